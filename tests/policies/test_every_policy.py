@@ -31,8 +31,11 @@ JOBS = make_jobs(
 )
 CLUSTER = make_cluster([8] * 5, model=["A100"] * 3 + ["V100"] * 2, quota={"a": 20, "b": 16, "c": 16})
 POSSIBLE = JOBS.devices <= 16
-ELASTIC = ("elastic-fifo", "elastic-srjf", "pollux-lite")
-SHARING = ("sjf-ffs", "sjf-bsbf")
+ELASTIC = (
+    *("afs-l", "elastic-fifo", "elastic-srjf", "elastic-tiresias", "ffdl-optimizer", "optimus", "pollux-lite"),
+    "powerflow-like",
+)
+SHARING = ("antman", "gandiva", "lucid", "miger-like", "muri", "sjf-ffs", "sjf-bsbf")
 """Policies that give jobs other numbers of GPUs than they ask for."""
 
 
@@ -71,5 +74,5 @@ def test_every_policy_keeps_the_laws(policy: str) -> None:
     if outcome.log is None or not len(outcome.log):
         pytest.skip("its mechanism writes no log")
     gang = "elastic" if policy in ELASTIC else "exact"
-    residents = 2 if policy in SHARING else 1
+    residents = 4 if policy == "muri" else 2 if policy in SHARING else 1
     assert audit(JOBS, CLUSTER, outcome.log, outcome, gang=gang, residents=residents) == []

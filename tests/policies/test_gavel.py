@@ -14,8 +14,9 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.gavel import max_min_shares
+from tracekit.policies.gavel_shares import max_min_shares
 from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ ROUND_MS = 360_000
 
 
 def shares(
-    count: list[int], gpus: list[int], speed: list[list[float]], capacity: list[int]
+    count: list[int], gpus: list[int], speed: list[list[float]], capacity: list[int], *, once: bool = False
 ) -> tuple[list[list[float]], list[float]]:
-    found, level = max_min_shares(np.array(count), np.array(gpus), np.array(speed), np.array(capacity))
+    found, level = max_min_shares(np.array(count), np.array(gpus), np.array(speed), np.array(capacity), once=once)
     return np.round(found, 6).tolist(), np.round(level, 6).tolist()
 
 
@@ -56,6 +57,48 @@ def test_what_the_least_cannot_use_goes_to_the_next() -> None:
 
 def test_types_that_a_job_is_too_large_for_are_left_out() -> None:
     assert shares([1, 1], [4, 9], [[1.0, 1.0]] * 2, [8, 2])[0] == [[1.0, 0.0], [0.0, 0.0]]
+
+
+def test_one_program_leaves_what_the_least_cannot_use() -> None:
+    # 8 GPUs: the jobs of one GPU can have no more than 1, so nobody does.
+    assert shares([2, 1], [1, 4], [[1.0]] * 2, [8], once=True)[0] == [[1.0], [0.25]]
+    assert shares([2, 1], [1, 4], [[1.0]] * 2, [8])[0] == [[1.0], [1.0]]
+    # Too few GPUs for all leave nothing.
+    assert shares([4], [2], [[1.0]], [4], once=True)[0] == [[0.5]]
+    # Two types, by the program: the first kind has all that it may use, and that is the least.
+    _, level = shares([1, 1], [1, 4], [[1.0, 0.0], [1.0, 1.0]], [1, 4], once=True)
+    assert min(level) == pytest.approx(min(shares([1, 1], [1, 4], [[1.0, 0.0], [1.0, 1.0]], [1, 4])[1]), abs=1e-5)
+
+
+@pytest.mark.parametrize(("leftover", "rounds"), [("shares", 15), ("rounds", 7)])
+def test_who_has_the_left_over_gpus(leftover: str, rounds: int) -> None:
+    # 4 GPUs, a job of one and a job of all. By shares the first has 1 and the second 3/4, so that of 35 rounds 20 and
+    # 15 are theirs; where the left-over GPUs are nobody's share the second has 1/4, and 7 of 35.
+    jobs, cluster = make_jobs([(0, 1, 360 * 200), (0, 4, 360 * 200)]), make_cluster((4,))
+    outcome = run_engine(jobs, cluster, f"gavel,leftover={leftover}")
+    assert outcome.log is not None
+    assert audit(jobs, cluster, outcome.log, outcome) == []
+    had, since = 0, -1
+    for row in outcome.log:
+        if row["job"] != 1 or row["time_ms"] > 35 * ROUND_MS:
+            continue
+        if row["kind"] == LOG_KINDS["start"]:
+            since = int(row["time_ms"])
+        elif row["kind"] == LOG_KINDS["stop"]:
+            had, since = had + int(row["time_ms"]) - since, -1
+    had += 35 * ROUND_MS - since if since >= 0 else 0
+    assert abs(had / ROUND_MS - rounds) <= 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(size=st.sampled_from([1, 2, 4]), runs=st.lists(st.integers(1, 60), min_size=1, max_size=8))
+def test_jobs_of_one_size_leave_nothing_over(size: int, runs: list[int]) -> None:
+    jobs = make_jobs([(0, size, run) for run in runs])
+    ends = [
+        run_engine(jobs, make_cluster((4, 4)), f"gavel,round=5,again=20,leftover={leftover}").end_ms.tolist()
+        for leftover in ("shares", "rounds")
+    ]
+    assert ends[0] == ends[1]
 
 
 @settings(max_examples=80, deadline=None)

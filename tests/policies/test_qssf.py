@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tracekit.policies.qssf import foretell_ms
@@ -57,7 +58,7 @@ def test_a_job_counts_from_the_ms_after_its_recorded_end() -> None:
     assert foretell_ms(make_jobs(rows), 1.0).tolist() == [1000, 10_000, 10_000]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_what_had_not_ended_tells_nothing(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 15))

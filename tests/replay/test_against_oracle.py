@@ -10,6 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import canonical
@@ -94,7 +95,7 @@ def check(jobs: Jobs, cluster: Cluster, rule: Rule) -> Outcome:
     return engine
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(job_lists(), clusters(), ordered_rules())
 def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     check(jobs, cluster, rule)
@@ -120,7 +121,7 @@ def crowds(draw: st.DrawFn) -> tuple[Jobs, Cluster, Rule]:
     return jobs, make_cluster(nodes), rule
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(crowds())
 def test_engine_and_oracle_agree_on_crowds(case: tuple[Jobs, Cluster, Rule]) -> None:
     check(*case)
@@ -152,7 +153,7 @@ def test_crowds_evict_and_move() -> None:
     assert migrations > cases / 4
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(job_lists(), clusters(), ordered_rules())
 def test_what_a_policy_says_about_its_keys_changes_only_the_speed(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     engine, truth = run_both(jobs, cluster, replace(rule, mode="preemptive"), drift="any")

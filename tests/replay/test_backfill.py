@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import canonical
@@ -158,7 +159,7 @@ def mechanism_of(rule: Rule, count: int) -> Backfill:
     return Backfill(order, "easy" if rule.mode == "easy" else "conservative", depth=0)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(job_lists(), clusters(), rules())
 def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     outcome = run(jobs, cluster, mechanism_of(rule, len(jobs)), rule=rule.placement, log=True)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.oracle import Rule
@@ -87,7 +88,7 @@ def test_what_fits_no_block_and_no_nodes_is_rejected() -> None:
     assert outcome.unschedulable.tolist() == [False, False, True, False]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(job_lists(), clusters(), ordered_rules())
 def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     rule = replace(rule, placement="buddy", fit="place", relax_ms=())
@@ -122,7 +123,7 @@ def test_a_long_run_agrees_too(order: str) -> None:
     agree(*run_both(make_jobs(rows), make_cluster([8] * 12 + [16] * 4 + [6] * 3, model="A100"), rule))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.integers(1, 64), st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 6).map(lambda k: 1 << 9 * k), st.just(0))
 )

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     MakeTrace = Callable[..., Trace]
 
-SAMPLES = ("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "philly", "slurm", "swf")
+SAMPLES = (
+    *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
+    *("philly", "slurm", "swf"),
+)
 
 
 def job(job_id: str, minute: float | None = 0, *, run_s: float | None = 60, gpus: float | None = 1, **more: Any) -> Any:

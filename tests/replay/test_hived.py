@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.cells_oracle import cells_oracle
@@ -195,7 +196,7 @@ def mechanism_of(jobs: Jobs, cluster: Cluster, policy: str) -> Cells:
     return HiveD(**given_).mechanism(jobs, cluster, load_models(None), 0)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(cases())
 def test_engine_and_oracle_agree(case: tuple[Jobs, Cluster, str]) -> None:
     jobs, cluster, policy = case
@@ -209,7 +210,7 @@ def test_engine_and_oracle_agree(case: tuple[Jobs, Cluster, str]) -> None:
     assert audit(jobs, cluster, engine.log, engine, gang="rounded") == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(cases(changing=False))
 def test_guaranteed_jobs_run_as_in_a_cluster_of_their_own(case: tuple[Jobs, Cluster, str]) -> None:
     jobs, cluster, policy = case

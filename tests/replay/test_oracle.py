@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.replay.auditor import audit, quotas_of
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.oracle import OracleOutcome, Rule, oracle
@@ -49,7 +50,7 @@ def same_schedule(one: OracleOutcome, other: OracleOutcome) -> None:
     assert (one.first_start_ms, one.end_ms) == (other.first_start_ms, other.end_ms)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(cases())
 def test_random_replays_break_no_law(case: tuple[Jobs, Cluster, Rule]) -> None:
     outcome = audited(*case)

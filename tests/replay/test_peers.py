@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.replay.builders import make_cluster, make_jobs
+from tests.replay.quota_walk import QuotaWalk
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
@@ -101,14 +102,79 @@ def test_helios_srtf(peers: Path, fit: str, least: float, most: float) -> None:
         assert outcome.preemptions.sum() == pytest.approx(told["preemptions"].sum(), rel=0.15)
 
 
-@pytest.mark.parametrize("fit", ["place", "count"])
-def test_lucid_tiresias(peers: Path, fit: str) -> None:
-    """Mean completion time 0.1 to 0.2 % below the peer's, which decides only once a minute."""
+@pytest.mark.parametrize(("fit", "off"), [("place", 0.0005), ("count", 0.001)])
+def test_lucid_tiresias(peers: Path, fit: str, off: float) -> None:
+    """With its decision interval of 60 s, 99.6 % of the jobs start in the second in which they start in the peer.
+
+    Mean completion time -0.02 % (fit=place) and -0.06 % (fit=count); without the interval -0.1 to -0.2 %, and 1.5 % of
+    the jobs start in the same second. What is left: there a job ends one second late. This cluster is lightly loaded.
+    """
     jobs = logged_jobs(peers)
     policy = f"las,queues=18000,overhead=lucid,fit={fit}"
-    outcome = Scenario.make(jobs, listed_nodes(peers, "mid_5k")).run(policy).outcome
+    cluster = listed_nodes(peers, "mid_5k")
     told = peer_schedule(peers, "lucid__mid_5k__tiresias", jobs)
-    assert mean_jct_s(jobs, outcome) == pytest.approx(told["jct"].mean(), rel=0.005)
+    same = {}
+    for interval in (0, 60):
+        outcome = Scenario.make(jobs, cluster).run(f"{policy},interval={interval}").outcome
+        same[interval] = float((outcome.first_start_ms // 1000 == told["start"].to_numpy()).mean())
+        assert mean_jct_s(jobs, outcome) == pytest.approx(told["jct"].mean(), rel=off if interval else 0.005)
+    assert same[60] > 0.99
+    assert same[0] < 0.05
+
+
+def walk(jobs: Jobs, nodes: int, overhead: Callable[[int], int]) -> QuotaWalk:
+    submit, work = ((times // 1000).tolist() for times in (jobs.submit_ms, jobs.work_ms))
+    return QuotaWalk(submit, jobs.devices.tolist(), work, nodes, overhead)
+
+
+def helios_cost(gpus: int) -> int:
+    return 7 if gpus == 1 else 30 if gpus <= 8 else 60
+
+
+def lucid_cost(gpus: int) -> int:
+    return 40 if gpus <= 8 else 60
+
+
+def test_the_rule_of_the_peers_in_plain_python(peers: Path) -> None:
+    """Helios' SRTF start by start, end by end; Lucid's Tiresias but for 4 starts and 22 ends of 5,000."""
+    jobs = logged_jobs(peers)
+    found, told = walk(jobs, 42, helios_cost).srtf(), peer_schedule(peers, "helios__all_5k__srtf", jobs)
+    assert (found.start, found.end) == (told["start"].to_list(), told["end"].to_list())
+    assert found.preemptions == told["preemptions"].to_list()
+    found = walk(jobs, 100, lucid_cost).two_queues(18_000, 60)
+    told = peer_schedule(peers, "lucid__mid_5k__tiresias", jobs)
+    assert sum(a != b for a, b in zip(found.start, told["start"], strict=True)) <= 4
+    assert sum(a != b for a, b in zip(found.end, told["end"], strict=True)) <= 22
+
+
+LOADED = {
+    (42, "las,queues=18000,overhead=lucid,interval=60,fit=count"): -0.028,
+    (42, "las,queues=18000,overhead=lucid,interval=60,fit=place"): -0.079,
+    (60, "las,queues=18000,overhead=lucid,interval=60,fit=count"): -0.021,
+    (60, "las,queues=18000,overhead=lucid,interval=60,fit=place"): -0.057,
+    (42, "las,queues=18000,overhead=lucid,interval=60,fit=quota"): -0.001,
+    (60, "las,queues=18000,overhead=lucid,interval=60,fit=quota"): -0.003,
+    (42, "srtf,overhead=helios,fit=quota"): -0.003,
+    (60, "srtf,overhead=helios,fit=quota"): 0.0,
+    (42, "srtf,overhead=helios,fit=count"): -0.012,
+    (42, "srtf,overhead=helios,fit=place"): -0.090,
+    (60, "srtf,overhead=helios,fit=count"): -0.005,
+    (60, "srtf,overhead=helios,fit=place"): -0.050,
+}
+"""Our mean completion time against the peers' rule, on nodes so few that jobs wait for days: what the cards state."""
+
+
+@pytest.mark.parametrize(("nodes", "policy"), LOADED)
+def test_what_differs_where_the_cluster_is_full(peers: Path, nodes: int, policy: str) -> None:
+    """Theirs leaves GPUs idle for planned jobs that find no place, and so does fit=quota; fit=place does not."""
+    jobs = logged_jobs(peers)
+    if policy.startswith("las"):
+        theirs = walk(jobs, nodes, lucid_cost).two_queues(18_000, 60)
+    else:
+        theirs = walk(jobs, nodes, helios_cost).srtf()
+    mean = float(np.mean(np.array(theirs.end) - jobs.submit_ms // 1000))
+    ours = mean_jct_s(jobs, Scenario.make(jobs, make_cluster([8] * nodes)).run(policy).outcome)
+    assert ours / mean - 1 == pytest.approx(LOADED[nodes, policy], abs=0.002)
 
 
 MURI: dict[str, tuple[str, float]] = {

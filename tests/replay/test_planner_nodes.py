@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.places import NodeMap, find_place, wants
@@ -226,7 +227,7 @@ def fifo(jobs: Jobs, cluster: Cluster, placement: str) -> Callable[[View], Plan]
     return plan
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(job_lists(), clusters(), st.sampled_from(["consolidate", "worst-fit", "first-fit"]))
 def test_fifo_by_nodes_is_fifo(jobs: Jobs, cluster: Cluster, placement: str) -> None:
     named = run(jobs, cluster, fifo(jobs, cluster, placement))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.places import wants
@@ -404,7 +405,7 @@ class Dice:
             crowd.update((node, gpu) for _, _, gpu in self.named[j])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(job_lists(), clusters(), st.integers(2, 4), st.integers(0, 1 << 30))
 def test_random_company_keeps_the_laws(jobs: Jobs, cluster: Cluster, share: int, seed: int) -> None:
     dice = Dice(jobs, cluster, share, seed)

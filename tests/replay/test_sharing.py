@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.sharing_oracle import Rules, end_together, pair, simulate_plainly
@@ -271,7 +272,7 @@ def rules_for(draw: st.DrawFn, count: int) -> Rules:
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.data())
 def test_the_engine_agrees_with_the_plain_simulation_and_breaks_no_law(data: st.DataObject) -> None:
     jobs, cluster = data.draw(job_lists()), data.draw(clusters())

@@ -53,7 +53,9 @@ KEYS = [
     "gpu_hours_lost_to_overhead",
     "jain_fairness_vc",
     "max_finish_time_ratio",
+    "late_share",
     "energy_kwh",
+    "energy_cost",
     "by_gpu_class",
     "by_vc",
     "engine",
@@ -159,7 +161,7 @@ def test_nothing_that_ran_leaves_unknowns_and_no_nan() -> None:
     assert unknown == {
         *("avg_jct_s", "median_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s", "median_queue_s", "p95_queue_s"),
         *("p99_queue_s", "max_queue_s", "avg_bounded_slowdown", "gpu_utilization_share", "fragmentation_share"),
-        *("jain_fairness_vc", "max_finish_time_ratio", "energy_kwh"),
+        *("jain_fairness_vc", "max_finish_time_ratio", "late_share", "energy_kwh", "energy_cost"),
     }
     text = summary_json(found)
     assert b"NaN" not in text

@@ -17,9 +17,30 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["CHARGE", "FIT", "NOISE", "OVERHEAD", "RELAX", "SCOPE", "believed", "charged", "overheads", "scan"]
+__all__ = [
+    "CHARGE",
+    "FIT",
+    "FIT_OR_QUOTA",
+    "INTERVAL",
+    "NOISE",
+    "OVERHEAD",
+    "RELAX",
+    "SCOPE",
+    "believed",
+    "charged",
+    "overheads",
+    "scan",
+]
 
 FIT = Parameter("fit", "place", "a job needs places on nodes, or only enough free GPUs in number", ("place", "count"))
+
+FIT_OR_QUOTA = Parameter(
+    "fit",
+    "place",
+    "a job needs places on nodes, or only enough free GPUs in number; or, as in some simulators, jobs are planned by "
+    "number and look for places then: who finds none waits, and nobody else has those GPUs",
+    ("place", "count", "quota"),
+)
 
 OVERHEAD = Parameter("overhead", "none", "preset of what each preemption and migration costs (M9)")
 
@@ -28,6 +49,13 @@ CHARGE = Parameter(
     "restart",
     "what overhead is charged for: a job's restart or move, or, to every running job, each event of the cluster",
     ("restart", "event"),
+)
+
+INTERVAL = Parameter(
+    "interval",
+    0.0,
+    "decisions only every so many seconds, counted from the first submission: until then what ended leaves its GPUs "
+    "idle and who came waits; 0 at every event [s]",
 )
 
 NOISE = Parameter(

@@ -101,7 +101,8 @@ class PolluxLite(Policy):
                 model=pools.model[rows["pool"][named]],
                 keep=True,
                 optional=len(named),
-                wake_ms=view.now_ms + round_ms,
+                # With all that they may have nobody gains, however much time passes.
+                wake_ms=view.now_ms + round_ms if len(named) or (gpus < high[job]).any() else -1,
             )
 
         return Planner(

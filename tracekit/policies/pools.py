@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.replay.assumptions.speeds import type_speed_table
 from tracekit.replay.clusters.assignment import assign
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import View
 
-__all__ = ["Pools", "make_pools"]
+__all__ = ["Pools", "make_pools", "pool_speeds"]
 
 
 @dataclass(frozen=True)
@@ -73,3 +75,20 @@ def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
         bit = (found.kind_accept >> np.uint64(group - low[group])) & np.uint64(1)
         accepts[:, inverse[group]] |= (bit == 1) & (kind_domain == domain[group])
     return Pools(inverse.astype(np.int64), code // models, code % models, found.kind, kind_domain, first, accepts)
+
+
+def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models) -> NDArray[np.int64]:
+    """Return the speed of each kind of demand in each pool; 0 where it may not run or nothing is known [ppm] (K, P)."""
+    table = type_speed_table(models, jobs.models, cluster.models)
+    job_models = jobs.model[pools.kind_first] if len(jobs) else np.zeros(0, np.int64)
+    known = _known_ratio(models, jobs.models, cluster.models)[job_models]
+    same = pools.kind_domain[:, None] == pools.domain
+    usable = same & (pools.accepts | known[:, pools.model])
+    return np.where(usable, table[job_models][:, pools.model], 0).astype(np.int64)
+
+
+def _known_ratio(models: Models, job_models: list[str], models_there: list[str]) -> NDArray[np.bool_]:
+    """Return whether a ratio of speeds is known for jobs that ask for a model on another; the last row is True."""
+    ratio = models.type_speed.ratio
+    rows = [[there in ratio.get(a, {}) or a in ratio.get(there, {}) for there in models_there] for a in job_models]
+    return np.array([*rows, [True] * len(models_there)], np.bool_).reshape(len(job_models) + 1, len(models_there))

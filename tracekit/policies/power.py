@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["PowerCapped"]
+__all__ = ["PowerCapped", "full_w"]
 
 _CLOCKS = np.array([1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
 _KEYS = {"fifo": by_arrival, "sjf": shortest, "ssf": smallest}
@@ -72,7 +72,7 @@ class PowerCapped(Policy):
             by_arrival=fifo,
             estimate_ms=None if fifo else estimates_ms(models, jobs.work_ms, seed, p["noise"]),
         )
-        cap_w = p["cap_w"] or p["share"] * _full_w(cluster, models)
+        cap_w = p["cap_w"] or p["share"] * full_w(cluster, models)
         draw, s0 = power_draw_mw(jobs, cluster, models), models.power.s0
         return PowerCap(
             order,
@@ -85,7 +85,7 @@ class PowerCapped(Policy):
         )
 
 
-def _full_w(cluster: Cluster, models: Models) -> float:
+def full_w(cluster: Cluster, models: Models) -> float:
     """Return what all GPUs draw when fully used [W]."""
     most = np.array([power_config(models, name).max_w for name in cluster.models])
     return float((most[cluster.model] * cluster.gpus).sum())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit.policies.interface import Card, Policy
-from tracekit.policies.parameters import CHARGE, FIT, NOISE, OVERHEAD, believed, charged, scan
+from tracekit.policies.parameters import CHARGE, FIT, FIT_OR_QUOTA, NOISE, OVERHEAD, believed, charged, scan
+from tracekit.policies.quota_plan import RemainingOrder, quota_plan
 from tracekit.replay.keys import shortest, shortest_left, smallest, smallest_left
-from tracekit.replay.mechanisms import Ordered
+from tracekit.replay.mechanisms import Ordered, Planner
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
@@ -20,7 +21,15 @@ _SOURCES = (
     "The usual bounds.",
     "SJF and SSF as in Helios (SC'21) and Lucid (ASPLOS'23), which stop at the first job that cannot start.",
     "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it.",
-    "The charge at every event is that of Muri's simulator.",
+    (
+        "Helios' SRTF: overhead=helios,fit=quota. On 5,000 jobs and a full cluster (336 and 480 GPUs) the mean "
+        "completion time is 0.3 and 0.0 % below its own; with fit=count 1.2 and 0.5 %, with fit=place 9.0 and 5.0 %. "
+        "There a job ends one second late."
+    ),
+    (
+        "The charge at every event is that of Muri's simulator. On its third trace, loaded, each job charged by its "
+        "model, the mean completion time is within 0.05 % of its own (without any charge 0.8 to 1.3 % below)."
+    ),
 )
 
 
@@ -47,9 +56,11 @@ class _Remaining(Policy):
     key: ClassVar[Any]
     drift: ClassVar[Any]
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Planner:
         """Return keys by what is left."""
         p = self.parameters
+        if p["fit"] == "quota":
+            return quota_plan(RemainingOrder(by_gpus=self.card.name == "srsf"), p, jobs, cluster, models)
         return Ordered(
             self.key,
             scan=p["scan"],
@@ -105,7 +116,7 @@ class Srtf(_Remaining):
             "they were, at the cost that overhead names; that cost counts as run time left. With charge=event the cost "
             "is lost by every running job at every event of the cluster, and counts for nothing in the order."
         ),
-        parameters=(scan("skip"), FIT, OVERHEAD, CHARGE),
+        parameters=(scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
         equal_to=(
             "With all submissions at once, one size and no overhead: sjf.",
@@ -124,7 +135,7 @@ class Srsf(_Remaining):
         name="srsf",
         title="smallest remaining GPU time first; running jobs may be stopped",
         rule="As srtf, with the run time left times the GPUs of the gang.",
-        parameters=(scan("skip"), FIT, OVERHEAD, CHARGE),
+        parameters=(scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
         equal_to=("With jobs of one size: srtf.",),
         sources=_SOURCES,

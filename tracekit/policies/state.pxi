@@ -6,6 +6,14 @@ cdef struct FitnessRow:
     double fair, factor
 
 
+# A job that may have more GPUs or a higher clock: `clock` counts from the highest on, `left` is its work [ms on one
+# GPU], `to_gpus` and `to_clock` its next step.
+cdef struct FlowRow:
+    int64_t gpus, high, pool, clock, kind, to_gpus, to_clock
+    double left
+
+
 EXAMPLES |= {
+    "FlowRow": <FlowRow[:1]><FlowRow*>_row,
     "FitnessRow": <FitnessRow[:1]><FitnessRow*>_row,
 }

@@ -9,9 +9,10 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import CHARGE, FIT, OVERHEAD, charged, overheads, scan
+from tracekit.policies.parameters import CHARGE, FIT, FIT_OR_QUOTA, INTERVAL, OVERHEAD, charged, overheads, scan
+from tracekit.policies.quota_plan import AttainedOrder, quota_plan
 from tracekit.replay.keys import least_attained, least_attained_stays
-from tracekit.replay.mechanisms import Ordered
+from tracekit.replay.mechanisms import Ordered, Planner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["Gittins", "Las", "gittins_index"]
+__all__ = ["Gittins", "Las", "gittins_index", "read_thresholds"]
 
 _SPAN = 1 << 44
 """Above every submission [ms]: 557 years."""
@@ -43,7 +44,7 @@ _PROMOTE = Parameter(
 )
 
 
-def _thresholds(text: str) -> tuple[int, ...]:
+def read_thresholds(text: str) -> tuple[int, ...]:
     """Return the thresholds that a parameter names [GPU*ms].
 
     Raises
@@ -76,32 +77,47 @@ class Las(Policy):
             "Jobs of an earlier queue go first and evict those of later ones; inside a queue the earlier submission "
             "goes first, or with within=running the job that holds GPUs. Run times need not be known."
         ),
-        parameters=(_QUEUES, _WITHIN, scan("skip"), FIT, OVERHEAD, CHARGE, _PROMOTE),
+        parameters=(_QUEUES, _WITHIN, scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE, _PROMOTE, INTERVAL),
         assumptions=("D1", "M9"),
         equal_to=(
             "With queues=none: fifo with eviction.",
+            "With jobs of one GPU, no two submitted at once: fit=quota is fit=place.",
             "With queues=none and within=running: fifo,scan=skip.",
             "With jobs of one GPU: the classic multi-level feedback queue.",
+            "With interval=0.001: as without, to the millisecond.",
         ),
         sources=(
             "Gu et al., Tiresias (NSDI'19); thresholds of 3,250 and 7,200 GPU*s from its released simulator.",
-            "Lucid's port has one threshold of 18,000 GPU*s, Voda's one of 3,600.",
-            "The released simulator and Muri's port of it keep running jobs first inside a queue.",
+            (
+                "Lucid's port: queues=18000,interval=60,overhead=lucid,fit=quota. On 5,000 jobs and a full cluster "
+                "(336 and 480 GPUs) the mean completion time is 0.1 and 0.3 % below that of its rule; with fit=count "
+                "2.8 and 2.1 %, with fit=place 7.9 and 5.7 %. There a job ends one second late. Voda's port has one "
+                "threshold of 3,600 GPU*s."
+            ),
+            (
+                "The released simulator and Muri's port of it keep running jobs first inside a queue, and those that "
+                "wait by when they fell into it, here by submission: with within=running,fit=count,charge=event the "
+                "mean completion time on Muri's third trace, loaded, is 6.2 % above its own; with within=submit 41 %."
+            ),
         ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Planner:
         """Return keys by queue and submission."""
         p = self.parameters
+        if p["fit"] == "quota":
+            order = AttainedOrder(read_thresholds(p["queues"]), stays=p["within"] == "running")
+            return quota_plan(order, p, jobs, cluster, models)
         return Ordered(
             least_attained_stays if p["within"] == "running" else least_attained,
             scan=p["scan"],
             fit=p["fit"],
             preemptive=True,
             drift="none",
-            thresholds=_thresholds(p["queues"]),
+            thresholds=read_thresholds(p["queues"]),
             **charged(models, p["overhead"], p["charge"], jobs),
             promote_ppm=round(p["promote"] * 1_000_000),
+            interval_ms=round(p["interval"] * 1000),
         )
 
 
@@ -128,7 +144,7 @@ class Gittins(Policy):
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by queue, index and submission."""
         p = self.parameters
-        ends = _thresholds(p["queues"])
+        ends = read_thresholds(p["queues"])
         steps: list[int] = []
         values: list[int] = []
         service = np.sort(jobs.work_ms * jobs.devices)

@@ -77,7 +77,7 @@ def scenario_of(
         The Trace, the cluster or an option cannot be used; or the replay makes no sense on this cluster.
     """
     kernel()  # fails before a Trace is read in vain
-    chosen, opened = merge_settings(ReplaySettings, settings, changes), Trace.of(trace)
+    chosen, opened = merge_settings(ReplaySettings, settings, changes), Trace.of(trace).ingested
     busiest = busiest_cluster(opened) if chosen.cluster_name is None else None
     name = chosen.cluster_name or busiest
     part = part_of(opened, name)

@@ -13,16 +13,18 @@ from tracekit.replay.cells.mechanism import Cells
 from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Mechanism
 from tracekit.replay.fractions.mechanism import Fractional
-from tracekit.replay.planning.mechanism import Planner
+from tracekit.replay.planning.mechanism import ClockPower, Planner
 from tracekit.replay.planning.plan import Plan
 from tracekit.replay.planning.view import View
 from tracekit.replay.quotas.mechanism import Tenants
 from tracekit.replay.recording.mechanism import RecordedSchedule
 from tracekit.replay.sharing.mechanism import Sharing
+from tracekit.replay.switching.mechanism import Switching
 
 __all__ = [
     "Backfill",
     "Cells",
+    "ClockPower",
     "Fractional",
     "Mechanism",
     "Ordered",
@@ -31,6 +33,7 @@ __all__ = [
     "PowerCap",
     "RecordedSchedule",
     "Sharing",
+    "Switching",
     "Tenants",
     "View",
 ]

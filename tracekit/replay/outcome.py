@@ -102,6 +102,12 @@ class Outcome:
     """What the power cap did; None without one."""
     notes: tuple[str, ...] = ()
     """What the reader of the result should know of the schedule, one sentence each."""
+    energy_cost: float | None = None
+    """What that energy cost by M41; None where the policy does not reckon with prices."""
+    deadline_ms: NDArray[np.int64] | None = None
+    """Deadline of each job (D7) [ms]; None where the policy does not reckon with deadlines (n,)."""
+    facts: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What the mechanism tells of the run beside the schedule, by a name: title, value and source, one line each."""
     violations: pl.DataFrame | None = None
     """Where the recorded schedule holds more GPUs than there are (see `over_capacity`); None of any other."""
     log: NDArray[np.void] | None = None

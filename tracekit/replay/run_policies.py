@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
-from tracekit.replay.outcome import LOG_KINDS
+from tracekit.replay.panels import meant_by
 from tracekit.replay.registry import named_policy
-from tracekit.replay.registry import policies as known_policies
 from tracekit.replay.results.comparison import ReplayResult, compare_policies
 from tracekit.replay.results.effects import beside_record
+from tracekit.replay.results.log_table import log_table
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.results.tables import write_files
 from tracekit.text import percent
@@ -25,11 +24,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    import polars as pl
+
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.outcome import Outcome
     from tracekit.replay.results.effects import TwinOfLog
     from tracekit.replay.scenario import Scenario
 
-__all__ = ["PANEL", "PolicyComparison", "folder_names", "left_out_sentences", "run_policies", "standard_panel"]
+__all__ = [
+    "EngineSpeed",
+    "PolicyComparison",
+    "folder_names",
+    "left_out_sentences",
+    "run_policies",
+]
 
 _MARKER = "comparison.parquet"
 _LONGEST_NAME = 120
@@ -38,32 +46,24 @@ _LONGEST_NAME = 120
 TWIN_FILE = "twin.toml"
 """The file in the folder of the twin that states it."""
 
-PANEL = (
-    "fifo",
-    "fifo,scan=skip",
-    "sjf",
-    "ssf",
-    "srtf",
-    "srsf",
-    "las",
-    "gittins",
-    "qssf",
-    "easy",
-    "conservative",
-    "fair-share",
-    "drf",
-    "philly",
-    "kueue",
-    "hived",
-    "recorded",
-)
-"""The standard panel, as on a command line; the first is what the others are compared with."""
 
+@dataclass(frozen=True)
+class EngineSpeed:
+    """How long the engine took for one policy."""
 
-def standard_panel() -> tuple[str, ...]:
-    """Return the panel without policies that are not installed."""
-    known = known_policies()
-    return tuple(text for text in PANEL if text.partition(",")[0] in known)
+    jobs: int
+    """Jobs replayed."""
+    seconds: float
+    """Time of the engine, without reading the Trace and writing results [s]."""
+
+    @property
+    def words(self) -> str:
+        """Seconds and jobs/s, such as '0.52 s (158,000 jobs/s)'."""
+        if self.seconds <= 0:
+            return "0 s"
+        per_second = self.jobs / self.seconds
+        digits = max(len(f"{per_second:.0f}") - 3, 0)
+        return f"{self.seconds:.3g} s ({round(per_second, -digits):,.0f} jobs/s)"
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class PolicyComparison:
     """Every assumption that any of the policies used, by its id."""
     skipped: dict[str, str]
     """Policies of the panel that cannot run here, with the reason."""
+    speeds: dict[str, EngineSpeed]
+    """How long the engine took for each policy; of this machine and this run, so it stands in no file of the table."""
 
 
 def run_policies(
@@ -99,8 +101,8 @@ def run_policies(
     scenario : Scenario
         What they run on.
     policies : sequence of str, optional
-        As on a command line; the first is what the others are compared with. The standard panel when None, less those
-        that cannot run here.
+        As on a command line, or the name of a panel; the first is what the others are compared with. The standard panel
+        when None. Of a panel those that cannot run here are left out.
     out : Path
         The folder.
     twin : TwinOfLog, optional
@@ -122,22 +124,27 @@ def run_policies(
         OUT exists or cannot be written.
     """
     progress = progress or Progress()
-    chosen, labels = _chosen(standard_panel() if policies is None else policies, twin)
+    meant, optional = meant_by(policies)
+    chosen, labels = _chosen(meant, twin)
+    # In a twin the first is its own policy.
+    left_out = [False] * (len(chosen) - len(meant)) + [text in optional for text in meant]
     names = folder_names(labels)
     staged = StagedFolder(out, force=force, marker=_MARKER, kind="a comparison of replays")
     results: list[ReplayResult] = []
     skipped: dict[str, str] = {}
+    speeds: dict[str, EngineSpeed] = {}
     try:
-        for policy, label, name in zip(chosen, labels, names, strict=True):
+        for policy, label, name, leave_out in zip(chosen, labels, names, left_out, strict=True):
             progress.stage(f"replaying {label}", total=len(scenario.jobs))
             try:
                 result = replace(scenario.run(policy, log=log, progress=_Advance(progress)), policy=label)
             except UsageError as error:
-                if policies is not None or label == TWIN:
+                if not leave_out:
                     raise
                 skipped[label] = str(error)
                 continue
-            _write(staged.path / name, result, twin if label == TWIN else None)
+            _write(staged.path / name, result, scenario.cluster, twin if label == TWIN else None)
+            speeds[label] = EngineSpeed(len(scenario.jobs), result.outcome.wall_s)
             results.append(_slim(result))
         if not results:
             raise UsageError(f"no policy of the panel can run here: {next(iter(skipped.values()), 'there is none')}")
@@ -157,7 +164,7 @@ def run_policies(
         for key, value in result.summary["assumptions"].items():
             if assumptions.setdefault(key, value) != value:
                 assumptions[f"{key} of {result.policy}"] = value
-    return PolicyComparison(compared, assumptions, skipped)
+    return PolicyComparison(compared, assumptions, skipped, speeds)
 
 
 def _chosen(policies: Sequence[str], twin: TwinOfLog | None) -> tuple[list[Any], list[str]]:
@@ -180,7 +187,7 @@ class _Advance:
         self._submitted = submitted
 
 
-def _write(folder: Path, result: ReplayResult, twin: TwinOfLog | None) -> None:
+def _write(folder: Path, result: ReplayResult, cluster: Cluster, twin: TwinOfLog | None) -> None:
     write_files(folder, result.jobs, result.outcome, result.summary)
     with output_errors(folder):
         if twin is not None:
@@ -188,27 +195,7 @@ def _write(folder: Path, result: ReplayResult, twin: TwinOfLog | None) -> None:
         if result.outcome.violations is not None:
             result.outcome.violations.write_parquet(folder / "violations.parquet")
         if result.outcome.log is not None:
-            _log_table(result).write_parquet(folder / "log.parquet")
-
-
-def _log_table(result: ReplayResult) -> pl.DataFrame:
-    """Return the event log with kinds and jobs by name; node and gpu are indices, NULL where there is none."""
-    log = result.outcome.log
-    if log is None:
-        return pl.DataFrame()
-    words = {number: word for word, number in LOG_KINDS.items()}
-    jobs = pl.Series("job", log["job"].astype(np.int64))
-    known = pl.when(pl.col("job") >= 0).then(pl.col("job"))
-    return (
-        pl.DataFrame([jobs, *(pl.Series(n, log[n].copy()) for n in ("time_ms", "node", "gpu", "value"))])
-        .with_columns(
-            kind=pl.Series(log["kind"].copy()).replace_strict(words, return_dtype=pl.String),
-            node=pl.when(pl.col("node") >= 0).then("node"),
-            gpu=pl.when(pl.col("gpu") >= 0).then("gpu"),
-            job_id=result.jobs.job_id.gather(pl.select(jobs.clip(0)).to_series()) if len(result.jobs) else None,
-        )
-        .select("time_ms", "kind", pl.when(known.is_not_null()).then("job_id").alias("job_id"), "node", "gpu", "value")
-    )
+            log_table(result.jobs, result.outcome, cluster).write_parquet(folder / "log.parquet")
 
 
 def _slim(result: ReplayResult) -> ReplayResult:

@@ -187,6 +187,7 @@ class Scenario:
         found["utilization"] = utilization_assumption(self.jobs, self.models)
         if outcome.power is not None:
             found["power cap"] = power_cap_assumption(outcome)
+        found.update(outcome.facts)
         found["cluster"] = {"title": "the cluster", "value": cluster.origin, "source": "the input"}
         if assignment.notes:
             found["groups"] = {"title": "groups", "value": " ".join(assignment.notes), "source": "the engine"}

@@ -10,12 +10,14 @@ from tracekit.errors import UsageError, nearest
 from tracekit.replay.assumptions.speeds import PPM, ppm
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.assumptions.sections import PowerConfig, Preset
 
-__all__ = ["clock_speed_ppm", "overhead_ms", "power_config", "power_mw", "power_w"]
+__all__ = ["clock_speed_ppm", "gpu_prices", "overhead_ms", "power_config", "power_mw", "power_w"]
 
 
 def overhead_ms(
@@ -81,10 +83,21 @@ def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArra
 
 def power_config(models: Models, gpu_model: str = "") -> PowerConfig:
     """Return the power of a GPU model: that of the longest beginning of its name in models.toml, else the default."""
+    start = _beginning(models.power.gpu_models, gpu_model)
+    return models.power.configs[models.power.config if start is None else models.power.gpu_models[start]]
+
+
+def _beginning(table: Mapping[str, object], gpu_model: str) -> str | None:
+    """Return the longest key of a table with which a GPU model's name begins, whatever the case; None without one."""
     name = gpu_model.casefold()
-    fits = [start for start in models.power.gpu_models if name.startswith(start.casefold())]
-    chosen = models.power.gpu_models[max(fits, key=len)] if fits else models.power.config
-    return models.power.configs[chosen]
+    return max((start for start in table if name.startswith(start.casefold())), key=len, default=None)
+
+
+def gpu_prices(models: Models, gpu_models: Sequence[str]) -> NDArray[np.float64]:
+    """Return the price of an hour of a GPU of each model (M25); where models are unknown, of one without a name."""
+    starts = [_beginning(models.gpu_price.models, name) for name in gpu_models or [""]]
+    prices = models.gpu_price
+    return np.array([prices.default if start is None else prices.models[start] for start in starts])
 
 
 def power_mw(

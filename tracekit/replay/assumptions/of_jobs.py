@@ -6,7 +6,7 @@ Draws of different kinds do not disturb each other: each has a stream of its own
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from tracekit.errors import UsageError, nearest
 from tracekit.replay.assumptions.speeds import PPM, ppm
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
     from tracekit.replay.assumptions.models import Models
@@ -23,13 +25,19 @@ __all__ = [
     "classes",
     "cpu_families",
     "deadlines_ms",
+    "drawn_per_name",
     "estimates_ms",
     "memory_ppm",
+    "online_load",
+    "online_phases",
+    "online_services",
     "sharing_class",
     "utilization_ppm",
 ]
 
 _ESTIMATES, _CLASSES, _DEADLINES, _FAMILIES = range(4)
+_TRAFFIC = 36
+_PHASES = 33
 """Streams of random numbers."""
 _LONGEST_MS = 10**13
 """No estimate of a shorter job exceeds this, so that GPU-times stay far from the end of 64 bits [ms]."""
@@ -154,6 +162,31 @@ def deadlines_ms(
     return submit_ms + np.rint(work_ms * x).astype(np.int64)
 
 
+def online_services(models: Models, jobs: Jobs, seed: int) -> NDArray[np.bool_]:
+    """Return which jobs are online services (M33): the guaranteed ones of one GPU (n,)."""
+    return (classes(models, jobs, seed) == 0) & (jobs.devices == 1)
+
+
+def online_phases(jobs: Jobs, seed: int) -> NDArray[np.float64]:
+    """Return in which part of its period each job would begin as an online service [0..1] (n,)."""
+    return _draws(seed, _PHASES).random(len(jobs))
+
+
+def online_load(models: Models, now_ms: int, phase: ArrayLike) -> NDArray[np.float64]:
+    """Return the GPU load of online services at a time (M33) [0..1].
+
+    Parameters
+    ----------
+    now_ms : int
+        The time [ms].
+    phase : array
+        Phase of each [0..1].
+    """
+    online = models.online
+    turn = now_ms / (online.period_h * 3_600_000) + np.asarray(phase, np.float64)
+    return np.clip(online.load * (1 + online.swing * np.sin(2 * np.pi * turn)), 0.0, 1.0)
+
+
 def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a model family for each job (M6), as an index into `list(models.cpu.families)`.
 
@@ -170,14 +203,33 @@ def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
         members = [i for i, name in enumerate(names) if models.cpu.families[name].kind == kind]
         if members:
             weight[members] = getattr(models.cpu.split, kind) / len(members)
+    return drawn_per_name(weight.tolist(), jobs, seed)
+
+
+def drawn_per_name(
+    weight: Sequence[float], jobs: Jobs, seed: int, what: Literal["cpu", "traffic"] = "cpu"
+) -> NDArray[np.int32]:
+    """Return an index for each job, drawn by weight once per job name, or user where it is unknown, or per job.
+
+    Parameters
+    ----------
+    weight : list of float
+        Chances, which sum to 1.
+    what : str
+        What is drawn: draws of one kind do not disturb the other.
+
+    Returns
+    -------
+    array of int32, shape (n,)
+    """
     ends = np.cumsum(weight)
-    draws = _draws(seed, _FAMILIES)
+    draws = _draws(seed, _FAMILIES if what == "cpu" else _TRAFFIC)
     chance = draws.random(len(jobs))
     for index in (jobs.user, jobs.name):
         if len(jobs) and int(index.max()) >= 0:
             of_index = draws.random(int(index.max()) + 1)
             chance = np.where(index >= 0, of_index[index], chance)
-    return np.minimum(np.searchsorted(ends, chance, side="right"), _last(weight)).astype(np.int32)
+    return np.minimum(np.searchsorted(ends, chance, side="right"), _last(np.asarray(weight))).astype(np.int32)
 
 
 def _last(weight: NDArray[np.float64]) -> int:

@@ -19,22 +19,34 @@ if TYPE_CHECKING:
 __all__ = [
     "Accumulation",
     "Classes",
+    "Contention",
     "Cpu",
     "CpuCurve",
     "Deadlines",
     "Elastic",
     "Estimates",
     "GpuMemory",
+    "GpuPrice",
     "Interference",
+    "LinkSpeeds",
+    "Links",
     "Locality",
+    "Online",
     "Overhead",
     "Power",
     "PowerConfig",
+    "PowerPrice",
     "Preset",
     "Quotas",
     "Sections",
+    "Servers",
+    "SliceProfile",
+    "Slices",
     "Spread",
     "Stages",
+    "SwitchedNodes",
+    "Traffic",
+    "TrafficFamily",
     "TypeSpeed",
     "Work",
     "Workload",
@@ -291,6 +303,23 @@ class Elastic(ModelSection):
 
 
 @dataclass(frozen=True)
+class Servers(ModelSection):
+    """M28: speed with parameter servers, shares of an iteration."""
+
+    fixed: Share
+    pull: Share
+    worker: Share
+    server: Share
+    per_gpu: Annotated[float, Range(0, 1000)]
+    """Servers that the cluster has room for, for each of its GPUs."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if self.fixed + self.pull <= 0:
+            yield "fixed", "leaves no time for an iteration: it is 0 like pull"
+
+
+@dataclass(frozen=True)
 class Preset:
     """What one preset of M9 charges: by steps of gang size, or by its logarithm."""
 
@@ -411,6 +440,182 @@ class Quotas(ModelSection):
     percentile: Annotated[float, Range(0, 100)]
 
 
+@dataclass(frozen=True)
+class LinkSpeeds:
+    """What one gang alone has of each kind of link [Gbit/s]."""
+
+    gpu_gbit: Annotated[float, Range(0.001, 1_000_000)]
+    """Between the GPUs of a node."""
+    node_gbit: Annotated[float, Range(0.001, 1_000_000)]
+    """From a node to its rack's switch."""
+    spine_gbit: Annotated[float, Range(0.001, 1_000_000)]
+    """Of one of the links from a rack to the spine."""
+
+
+@dataclass(frozen=True)
+class Links(ModelSection):
+    """M36: bandwidth of links."""
+
+    level: str
+    levels: dict[str, LinkSpeeds]
+    oversubscription: Annotated[float, Range(0.001, 1000)]
+    """Bandwidth of a rack's nodes over that of its links to the spine."""
+
+    @property
+    def gbit(self) -> LinkSpeeds:
+        """The bandwidth in use."""
+        return self.levels[self.level]
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        yield from _chosen("level", self.level, "levels", self.levels)
+
+
+@dataclass(frozen=True)
+class TrafficFamily:
+    """What the GPUs of a model family do in an iteration."""
+
+    share: Share
+    """Of the jobs."""
+    message_mb: Annotated[float, Range(0, 1_000_000)]
+    """Gradients that all GPUs sum up [MB]."""
+    compute_s: Annotated[float, Range(0.000001, 1_000_000)]
+    """Time in which they compute and send nothing [s]."""
+
+
+@dataclass(frozen=True)
+class Traffic(ModelSection):
+    """M37: traffic of gangs."""
+
+    families: dict[str, TrafficFamily]
+
+    @property
+    def listed(self) -> str:
+        """The families for the printed line."""
+        return ", ".join(
+            f"{name} {100 * f.share:g} % ({f.message_mb:g} MB, {f.compute_s:g} s)" for name, f in self.families.items()
+        )
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if abs(sum(family.share for family in self.families.values()) - 1) > 1e-9:
+            yield "families", "has shares that do not sum to 1"
+
+
+@dataclass(frozen=True)
+class Contention(ModelSection):
+    """M38: gangs on one link."""
+
+    sharing: Literal["always", "duty"]
+    """Whether a gang counts on its links all the time, or for the part of an iteration in which it sends."""
+    extra: Annotated[float, Range(0, 100)]
+    """What each further gang costs beyond the share of the link."""
+    least: Rate
+    """Part of a link that a gang keeps whatever goes before it."""
+
+
+@dataclass(frozen=True)
+class SliceProfile:
+    """A slice of a GPU."""
+
+    compute: Annotated[int, Range(1, 64)]
+    memory: Annotated[int, Range(1, 64)]
+    starts: tuple[Annotated[int, Range(0, 63)], ...]
+
+
+@dataclass(frozen=True)
+class Slices(ModelSection):
+    """M32: how a GPU can be cut."""
+
+    compute: Annotated[int, Range(1, 64)]
+    memory: Annotated[int, Range(1, 64)]
+    profiles: dict[str, SliceProfile]
+
+    @property
+    def sizes(self) -> str:
+        """Compute of the profiles for the printed line."""
+        return ", ".join(str(profile.compute) for profile in self.profiles.values())
+
+    @property
+    def memories(self) -> str:
+        """Memory of the profiles for the printed line."""
+        return ", ".join(str(profile.memory) for profile in self.profiles.values())
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if not any(p.compute == self.compute and p.memory == self.memory for p in self.profiles.values()):
+            yield "profiles", "has no slice that is the whole GPU"
+        for name, profile in self.profiles.items():
+            if not profile.starts or max(profile.starts) + profile.memory > self.memory:
+                yield f"profiles.{name}.starts", "has to be starts from which the slice stays within the memory"
+            if profile.compute > self.compute:
+                yield f"profiles.{name}.compute", "is more than the whole GPU"
+
+
+@dataclass(frozen=True)
+class Online(ModelSection):
+    """M33: online services."""
+
+    load: Share
+    swing: Share
+    """Share of the load by which it rises and falls [0..1]."""
+    period_h: Annotated[float, Range(0.001, 10_000)]
+
+
+@dataclass(frozen=True)
+class SwitchedNodes(ModelSection):
+    """M40: nodes that are switched off and on."""
+
+    wake_s: Seconds
+    """From switching on until jobs may start [s]."""
+    wake_sweep_s: tuple[Seconds, Seconds, Seconds]
+    off_share: Share
+    """Power of a node that is off, of its idle power [0..1]."""
+
+
+@dataclass(frozen=True)
+class PowerPrice(ModelSection):
+    """M41: the price of power through time."""
+
+    unit: str
+    day: tuple[Annotated[float, Range(-1000, 100_000)], ...]
+    """Of each hour of the day [per kWh]."""
+    series: tuple[Annotated[float, Range(-1000, 100_000)], ...]
+    """Of each hour from that of the first submission on [per kWh]; empty for those of the day."""
+    utc_offset_h: Annotated[float, Range(-24, 24)]
+    """Local time less UTC [h]."""
+
+    @property
+    def told(self) -> str:
+        """The prices in use, for people."""
+        prices = self.series or self.day
+        span = f"{min(prices):g} to {max(prices):g} {self.unit} per kWh" if prices else "no price"
+        if self.series:
+            return f"{span}, {counted(len(self.series), 'hours')} from the first submission on, over and over"
+        return f"{span} by the hour of the day (UTC{self.utc_offset_h:+g}), the same every day"
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if not 0 < len(self.unit) <= 20:
+            yield "unit", "has to be the name of a currency, such as EUR"
+        if len(self.day) != 24:
+            yield "day", "needs a price for each of 24 hours"
+
+
+@dataclass(frozen=True)
+class GpuPrice(ModelSection):
+    """M25: prices of GPUs."""
+
+    default: Annotated[float, Range(0.000001, 1_000_000)]
+    models: dict[str, Annotated[float, Range(0.000001, 1_000_000)]]
+    """By beginning of a GPU model's name."""
+
+    @property
+    def listed(self) -> str:
+        """The table for the printed line."""
+        return ", ".join(f"{model} {price:g}" for model, price in self.models.items())
+
+
 def _chosen(key: str, name: str, table: str, choices: Collection[str]) -> Iterator[Fault]:
     if name not in choices:
         yield key, f"'{name[:80]}' is not in {table}: {', '.join(choices)}"
@@ -434,9 +639,18 @@ class Sections:
     cpu: Cpu
     power: Power
     elastic: Elastic
+    servers: Servers
     overhead: Overhead
     classes: Classes
     estimates: Estimates
     type_speed: TypeSpeed
     deadlines: Deadlines
     quotas: Quotas
+    links: Links
+    traffic: Traffic
+    contention: Contention
+    slices: Slices
+    online: Online
+    switching: SwitchedNodes
+    power_price: PowerPrice
+    gpu_price: GpuPrice

@@ -26,6 +26,7 @@ __all__ = [
     "elastic_ppm",
     "interference_ppm",
     "locality_ppm",
+    "server_speed",
     "spread_ppm",
     "stages_ppm",
     "type_speed_ppm",
@@ -227,6 +228,16 @@ def elastic_ppm(models: Models, requested: ArrayLike, n: ArrayLike) -> NDArray[n
         return np.where(size >= g, PPM, 0)
     sigma = models.elastic.sigma
     return ppm(size * (1 + sigma * (g - 1)) / (np.maximum(g, 1) * (1 + sigma * np.maximum(size - 1, 0))))
+
+
+def server_speed(models: Models, workers: ArrayLike, servers: ArrayLike) -> NDArray[np.float64]:
+    """Return the speed of jobs with parameter servers, in units of one worker that waits for nobody (M28).
+
+    w / (fixed + pull * w / p + worker * w + server * p); both numbers are at least 1.
+    """
+    w, p = np.asarray(workers, np.float64), np.asarray(servers, np.float64)
+    m = models.servers
+    return np.asarray(w / (m.fixed + m.pull * w / p + m.worker * w + m.server * p))
 
 
 def type_speed_ppm(models: Models, job_model: str, gpu_model: str) -> int:

@@ -75,6 +75,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     g["preemptive"], g["drift"] = order.preemptive, _DRIFTS[order.drift]
     g["relax_ms"], g["age_cap"] = order.relax_after_ms, order.age_cap_ms
     g["levels"], g["stall"], g["wake"] = len(order.thresholds), order.stall, NONE
+    g["interval"] = order.interval_ms
     g["promote"], g["speed"], g["lacking"] = order.promote_ppm, 1_000_000, 1
     g["listed"] = order.preemptive and order.fit == "place" and order.drift != "any"
     nodes["holder"] = NONE

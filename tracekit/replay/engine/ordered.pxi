@@ -347,6 +347,16 @@ cdef inline int list_pass(State s, Key key, int64_t d, bint evicts) except -1:
     domain.freed = 0
 
 
+cdef inline bint decides_later(State s):
+    """Tell whether the passes asked for wait for the end of the decision interval; the clock is set to it then."""
+    cdef Globals* g = &s.g[0]
+    g.wake = NONE
+    if g.interval == 0 or g.touched == 0 or g.now % g.interval == 0:
+        return False
+    g.wake = (g.now // g.interval + 1) * g.interval
+    return True
+
+
 def run_ordered(State s, Key key, bint evicts, int64_t instants):
     """Run at most so many instants of an ordering policy; return False when nothing is left to happen.
 
@@ -357,6 +367,8 @@ def run_ordered(State s, Key key, bint evicts, int64_t instants):
     for _ in range(instants):
         if not next_instant(s, key):
             return False
+        if decides_later(s):
+            continue
         for i in range(g.touched):
             d = s.touched[i]
             s.domains[d].touched = 0

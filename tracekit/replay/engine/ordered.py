@@ -60,6 +60,9 @@ class Ordered:
     stall: bool = False
     """Whether every event of the cluster stops each running job for `value` ms, as one peer's simulator has it."""
 
+    interval_ms: int = 0
+    """Jobs start and stop only at multiples of it after the first submission; 0 at every event [ms]."""
+
     def prepare(self, setting: Setting) -> Run:
         """Return a run of jobs in this order (see ordered.pxi)."""
         return prepared_by("engine.run_ordered", self, setting)

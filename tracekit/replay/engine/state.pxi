@@ -127,6 +127,7 @@ cdef struct Globals:
     int64_t evicted, listed, loosened, events, last_end, busy_at_end, free_at_end, fragmented_at_end, skip, by_count
     int64_t ring, rule, preemptive, drift, relax_ms, age_cap, levels, promote, stall, planned, shared, tenants
     int64_t ended, rung, active, wake, asked, culprit, scope, keeps, capped, speed, begun, lacking, blocks, seats
+    int64_t interval
 
 
 cdef class Arrays:

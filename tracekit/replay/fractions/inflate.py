@@ -10,28 +10,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.errors import UsageError, nearest
-from tracekit.outputs import StagedFolder, output_errors
-from tracekit.progress import Progress
+from tracekit.errors import UsageError
 from tracekit.replay import kernel
-from tracekit.replay.fractions.supply import RULES, WHOLE, fractions
+from tracekit.replay.fractions.supply import WHOLE, fractions
 from tracekit.replay.fractions.tasks import expected_workload, supply_of, tasks_of_jobs
 from tracekit.replay.kernel import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.fractions.tasks import Supply, Tasks
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.scenario import Scenario
 
-__all__ = ["arrivals", "by_percent", "inflate", "inflate_jobs", "run_inflation"]
-
-_MARKER = "inflation.parquet"
+__all__ = ["arrivals", "by_percent", "inflate", "inflate_jobs"]
 
 
 def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
@@ -201,56 +195,3 @@ _MEASURES: Sequence[str] = ("gpu_allocation_ratio", "unallocated_gpus", "fragmen
 def _mean(values: NDArray[np.float64]) -> float | None:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
-
-
-def run_inflation(
-    scenario: Scenario,
-    rules: Sequence[str] | None,
-    load: float,
-    out: Path,
-    *,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> pl.DataFrame:
-    """Let tasks arrive up to `load` times the GPUs under each rule; write OUT and return its last lines.
-
-    OUT holds inflation.parquet and inflation.csv: policy, and the columns of `inflate`.
-
-    Parameters
-    ----------
-    rules : sequence of str, optional
-        Names of placement rules, all when None.
-
-    Returns
-    -------
-    polars.DataFrame
-        Of each rule the last whole percent.
-
-    Raises
-    ------
-    UsageError
-        There is no such rule, or the load cannot be used.
-    OutputError
-        OUT exists or cannot be written.
-    """
-    progress = progress or Progress()
-    # best-fit is spelled with a hyphen where it is a placement of a replay.
-    chosen = list(dict.fromkeys(r.replace("-", "") for r in rules or RULES))
-    for rule in chosen:
-        if rule not in RULES:
-            raise UsageError(f"'{rule[:60]}' is not a placement rule for tasks that arrive", hint=nearest(rule, RULES))
-    staged = StagedFolder(out, force=force, marker=_MARKER, kind="a placement study")
-    try:
-        tables = []
-        for rule in chosen:
-            progress.stage(f"filling the cluster by {rule}")
-            table = inflate_jobs(scenario.jobs, scenario.cluster, rule, scenario.seed, load)
-            tables.append(table.select(pl.lit(rule).alias("policy"), pl.all()))
-        found = pl.concat(tables)
-        with output_errors(out):
-            found.write_parquet(staged.path / _MARKER)
-            found.write_csv(staged.path / "inflation.csv")
-        staged.commit()
-    finally:
-        staged.discard()
-    return found.group_by("policy", maintain_order=True).last()

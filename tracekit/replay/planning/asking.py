@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tracekit.replay.engine.setting import Run
 from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import ASK, NONE, OVER
 from tracekit.replay.keys import by_arrival, engine_key
+from tracekit.replay.planning.clocks import ClockBook
 from tracekit.replay.planning.plan import Plan
 from tracekit.replay.planning.plan_reader import HINT, PlanReader
 from tracekit.replay.planning.view import View
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.engine.setting import Setting
     from tracekit.replay.engine.state import EngineState
+    from tracekit.replay.outcome import Outcome
     from tracekit.replay.planning.mechanism import Planner
 
 __all__ = ["prepare"]
@@ -45,10 +48,18 @@ def prepare(planner: Planner, setting: Setting) -> Run:
     """
     state = _state(planner, setting)
     arrays = open_nodes(state, setting.cluster)
-    return Run(state, _steps(planner, state, arrays, setting))
+    book = None if planner.clocks is None else ClockBook(planner.clocks, state, setting.cluster, setting.name)
+
+    def complete(outcome: Outcome) -> Outcome:
+        outcome = outcome if book is None else book.complete(outcome)
+        return outcome if planner.tell is None else planner.tell(outcome)
+
+    return Run(state, _steps(planner, state, arrays, setting, book), complete)
 
 
-def _steps(planner: Planner, state: EngineState, arrays: Any, setting: Setting) -> Callable[[int], bool]:
+def _steps(
+    planner: Planner, state: EngineState, arrays: Any, setting: Setting, book: ClockBook | None
+) -> Callable[[int], bool]:
     """Return what runs a planner for at most so many instants and plans, and says whether more are to come."""
     g, key, name = state.g[0], engine_key(by_arrival), setting.name
     n = len(state.jobs)
@@ -66,14 +77,22 @@ def _steps(planner: Planner, state: EngineState, arrays: Any, setting: Setting) 
             if g["running"] or g["pending"]:
                 view.renew()
                 plan = _ask(planner, view, name)
-                read = reader.read(plan)
-                wrong = kernel.apply_plan(arrays, key, kernel.PlanArrays(read), named, stopped)
-                if wrong:
-                    raise reader.fault(wrong, read)
+                if plan.clock is not None and book is None:
+                    raise UsageError(f"the policy {name} gave clocks, which needs a Planner with clocks", hint=HINT)
+                # Nothing to do costs nothing: most plans of a planner that names only what changes are empty.
+                if not plan.keep or np.size(plan.job) or plan.optional:
+                    read = reader.read(plan)
+                    if book is not None:
+                        book.begin(plan)
+                    wrong = kernel.apply_plan(arrays, key, kernel.PlanArrays(read), named, stopped)
+                    if wrong:
+                        raise reader.fault(wrong, read)
                 idle = 0 if g["running"] or g["submitted"] < n else idle + 1
                 if idle >= _IDLE_PLANS:
                     return False
                 g["wake"] = max(int(plan.wake_ms), view.now_ms + 1) if plan.wake_ms >= 0 else -1
+            if book is not None:
+                book.look()
             reason = kernel.next_plan(arrays, key, planner.round_ms, planner.gap_ms, left)
         return bool(reason != OVER)
 
@@ -84,9 +103,13 @@ def _state(planner: Planner, setting: Setting) -> EngineState:
     """Return the state of a planner: nothing is queued, and several jobs may share a GPU."""
     # A gang that may be spread has a place wherever a relaxed one has.
     order = Ordered(
-        by_arrival, fit=planner.fit, overhead_ms=planner.overhead_ms, estimate_ms=planner.estimate_ms, relax_after_ms=0
+        by_arrival,
+        fit=planner.fit,
+        overhead_ms=planner.overhead_ms,
+        estimate_ms=planner.estimate_ms,
+        scopes=(planner.scope,) if planner.wide else (),
     )
-    state = build(setting, order, kind="Planner")
+    state = build(setting if planner.spread else replace(setting, spread=None), order, kind="Planner")
     n, share = len(state.jobs), planner.share
     state.g["planned"], state.g["scope"], state.g["asked"] = 1, planner.scope, NONE
     # The last job class is where a plan's wish is written before it is placed.

@@ -5,19 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from tracekit.replay.engine.setting import prepared_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from tracekit.replay.engine.setting import Run, Setting
+    from tracekit.replay.outcome import Outcome
     from tracekit.replay.planning.plan import Plan
     from tracekit.replay.planning.view import View
+    from tracekit.replay.results.energy import PowerDraw
 
-__all__ = ["Planner"]
+__all__ = ["ClockPower", "Planner"]
+
+
+@dataclass(frozen=True)
+class ClockPower:
+    """What GPUs draw by their clock (M7)."""
+
+    draw: PowerDraw
+    """At full clock."""
+    s0: float
+    """Part of the greatest power that does not fall with the clock [0..1]."""
+    cap_mw: int = -1
+    """What the plans mean to keep to, idle GPUs included [mW]; -1 nothing."""
+
+    def drawn(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the part of `draw.busy` that is drawn at clocks [0..1]."""
+        return np.asarray(self.s0 + (1 - self.s0) * clock**3)
 
 
 @dataclass(frozen=True)
@@ -46,10 +65,21 @@ class Planner:
     """Whether `Plan.place` may name nodes."""
     share: int = 1
     """Jobs that a GPU may have, put there by `Plan.beside` or `Plan.place`. Their speeds are the plan's."""
+    wide: bool = False
+    """Whether jobs are accepted that fit only as far apart as `scope` allows; else they must fit the fewest nodes."""
+    spread: bool = True
+    """Whether the engine slows gangs on more nodes than they need (M4); if not, all of that is in the plan's rates."""
+
+    clocks: ClockPower | None = None
+    """What GPUs draw by their clock: with it plans may give clocks, and the energy is that at the clocks given."""
+    tell: Callable[[Outcome], Outcome] | None = None
+    """Adds what only this policy tells to the outcome."""
 
     def __post_init__(self) -> None:
         if self.share < 1:
             raise ValueError(f"{self.share} jobs on a GPU")
+        if self.clocks is not None and self.share > 1:
+            raise ValueError("jobs that share a GPU have no clocks of their own")
         if self.fit == "count" and (self.names_nodes or self.share > 1):
             raise ValueError("by count there are no nodes to name and no GPUs to share")
 

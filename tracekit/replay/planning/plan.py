@@ -44,3 +44,6 @@ class Plan:
     """Where jobs share: for each the job, named before it or kept, whose GPUs it has too; a job beside itself shares
     its GPUs only with those beside it; -1 leaves a running job where it is, and gives another GPUs that no job has
     (k,). A job whose `beside` waits, waits too; one that loses it to its end keeps the GPUs."""
+    clock: NDArray[np.int64] | None = None
+    """Clock of each job's GPUs [ppm of the full clock]; full when None (k,). It needs a Planner with `clocks`, and
+    decides the energy alone: what it does to the speed is part of `rate`."""

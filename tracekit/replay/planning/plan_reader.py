@@ -115,7 +115,7 @@ class PlanReader:
             any_model=self.planner.any_model,
             resize_ms=self.planner.resize_ms,
         )
-        if rows is not None:
+        if rows is not None and len(rows):
             self._check_rows(found, rows, beside[order])
         return found
 

@@ -15,20 +15,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.assumptions.prices import PowerPrices
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
 __all__ = [
+    "KWH_MW_MS",
     "PowerDraw",
     "energy_kwh",
+    "idle_cost",
     "idle_energy_kwh",
     "power_cap_assumption",
     "power_draw_mw",
     "utilization_assumption",
 ]
 
-_MW_MS = 3.6e12
+KWH_MW_MS = 3.6e12
 """One kWh [mW * ms]."""
 
 
@@ -76,7 +79,7 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
     worked = float((held * (utilization_ppm(models, jobs) / PPM)).sum())
     if worked > outcome.busy_milli_ms:
         on_top *= outcome.busy_milli_ms / worked
-    return idle_energy_kwh(draws.idle, cluster, outcome) + on_top / 1000 / _MW_MS
+    return idle_energy_kwh(draws.idle, cluster, outcome) + on_top / 1000 / KWH_MW_MS
 
 
 def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outcome) -> float:
@@ -90,7 +93,24 @@ def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outco
     on_left_nodes = (outcome.busy_milli_ms + outcome.free_milli_ms) / 1000 - float((present * cluster.gpus).sum())
     if on_left_nodes > 0:
         energy += on_left_nodes * float(idle_mw.sum()) / cluster.total_gpus
-    return energy / _MW_MS
+    return energy / KWH_MW_MS
+
+
+def idle_cost(
+    idle_mw: NDArray[np.int64], cluster: Cluster, end_ms: int, prices: PowerPrices, energy_kwh: float
+) -> float:
+    """Return what the energy that the GPUs draw by being there costs, from time 0 to the last end.
+
+    That of nodes that left, beyond what the present ones draw of `energy_kwh`, costs the mean price.
+    """
+    # What was paid while each node was there.
+    paid = np.where(cluster.absent != 0, 0.0, float(prices.paid(end_ms) - prices.paid(0)))
+    for time, node, joins in cluster.effective_changes():
+        left = float(prices.paid(end_ms) - prices.paid(min(max(time, 0), end_ms)))
+        paid[node] += left if joins else -left
+    present = float((_present_ms(cluster, end_ms) * idle_mw).sum()) / KWH_MW_MS
+    mean = float(prices.paid(end_ms) - prices.paid(0)) / max(end_ms, 1)
+    return float((paid * idle_mw).sum()) / KWH_MW_MS + (energy_kwh - present) * mean
 
 
 def utilization_assumption(jobs: Jobs, models: Models) -> dict[str, str]:

@@ -64,7 +64,15 @@ _FIGURES: dict[str, type[pl.DataType]] = {
     "preemptions": pl.Int64,
     "migrations": pl.Int64,
     **dict.fromkeys(
-        ("gpu_hours_lost_to_overhead", "jain_fairness_vc", "max_finish_time_ratio", "energy_kwh"), pl.Float64
+        (
+            "gpu_hours_lost_to_overhead",
+            "jain_fairness_vc",
+            "max_finish_time_ratio",
+            "late_share",
+            "energy_kwh",
+            "energy_cost",
+        ),
+        pl.Float64,
     ),
 }
 

@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.replay.jobs import LeftOut
 from tracekit.replay.workload.trace_rows import LONGEST_S, LONGEST_YEARS
 
-__all__ = ["BEYOND_LIMIT", "IN_WINDOW", "MOST_GPUS", "REASONS", "left_out_of", "select_jobs"]
+__all__ = ["BEYOND_LIMIT", "IN_WINDOW", "MOST_GPUS", "REASONS", "left_out_of", "request_sizes", "select_jobs"]
 
 MOST_GPUS = 1_000_000
 """A larger job is an error of the log [GPUs]."""
@@ -59,8 +59,8 @@ def select_jobs(
     """
     reason = _reason(cluster, since, until).alias("reason")
     # Slice by slice, so that what the rules compute on the way stays small.
-    parts = [p.with_columns(_sizes()).with_columns(reason).select(_NEEDED) for p in table.iter_slices(_SLICE)]
-    judged = pl.concat(parts) if parts else table.with_columns(_sizes()).with_columns(reason).select(_NEEDED)
+    parts = [p.with_columns(request_sizes()).with_columns(reason).select(_NEEDED) for p in table.iter_slices(_SLICE)]
+    judged = pl.concat(parts) if parts else table.with_columns(request_sizes()).with_columns(reason).select(_NEEDED)
     if limit is None:
         return judged
     rows = judged.select("row", "submit_us", "reason").filter(pl.col("reason").is_null())
@@ -68,7 +68,7 @@ def select_jobs(
     return judged.with_columns(judged["reason"].scatter(late, len(REASONS) - 1))
 
 
-def _sizes() -> tuple[pl.Expr, pl.Expr]:
+def request_sizes() -> tuple[pl.Expr, pl.Expr]:
     """Return the devices a gang touches and what it asks of each [milli-GPU]."""
     gpus, instances = pl.col("gpu_count").clip(0, MOST_GPUS), pl.col("instance_count")
     whole = gpus == gpus.floor()

@@ -1,0 +1,143 @@
+"""Clocks that policies choose between, what GPUs draw at each, and which is best for each job under a cap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.policies.interface import Parameter
+from tracekit.policies.power import full_w
+from tracekit.replay.assumptions.costs import clock_speed_ppm
+from tracekit.replay.assumptions.of_jobs import utilization_ppm
+from tracekit.replay.mechanisms import ClockPower
+from tracekit.replay.results.energy import power_draw_mw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["CAP_W", "LEAST", "ClockProgram", "ClockTable", "cap_mw", "clock_power", "clock_table"]
+
+CAP_W = Parameter("cap_w", 0.0, "power that all GPUs together may draw, 0 for `share`, inf anything [W]")
+LEAST = Parameter(
+    "least", 0.4, "lowest clock, as a share of the full one; clocks are 0.1 apart", minimum=0.1, maximum=1
+)
+_MOST_MW = 1 << 60
+"""A cap that is never reached [mW]."""
+
+
+@dataclass(frozen=True)
+class ClockTable:
+    """K clocks, the full one first, and what a GPU draws at each with a job of each of D kinds."""
+
+    ppm: NDArray[np.int64]
+    """The clocks [ppm] (K,)."""
+    speed_ppm: NDArray[np.int64]
+    """Speed of a job (K,) [ppm]."""
+    kind: NDArray[np.int64]
+    """Kind of each job, by what it draws (n,)."""
+    on_top_mw: NDArray[np.float64]
+    """What a GPU draws beyond its idle power (D, K) [mW]."""
+    full_mw: NDArray[np.float64]
+    """What it draws with that (D, K) [mW]."""
+
+
+def clock_table(jobs: Jobs, cluster: Cluster, models: Models, power: ClockPower, least: float) -> ClockTable:
+    """Return the clocks 1.0, 0.9, ... down to `least`, and what the jobs draw at them (M7)."""
+    steps = np.arange(10, 0, -1)[: 1 + round((1 - least) * 10 - 1e-9)] / 10
+    u = utilization_ppm(models, jobs) / 1e6
+    draw = power.draw
+    mean = float(draw.idle.sum()) / max(cluster.total_gpus, 1)
+    # `rest` is the idle power of the job's GPU model, as far as it is used.
+    idle = np.where(u > 0, np.rint(draw.rest / np.maximum(u, 1e-9)), np.rint(mean))
+    rows, kind = np.unique(np.column_stack([draw.busy, draw.rest, idle]), axis=0, return_inverse=True)
+    on_top = rows[:, :1] * power.drawn(steps) - rows[:, 1:2]
+    return ClockTable(
+        ppm=np.rint(steps * 1e6).astype(np.int64),
+        speed_ppm=clock_speed_ppm(models, steps),
+        kind=kind.ravel().astype(np.int64),
+        on_top_mw=on_top,
+        full_mw=on_top + rows[:, 2:],
+    )
+
+
+def cap_mw(cluster: Cluster, models: Models, cap_w: float, share: float) -> int:
+    """Return the cap of the parameters `cap_w` and `share` [mW]."""
+    return round(min((cap_w or share * full_w(cluster, models)) * 1000, _MOST_MW))
+
+
+def clock_power(jobs: Jobs, cluster: Cluster, models: Models, cap: int) -> ClockPower:
+    """Return what the GPUs draw by their clock, under a cap [mW]."""
+    return ClockPower(power_draw_mw(jobs, cluster, models), models.power.s0, cap)
+
+
+class ClockProgram:
+    """One clock for each job, so that the sum of costs is small while that of power keeps within what there is.
+
+    By the Lagrangian dual of the program in which jobs may divide their time between clocks: with a price on power each
+    kind of job takes the clock at which cost and power together cost least. As the price falls, one kind after the
+    other goes to its next clock; at the price at which there is no more room, the jobs of the kind that would be next
+    go on in the order given while they fit. That is within one job's change of the best there is.
+
+    Parameters
+    ----------
+    power, cost : array (D, K)
+        Power and cost of a GPU by kind of job and clock.
+    """
+
+    def __init__(self, power: NDArray[np.float64], cost: NDArray[np.float64]) -> None:
+        self.power = power
+        rows = np.arange(len(power))
+        # Of clocks that draw alike the one that costs least, and then the first, which is the fastest.
+        self.least = np.where(power <= power.min(axis=1, keepdims=True), cost, np.inf).argmin(axis=1)
+        """The clock at which each kind draws least (D,)."""
+        steps = []
+        now = self.least.copy()
+        while len(rows):
+            more = power - power[rows, now][:, None]
+            gain = cost[rows, now][:, None] - cost
+            worth = np.divide(gain, more, out=np.zeros_like(gain), where=(more > 0) & (gain > 0))
+            to = worth.argmax(axis=1)
+            moves = np.flatnonzero(worth[rows, to] > 0)
+            if not len(moves):
+                break
+            steps.append(np.column_stack([worth[moves, to[moves]], moves, to[moves], more[moves, to[moves]]]))
+            now[moves] = to[moves]
+        self.free = now
+        """The clock at which each kind costs least (D,)."""
+        # A kind's steps are worth less and less, so that they stay in order.
+        found = np.concatenate(steps) if steps else np.zeros((0, 4))
+        found = found[np.argsort(-found[:, 0], kind="stable")]
+        self.step_kind, self.step_to = found[:, 1].astype(np.int64), found[:, 2].astype(np.int64)
+        self.step_mw = found[:, 3]
+
+    def choose(self, kind: NDArray[np.int64], gpus: NDArray[np.int64], room: float) -> NDArray[np.int64]:
+        """Return the index of the clock of each job; where even the least power is more than `room`, that of least.
+
+        Parameters
+        ----------
+        kind, gpus : array (n,)
+            Kind and GPUs of each job.
+        room : float
+            Power that the jobs may draw together.
+        """
+        weight = np.bincount(kind, gpus, len(self.power))
+        left = room - float(weight @ self.power[np.arange(len(weight)), self.least])
+        drawn = np.cumsum(weight[self.step_kind] * self.step_mw)
+        taken = int(np.searchsorted(drawn, left, side="right"))
+        if taken == len(drawn):
+            return np.asarray(self.free[kind] if left >= 0 else self.least[kind])
+        clock = self.least.copy()
+        # Later steps of a kind come after its earlier ones, and the last that is written stays.
+        clock[self.step_kind[:taken]] = self.step_to[:taken]
+        found: NDArray[np.int64] = clock[kind]
+        left -= float(drawn[taken - 1]) if taken else 0.0
+        own = np.flatnonzero(kind == self.step_kind[taken])
+        raised = own[np.cumsum(gpus[own]) * self.step_mw[taken] <= left]
+        found[raised] = self.step_to[taken]
+        return found

@@ -1,0 +1,131 @@
+"""The placement that costs least at the moment, or waiting: what a policy that learns contention would approach."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.gangs import Gangs
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.network_parameters import GAP, gangs_and_links
+from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Places, Spot, gathered
+from tracekit.replay.assumptions.speeds import PPM
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.policies.links import Network
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Planner
+
+__all__ = ["ContentionGreedy"]
+
+
+class _Greedy(Gangs):
+    """Gangs where they cost least, as far as the moment tells."""
+
+    def __init__(
+        self, jobs: Jobs, places: Places, network: Network, models: Models, *, wait: bool, shortest: bool, look: int
+    ) -> None:
+        super().__init__(jobs, places, network, models, look=look)
+        self.links, self.waits, self.shortest = network, wait, shortest
+        self._next_ms = -1.0
+
+    def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return waiting jobs by submission or run time; a new plan has another next end."""
+        self._next_ms = -1.0
+        if self.shortest:
+            return waiting[np.argsort(self.jobs.work_ms[waiting], kind="stable")]
+        return waiting
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the cheapest of some placements, None where waiting for the next end is cheaper."""
+        least, best = math.inf, None
+        alone = self.left_ms(job)
+        for spot in self._spots(job):
+            cost = alone if len(spot.nodes) == 1 else self.cost_ms(job, spot)
+            if cost < least:
+                least, best = cost, spot
+            if least <= alone:
+                break
+        if best is not None and self.waits and least > alone and self._next_end_ms() - self.now_ms + alone < least:
+            return None
+        return best
+
+    def _spots(self, job: int) -> list[Spot]:
+        """Return the placements that are compared: of each tier, and by the least traffic."""
+        found = [spot for tier in (FEWEST, RACK, ANYWHERE) if (spot := self.places.find(job, tier)) is not None]
+        if not found or len(found[0].nodes) == 1:
+            return found[:1]
+        pool, gpus = self.places.pools[int(self.places.job_pool[job])], int(self.gpus[job])
+        for low, high, _ in (*pool.racks, *pool.models):
+            nodes = pool.nodes[low:high]
+            free = self.places.free[nodes]
+            if int(free.sum()) >= gpus:
+                found.append(gathered(nodes, free, np.lexsort((-free, self.links.load[nodes])), gpus))
+        return found
+
+    def _next_end_ms(self) -> float:
+        """Return when the first of the jobs that ran before this plan ends at its present speed; inf where none did."""
+        if self._next_ms < 0:
+            running, left = self.view.running, self.view.remaining_ms.astype(np.float64)
+            ends = self.view.overhead_ms + left * PPM / np.maximum(self.view.rate, 1)
+            self._next_ms = self.now_ms + float(ends[running].min(initial=math.inf))
+        return self._next_ms
+
+
+class ContentionGreedy(Policy):
+    """The least cost of the moment."""
+
+    card: ClassVar[Card] = Card(
+        name="contention-greedy",
+        title="the placement that delays the gang and others least, or waiting (a bound for learned contention)",
+        rule=(
+            "Jobs are looked at by submission, or with order=shortest by run time; one that does not start is passed "
+            "over, and none is stopped. Compared are, for a gang that no node has room for, the fewest nodes of a "
+            "rack, nodes of one rack, any nodes of one GPU model, and in each rack and model those whose links carry "
+            "fewest gangs. The cost of each is the run time of the gang there and the time by which it delays those "
+            "that it shares links with, all that is left of them at the speeds of the moment. With wait=on a gang "
+            "waits where its run time as near together as can be, begun at the next end of a running job, is less. "
+            "Run times are known. This is the target that a policy which learns contention is trained towards, not "
+            "such a policy; it overstates delays, since others recover when one ends. Gangs wider than a tier send "
+            "beyond it; where racks are not known there is one."
+        ),
+        parameters=(
+            Parameter("wait", True, "gangs may wait for the next end where that costs less"),
+            Parameter("order", "arrival", "who is looked at first", ("arrival", "shortest")),
+            Parameter("look", 30, "jobs that wait by choice in a plan after which no more are looked at", minimum=1),
+            GAP,
+        ),
+        assumptions=("D1", "M36", "M37", "M38"),
+        equal_to=(
+            "With jobs of one GPU and gap=0: fifo,scan=skip; with order=shortest: sjf,scan=skip.",
+            "With one GPU model and links that slow nobody: the waits of delay-scheduling,rack=0,any=0.",
+        ),
+        sources=(
+            (
+                "Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive jobs "
+                "are to contention; its network cannot be replayed from a log."
+            ),
+            "Own choices: the placements compared, their cost, and the test for waiting.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by cost."""
+        p = self.parameters
+        places, network = gangs_and_links(jobs, cluster, models, seed)
+        greedy = _Greedy(
+            jobs,
+            places,
+            network,
+            models,
+            wait=p["wait"],
+            shortest=p["order"] == "shortest",
+            look=p["look"],
+        )
+        return greedy.planner(p["gap"])

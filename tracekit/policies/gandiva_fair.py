@@ -1,0 +1,207 @@
+"""Gandiva_fair: GPU time by tickets, gang-aware stride in slices, and trading of GPU types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import overheads
+from tracekit.policies.quotas import WEIGHT, tenants, weights
+from tracekit.policies.tickets import fill_segments, fill_shares, trade
+from tracekit.policies.turns import Turns, next_slice
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["GandivaFair"]
+
+_LEAST = 1e-6
+"""An entitlement that counts as none [GPUs]."""
+
+
+class _Stride:
+    """One run: entitlements and passes."""
+
+    def __init__(self, policy: GandivaFair, jobs: Jobs, cluster: Cluster, models: Models, view: View) -> None:
+        p = policy.parameters
+        n = len(jobs)
+        self.view = view
+        self.slice_ms = max(round(p["quantum"] * 1000), 1)
+        self.margin = p["margin"] if p["trade"] else np.inf
+        self.turns = Turns(jobs, cluster, models, any_model=True)
+        self.owner = tenants(jobs, p["of"]).astype(np.int64)
+        self.table, self.times, self.worth = weights(jobs, cluster, models, p["of"], p["weight"])
+        self.home: NDArray[np.int64] = np.full(n, -1, np.int64)
+        """The pool in which each job takes its turns; -1 not yet (n,)."""
+        self.due: NDArray[np.float64] = np.full(n, _LEAST)
+        """GPUs to which each is entitled (n,)."""
+        self.passed: NDArray[np.float64] = np.zeros(n)
+        """Time that each had over what it was entitled to [ms] (n,)."""
+        self.now_ms = 0
+        self.known = 0
+        self.ran: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.active: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.free: NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def plan(self, view: View) -> Plan:
+        """Return who runs until the next slice, or until something happens."""
+        job, running = view.job, self.turns.running(view)
+        self.passed[self.ran] += self.turns.gpus[self.ran] / self.due[self.ran] * (view.now_ms - self.now_ms)
+        self.now_ms = view.now_ms
+        pools = self.turns.pools.gpus(view)
+        ticks = view.now_ms % self.slice_ms == 0
+        split = int(np.searchsorted(job, self.known))
+        if split < len(job):
+            # A job begins level with those that are furthest behind.
+            self.passed[job[split:]] = self.passed[job[:split]].min() if split else 0.0
+            self.due[job[split:]] = self.turns.gpus[job[split:]]
+        self.known = view.submitted
+        if ticks and not (np.array_equal(job, self.active) and np.array_equal(pools, self.free)):
+            self._entitle(job, pools)
+            self.active, self.free = job, pools
+        free = self.turns.capacity(view, running)
+        chosen = running.copy()
+        if not ticks:
+            free -= self.turns.pools.used(running, view.held)
+            asked = np.flatnonzero(running < 0)
+        else:
+            asked = np.arange(len(job))
+        asked = asked[np.lexsort((asked, running[asked] < 0, self.passed[job[asked]]))]
+        found = self.turns.choose(job, asked, running, free, self.home[job])
+        # What nobody at home can use goes to jobs of other pools, in the same order.
+        rest = asked[found[asked] < 0]
+        if len(rest) and (free > 0).any():
+            more = self.turns.choose(job, rest, running, free)
+            found = np.where(found >= 0, found, more)
+        chosen[asked] = found[asked]
+        self.ran = job[chosen >= 0]
+        wake = next_slice(view.now_ms, self.slice_ms) if (chosen < 0).any() else -1
+        return self.turns.plan(job, running, chosen, wake)
+
+    def _tickets(self) -> NDArray[np.float64]:
+        if self.worth is not None:
+            return self.worth.astype(np.float64)
+        row = max(int(np.searchsorted(self.times, self.now_ms, side="right")) - 1, 0)
+        found: NDArray[np.float64] = np.maximum(self.table[row].astype(np.float64), _LEAST)
+        return found
+
+    def _entitle(self, job: NDArray[np.int64], pools: NDArray[np.int64]) -> None:
+        """Find what each tenant is entitled to in each pool, where its jobs go, and what each of them is due."""
+        turns, layout = self.turns, self.turns.pools
+        speed = turns.speed[layout.kind[job]]
+        domain = layout.kind_domain[layout.kind[job]]
+        gpus, owner = turns.gpus[job], self.owner[job]
+        tickets = self._tickets()
+        for d in np.unique(domain[domain >= 0]).tolist():
+            low, high = np.searchsorted(layout.domain, [d, d + 1])
+            own = np.flatnonzero(domain == d)
+            who, index = np.unique(owner[own], return_inverse=True)
+            demand = np.bincount(index, gpus[own]).astype(np.float64)
+            share = fill_shares(demand, tickets[who], float(pools[low:high].sum()))
+            total = np.stack([np.bincount(index, speed[own, p], len(who)) for p in range(low, high)], axis=1)
+            mean = total / np.bincount(index)[:, None].astype(np.float64)
+            part = np.where(mean > 0, pools[low:high], 0).astype(np.float64)
+            part /= np.maximum(part.sum(axis=1, keepdims=True), _LEAST)
+            have, _ = trade(share[:, None] * part, mean, self.margin)
+            self._send_home(job[own], index, have, int(low), speed[own, low:high])
+            segment = index * (high - low) + self.home[job[own]] - low
+            self.due[job[own]] = fill_segments(segment, gpus[own].astype(np.float64), np.ones(len(own)), have.ravel())
+        self.due[job] = np.maximum(self.due[job], _LEAST)
+
+    def _send_home(
+        self,
+        job: NDArray[np.int64],
+        index: NDArray[np.int64],
+        have: NDArray[np.float64],
+        low: int,
+        speed: NDArray[np.int64],
+    ) -> None:
+        """Give new jobs a pool, the one in which their tenant has most left; move one job a tenant where it has more.
+
+        `index` is the tenant of each job by its row in `have`.
+        """
+        gpus = self.turns.gpus[job]
+        settled = self.home[job] >= 0
+        old = np.flatnonzero(settled)
+        left = have.copy()
+        np.subtract.at(left, (index[old], self.home[job[old]] - low), gpus[old])
+        if len(left.T) > 1:
+            over = left[index[old], self.home[job[old]] - low] <= -gpus[old]
+            seen: set[int] = set()
+            for i in old[over].tolist():
+                best = int(np.where(speed[i] > 0, left[index[i]], -np.inf).argmax())
+                if int(index[i]) not in seen and left[index[i], best] >= gpus[i]:
+                    seen.add(int(index[i]))
+                    left[index[i], best] -= gpus[i]
+                    self.home[job[i]] = low + best
+        for i in np.flatnonzero(~settled).tolist():
+            best = int(np.where(speed[i] > 0, left[index[i]], -np.inf).argmax())
+            left[index[i], best] -= gpus[i]
+            self.home[job[i]] = low + best
+
+
+class GandivaFair(Policy):
+    """Tickets, stride and trading."""
+
+    card: ClassVar[Card] = Card(
+        name="gandiva-fair",
+        title="GPU time by tickets: gang-aware stride in slices, and trading of GPU types",
+        rule=(
+            "Tenants who have jobs share the GPUs by their tickets, none having more than its jobs ask for, of each "
+            "GPU type in proportion to its GPUs. With trade=on the tenant whose jobs gain most by the faster of two "
+            "types buys GPUs of it from the one whose jobs gain least, at the second-largest gain in slow GPUs for a "
+            "fast one, until either has nothing left to give, as long as the largest gain is 1 + margin times the "
+            "smallest. What a tenant has of a type is divided evenly among its jobs there, none having more than it "
+            "asks for; a job goes to the type of which its tenant has most left, and moves when it has too little "
+            "there and enough elsewhere. At each multiple of quantum the jobs of a type run in the order of their "
+            "pass, which grows by GPUs times time over what the job is due: one that does not fit is passed over, "
+            "keeps its pass and so comes to the front. A new job begins with the smallest pass, and has "
+            "a type from the next slice on. GPUs that "
+            "the jobs of a type leave go to those of other types, and, until the next slice, to whoever comes. Gangs "
+            "may be spread over nodes."
+        ),
+        parameters=(
+            Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
+            Parameter("of", "user", "who has tickets: virtual clusters or users", ("vc", "user")),
+            WEIGHT,
+            Parameter("trade", True, "tenants trade GPU types"),
+            Parameter("margin", 0.1, "least gain of the buyer over the seller for which they trade [1]"),
+            Parameter("overhead", "gandiva", "preset of what each preemption and migration costs (M9)"),
+        ),
+        assumptions=("D1", "D6", "D9", "M9", "M4"),
+        equal_to=(
+            "With room for all: every job starts at once and none is stopped.",
+            "With one GPU type, or one gain for all: trade=off.",
+            "With equal tickets, jobs of one GPU, and enough of them: equal GPU time for each tenant, to a slice.",
+        ),
+        sources=(
+            (
+                "Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, stride by gangs, and trading; the price, the "
+                "second-largest gain, as in an independent reimplementation."
+            ),
+            (
+                "Own choices: one circle for all nodes of a type, wide gangs in it as all others, in place of one for "
+                "each node and a central one; tenants trade as much as they can at once; margin; a tenant's speed on a "
+                "type is the mean over its jobs."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans at events and slices."""
+        run: _Stride | None = None
+
+        def plan(view: View) -> Plan:
+            nonlocal run
+            if run is None or run.view is not view:
+                run = _Stride(self, jobs, cluster, models, view)
+            return run.plan(view)
+
+        return Planner(plan, any_model=True, overhead_ms=overheads(models, self.parameters["overhead"], jobs))

@@ -1,0 +1,331 @@
+"""One run of Gandiva: homes, turns and pairs."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.policies.homes import Homes
+from tracekit.policies.turns import next_slice
+from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
+from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm, interference_ppm
+from tracekit.replay.mechanisms import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import View
+
+__all__ = ["GandivaRun"]
+
+
+class GandivaRun:
+    """Homes, turns and pairs of one run; `p` are the parameters of the policy."""
+
+    def __init__(self, p: Mapping[str, Any], jobs: Jobs, cluster: Cluster, models: Models, view: View) -> None:
+        n = len(jobs)
+        self.view, self.models = view, models
+        self.slice_ms = max(round(p["quantum"] * 1000), 1)
+        self.slices, self.pack, self.migrate, self.grow = p["slices"], p["pack"], p["migrate"], p["grow"]
+        self.homes = Homes(jobs, cluster, p["depth"] if self.slices else 1.0)
+        self.busy = utilization_ppm(models, jobs)
+        self.memory = memory_ppm(models, jobs)
+        _, self.most = elastic_bounds(models, self.homes.asks)
+        self.turn: NDArray[np.int64] = np.arange(n, dtype=np.int64)
+        """Whose turn is first: the place in the circle, larger after each turn (n,)."""
+        self.turns = n
+        self.host: NDArray[np.int64] = np.full(n, -1, np.int64)
+        """The job on whose GPUs a job sits; -1 none (n,)."""
+        self.guest: NDArray[np.int64] = np.full(n, -1, np.int64)
+        """The job that sits on a job's GPUs; -1 none (n,)."""
+        self.changed: set[int] = set()
+        """Jobs that come to the GPUs of another, or are no longer together with one."""
+        self.parted: list[int] = []
+        """Guests that leave, to have GPUs of their own."""
+        self.nodes: NDArray[np.int64] | None = None
+        self.queue: list[tuple[int, int]] = []
+        self.known = 0
+        self.active = np.zeros(0, np.int64)
+
+    def plan(self, view: View) -> Plan:
+        """Return who runs until the next slice, or until something happens."""
+        job, held = view.job, view.held
+        self.changed, self.parted = set(), []
+        freed = self._forget(view)
+        if view.node_gpus is not self.nodes:
+            freed = True
+            self._follow_nodes(view, job, held)
+        for j in job[np.searchsorted(job, self.known) :].tolist():
+            if not self.homes.settle(j, within=False):
+                heapq.heappush(self.queue, (j, j))
+        self.known, self.active = view.submitted, job
+        if freed and self.queue:
+            self._settle_queue()
+        waits = (held == 0) & (self.homes.rows[job] > 0)
+        if freed and self.migrate:
+            self._move(job[waits & (self.host[job] < 0)])
+        ticks = self.slices and view.now_ms % self.slice_ms == 0 and bool(waits.any())
+        if ticks:
+            self._turn(job[held > 0])
+            if self.pack:
+                self._pack(job[self.homes.rows[job] > 0])
+        if freed and self.pack:
+            self._part(job[self.host[job] >= 0])
+        if ticks or self.grow:
+            gpus = self._chosen(view, job, held, ticks=ticks)
+            changed = np.isin(job, list(self.changed)) if self.changed else np.zeros(len(job), np.bool_)
+            named = np.flatnonzero((gpus != held) | (changed & (gpus > 0)))
+            job, gpus, held = job[named], gpus[named], gpus
+        else:
+            job, gpus, held = self._filled(view, job, held, waits)
+        wake = bool(self.slices and ((held == 0) & (self.homes.rows[view.job] > 0)).any())
+        return self._plan(job, gpus, next_slice(view.now_ms, self.slice_ms) if wake else -1)
+
+    def _forget(self, view: View) -> bool:
+        """Take jobs that ended off their homes; return whether there were any."""
+        from tracekit.replay.kernel import DONE
+
+        ended = self.active[view.table["status"][self.active] == DONE]
+        for j in ended.tolist():
+            host, guest = int(self.host[j]), int(self.guest[j])
+            if host >= 0:
+                self._split(j, host)
+                continue
+            if self.homes.rows[j]:
+                self.homes.drop(j)
+            if guest >= 0:
+                # The guest keeps the GPUs.
+                self._split(guest, j)
+                self.homes.carry(guest)
+            self.changed.discard(j)
+        self.changed.difference_update(ended.tolist())
+        return len(ended) > 0
+
+    def _split(self, guest: int, host: int) -> None:
+        self.guest[host], self.host[guest] = -1, -1
+        self.changed.update((guest, host))
+
+    def _follow_nodes(self, view: View, job: NDArray[np.int64], held: NDArray[np.int64]) -> None:
+        """Let jobs that wait for their turn on nodes that left look for other homes."""
+        self.nodes = view.node_gpus
+        self.homes.there = self.nodes.astype(np.int64)
+        for j in job[(held == 0) & (self.homes.rows[job] > 0)].tolist():
+            if (self.homes.there[self.homes.at(j)] == 0).any():
+                host, guest = int(self.host[j]), int(self.guest[j])
+                if host >= 0:
+                    self._split(j, host)
+                else:
+                    self.homes.drop(j)
+                if guest >= 0:
+                    self._split(guest, j)
+                    self.homes.carry(guest)
+                self.homes.rows[j] = 0
+                heapq.heappush(self.queue, (j, j))
+
+    def _settle_queue(self) -> None:
+        """Give those who have no home one, in the order of submission; a kind that finds none is not tried again."""
+        failed: set[int] = set()
+        again = []
+        left = self.homes.depth * self.homes.there - self.homes.load
+        most = left.max(initial=0)
+        while self.queue and most > 0:
+            entry = heapq.heappop(self.queue)
+            kind = int(self.homes.kind[entry[1]])
+            if kind in failed or not self.homes.settle(entry[1], within=False):
+                failed.add(kind)
+                again.append(entry)
+                if len(failed) >= len(self.homes.may):
+                    break
+        for entry in again:
+            heapq.heappush(self.queue, entry)
+
+    def _crowded(self, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which jobs of single nodes have to take turns there (k,)."""
+        node = self.homes.single(jobs)
+        over = self.homes.load > self.homes.there
+        return (node >= 0) & over[node]
+
+    def _move(self, waiting: NDArray[np.int64]) -> None:
+        """Move jobs that wait for their turn to nodes with room, who waits longest first."""
+        some = waiting[self._crowded(waiting)]
+        some = some[np.argsort(self.turn[some], kind="stable")]
+        room = self.homes.there - self.homes.load
+        while len(some) and (room > 0).any():
+            some = some[self.homes.asks[some] <= room.max()]
+            if not len(some):
+                return
+            j = int(some[0])
+            guest = int(self.guest[j])
+            self.homes.drop(j)
+            if not self.homes.settle(j, within=True):
+                self.homes.carry(j)
+                some = some[self.homes.kind[some] != self.homes.kind[j]]
+                continue
+            if guest >= 0:
+                # A pair parts: the one who moves goes alone.
+                self._split(guest, j)
+                self.homes.carry(guest)
+            some = some[1:]
+            room = self.homes.there - self.homes.load
+
+    def _turn(self, ran: NDArray[np.int64]) -> None:
+        """Put those who ran at the end of the circle, in their order."""
+        order = ran[np.argsort(self.turn[ran], kind="stable")]
+        self.turn[order] = self.turns + np.arange(len(order))
+        self.turns += len(order)
+
+    def _pack(self, jobs: NDArray[np.int64]) -> None:
+        """Pair two jobs of equal size on each node that has too many: the two with the least utilization."""
+        alone = jobs[(self.host[jobs] < 0) & (self.guest[jobs] < 0)]
+        alone = alone[self._crowded(alone)]
+        if len(alone) < 2:
+            return
+        node, asks, busy = self.homes.single(alone), self.homes.asks[alone], self.busy[alone]
+        by = np.lexsort((alone, busy, asks, node))
+        one, two = alone[by[:-1]], alone[by[1:]]
+        same = (node[by[:-1]] == node[by[1:]]) & (asks[by[:-1]] == asks[by[1:]])
+        first, second = self._together(one, two)
+        same &= (self.memory[one] + self.memory[two] <= PPM) & (first + second > PPM)
+        one, two = one[same], two[same]
+        at = self.homes.single(one)
+        least = np.lexsort((self.busy[one] + self.busy[two], at))
+        _, pick = np.unique(at[least], return_index=True)
+        for k in least[pick].tolist():
+            host, guest = int(one[k]), int(two[k])
+            if self.turn[guest] < self.turn[host]:
+                host, guest = guest, host
+            self.homes.drop(guest)
+            self.host[guest], self.guest[host] = host, guest
+            self.changed.update((host, guest))
+
+    def _part(self, guests: NDArray[np.int64]) -> None:
+        """Give guests GPUs of their own where a node has room, who waits longest first."""
+        some = guests[np.argsort(self.turn[guests], kind="stable")]
+        while len(some):
+            room = (self.homes.there - self.homes.load).max(initial=0)
+            some = some[self.homes.asks[some] <= room]
+            if not len(some):
+                return
+            j = int(some[0])
+            if not self.homes.settle(j, within=True):
+                some = some[self.homes.kind[some] != self.homes.kind[j]]
+                continue
+            self._split(j, int(self.host[j]))
+            self.parted.append(j)
+            some = some[1:]
+
+    def _together(self, one: NDArray[np.int64], two: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the speeds of two jobs beside each other [ppm]."""
+        a, b = self.busy[one], self.busy[two]
+        return interference_ppm(self.models, a, b), interference_ppm(self.models, b, a)
+
+    def _filled(
+        self, view: View, job: NDArray[np.int64], held: NDArray[np.int64], waits: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return, between slices, who starts in free GPUs or is named for its pair, their GPUs, and those of all."""
+        place = np.flatnonzero(waits & (self.host[job] < 0))
+        place = place[self._take(job[place], view.node_free.copy())]
+        guests = np.flatnonzero(waits & (self.host[job] >= 0))
+        hosts = np.searchsorted(job, self.host[job[guests]])
+        after = held.copy()
+        after[place] = self.homes.asks[job[place]]
+        after[guests] = after[hosts]
+        named = np.concatenate([place, guests[after[guests] > 0]])
+        if self.changed:
+            other = np.searchsorted(job, np.array(sorted(self.changed), np.int64))
+            named = np.union1d(named, other[after[other] > 0])
+        return job[named], after[named], after
+
+    def _take(self, jobs: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the places of those that run if all are asked in turn; `free` is what is left."""
+        from tracekit.replay.kernel import take_homes
+
+        homes = self.homes
+        by = np.argsort(self.turn[jobs], kind="stable")
+        taken = np.zeros(len(jobs), np.uint8)
+        order = np.ascontiguousarray(jobs[by])
+        take_homes(order, homes.first, homes.rows, homes.node, homes.gpus, free, taken)
+        return by[taken.view(np.bool_)]
+
+    def _chosen(self, view: View, job: NDArray[np.int64], held: NDArray[np.int64], *, ticks: bool) -> NDArray[np.int64]:
+        """Return the GPUs that each has from now on; between slices those who run go first (k,)."""
+        homes = self.homes
+        free = homes.there.copy()
+        chosen = np.zeros(len(job), np.bool_)
+        own = (homes.rows[job] > 0) & (self.host[job] < 0)
+        if not homes.there.all():
+            # Who runs on a node that left stays to its end.
+            for i in np.flatnonzero(own & (held > 0)).tolist():
+                nodes = homes.at(int(job[i]))
+                if (homes.there[nodes] == 0).any():
+                    chosen[i], own[i] = True, False
+                    low = int(homes.first[job[i]])
+                    free[nodes] -= homes.gpus[low : low + len(nodes)]
+            free = np.maximum(free, 0)
+        parts = (own,) if ticks else (own & (held > 0), own & (held == 0))
+        for part in parts:
+            place = np.flatnonzero(part)
+            chosen[place[self._take(job[place], free)]] = True
+        guests = np.flatnonzero(self.host[job] >= 0)
+        chosen[guests] = chosen[np.searchsorted(job, self.host[job[guests]])]
+        gpus = np.where(chosen, homes.asks[job], 0)
+        if self.grow:
+            self._grow(job, gpus, free)
+        return gpus
+
+    def _plan(self, job: NDArray[np.int64], gpus: NDArray[np.int64], wake_ms: int) -> Plan:
+        """Return the plan that names these jobs: stops, then hosts, then guests, larger gangs first."""
+        by = np.lexsort((-gpus, self.host[job] >= 0, gpus > 0))
+        job, gpus = job[by], gpus[by]
+        host, mate = self.host[job], np.maximum(self.host[job], self.guest[job])
+        speed = np.full(len(job), PPM)
+        if self.grow:
+            speed = np.maximum(elastic_ppm(self.models, self.homes.asks[job], gpus), 1)
+        pairs = np.flatnonzero(mate >= 0)
+        if len(pairs):
+            speed[pairs], _ = self._together(job[pairs], mate[pairs])
+        sits = (host >= 0) & (gpus > 0)
+        own = np.flatnonzero((gpus > 0) & ~sits)
+        beside = np.where(sits, host, -1)
+        if self.parted:
+            parts = own[np.isin(job[own], self.parted)]
+            beside[parts] = job[parts]
+        return Plan(
+            job,
+            gpus,
+            rate=speed,
+            keep=True,
+            optional=len(job),
+            place=self._rows(job, gpus, own),
+            beside=beside if self.pack else None,
+            wake_ms=wake_ms,
+        )
+
+    def _rows(self, job: NDArray[np.int64], gpus: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows (place, node, GPUs) of those who have GPUs of their own."""
+        homes = self.homes
+        count = homes.rows[job[own]]
+        place = np.repeat(own, count)
+        start = np.repeat(homes.first[job[own]] - (np.cumsum(count) - count), count)
+        at = start + np.arange(len(place))
+        part = homes.gpus[at]
+        if self.grow:
+            part = np.where(homes.rows[job[place]] == 1, gpus[place], part)
+        return np.column_stack([place, homes.node[at], part])
+
+    def _grow(self, job: NDArray[np.int64], gpus: NDArray[np.int64], free: NDArray[np.int64]) -> None:
+        """Give the GPUs that a node has left over to the job of it whose turn is first."""
+        able = np.flatnonzero((gpus > 0) & (self.homes.rows[job] == 1) & (self.host[job] < 0) & (self.guest[job] < 0))
+        able = able[np.argsort(self.turn[job[able]], kind="stable")]
+        node, pick = np.unique(self.homes.single(job[able]), return_index=True)
+        some = able[pick]
+        room = np.minimum(free[node], self.most[job[some]] - gpus[some])
+        gpus[some] += np.where((self.homes.load[node] <= self.homes.there[node]) & (room > 0), room, 0)

@@ -1,0 +1,253 @@
+"""MIGER without its inner rule: GPUs cut into slices, slices shared, online jobs kept apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.residents import Demand, Lines, Residents
+from tracekit.policies.slices import Cut, Layouts, Resident, Slice
+from tracekit.replay.assumptions.of_jobs import online_services
+from tracekit.replay.assumptions.speeds import interference_ppm
+from tracekit.replay.mechanisms import Planner
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Plan, View
+
+__all__ = ["MigerLike"]
+
+_STEP = 50_000
+"""Steps in which utilization and memory count [ppm]."""
+
+
+class _Cuts:
+    """Plans of one replay; of one run at a time."""
+
+    def __init__(
+        self,
+        demand: Demand,
+        kinds: list[Resident],
+        layouts: Layouts,
+        *,
+        residents: int,
+        reconfigure_ms: int,
+        horizon_ms: int,
+    ) -> None:
+        self.demand, self.kinds, self.layouts = demand, kinds, layouts
+        self.residents, self.reconfigure_ms, self.horizon_ms = residents, reconfigure_ms, horizon_ms
+        self.view: View | None = None
+
+    def _begin(self, view: View) -> None:
+        self.view, self.books = view, Residents(self.demand, view)
+        self.online, self.offline = Lines(self.demand.type), Lines(self.demand.type)
+        self.cut: dict[int, Cut] = {}
+        """How each GPU with jobs of one GPU is cut, places in the order of `Residents.on`."""
+        self.alike: dict[tuple[tuple[Resident, ...], Cut | None], int] = {}
+        self.code = np.zeros(len(self.demand.node), np.int64)
+        """GPUs with equal numbers have alike jobs and slices: 0 idle, -1 taken whole by a gang (T,)."""
+        self.order: dict[int, list[int]] = {}
+        """Jobs of each GPU when it was cut last, in the order of the places."""
+        self.stopped: dict[int, int] = {}
+        """Until when jobs stand still because their GPU is cut anew [ms]."""
+        self.where: dict[int, list[int]] = {}
+
+    def plan(self, view: View) -> Plan:
+        """Return who starts where, and how fast everyone is now."""
+        if self.view is not view:
+            self._begin(view)
+        new, ended = self.books.follow(view)
+        left = {gpu for job in ended for gpu in self.where.pop(job)}
+        for job in [job for job, until in self.stopped.items() if until <= view.now_ms or job not in self.books.of]:
+            del self.stopped[job]
+            self.books.touch(self.books.of.get(job, ()))
+        for gpu in sorted(left):
+            self._again(gpu)
+        for job in new:
+            (self.online if self.kinds[job].online else self.offline).add(job)
+        for line in (self.online, self.offline):
+            if len(line):
+                line.start(self._start)
+        return self.books.plan(self._speed, min(self.stopped.values(), default=-1))
+
+    def _speed(self, job: int, gpu: int) -> int:
+        if job in self.stopped:
+            return 1
+        on = self.books.on[gpu]
+        return self.cut[gpu].speed[on.index(job)] if gpu in self.cut else 1_000_000
+
+    def _start(self, job: int) -> bool:
+        if self.demand.gpus[job] > 1:
+            found = self.books.idle_gpus(job)
+            if found is None:
+                return False
+            self._seat(job, found)
+            self.code[found] = -1
+            return True
+        best: tuple[int, int, int] | None = None
+        cuts: dict[int, Cut] = {}
+        for gpu in self._candidates(job):
+            on = self.books.on[gpu]
+            cut = self._cut(gpu, [*on, job], self._slices(gpu))
+            if cut is None:
+                continue
+            gain = sum(cut.speed) - sum(self.cut[gpu].speed if on else ())
+            if gain > 0 and (best is None or (gain, len(on), -gpu) > best):
+                best, cuts[gpu] = (gain, len(on), -gpu), cut
+        if best is None:
+            return False
+        gpu = -best[2]
+        self._stop_moved(gpu, cuts[gpu])
+        self._seat(job, [gpu])
+        self._set(gpu, cuts[gpu])
+        return True
+
+    def _seat(self, job: int, gpus: list[int]) -> None:
+        self.books.put(job, gpus)
+        self.where[job] = gpus
+
+    def _candidates(self, job: int) -> list[int]:
+        """Return the GPUs that a job may join, one of all that are alike."""
+        found = []
+        for own in self.demand.gpus_of(job):
+            there = own[self.books.view.node_gpus[self.demand.node[own]] > 0]
+            there = there[(self.code[there] >= 0) & (self.books.count[there] < self.residents)]
+            codes, first = np.unique(self.code[there], return_index=True)
+            found += [int(gpu) for code, gpu in zip(codes.tolist(), there[first].tolist(), strict=True) if code]
+            empty = there[self.code[there] == 0]
+            if len(empty):
+                found.append(int(empty[self.books.idle[self.demand.node[empty]].argmin()]))
+        return found
+
+    def _slices(self, gpu: int) -> tuple[Slice, ...]:
+        return self.cut[gpu].place if gpu in self.cut else ()
+
+    def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
+        """Return how a GPU would be cut for some jobs, the first of which have slices now; None where they cannot be.
+
+        It is cut anew only where that gains more than what stands still meanwhile.
+        """
+        kinds = tuple(self.kinds[job] for job in jobs)
+        rest = (None,) * (len(jobs) - len(now))
+        kept = self.layouts.best(kinds, (*now, *rest))
+        online = tuple(piece if kind.online else None for piece, kind in zip(now, kinds, strict=False))
+        anew = self.layouts.best(kinds, (*online, *rest))
+        if anew is None or (kept is not None and sum(kept.speed) >= sum(anew.speed)):
+            return kept
+        before = self.cut[gpu].speed if now else ()
+        moved = [at for at, piece in enumerate(now) if piece != anew.place[at]]
+        speeds = before if len(before) == len(now) else (kept.speed if kept else anew.speed)
+        cost = self.reconfigure_ms * sum(speeds[at] for at in moved)
+        gain = sum(anew.speed) - (sum(kept.speed) if kept else sum(before))
+        return anew if gain * self.horizon_ms > cost else kept
+
+    def _stop_moved(self, gpu: int, cut: Cut) -> None:
+        """Let jobs whose slice changes stand still while the GPU is cut anew."""
+        if not self.reconfigure_ms or gpu not in self.cut:
+            return
+        for job, old, new in zip(self.books.on[gpu], self.cut[gpu].place, cut.place, strict=False):
+            if old != new:
+                self.stopped[job] = self.books.view.now_ms + self.reconfigure_ms
+
+    def _again(self, gpu: int) -> None:
+        """Look at a GPU that somebody left."""
+        on = self.books.on[gpu]
+        old = self.cut.pop(gpu, None)
+        if not on or old is None:
+            self.code[gpu] = 0
+            return
+        # Who is left has kept the order.
+        staying = [piece for job, piece in zip(self.order[gpu], old.place, strict=True) if job in self.books.of]
+        speeds = tuple(s for job, s in zip(self.order[gpu], old.speed, strict=True) if job in self.books.of)
+        self.cut[gpu] = Cut(tuple(staying), speeds)
+        cut = self._cut(gpu, on, tuple(staying))
+        if cut is not None:
+            self._stop_moved(gpu, cut)
+            self._set(gpu, cut)
+
+    def _set(self, gpu: int, cut: Cut) -> None:
+        self.cut[gpu] = cut
+        self.order[gpu] = list(self.books.on[gpu])
+        key = tuple(self.kinds[job] for job in self.books.on[gpu]), cut
+        self.code[gpu] = self.alike.setdefault(key, len(self.alike) + 1)
+        self.books.touch([gpu])
+
+
+class MigerLike(Policy):
+    """Slices by need, shared where that adds up."""
+
+    card: ClassVar[Card] = Card(
+        name="miger-like",
+        title="GPUs cut into slices by need, slices shared, online jobs in slices of their own",
+        rule=(
+            "Online jobs are taken first, then by submission; one that cannot start is passed over, with all that are "
+            "alike. A job of one GPU goes where the sum of speeds grows most, among all GPUs with fewer than "
+            "residents jobs: for those there and the job together the cut with the largest sum is found, over all "
+            "legal cuts and all ways to place them, up to mps jobs on a slice where their speeds add up to more than "
+            "one alone; online jobs have a slice to themselves, slack larger than their load, which they keep. A slice "
+            "of c of 7 parts gives min(1, c / 7 / u), times M1 with the utilizations of the slice. Where others' "
+            "slices change they stand still for reconfigure seconds; that is done only if the gain over horizon "
+            "seconds is more. When a job ends its GPU is looked at again. Between equals the GPU with most jobs is "
+            "taken, then the first. Gangs have idle GPUs in one place. Utilization and memory count in steps of 5 %."
+        ),
+        parameters=(
+            Parameter("slices", "all", "which slices are cut: all of M32, or GPUs stay whole", ("all", "whole")),
+            Parameter("mps", 2, "jobs that a slice may have", minimum=1, maximum=4),
+            Parameter("residents", 3, "jobs that a GPU may have", minimum=1, maximum=4),
+            Parameter("slack", 0.2, "what an online job's slice has beyond its load, over that [1]"),
+            Parameter("reconfigure", 10.0, "time that a new cut takes [s]"),
+            Parameter("horizon", 3600.0, "time over which the gain of a new cut counts [s]"),
+        ),
+        assumptions=("D1", "M1", "M2", "M4", "M10", "M32", "M33"),
+        equal_to=(
+            "With slices=whole, mps=1 and no online jobs: fifo,scan=skip.",
+            "With residents=1 and no online jobs: the same.",
+        ),
+        sources=(
+            (
+                "Zhang, Li, Li, MIGER (ICPP'24), abstract: a hierarchy of slice sizes, co-location and shares, with "
+                "online jobs protected. The geometry is NVIDIA's."
+            ),
+            (
+                "Own choices, as the inner rule was not at hand: the aim, exact search for few jobs, the speed of a "
+                "slice, one job at a time, every number among the parameters; an online job's load is the most of M33."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans that name the GPUs of every job."""
+        p = self.parameters
+        online = online_services(models, jobs, seed)
+        demand = Demand(jobs, cluster, models, online.astype(np.int64))
+        peak = round(models.online.load * (1 + models.online.swing) * 1_000_000)
+        used = np.where(online, min(peak, 1_000_000), np.array(demand.used, np.int64))
+        kinds = [
+            Resident(u, m, o) for u, m, o in zip(_steps(used), _steps(demand.memory), online.tolist(), strict=True)
+        ]
+
+        def beside(one: int, other: int) -> int:
+            return int(interference_ppm(models, one, other))
+
+        layouts = Layouts(models.slices, beside, most=p["mps"], slack=p["slack"], whole_only=p["slices"] == "whole")
+        cuts = _Cuts(
+            demand,
+            kinds,
+            layouts,
+            residents=p["residents"],
+            reconfigure_ms=round(p["reconfigure"] * 1000),
+            horizon_ms=round(p["horizon"] * 1000),
+        )
+        return Planner(cuts.plan, scope=0, names_nodes=True, share=max(p["residents"], 2))
+
+
+def _steps(values: NDArray[np.int64] | list[int]) -> list[int]:
+    """Return values in steps of 5 %, rounded up to the next."""
+    found: list[int] = np.minimum(-(-np.asarray(values, np.int64) // _STEP) * _STEP, 1_000_000).tolist()
+    return found

@@ -1,0 +1,201 @@
+"""What planners share that give jobs other numbers of GPUs than they ask for: bounds, minima, steps, plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.policies.interface import Parameter
+from tracekit.policies.pools import make_pools
+from tracekit.replay.assumptions.speeds import elastic_bounds, elastic_ppm
+from tracekit.replay.mechanisms import Plan, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["GAP", "RESIZE", "Sizes", "Wish", "ragged", "speedup", "steps_taken"]
+
+GAP = Parameter("gap", 30.0, "least time between two plans [s]")
+
+RESIZE = Parameter("resize", 30.0, "cost of a change in the number of GPUs [s]")
+
+
+def speedup(models: Models, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return S(n) = n / (1 + sigma * (n - 1)), the speed on n GPUs in units of that on one (M8); 0 without GPUs."""
+    return np.asarray(gpus / (1 + models.elastic.sigma * np.maximum(gpus - 1, 0)))
+
+
+def ragged(count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for rows of so many entries each the row of every entry, and its place in the row: 0, 1, ..."""
+    row = np.repeat(np.arange(len(count)), count)
+    return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+
+
+def steps_taken(
+    key: NDArray[np.float64], row: NDArray[np.int64], pool: NDArray[np.int64], free: NDArray[np.int64], rows: int
+) -> NDArray[np.int64]:
+    """Return how many steps of one GPU each row takes, the steps with the largest keys first, as long as GPUs last.
+
+    Keys may not rise inside a row, so that no step is taken before the one in front of it; between equals the earlier
+    row goes first.
+
+    Parameters
+    ----------
+    key : array (s,)
+        Worth of each step; those of 0 or less are not taken.
+    row : array (s,)
+        Its row, ascending.
+    pool : array (rows,)
+        Pool of each row.
+    free : array (P,)
+        GPUs of each pool; lowered by those taken.
+    rows : int
+        Number of rows.
+    """
+    worth = np.flatnonzero(key > 0)
+    wanted = np.bincount(pool[row[worth]], minlength=len(free))
+    if (wanted <= free).all():
+        free -= wanted
+        return np.bincount(row[worth], minlength=rows)
+    order = worth[np.argsort(-key[worth], kind="stable")]
+    taken = np.zeros(rows, np.int64)
+    for p in np.unique(pool[row[worth]]).tolist():
+        mine = order[pool[row[order]] == p][: free[p]]
+        taken += np.bincount(row[mine], minlength=rows)
+        free[p] -= len(mine)
+    return taken
+
+
+@dataclass
+class Wish:
+    """The active jobs of a moment, and what each is to have; k jobs, P pools."""
+
+    job: NDArray[np.int64]
+    """Jobs, as in the view (k,)."""
+    held: NDArray[np.int64]
+    """GPUs that each holds (k,)."""
+    before: NDArray[np.int64]
+    """Pool in which each runs, -1 where it waits (k,)."""
+    free: NDArray[np.int64]
+    """GPUs of each pool that are not promised yet (P,)."""
+    gpus: NDArray[np.int64]
+    """GPUs that each is to have (k,)."""
+    pool: NDArray[np.int64]
+    """Where (k,)."""
+
+
+class Sizes:
+    """Bounds and pools of jobs that are resized."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, fit: str) -> None:
+        self.models = models
+        self.requested = jobs.devices.astype(np.int64)
+        self.low, self.high = elastic_bounds(models, self.requested)
+        self.speed = speedup(models, np.arange(int(self.high.max(initial=1)) + 1))
+        """Speed on 0, 1, ... GPUs in units of that on one, up to the most that a job may have."""
+        self.pools = make_pools(jobs, cluster, fit)
+        self._accepts = self.pools.accepts.view(np.uint8)
+
+    def begin(self, view: View) -> Wish:
+        """Return the jobs of a moment, to none of which anything is promised yet."""
+        job, held, before = view.job, view.held, self.pools.held(view)
+        # GPUs that nodes took with them are still their jobs'.
+        free = np.maximum(self.pools.gpus(view), self.pools.used(before, held))
+        return Wish(job, held, before, free, np.zeros(len(job), np.int64), before.copy())
+
+    def give(
+        self, wish: Wish, order: NDArray[np.int64], least: NDArray[np.int64], *, running_first: bool = False
+    ) -> None:
+        """Promise jobs without GPUs `least` of them each, in an order, passing over those for whom there are too few.
+
+        Parameters
+        ----------
+        wish : Wish
+            Changed.
+        order : array
+            Places in the wish.
+        least : array (k,)
+            GPUs by place.
+        running_first : bool
+            Whether jobs that run have theirs before all others.
+        """
+        from tracekit.replay.kernel import divide_gpus
+
+        kind, room = self.pools.kind[wish.job].astype(np.int64), np.zeros(len(wish.job), np.int64)
+        order = np.ascontiguousarray(order, np.int64)
+        divide_gpus(
+            order,
+            wish.pool,
+            least,
+            least,
+            kind,
+            self._accepts,
+            wish.free,
+            running_first,
+            False,
+            wish.gpus,
+            room,
+        )
+
+    def steps(self, wish: Wish) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the steps of one GPU by which jobs that have some may grow: place, and GPUs before the step."""
+        room = np.minimum(self.high[wish.job] - wish.gpus, wish.free[wish.pool])
+        place, step = ragged(np.where(wish.gpus > 0, np.maximum(room, 0), 0))
+        return place, wish.gpus[place] + step
+
+    def grow(
+        self,
+        wish: Wish,
+        place: NDArray[np.int64],
+        key: NDArray[np.float64],
+        order: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Give the jobs the steps that are worth most (see `steps_taken`); equals in an order, by default their own."""
+        if order is None:
+            wish.gpus += steps_taken(key, place, wish.pool, wish.free, len(wish.job))
+            return
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        line = np.argsort(rank[place], kind="stable")
+        wish.gpus[order] += steps_taken(key[line], rank[place][line], wish.pool[order], wish.free, len(order))
+
+    def plan(
+        self,
+        wish: Wish,
+        rate: NDArray[np.int64] | None = None,
+        *,
+        also: NDArray[np.bool_] | None = None,
+        wake_ms: int = -1,
+    ) -> Plan:
+        """Return a plan that names the jobs whose GPUs change, large gangs first, as they are harder to place.
+
+        Parameters
+        ----------
+        wish : Wish
+            What each job is to have.
+        rate : array (k,), optional
+            Speed of each with its GPUs [ppm]; that of M8 by default.
+        also : array (k,), optional
+            Further jobs to name, whose speed alone changes.
+        wake_ms : int
+            When to be asked again [ms]; -1 not.
+        """
+        changes = (wish.gpus != wish.held) | ((wish.pool != wish.before) & (wish.gpus > 0))
+        if also is not None:
+            changes |= also & (wish.gpus > 0)
+        named = np.flatnonzero(changes)
+        named = named[np.argsort(-wish.gpus[named], kind="stable")]
+        job, gpus, pool = wish.job[named], wish.gpus[named], wish.pool[named]
+        speed = elastic_ppm(self.models, self.requested[job], gpus) if rate is None else rate[named]
+        model = np.where(pool >= 0, self.pools.model[pool], -1)
+        return Plan(job, gpus, rate=np.maximum(speed, 1), model=model, keep=True, optional=len(named), wake_ms=wake_ms)
+
+    def unfinished(self, wish: Wish) -> bool:
+        """Tell whether another plan could come out later, though nothing came or ended meanwhile."""
+        return bool((wish.gpus < self.high[wish.job]).any() or (wish.gpus != wish.held).any())

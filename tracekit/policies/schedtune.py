@@ -1,0 +1,139 @@
+"""SchedTune without its predictors: jobs go where they end soonest, by memory, interference and GPU model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import overheads
+from tracekit.policies.residents import FULL, Demand
+from tracekit.policies.scored_seats import Company, ScoredSeats
+from tracekit.replay.assumptions.speeds import type_speed_table
+from tracekit.replay.mechanisms import Planner, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["SchedTuneLike"]
+
+
+class _Seats(ScoredSeats):
+    """Least completion, counting the delay of those there."""
+
+    def __init__(
+        self,
+        demand: Demand,
+        residents: int,
+        type_speed: NDArray[np.float64],
+        *,
+        harm: float,
+        margin: float,
+        blind: bool,
+        crash_ms: int,
+    ) -> None:
+        super().__init__(demand, residents)
+        self.type_speed, self.harm, self.margin = type_speed, harm, margin
+        self.blind, self.crash_ms = blind, crash_ms
+
+    def begin(self, view: View) -> None:
+        super().begin(view)
+        self.known: set[int] = set()
+        """Jobs that ran out of memory once."""
+        self.crashes: dict[int, int] = {}
+        """When jobs that do not fit run out of memory [ms]."""
+
+    def allowed(self, job: int, gpus: NDArray[np.int64]) -> NDArray[np.bool_]:
+        if self.blind and job not in self.known:
+            return np.ones(len(gpus), np.bool_)
+        need = round(self.demand.memory[job] * (1 + self.margin))
+        return self.books.memory[gpus] + need <= FULL
+
+    def score(self, job: int, company: Company) -> NDArray[np.float64]:
+        of_model = self.type_speed[self.demand.jobs.model[job], self.demand.model[company.gpu]]
+        found = company.own_s / (company.speed * of_model) + self.harm * company.harm_s
+        # Between equals the GPU with least memory left.
+        taken = self.books.memory[company.gpu]
+        order = np.lexsort((company.gpu, -taken, found))
+        rank = np.empty(len(order))
+        rank[order] = np.arange(len(order))
+        return rank
+
+    def seated(self, job: int, gpu: int) -> None:
+        if self.books.memory[gpu] > FULL:
+            self.crashes[job] = self.books.view.now_ms + self.crash_ms
+
+    def due(self, now_ms: int) -> None:
+        self.crashes = {job: at for job, at in self.crashes.items() if job in self.books.of}
+        for job in [job for job, at in self.crashes.items() if at <= now_ms]:
+            del self.crashes[job]
+            if self.books.memory[self.books.of[job]].max() > FULL:
+                self.books.stop(job)
+                self.known.add(job)
+                self.waiting.add(job)
+
+    def wake(self, now_ms: int) -> int:
+        return min(self.crashes.values(), default=-1)
+
+
+class SchedTuneLike(Policy):
+    """Least predicted completion, memory in mind."""
+
+    card: ClassVar[Card] = Card(
+        name="schedtune-like",
+        title="jobs of one GPU where they end soonest, by memory, interference and GPU model",
+        rule=(
+            "Jobs are taken by submission; one that cannot start is passed over, with all that are alike. A job of one "
+            "GPU may join GPUs with fewer than residents jobs on which its memory and margin more fits, or take an "
+            "idle one, on the node with the fewest. It goes where its run time over its speed there, by interference "
+            "(M1) and GPU model (D6), plus harm times the delay of those there, is least; between equals to the least "
+            "memory left. Gangs have idle GPUs in one place. Nobody is stopped. With memory=blind memory is not looked "
+            "at: who does not fit runs out of it after crash seconds, waits again, and is from then on placed where it "
+            "fits. Utilization and memory count in whole percent."
+        ),
+        parameters=(
+            Parameter("residents", 4, "jobs that a GPU may have", minimum=1, maximum=8),
+            Parameter("harm", 1.0, "weight of the delay of those there"),
+            Parameter("margin", 0.05, "memory kept beyond a job's own, as a share of that [1]"),
+            Parameter("memory", "known", "whether the memory of jobs is foreseen", ("known", "blind")),
+            Parameter("crash", 60.0, "time after which a job that does not fit runs out of memory [s]", minimum=0.001),
+            Parameter("overhead", "none", "preset of what a restart out of memory costs (M9)"),
+        ),
+        assumptions=("D1", "D6", "M1", "M2", "M4", "M9"),
+        equal_to=("With residents=1 and one GPU model: fifo,scan=skip.",),
+        sources=(
+            (
+                "Albahar et al., SchedTune (CCGrid'22), abstract: predictors of memory and of completion times drive "
+                "placement on GPUs of several types, and out-of-memory failures are avoided."
+            ),
+            (
+                "Own choices, as the inner rule was not at hand: the score and its weight, ties, margin, gangs alone; "
+                "in place of learned predictors the models' own values, so that the prediction is perfect."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans that name the GPUs of every job."""
+        p = self.parameters
+        seats = _Seats(
+            Demand(jobs, cluster, models),
+            p["residents"],
+            type_speed_table(models, jobs.models, cluster.models) / FULL,
+            harm=p["harm"],
+            margin=p["margin"],
+            blind=p["memory"] == "blind",
+            crash_ms=max(round(p["crash"] * 1000), 1),
+        )
+        return Planner(
+            seats.plan,
+            scope=0,
+            names_nodes=True,
+            share=max(p["residents"], 2),
+            overhead_ms=overheads(models, p["overhead"], jobs),
+        )

@@ -1,0 +1,117 @@
+"""vClos, as far as its rule is known: links are allocated with the GPUs, so that no gang meets another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.gangs import Gangs
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.network_parameters import GAP, gangs_and_links
+from tracekit.policies.parameters import scan
+from tracekit.policies.places import ANYWHERE, FEWEST, RACK, Places, Spot
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.policies.links import Network
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Planner
+
+__all__ = ["VclosLike"]
+
+
+class _Isolated(Gangs):
+    """Gangs with links of their own."""
+
+    def __init__(self, jobs: Jobs, places: Places, network: Network, models: Models, *, stop: bool) -> None:
+        super().__init__(jobs, places, network, models, stop=stop)
+        self.links = network
+        self._none: set[int] = set()
+
+    def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the order of submission; what found no links in the last plan is tried again."""
+        self._none.clear()
+        return waiting
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the nearest GPUs whose links nobody has."""
+        kind = int(self.places.kind[job])
+        if kind in self._none:
+            return None
+        spot = self.places.find(job, FEWEST)
+        if spot is None or len(spot.nodes) > 1:
+            spot = self._own(job)
+        if spot is None:
+            self._none.add(kind)
+        return spot
+
+    def _own(self, job: int) -> Spot | None:
+        """Return the nearest GPUs on several nodes whose links are free; a rack's, where racks are left."""
+        used = np.array([len(self.links.on.get(link, ())) for link in range(len(self.links.lanes))])
+        has = used < self.links.lanes
+        nodes, racks = has[: self.links.nodes], has[self.links.nodes :]
+        free = np.where(nodes, self.places.free, 0)
+        for tier in (FEWEST, RACK):
+            spot = self.places.found(job, tier, free)
+            if spot is not None:
+                return spot
+        return self.places.found(job, ANYWHERE, np.where(racks[self.links.rack], free, 0))
+
+
+class _Hashed(Gangs):
+    """Gangs on the nearest GPUs, whatever their links carry."""
+
+    def choose(self, job: int) -> Spot | None:
+        """Return the nearest GPUs."""
+        return self.nearest(job)
+
+
+class VclosLike(Policy):
+    """GPUs and links together."""
+
+    card: ClassVar[Card] = Card(
+        name="vclos-like",
+        title="links are allocated with GPUs, so that no gang slows another (after vClos)",
+        rule=(
+            "Jobs start in the order of their submission, on the fewest nodes of a rack if they can, else on nodes of "
+            "one rack, else on any nodes of one GPU model, and run to their end. With isolate=on a gang on several "
+            "nodes has their links to the rack to itself, and over several racks one link of each to the spine too; "
+            "where GPUs are free but such links are not, it waits, and with scan=skip later jobs may pass it. So every "
+            "gang runs as if it were alone. With isolate=off nothing is allocated: gangs share links, and of a rack's "
+            "links in parallel each gang is as likely to be on one as on another. Where racks are not known there is "
+            "one, and then only the links of nodes count."
+        ),
+        parameters=(
+            Parameter("isolate", True, "gangs have links to themselves, or share them"),
+            scan("skip"),
+            GAP,
+        ),
+        assumptions=("D1", "M36", "M37", "M38"),
+        equal_to=(
+            "With isolate=off and gap=0: delay-scheduling,rack=0,any=0, scan alike.",
+            "With jobs of one GPU and gap=0: fifo,scan=skip.",
+            "Where every gang fits one node, and nodes have GPUs enough for all: isolate makes no difference.",
+        ),
+        sources=(
+            (
+                "Han et al., Isolated Scheduling for Distributed Training Tasks in GPU Clusters (arXiv 2308.05692), "
+                "abstract: a virtual Clos of leaf and spine links for each job, against ECMP."
+            ),
+            (
+                "Own choices: one link from a gang to the spine for each of its racks, a node's link for one gang, "
+                "places as in delay scheduling without patience, no optical switches; sharing by ECMP is the mean over "
+                "where gangs may be hashed to."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans in order of submission."""
+        p = self.parameters
+        places, network = gangs_and_links(jobs, cluster, models, seed)
+        kind = _Isolated if p["isolate"] else _Hashed
+        return kind(jobs, places, network, models, stop=p["scan"] == "stop").planner(p["gap"])

@@ -1,0 +1,54 @@
+"""What a kWh costs through time (M41)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.replay.jobs import naive_utc
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from tracekit.replay.assumptions.models import Models
+
+__all__ = ["HOUR_MS", "PowerPrices", "power_prices"]
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class PowerPrices:
+    """Prices by the hour, over and over again."""
+
+    lead_ms: int
+    """Time since the hour of `price[0]` began, at time 0 of the replay [ms]."""
+    price: NDArray[np.float64]
+    """Price of each hour [per kWh] (L,); at least one."""
+    unit: str
+    """Currency."""
+
+    def paid(self, time_ms: ArrayLike) -> NDArray[np.float64]:
+        """Return the integral of the price from the hour of `price[0]` on to a time [price * ms]."""
+        bounds = np.concatenate([[0.0], np.cumsum(self.price)]) * HOUR_MS
+        rounds, rest = np.divmod(np.asarray(time_ms, np.int64) + self.lead_ms, len(self.price) * HOUR_MS)
+        hour, part = np.divmod(rest, HOUR_MS)
+        return np.asarray(rounds * bounds[-1] + bounds[hour] + self.price[hour] * part)
+
+
+def power_prices(models: Models, origin: dt.datetime) -> PowerPrices:
+    """Return the prices of a replay whose time 0 is `origin`.
+
+    The curve of a day goes by the clock of `origin` in UTC and `utc_offset_h`; a series begins with the hour of
+    `origin`, and again when it is over.
+    """
+    given = models.power_price
+    local = naive_utc(origin) + dt.timedelta(hours=given.utc_offset_h)
+    midnight = dt.datetime.combine(local.date(), dt.time())
+    since_ms = int((local - midnight) / dt.timedelta(milliseconds=1))
+    if given.series:
+        return PowerPrices(since_ms % HOUR_MS, np.array(given.series, np.float64), given.unit)
+    return PowerPrices(since_ms, np.array(given.day, np.float64), given.unit)

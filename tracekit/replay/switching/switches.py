@@ -1,0 +1,167 @@
+"""The arrays of a run whose nodes are switched (see switched.pxi), and the energy that it used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tracekit.errors import UsageError
+from tracekit.replay import kernel
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.build import build, open_nodes
+from tracekit.replay.engine.setting import Run
+from tracekit.replay.engine.state import struct_dtype
+from tracekit.replay.kernel import NONE
+from tracekit.replay.keys import engine_key
+from tracekit.replay.results.energy import KWH_MW_MS, idle_cost, idle_energy_kwh
+from tracekit.text import counted, percent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.engine.setting import Setting
+    from tracekit.replay.engine.state import EngineState
+    from tracekit.replay.outcome import Outcome
+    from tracekit.replay.switching.mechanism import Switching
+
+__all__ = ["Switches", "prepare"]
+
+_PER_JOB = (
+    "first_start_ms",
+    "end_ms",
+    "run_ms",
+    "overhead_ms",
+    "preemptions",
+    "migrations",
+    "nodes_spanned",
+    "unschedulable",
+    "held_milli_ms",
+)
+
+
+class Switches(NamedTuple):
+    """Arrays of a run with switched nodes, beside the engine's."""
+
+    m: NDArray[Any]
+    """The rule (1,)."""
+    pools: NDArray[Any]
+    """Nodes of one domain and model, and what is off over time (P,)."""
+    status: NDArray[np.int8]
+    """Whether each node is on, about to leave, off or waking (N,)."""
+    due: NDArray[np.int64]
+    """Time of its last or next switch [ms], -1 none (N,)."""
+    idle_since: NDArray[np.int64]
+    """Since when it is on and wholly idle [ms], -1 it is not (N,)."""
+    price: NDArray[np.float64]
+    """Of each hour, over and over [per kWh] (L,)."""
+
+
+def prepare(rule: Switching, setting: Setting) -> Run:
+    """Return a run of jobs in an order, on nodes that are switched.
+
+    Raises
+    ------
+    UsageError
+        The order evicts, or jobs need no places.
+    """
+    if rule.order.preemptive or rule.order.fit != "place":
+        raise UsageError(
+            f"the policy {setting.name}: nodes are switched off only under orders that evict nothing, with places"
+        )
+    places = None
+    order = rule.order
+    if rule.held_ms is not None:
+        jobs, places = setting.jobs.held_back(rule.held_ms)
+        setting = replace(setting, jobs=jobs, assignment=assign(jobs, setting.cluster))
+        if order.estimate_ms is not None:
+            order = replace(order, estimate_ms=order.estimate_ms[places])
+    state = build(setting, order)
+    cluster = setting.cluster
+    # One more change for each node: the switch that is to come.
+    changes = np.concatenate([state.changes, np.zeros(cluster.nodes, state.changes.dtype)])
+    state = state._replace(changes=changes)
+    arrays = open_nodes(state, cluster)
+    found = _switches(state, rule)
+    step = partial(kernel.run_switched, arrays, kernel.Switches(found), engine_key(order.key))
+    return Run(state, step, partial(_complete, rule=rule, cluster=cluster, found=found, places=places))
+
+
+def _switches(state: EngineState, rule: Switching) -> Switches:
+    m = np.zeros(1, struct_dtype("SwitchRow"))
+    m["off_after"], m["wake_ms"] = rule.off_after_ms, rule.wake_ms
+    m["reserve_nodes"], m["reserve_gpus"] = rule.reserve_nodes, rule.reserve_gpus
+    m["lead"], m["paid"] = rule.prices.lead_ms, rule.prices.paid(0)
+    groups, nodes = state.groups, len(state.nodes)
+    # Groups are in order of domain, then model.
+    change = (np.diff(groups["domain"]) != 0) | (np.diff(groups["model"]) != 0)
+    low = np.concatenate([[0], np.flatnonzero(change) + 1]) if len(groups) else np.zeros(0, np.int64)
+    high = np.append(low[1:], len(groups))[: len(low)]
+    pools = np.zeros(len(low), struct_dtype("SwitchPool"))
+    pools["domain"], pools["group_low"], pools["group_high"] = groups["domain"][low], low, high
+    pools["node_low"], pools["node_high"] = groups["low"][low], groups["high"][high - 1]
+    total = np.concatenate([[0], np.cumsum(state.nodes["gpus"])])
+    pools["gpus"] = total[pools["node_high"]] - total[pools["node_low"]]
+    unknown = np.full(nodes, NONE, np.int64)
+    price = np.array(rule.prices.price, np.float64)
+    return Switches(m, pools, np.zeros(nodes, np.int8), unknown, unknown.copy(), price)
+
+
+def _complete(
+    outcome: Outcome, rule: Switching, cluster: Cluster, found: Switches, places: NDArray[np.int64] | None
+) -> Outcome:
+    """Return the outcome with jobs in their own order, and with the energy of nodes that were off now and then."""
+    if places is not None:
+        outcome = _in_order(outcome, places)
+    pools = found.pools
+    there = replace(outcome, free_milli_ms=outcome.free_milli_ms + 1000 * int(pools["down_ms_at_end"].sum()))
+    always_on = idle_energy_kwh(rule.idle_mw, cluster, there)
+    # The nodes of a pool have one GPU model.
+    saved_mw = ((rule.idle_mw - rule.off_mw) / np.maximum(cluster.gpus, 1))[pools["node_low"]]
+    saved = float((saved_mw * pools["off_ms_at_end"]).sum()) / KWH_MW_MS
+    on_top = float((outcome.held_milli_ms * (rule.on_top_mw / 1000)).sum()) / KWH_MW_MS
+    cost = idle_cost(rule.idle_mw, cluster, outcome.makespan_ms, rule.prices, always_on)
+    cost -= float((saved_mw * pools["unpaid_at_end"]).sum()) / KWH_MW_MS
+    cost += _cost_on_top(outcome, rule)
+    off_ms = float(pools["off_ms_at_end"].sum())
+    gpu_ms = (outcome.busy_milli_ms + there.free_milli_ms) / 1000
+    wakes = int(pools["wakes_at_end"].sum())
+    fact = {
+        "title": "nodes that were switched off",
+        "value": (
+            f"{percent(off_ms / gpu_ms) if gpu_ms else 'none'} of the GPU time of all nodes; "
+            f"{counted(wakes, 'wake-ups')} of {rule.wake_ms / 1000:g} s; "
+            f"{saved:,.1f} kWh saved of {always_on + on_top:,.1f} kWh; "
+            f"the energy cost {cost:,.2f} {rule.prices.unit}"
+        ),
+        "source": "the engine",
+    }
+    facts = {**outcome.facts, "switched nodes": fact}
+    return replace(outcome, energy_kwh=always_on - saved + on_top, energy_cost=cost, facts=facts)
+
+
+def _cost_on_top(outcome: Outcome, rule: Switching) -> float:
+    """Return what the jobs' use cost, beyond the idle power: no job was stopped, so that each ran in one piece."""
+    done = np.flatnonzero(outcome.end_ms >= 0)
+    first, end = outcome.first_start_ms[done], outcome.end_ms[done]
+    milli = outcome.held_milli_ms[done] / np.maximum(end - first, 1)
+    paid = rule.prices.paid(end) - rule.prices.paid(first)
+    return float((milli / 1000 * rule.on_top_mw[done] * paid).sum()) / KWH_MW_MS
+
+
+def _in_order(outcome: Outcome, places: NDArray[np.int64]) -> Outcome:
+    """Return an outcome whose job i stands where job `places[i]` stood: jobs in order of submission again."""
+    back: dict[str, Any] = {}
+    for name in _PER_JOB:
+        values = getattr(outcome, name)
+        back[name] = np.empty_like(values)
+        back[name][places] = values
+    log = outcome.log
+    if log is not None:
+        log = log.copy()
+        named = log["job"] >= 0
+        log["job"][named] = places[log["job"][named]]
+    return replace(outcome, **back, log=log)

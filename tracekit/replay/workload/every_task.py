@@ -1,0 +1,122 @@
+"""Every job of a Trace as a task that only asks for room: what it requests, whether or not it ever ran.
+
+A placement study looks at requests alone, so jobs without GPUs, jobs that never started, jobs that still run and lists
+without any time count like all others.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import UsageError
+from tracekit.replay.jobs import Jobs, LeftOut, naive_utc
+from tracekit.replay.workload.selection import MOST_GPUS, request_sizes
+from tracekit.replay.workload.trace_rows import column, index_in, scaled_column
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
+
+__all__ = ["every_task"]
+
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def every_task(
+    trace: Trace,
+    *,
+    cluster: str | None = None,
+    start: dt.datetime | None = None,
+    end: dt.datetime | None = None,
+    limit: int | None = None,
+) -> Jobs:
+    """Return the requests of all jobs, in the order of the table.
+
+    `devices` and `milli` are 0 for a job without GPUs; all times are 0, and `origin` is the first submission known
+    (1970 where none is). Left out, and counted in `left_out`, are jobs of another cluster, of no known GPU count, of
+    more GPUs than can be true, and, only where a window is given, those submitted outside it or at an unknown time.
+
+    Parameters
+    ----------
+    trace : Trace
+        It needs the table jobs.
+    cluster : str, optional
+        Leave out jobs of others.
+    start, end : datetime, optional
+        Take the jobs submitted in [start, end); UTC where they name no zone.
+    limit : int, optional
+        Take only the first so many of the table.
+
+    Raises
+    ------
+    MissingTableError
+        The Trace has no table jobs.
+    UsageError
+        No job is left, or the limit is not above 0.
+    """
+    if limit is not None and limit < 1:
+        raise UsageError(f"the limit must be at least 1 job, not {limit}")
+    table = trace.scan("jobs").select("cluster", "submit_time", "gpu_count", "instance_count").with_row_index("row")
+    judged = table.with_columns(pl.col("gpu_count").fill_nan(None)).with_columns(_reason(cluster, start, end)).collect()
+    kept = judged.filter(pl.col("reason").is_null())
+    told = judged.drop_nulls("reason").group_by("reason", maintain_order=True).len().sort("reason")
+    left_out = [LeftOut(reason, count, None) for reason, count in told.iter_rows()]
+    if limit is not None and len(kept) > limit:
+        left_out.append(LeftOut("beyond the limit of jobs", len(kept) - limit, None))
+        kept = kept.head(limit)
+    if kept.is_empty():
+        reasons = ", ".join(f"{part.jobs:,} {part.reason}" for part in left_out) or "the table jobs is empty"
+        raise UsageError(f"no job states what it asks for: {reasons}", where=trace.path, hint="choose another trace")
+    first = judged["submit_time"].min()
+    return _jobs(trace, kept, naive_utc(first) if isinstance(first, dt.datetime) else _EPOCH, tuple(left_out))
+
+
+def _reason(cluster: str | None, start: dt.datetime | None, end: dt.datetime | None) -> pl.Expr:
+    """Return why a job is left out, NULL where it is taken; the first reason that applies."""
+    gpus, submitted = pl.col("gpu_count"), pl.col("submit_time")
+    tests: list[tuple[pl.Expr, str]] = []
+    if cluster is not None:
+        tests.append((pl.col("cluster").cast(pl.String).ne_missing(cluster), "of another cluster"))
+    if start is not None or end is not None:
+        tests.append((submitted.is_null(), "no submission time"))
+    tests += [(submitted < naive_utc(start), "submitted outside the window")] if start is not None else []
+    tests += [(submitted >= naive_utc(end), "submitted outside the window")] if end is not None else []
+    tests += [
+        (gpus.is_null(), "no GPU count"),
+        ((gpus < 0) | (gpus > MOST_GPUS), f"fewer than no GPUs, or more than {MOST_GPUS:,}"),
+    ]
+    return pl.coalesce(pl.when(test).then(pl.lit(why)) for test, why in tests).alias("reason")
+
+
+def _jobs(trace: Trace, kept: pl.DataFrame, origin: dt.datetime, left_out: tuple[LeftOut, ...]) -> Jobs:
+    n, rows = len(kept), kept["row"]
+    asks = (pl.col("gpu_count") > 0).cast(pl.Int32)
+    sized = kept.select(*(size * asks for size in request_sizes()))
+    models = column(trace, "gpu_model", rows)
+    names = models.drop_nulls().unique().sort()
+    unknown: Any = np.full(n, -1, np.int32)
+    return Jobs(
+        origin=origin,
+        job_id=column(trace, "job_id", rows),
+        submit_ms=np.zeros(n, np.int64),
+        work_ms=np.zeros(n, np.int64),
+        devices=sized["devices"].to_numpy().copy(),
+        milli=sized["milli"].to_numpy().copy(),
+        tenant=unknown,
+        user=unknown,
+        model=index_in(models, names),
+        name=unknown,
+        priority=np.zeros(n, np.int32),
+        preemptible=np.full(n, -1, np.int8),
+        cpu_milli=scaled_column(trace, "cpu_count", rows, 1000),
+        memory_mib=scaled_column(trace, "memory_gib", rows, 1024),
+        limit_ms=np.full(n, -1, np.int64),
+        utilization=np.full(n, np.nan),
+        recorded_start_ms=np.full(n, -1, np.int64),
+        recorded_end_ms=np.full(n, -1, np.int64),
+        models=names.to_list(),
+        left_out=left_out,
+    )
