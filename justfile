@@ -32,6 +32,10 @@ checked:
 test *arguments:
     {{python}} -m pytest {{arguments}}
 
+# Run a few hundred real jobs through a real Slurm, with a real Prometheus beside it; needs root and CONTRIBUTING's packages.
+services *arguments:
+    {{python}} -m pytest -m services tests/services {{arguments}}
+
 lint:
     {{python}} -m ruff check .
     {{python}} -m ruff format --check .
@@ -76,9 +80,9 @@ fuzz cases="20000" seed="1":
 damaged cases="500" seed="1":
     {{python}} tools/damaged.py --cases {{cases}} --seed {{seed}}
 
-# All tests, the long ones too, and the changes made on purpose.
+# All tests, the long ones too, with all random cases, and the changes made on purpose.
 nightly: && mutants
-    {{python}} -m pytest --runslow
+    TRACEKIT_LONG=1 {{python}} -m pytest --runslow
 
 # Change the code on purpose, one place at a time, and see that tests notice; half an hour on two processors.
 mutants *areas:

@@ -47,7 +47,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for sample in sorted(p for p in SAMPLES.iterdir() if p.is_dir() and p.name != "swf"):
+        for sample in sorted(p for p in SAMPLES.iterdir() if p.is_dir() and p.name not in {"swf", "slurm-dumps"}):
             print(line(sample.name, sample, folder, times, f"{SAMPLE_LIMIT_S:.0f} s"), flush=True)
         write_helios_logs(folder / "logs", options.jobs)
         limit = f"{LARGE_LIMIT_S:.0f} s, {LARGE_LIMIT_MIB:,.0f} MiB"

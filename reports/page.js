@@ -116,7 +116,7 @@
     var redrawn = data.charts.map(function (chart) { return [chart, filter_chart(chart, filter)]; })
       .filter(function (pair) { return pair[1]; });
     var words = selects.filter(function (s) { return s.value !== ""; }).map(function (s) {
-      return (s.dataset.filter === "vc" ? "virtual cluster " : "cluster ") + s.options[s.selectedIndex].text;
+      return s.dataset.kind + " " + s.options[s.selectedIndex].text;
     });
     document.querySelectorAll(".only").forEach(function (p) { p.remove(); });
     if (words.length) {

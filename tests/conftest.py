@@ -31,6 +31,7 @@ hypothesis.settings.load_profile("tracekit")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--runslow", action="store_true", help="run the tests marked slow")
+    parser.addoption("--keep-dumps", metavar="DIR", help="where the tests marked services leave a small dump")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
@@ -38,6 +39,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="runs only with --runslow"))
+    if "services" not in config.getoption("-m"):
+        for item in items:
+            if item.get_closest_marker("services"):
+                item.add_marker(pytest.mark.skip(reason="runs only with -m services"))
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit import schema
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["LATER", "as_version_1"]
 
-LATER = ("account", "partition", "qos", "eligible_time")
-"""Columns of jobs that schema version 2 brought."""
+LATER = tuple(c.name for c in schema.common("jobs").columns if c.since > 1)
+"""Columns of jobs that schema version 1 did not have."""
 
 
 def as_version_1(folder: Path) -> None:
@@ -21,9 +23,11 @@ def as_version_1(folder: Path) -> None:
     manifest = folder / "manifest.json"
     raw = json.loads(manifest.read_bytes())
     raw["schema_version"] = "1"
-    if "jobs" in raw["tables"]:
-        jobs = folder / "jobs.parquet"
-        pl.read_parquet(jobs).drop(LATER).write_parquet(jobs)
-        raw["tables"]["jobs"]["columns"] = [c for c in raw["tables"]["jobs"]["columns"] if c not in LATER]
-        raw["tables"]["jobs"]["sha256"] = None
+    for name, info in raw["tables"].items():
+        later = [c.name for c in schema.common(name).columns if c.since > 1]
+        if later:
+            table = folder / f"{name}.parquet"
+            pl.read_parquet(table).drop(later).write_parquet(table)
+            info["columns"] = [c for c in info["columns"] if c not in later]
+            info["sha256"] = None
     manifest.write_text(json.dumps(raw))

@@ -37,6 +37,9 @@ CALLS: dict[str, Callable[[Any, Path], object]] = {
     "compare": lambda trace, out: sorted(
         tracekit.compare([("a", trace), ("b", trace)], out, queries=["overview/status"]).tables
     ),
+    "digest": lambda trace, out: _refused(lambda one: tracekit.digest(one, out), trace),
+    "efficiency": lambda trace, out: tracekit.efficiency(trace).frame.rows(),
+    "expected_wait": lambda trace, out: tracekit.expected_wait(trace, 1).row(),
     "export": lambda trace, out: tracekit.export(trace, "swf", out).jobs,
     "fidelity": lambda trace, out: _refused(tracekit.fidelity, trace),
     "fit": lambda trace, out: tracekit.fit(trace, replicates=0).document["source"]["jobs"],

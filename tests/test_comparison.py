@@ -98,15 +98,17 @@ def test_the_table_of_a_query_holds_every_trace_and_the_published_cells(
     done = compare([philly, ours], tmp_path / "out", queries=["overview/status"])
     assert list(done.tables) == ["overview/status"]
     found = pl.read_csv(done.tables["overview/status"])
-    assert found.columns == ["trace", "status", "jobs", "jobs_share", "gpu_hours", "gpu_hours_share"]
-    assert found.rows()[:5] == [
+    base = ["trace", "status", "jobs", "jobs_share", "gpu_hours", "gpu_hours_share"]
+    assert found.columns == [*base, "gpu_jobs", "gpu_jobs_share", "cpu_jobs_share"]
+    assert found.select(base).rows()[:5] == [
         ("philly", "cancelled", 1, 0.25, 8.0, 8 / 11),
         ("philly", "completed", 2, 0.5, 2.0, 2 / 11),
         ("philly", "failed", 1, 0.25, 1.0, 1 / 11),
         ("ours", "completed", 1, 0.5, 0.0, 0.0),
         ("ours", "failed", 1, 0.5, 8.0, 1.0),
     ]
-    assert found.rows()[5] == ("philly, published (Table 6)", "completed", 66_696, 0.693, None, 0.4453)
+    assert found.select("gpu_jobs", "gpu_jobs_share", "cpu_jobs_share").rows()[3:5] == [(0, 0.0, 1.0), (1, 1.0, 0.0)]
+    assert found.select(base).rows()[5] == ("philly, published (Table 6)", "completed", 66_696, 0.693, None, 0.4453)
     (answer,) = json.loads(done.data.read_text(encoding="utf-8"))["sections"][0]["answers"]
     first = answer["rows"][0]
     assert first["key"] == {"status": "completed"}

@@ -14,6 +14,7 @@ from tests.older_traces import LATER, as_version_1
 from tracekit.errors import MissingTableError, TraceError, UsageError
 from tracekit.manifest import Check, FileAccount, Manifest
 from tracekit.trace import Trace, connect_duckdb, is_trace, sql_text
+from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +95,7 @@ def test_a_folder_that_is_no_trace_is_refused(tmp_path: Path, name: str, what: s
 
 def test_a_trace_of_another_schema_version_is_refused(trace: Trace) -> None:
     with pytest.raises(
-        TraceError, match=r"has schema version 0, this tracekit reads 1 and 2; ingest the source again$"
+        TraceError, match=r"has schema version 0, this tracekit reads 1, 2 and 3; ingest the source again$"
     ):
         change_manifest(trace, lambda raw: raw.update(schema_version="0"))
 
@@ -107,7 +108,7 @@ def test_a_trace_of_the_older_schema_has_unknown_values_in_later_columns(trace: 
     jobs = older.scan("jobs").collect()
     assert jobs.schema == whole.schema
     assert_frame_equal(jobs.drop(LATER), whole.drop(LATER))
-    assert jobs.select(LATER).null_count().rows() == [(whole.height,) * 4]
+    assert jobs.select(LATER).null_count().rows() == [(whole.height,) * len(LATER)]
     assert older.scan("jobs").select("qos").collect().height == whole.height
     assert older.scan("jobs").filter(pl.col("qos").is_null()).select("job_id").collect().height == whole.height
     with older.connect() as con:
@@ -167,3 +168,15 @@ def test_clusters_are_those_of_the_jobs_in_order(make_trace: Callable[..., Trace
     jobs = [{"job_id": str(i), "cluster": name} for i, name in enumerate(("b", None, "a", "b"))]
     assert make_trace(jobs=jobs).clusters == ("a", "b")
     assert make_trace(nodes=[{"node_id": "n"}]).clusters == ()
+
+
+def test_a_table_that_was_closed_goes_on_where_it_ended(tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "trace") as writer:
+        for names in (["a", "b"], ["c"], ["d", "e"]):
+            writer.write("nodes", pl.DataFrame({"node_id": names}))
+            writer.drain()
+        writer.drain()
+        nodes = pl.read_parquet(writer.folder / "nodes.parquet")
+        assert writer.tables()["nodes"].rows == 5
+        assert [path.name for path in writer.scratch.iterdir()] == []
+    assert nodes["node_id"].to_list() == ["a", "b", "c", "d", "e"]

@@ -14,20 +14,22 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOMS = (
-    ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package"),
+    ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package", "tenant"),
     ("options", "settings", "decode", "outputs", "answer", "streams"),
-    ("toml_text",),
+    ("toml_text", "pseudonyms"),
     ("schema", "manifest", "datasets"),
     ("tables",),
     ("damage",),
     ("trace",),
     ("trace_writer",),
+    ("anonymous",),
     ("ingest", "characterize", "fit", "replay", "policies", "export"),
+    ("gpu_hours",),
     ("calibration",),
     ("capacity_plan",),
     ("guidelines",),
     ("report",),
-    ("analysis", "comparison"),
+    ("analysis", "comparison", "digests"),
     ("cli",),
     ("__main__",),
 )

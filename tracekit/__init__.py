@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from tracekit.calibration.sweep import sweep
     from tracekit.capacity_plan.api import plan
     from tracekit.characterize import list_queries, run_query
+    from tracekit.characterize.expected_wait.ask import expected_wait
     from tracekit.comparison import compare
+    from tracekit.digests.make import digest
     from tracekit.errors import TracekitError
     from tracekit.export.api import export
     from tracekit.fit.api import fit
     from tracekit.fit.generate import generate
+    from tracekit.gpu_hours.efficiency import efficiency
     from tracekit.guidelines.run import guidelines
     from tracekit.ingest import ingest_logs
     from tracekit.replay.api import replay
@@ -39,6 +42,9 @@ __all__ = [
     "analyze",
     "calibrate",
     "compare",
+    "digest",
+    "efficiency",
+    "expected_wait",
     "export",
     "fidelity",
     "fit",
@@ -58,6 +64,9 @@ _HOME = {
     "analyze": "tracekit.analysis",
     "calibrate": "tracekit.calibration.api",
     "compare": "tracekit.comparison",
+    "digest": "tracekit.digests.make",
+    "efficiency": "tracekit.gpu_hours.efficiency",
+    "expected_wait": "tracekit.characterize.expected_wait.ask",
     "fidelity": "tracekit.calibration.fidelity",
     "generate": "tracekit.fit.generate",
     "ingest_logs": "tracekit.ingest",

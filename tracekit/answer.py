@@ -23,8 +23,8 @@ Value = int | float | str
 Row = dict[str, Any]
 """One row of an answer as JSON values, by column name."""
 
-Kind = Literal["query", "replay", "fit", "comparison"]
-"""Where an answer comes from: SQL over the Trace, replays, a fitted model, or a comparison of two periods."""
+Kind = Literal["query", "replay", "fit", "comparison", "bill"]
+"""Where an answer comes from: SQL over the Trace, replays, a fitted model, a comparison of two periods, or prices."""
 
 _SENTENCE_LIMIT = 2000
 """Most characters kept of a cell that holds sentences; a name is cut earlier."""

@@ -33,10 +33,10 @@ __all__ = [
     "source",
 ]
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
 """Version of the common tables; a change of their columns raises it."""
 
-READABLE_VERSIONS = ("1", SCHEMA_VERSION)
+READABLE_VERSIONS = ("1", "2", SCHEMA_VERSION)
 """Versions of Traces that are read; columns that came later than a Trace's version are NULL in it."""
 
 COMMON_TABLES = (

@@ -13,9 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-__all__ = ["AnalysisSettings", "Flag", "IngestSettings", "ReplaySettings", "flags_of", "merge_settings"]
+from tracekit.tenant import DIMENSIONS
+
+__all__ = ["BY", "AnalysisSettings", "Flag", "IngestSettings", "ReplaySettings", "flags_of", "merge_settings"]
 
 T = TypeVar("T")
+
+BY = (
+    f"Tell tenants apart by this column of jobs: {', '.join(DIMENSIONS)} (the unit that was ingested, by default);"
+    " replays, twins and fits keep the ingested one"
+)
+"""What a choice of the tenant does, in words."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,14 @@ class IngestSettings:
         Mapping[str, str] | None,
         Flag("--option NAME=VALUE", "Option of the source format; may be repeated. See 'tracekit formats'."),
     ] = None
+    telemetry: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--telemetry SRC",
+            "GPU telemetry to join with the jobs: a file, a folder, or the address of a Prometheus "
+            "(http://host:9090); may be repeated. Telemetry that lies beside the logs is found without it.",
+        ),
+    ] = ()
     max_reject_share: Annotated[
         float, Flag("--max-reject-share", "Refuse a file when more than this share of its records is unusable.", 0, 1)
     ] = 0.5
@@ -78,6 +94,22 @@ class IngestSettings:
     ] = 200
     memory_limit: Annotated[
         str | None, Flag("--memory-limit SIZE", "Most memory for joins before they spill to disk, such as 2GB.")
+    ] = None
+    start: Annotated[
+        dt.datetime | None,
+        Flag(
+            "--from TIME",
+            "Ask live sources from this time on (ISO 8601, UTC): slurm:, by default from the last day of TRACE or "
+            "the last 30 days, and servers of telemetry, by default from the first start of a job.",
+        ),
+    ] = None
+    end: Annotated[
+        dt.datetime | None,
+        Flag(
+            "--to TIME",
+            "Ask live sources up to this time; by default up to now, and servers of telemetry up to the last end of a "
+            "job.",
+        ),
     ] = None
 
 
@@ -89,6 +121,7 @@ class AnalysisSettings(IngestSettings):
         str,
         Flag("--capacity SOURCE", "Where GPU counts come from: listed, observed, or a CSV file (node_id, gpu_count)."),
     ] = "listed"
+    by: Annotated[str | None, Flag("--by COLUMN", f"{BY}.")] = None
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
     # So many jobs take seconds with the policies compared by default, and are months of most clusters.
     replay_jobs: Annotated[
@@ -106,10 +139,33 @@ class AnalysisSettings(IngestSettings):
             "Tell what changed: against logs or a Trace of another time, or since a day (2017-10-31) of SRC.",
         ),
     ] = None
+    prices: Annotated[
+        Path | None,
+        Flag(
+            "--prices FILE",
+            "Prices of GPU-hours (TOML, docs/efficiency.md): adds the bill, and OUT/bill.csv. By default prices.toml "
+            "in SRC, where there is one.",
+        ),
+    ] = None
+    anonymize: Annotated[
+        bool, Flag("--anonymize", "Show pseudonyms for users, accounts, jobs, nodes and all other names.")
+    ] = False
+    salt_file: Annotated[
+        Path | None,
+        Flag(
+            "--salt-file FILE",
+            "Where the salt of the pseudonyms is, or is kept if there is no such file; the same salt, the same names.",
+        ),
+    ] = None
     pdf: Annotated[bool, Flag("--pdf", "Print the page to report.pdf too; needs Chromium or Chrome.")] = False
 
     def command(self, source: Path, out: Path) -> str:
-        """Return the command that makes the report again, without settings that have their default."""
+        """Return the command that makes the report again, without settings that have their default.
+
+        Where names are hidden, those of files are too.
+        """
+        if self.anonymize:
+            return "tracekit analyze LOGS -o OUT --anonymize"
         words = ["tracekit", "analyze", str(source), "-o", str(out)]
         defaults = AnalysisSettings()
         for name, (_, flag) in flags_of(AnalysisSettings).items():
@@ -118,6 +174,8 @@ class AnalysisSettings(IngestSettings):
                 continue
             if isinstance(value, bool):
                 words.append(flag.name)
+            elif isinstance(value, tuple):
+                words += [word for text in value for word in (flag.name, text)]
             elif isinstance(value, Mapping):
                 words += [word for key, text in value.items() for word in (flag.name, f"{key}={text}")]
             elif value is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from tracekit.interruption import remove_when_interrupted
 from tracekit.manifest import Capability, Manifest
 from tracekit.outputs import recover
 from tracekit.tables.parquet import HINT, columns_sql, read_through, require_columns, scan_table
+from tracekit.tenant import DIMENSIONS, INGESTED, Tenant, tenant_of
 from tracekit.text import is_text, shorten
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Trace:
     """The folder."""
     manifest: Manifest
     """Origin, accounting, checks and capabilities."""
+    tenant_column: str = INGESTED
+    """The column of jobs that is the tenant: it stands in the place of `vc`, see `by`."""
 
     @classmethod
     def open(cls, path: str | Path, *, check: bool = True) -> Trace:
@@ -103,6 +106,60 @@ class Trace:
         return self.manifest.capabilities
 
     @property
+    def tenant(self) -> Tenant:
+        """The tenant, in the site's words."""
+        return tenant_of(self.manifest.format, self.manifest.options, self.tenant_column)
+
+    @property
+    def ingested(self) -> Trace:
+        """The same Trace with the tenant of its ingest; replays and fits have no other."""
+        return self if self.tenant_column == INGESTED else Trace.open(self.path, check=False)
+
+    def by(self, column: str | None) -> Trace:
+        """Return this Trace with another column of jobs as the tenant, which is `vc` from then on.
+
+        The files do not change. What the source states of its own unit, such as quotas, says nothing of another one.
+
+        Parameters
+        ----------
+        column : str, optional
+            One of vc (what was ingested), account, partition, qos, gpu_model and user; None changes nothing.
+
+        Raises
+        ------
+        UsageError
+            There is no such column to divide jobs by, or it is unknown of every job.
+        """
+        if column is None:
+            return self
+        if column not in DIMENSIONS:
+            raise UsageError(f"'{shorten(column)}' is no tenant", where="--by", hint=nearest(column, DIMENSIONS))
+        source = self.ingested
+        known = source.known_dimensions()
+        if not known.get(column):
+            have = [name for name in DIMENSIONS if known.get(name)]
+            raise UsageError(
+                f"the trace does not know the {column} of any job",
+                where="--by",
+                hint=f"it knows {', '.join(have)}" if have else "it knows nothing that tells teams apart",
+            )
+        if column == INGESTED:
+            return source
+        words = tenant_of(self.manifest.format, self.manifest.options, column)
+        can = Capability(available=True, coverage=known[column], note=f"which {words.one} a job belongs to")
+        manifest = replace(source.manifest, capabilities={**source.manifest.capabilities, "tenants": can})
+        return replace(source, manifest=manifest, tenant_column=column)
+
+    def known_dimensions(self) -> dict[str, float]:
+        """Return the share of the jobs of which each possible tenant is known."""
+        import polars as pl
+
+        if not self.has("jobs"):
+            return {}
+        jobs = self.scan("jobs").select(pl.col(name).is_not_null().mean() for name in DIMENSIONS)
+        return {name: share or 0.0 for name, share in jobs.collect(engine="streaming").row(0, named=True).items()}
+
+    @property
     def timezone(self) -> str:
         """Zone in which hours of the day are read."""
         return self.manifest.timezone
@@ -148,7 +205,12 @@ class Trace:
         DamagedTraceError
             When the rows are collected: the file cannot be read.
         """
-        return scan_table(table, self.file(table), self.manifest.schema_version)
+        rows = scan_table(table, self.file(table), self.manifest.schema_version)
+        if table == "jobs" and self.tenant_column != INGESTED:
+            import polars as pl
+
+            return rows.with_columns(pl.col(self.tenant_column).alias(INGESTED))
+        return rows
 
     def read_through(self) -> None:
         """Decode every column of every row, so that later work cannot fail at a damaged part of a file.
@@ -180,7 +242,10 @@ class Trace:
         for table in self.tables:
             try:
                 columns = columns_sql(table, self.manifest.schema_version)
-                con.execute(f"CREATE VIEW {table} AS SELECT {columns} FROM read_parquet({sql_text(self.file(table))})")
+                rows = f"SELECT {columns} FROM read_parquet({sql_text(self.file(table))})"
+                if table == "jobs" and self.tenant_column != INGESTED:
+                    rows = f'SELECT * REPLACE ("{self.tenant_column}" AS {INGESTED}) FROM ({rows})'
+                con.execute(f"CREATE VIEW {table} AS {rows}")
             except duckdb.Error as error:
                 con.close()
                 reason = " ".join(str(error).split())[:300]
@@ -220,7 +285,8 @@ def _manifest_of(folder: Path) -> Manifest:
         raise TraceError(what, where=folder, hint="give the folder another name")
     manifest = Manifest.read(folder / MANIFEST_NAME)
     if manifest.schema_version not in schema.READABLE_VERSIONS:
-        read = " and ".join(schema.READABLE_VERSIONS)
+        *others, newest = schema.READABLE_VERSIONS
+        read = f"{', '.join(others)} and {newest}"
         raise TraceError(
             f"has schema version {shorten(manifest.schema_version)}, this tracekit reads {read}",
             where=folder,

@@ -79,7 +79,7 @@ class TraceWriter:
         return path
 
     def write(self, table: str, frame: pl.DataFrame) -> None:
-        """Append the rows of `frame` to a table, in order.
+        """Append the rows of `frame` to a table, in order; also to one whose file `drain` has closed.
 
         Raises
         ------
@@ -174,8 +174,11 @@ class TraceWriter:
 
         rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         if table not in self._parquet:
+            path = self.folder / f"{table}.parquet"
+            # What was written before the file was closed goes first.
+            closed = path.replace(self.scratch / f"{table}-closed.parquet") if path.is_file() else None
             self._parquet[table] = pq.ParquetWriter(
-                self.folder / f"{table}.parquet",
+                path,
                 rows.schema,
                 store_schema=False,  # plain Parquet types, whatever Arrow types the frames had
                 compression="zstd",
@@ -184,6 +187,10 @@ class TraceWriter:
                 use_dictionary=[c.name for c in schema.common(table).columns if _repeats(c)],
                 column_encoding={c.name: e for c in schema.common(table).columns if (e := _encoding(c)) is not None},
             )
+            if closed is not None:
+                for batch in pq.ParquetFile(closed).iter_batches(_ROW_GROUP):
+                    self._append(table, schema.common(table).conform(pl.DataFrame(pl.from_arrow(batch))))
+                closed.unlink()
         self._parquet[table].write_table(rows, row_group_size=_ROW_GROUP)
 
     def _close(self) -> None:

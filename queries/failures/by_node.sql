@@ -3,12 +3,14 @@
 -- paper: infrastructure failures of Philly (ATC'19); Mantel and Haenszel (1959); Przyborowski and Wilenski; Holm
 -- tables: jobs, attempts, placements
 -- needs: placement, statuses
+-- tenant: compared
 -- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
 -- param failures: all {all, node_fail} | every failed attempt, or those that the source blames on the node
 -- param exposure: trials {trials, sized_attempts, attempts, node_hours} | what a node's risk grows with
 -- column node_id: text | the machine
 -- column attempts: attempts | attempts on this node whose end and run time are known
 -- column failed_attempts: attempts | those of them that failed
+-- column timed_out_attempts: attempts | those of failed_attempts that ran out of time: status timeout
 -- column failed_share: share | failed_attempts / attempts
 -- column node_hours: hours | run time of these attempts, summed
 -- column mean_hours_between_failures: hours | node_hours / failed_attempts; NULL without a failure
@@ -46,6 +48,7 @@ SELECT
     node_id,
     attempts,
     failed_attempts,
+    timed_out_attempts,
     failed_share,
     node_hours,
     mean_hours_between_failures,

@@ -5,22 +5,36 @@
 -- also: attempts
 -- needs: users, statuses
 -- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
+-- param jobs: auto {auto, gpu, cpu, all} | jobs counted: those with GPUs where there are any, with, without, or all
 -- column user: text | who submitted the jobs; NULL when unknown
--- column jobs: jobs | jobs of this user, with any status
+-- column jobs: jobs | jobs counted of this user, with any status
 -- column failed_jobs: jobs | those of them that ended unsuccessfully
 -- column failed_share: share | failed_jobs / jobs with a known status; NULL when there is none
+-- column timed_out_jobs: jobs | those of failed_jobs that ran out of their time: status timeout
 -- column gpu_hours_lost: GPU-hours | GPU time of the user's failed attempts; NULL when none is known
 -- rule:
 -- Unsuccessful is failed, timeout, node_fail or out_of_memory, as in failures/retries. gpu_hours_lost is as in
 -- failures/run_time_to_failure: over failed attempts, of jobs that completed in the end too, and of unknown size too.
 -- Users of one name in several clusters are taken together. Listed by GPU-hours lost, then by failed jobs, most first.
-WITH by_user AS (
+WITH population AS (
+    SELECT
+        CASE $jobs
+            WHEN 'auto' THEN CASE WHEN count(*) FILTER (WHERE gpu_count > 0) > 0 THEN 'gpu' ELSE 'all' END
+            ELSE $jobs
+        END AS kind
+    FROM jobs
+),
+
+by_user AS (
     SELECT
         "user",
         count(*) AS jobs,
         count(*) FILTER (WHERE unsuccessful) AS failed_jobs,
-        count(unsuccessful) AS known
+        count(unsuccessful) AS known,
+        count(*) FILTER (WHERE status = 'timeout') AS timed_out_jobs
     FROM job_classes
+    CROSS JOIN population AS p
+    WHERE p.kind = 'all' OR (p.kind = 'gpu' AND gpu_count > 0) OR (p.kind = 'cpu' AND gpu_count = 0)
     GROUP BY "user"
 ),
 
@@ -36,6 +50,7 @@ SELECT
     u.jobs,
     u.failed_jobs,
     CAST(u.failed_jobs AS DOUBLE) / nullif(u.known, 0) AS failed_share,
+    u.timed_out_jobs,
     CAST(l.gpu_s AS DOUBLE) / 3600 AS gpu_hours_lost
 FROM by_user AS u
 LEFT JOIN lost AS l ON u."user" IS NOT DISTINCT FROM l."user"

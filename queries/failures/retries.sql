@@ -7,6 +7,7 @@
 -- column jobs: jobs | jobs of this class
 -- column mean_retries: retries | mean of attempts - 1 over the jobs with an attempt
 -- column unsuccessful_share: share | unsuccessful jobs / jobs with a known status
+-- column timeout_share: share | jobs that ran out of their time (timeout) / jobs with a known status
 -- interval unsuccessful_share: proportion of _known
 -- rule:
 -- Retries of a job are its attempts minus one; jobs that never started have none to count and are out of the mean.
@@ -18,6 +19,7 @@ SELECT
     count(*) AS jobs,
     avg(CASE WHEN attempt_count >= 1 THEN attempt_count - 1 END) AS mean_retries,
     CAST(count(*) FILTER (WHERE unsuccessful) AS DOUBLE) / nullif(count(unsuccessful), 0) AS unsuccessful_share,
+    CAST(count(*) FILTER (WHERE status = 'timeout') AS DOUBLE) / nullif(count(unsuccessful), 0) AS timeout_share,
     count(unsuccessful) AS _known
 FROM job_classes
 WHERE gpu_class IS NOT NULL

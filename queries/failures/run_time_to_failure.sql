@@ -10,6 +10,7 @@
 -- column p90_s: s | 90th percentile
 -- column p95_s: s | 95th percentile
 -- column gpu_hours_lost: GPU-hours | run time times GPUs of these attempts; NULL when none is known
+-- column timeouts: attempts | those of failures that ran out of their time: status timeout
 -- interval p50_s: median of failures
 -- rule:
 -- The run time to failure is that of the failed attempt, from its start to its end. Failed is failed, timeout,
@@ -23,6 +24,7 @@ SELECT
     quantile_cont(run_s, 0.9) AS p90_s,
     quantile_cont(run_s, 0.95) AS p95_s,
     CAST(sum(gpu_s) AS DOUBLE) / 3600 AS gpu_hours_lost,
+    count(*) FILTER (WHERE status = 'timeout') AS timeouts,
     percentiles(run_s) AS _p50_s
 FROM attempt_outcomes
 WHERE

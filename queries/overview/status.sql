@@ -10,14 +10,19 @@
 -- column jobs_share: share | jobs / all jobs
 -- column gpu_hours: GPU-hours | GPU time of these jobs; NULL when none is known
 -- column gpu_hours_share: share | gpu_hours / all known GPU-hours
+-- column gpu_jobs: jobs | those of the jobs with GPUs
+-- column gpu_jobs_share: share | gpu_jobs / all jobs with GPUs; NULL where there is none
+-- column cpu_jobs_share: share | jobs without GPUs of this status / all jobs without GPUs; NULL where there is none
 -- interval jobs_share: proportion of all jobs
 -- rule:
 -- gpu_time=attempts: sum over the attempts of run_s * gpu_count. gpu_time=with_gaps: run_s * gpu_count of the job,
--- with the gaps between attempts. Running and waiting jobs are in; time not yet known adds nothing.
+-- with the gaps between attempts. Jobs with GPUs have a gpu_count above 0, those without have 0. Running and waiting jobs are in; time not yet known adds nothing.
 WITH by_status AS (
     SELECT
         status,
         count(*) AS jobs,
+        count(*) FILTER (WHERE gpu_count > 0) AS gpu_jobs,
+        count(*) FILTER (WHERE gpu_count = 0) AS cpu_jobs,
         sum(CASE WHEN $gpu_time = 'attempts' THEN gpu_s ELSE gpu_s_with_gaps END) AS gpu_s
     FROM job_gpu_hours
     GROUP BY status
@@ -28,6 +33,9 @@ SELECT
     jobs,
     CAST(jobs AS DOUBLE) / CAST(sum(jobs) OVER () AS DOUBLE) AS jobs_share,
     CAST(gpu_s AS DOUBLE) / 3600 AS gpu_hours,
-    CAST(gpu_s AS DOUBLE) / nullif(CAST(sum(gpu_s) OVER () AS DOUBLE), 0) AS gpu_hours_share
+    CAST(gpu_s AS DOUBLE) / nullif(CAST(sum(gpu_s) OVER () AS DOUBLE), 0) AS gpu_hours_share,
+    gpu_jobs,
+    CAST(gpu_jobs AS DOUBLE) / nullif(CAST(sum(gpu_jobs) OVER () AS DOUBLE), 0) AS gpu_jobs_share,
+    CAST(cpu_jobs AS DOUBLE) / nullif(CAST(sum(cpu_jobs) OVER () AS DOUBLE), 0) AS cpu_jobs_share
 FROM by_status
 ORDER BY status NULLS LAST

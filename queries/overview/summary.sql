@@ -3,6 +3,7 @@
 -- paper: Helios Table 2 (SC'21)
 -- tables: jobs
 -- also: attempts, placements, nodes, gpu_utilization, capacity, doubtful_times
+-- tenant: compared
 -- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
 -- column metric: text | name of the metric
 -- column value: see unit | its value; NULL when the trace cannot tell
@@ -16,6 +17,9 @@
 -- gpu_hours: sum over attempts of run_s * gpu_count / 3600, or as the parameter says.
 -- run_s and queue_s: over all jobs of any size whose value is known; queue_s is first start minus submission.
 -- completed_share: jobs completed / all jobs; unknown_status_share: those whose status is not known.
+-- gpu_mean_queue_s to gpu_unknown_status_share are those of jobs with GPUs (gpu_count above 0), cpu_median_queue_s to
+-- cpu_completed_share those of CPU jobs (gpu_count 0), each over jobs of that kind whose value is known; shares are of all
+-- jobs of that kind. gpu_failed_share: those with the status failed; gpu_timeout_share: timeout, which is no part of it.
 -- days_covered: last submission minus first submission.
 -- impossible_times: times of the log that cannot be and are unknown here. hour_in_doubt_times: those that a clock change
 -- leaves two instants; gpu_hours_in_doubt: by how much gpu_hours may be off for it, sum of latest - earliest times GPUs,
@@ -35,7 +39,17 @@ WITH job_totals AS (
         quantile_cont(queue_s, 0.5) AS median_queue_s,
         count(*) FILTER (WHERE status = 'completed') AS completed,
         count(*) FILTER (WHERE status IS NULL OR status = 'unknown') AS unknown_status,
-        epoch_us(max(submit_time)) - epoch_us(min(submit_time)) AS covered_us
+        epoch_us(max(submit_time)) - epoch_us(min(submit_time)) AS covered_us,
+        avg(CAST(queue_s AS DECIMAL(38, 6))) FILTER (WHERE gpu_count > 0) AS gpu_mean_queue_s,
+        quantile_cont(queue_s, 0.5) FILTER (WHERE gpu_count > 0) AS gpu_median_queue_s,
+        quantile_cont(run_s, 0.5) FILTER (WHERE gpu_count > 0) AS gpu_median_run_s,
+        count(*) FILTER (WHERE gpu_count > 0 AND status = 'completed') AS gpu_completed,
+        count(*) FILTER (WHERE gpu_count > 0 AND status = 'failed') AS gpu_failed,
+        count(*) FILTER (WHERE gpu_count > 0 AND status = 'timeout') AS gpu_timeout,
+        count(*) FILTER (WHERE gpu_count > 0 AND (status IS NULL OR status = 'unknown')) AS gpu_unknown_status,
+        quantile_cont(queue_s, 0.5) FILTER (WHERE gpu_count = 0) AS cpu_median_queue_s,
+        quantile_cont(run_s, 0.5) FILTER (WHERE gpu_count = 0) AS cpu_median_run_s,
+        count(*) FILTER (WHERE gpu_count = 0 AND status = 'completed') AS cpu_completed
     FROM job_gpu_hours
 ),
 
@@ -109,6 +123,31 @@ metrics AS (
     SELECT 21, 'hour_in_doubt_times', two_instants, 'times', NULL FROM doubts
     UNION ALL
     SELECT 22, 'gpu_hours_in_doubt', gpu_s / 3600, 'GPU-hours', NULL FROM doubts
+    UNION ALL
+    SELECT 23, 'gpu_mean_queue_s', gpu_mean_queue_s, 's', 'queueing' FROM job_totals
+    UNION ALL
+    SELECT 24, 'gpu_median_queue_s', gpu_median_queue_s, 's', 'queueing' FROM job_totals
+    UNION ALL
+    SELECT 25, 'gpu_median_run_s', gpu_median_run_s, 's', 'run_time' FROM job_totals
+    UNION ALL
+    SELECT 26, 'gpu_completed_share', CAST(gpu_completed AS DOUBLE) / nullif(gpu_jobs, 0), 'share', 'statuses'
+    FROM job_totals
+    UNION ALL
+    SELECT 27, 'gpu_failed_share', CAST(gpu_failed AS DOUBLE) / nullif(gpu_jobs, 0), 'share', 'statuses'
+    FROM job_totals
+    UNION ALL
+    SELECT 28, 'gpu_timeout_share', CAST(gpu_timeout AS DOUBLE) / nullif(gpu_jobs, 0), 'share', 'statuses'
+    FROM job_totals
+    UNION ALL
+    SELECT 29, 'gpu_unknown_status_share', CAST(gpu_unknown_status AS DOUBLE) / nullif(gpu_jobs, 0), 'share', 'statuses'
+    FROM job_totals
+    UNION ALL
+    SELECT 30, 'cpu_median_queue_s', cpu_median_queue_s, 's', 'queueing' FROM job_totals
+    UNION ALL
+    SELECT 31, 'cpu_median_run_s', cpu_median_run_s, 's', 'run_time' FROM job_totals
+    UNION ALL
+    SELECT 32, 'cpu_completed_share', CAST(cpu_completed AS DOUBLE) / nullif(cpu_jobs, 0), 'share', 'statuses'
+    FROM job_totals
 )
 
 SELECT

@@ -3,6 +3,7 @@
 -- paper: Philly Table 2 (ATC'19)
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
+-- tenant: compared
 -- param quota: auto {auto, capacity, peak, p95} | what a VC may use: stated, or as a proxy its peak or 95th percentile
 -- param capacity: observed {observed, listed} | GPUs of a node: the largest number any source shows, or the node list
 -- column gpu_class: class | size class of the job

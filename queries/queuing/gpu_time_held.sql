@@ -7,6 +7,7 @@
 -- param step_s: 0 | length of the intervals over which is averaged [s]; 0: as short as a page can show the trace
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
 -- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
+-- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
 -- column metric: text | name of the metric
 -- column value: see unit | its value, over all clusters; NULL when the trace cannot tell
 -- column unit: text | what the value counts

@@ -5,6 +5,7 @@
 -- needs: queueing
 -- param step_s: 3600 | length of the intervals over which is averaged [s]
 -- param quota: auto {auto, capacity, peak, p95} | capacity_gpus: stated, or as a proxy the VC's peak or 95th percentile
+-- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
 -- column time: UTC | start of the interval
 -- column cluster: text | the cluster
 -- column vc: text | the tenant; NULL for jobs without one
@@ -17,6 +18,7 @@
 -- Means over each interval, weighted by time: running_gpus times the length of an interval is the GPU time held in it.
 -- Every VC has a row for every interval from the first to the last moment of the trace. An attempt that still runs, and
 -- a job that still waits, do so to the end of the trace; other unknown ends are left out and counted in a note.
+-- Where there are no VCs, capacity_gpus is what the cluster has: see queuing/cluster_timeline.
 SELECT time, cluster, vc, running_jobs, pending_jobs, running_gpus, pending_gpus, capacity_gpus
 FROM gpu_timeline
 ORDER BY time, cluster NULLS LAST, vc NULLS LAST

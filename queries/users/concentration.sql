@@ -10,11 +10,13 @@
 -- param cluster: all | one cluster's name, or all of them together
 -- column user_share: share | share of the users, the heaviest first
 -- column gpu_time_share: share | GPU time of these users / GPU time of all users; NULL when none is known
--- column cpu_time_share: share | the same for CPU time
+-- column cpu_time_share: share | the same for CPU time, of CPU jobs or of all as the parameter says
+-- column all_cpu_time_share: share | the same for the CPU time of all jobs, that of GPU jobs included
 -- rule:
 -- Every user with a job is one of the n, also one with CPU jobs only or without known time. Each curve ranks the users
 -- by its own share, so the two numbers of a row need not be those of the same users. GPU time is run time times GPUs,
--- CPU time run time times CPUs. x=share: the k heaviest users are k / n of all; the paper's notebook puts the heaviest
+-- CPU time run time times CPUs; cpu_time_share leaves out the CPU time of GPU jobs but with cpu_time=all_jobs, which
+-- all_cpu_time_share always includes. x=share: the k heaviest users are k / n of all; the paper's notebook puts the heaviest
 -- alone at 0. Jobs without a user are out. Users of one name in several clusters are taken together. One row a user.
 WITH picked AS (
     SELECT j.job_id, j."user", j.gpu_count, j.cpu_count, j.run_s, j.gpu_s, j.gpu_s_with_gaps
@@ -36,7 +38,11 @@ by_user AS (
             CASE WHEN $gpu_time = 'attempts' THEN CAST(r.run_s AS DOUBLE) ELSE p.run_s END
             * CASE WHEN $cpu_time = 'all_jobs' OR p.gpu_count = 0 THEN p.cpu_count END
             AS DECIMAL(38, 6)
-        )) AS cpu_s
+        )) AS cpu_s,
+        sum(CAST(
+            CASE WHEN $gpu_time = 'attempts' THEN CAST(r.run_s AS DOUBLE) ELSE p.run_s END * p.cpu_count
+            AS DECIMAL(38, 6)
+        )) AS every_cpu_s
     FROM picked AS p
     LEFT JOIN runs AS r ON p.job_id = r.job_id
     GROUP BY p."user"
@@ -46,6 +52,9 @@ ranked AS (
     SELECT
         row_number() OVER (ORDER BY gpu_s DESC NULLS LAST, "user") AS gpu_rank,
         row_number() OVER (ORDER BY cpu_s DESC NULLS LAST, "user") AS cpu_rank,
+        row_number() OVER (ORDER BY every_cpu_s DESC NULLS LAST, "user") AS every_rank,
+        sum(every_cpu_s) OVER (ORDER BY every_cpu_s DESC NULLS LAST, "user" ROWS UNBOUNDED PRECEDING) AS every_cpu_s,
+        sum(every_cpu_s) OVER () AS all_every_cpu_s,
         sum(gpu_s) OVER (ORDER BY gpu_s DESC NULLS LAST, "user" ROWS UNBOUNDED PRECEDING) AS gpu_s,
         sum(cpu_s) OVER (ORDER BY cpu_s DESC NULLS LAST, "user" ROWS UNBOUNDED PRECEDING) AS cpu_s,
         sum(gpu_s) OVER () AS all_gpu_s,
@@ -60,7 +69,9 @@ SELECT
         ELSE CAST(g.gpu_rank - 1 AS DOUBLE) / greatest(g.users - 1, 1)
     END AS user_share,
     CAST(g.gpu_s AS DOUBLE) / nullif(CAST(g.all_gpu_s AS DOUBLE), 0) AS gpu_time_share,
-    CAST(c.cpu_s AS DOUBLE) / nullif(CAST(c.all_cpu_s AS DOUBLE), 0) AS cpu_time_share
+    CAST(c.cpu_s AS DOUBLE) / nullif(CAST(c.all_cpu_s AS DOUBLE), 0) AS cpu_time_share,
+    CAST(e.every_cpu_s AS DOUBLE) / nullif(CAST(e.all_every_cpu_s AS DOUBLE), 0) AS all_cpu_time_share
 FROM ranked AS g
 INNER JOIN ranked AS c ON g.gpu_rank = c.cpu_rank
+INNER JOIN ranked AS e ON g.gpu_rank = e.every_rank
 ORDER BY g.gpu_rank

@@ -9,6 +9,7 @@
 -- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
 -- param rule: mean {mean, clipped} | as it is, or every interval clipped at what the cluster owns, as Helios does
 -- param until: end {end, last_submission} | intervals that count in shares: all, as published, or those that end by the last submission
+-- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
 -- column cluster: text | the cluster
 -- column hour: hour | 0..23 in the trace's time zone
 -- column allocated_share: share | GPU time held / GPU time owned in this hour, over all days; NULL when capacity is unknown, or no interval counts
@@ -16,7 +17,7 @@
 -- column submitted_jobs: jobs/hour | mean number of jobs submitted in this hour of a day, CPU jobs included
 -- column submitted_gpu_jobs: jobs/hour | those of them with GPUs; NULL when the size of none of the cluster's jobs is known
 -- rule:
--- What a cluster has: see queuing/cluster_timeline. Intervals are cut at local hours; use is averaged from the first to
+-- What a cluster has, GPUs out of service left out: see queuing/cluster_timeline. Intervals are cut at local hours; use is averaged from the first to
 -- the last moment of the trace, as the published notebook does. After the last submission jobs only run out, which lowers
 -- the share; until=last_submission leaves those intervals out, as the report's first screen does. Submissions are divided by the same days as in overview/arrivals_by_hour: local calendar
 -- days from the first to the last submission in any cluster, both included. Helios Fig 2b is of jobs with GPUs.

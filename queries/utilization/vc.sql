@@ -6,6 +6,7 @@
 -- param step_s: 3600 | length of the intervals over which use is averaged before quantiles are taken [s]
 -- param quota: auto {auto, capacity, peak, p95} | what a VC owns: stated, or as a proxy its peak or 95th percentile
 -- param until: end {end, last_submission} | intervals that count in shares: all, as published, or those that end by the last submission
+-- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
 -- column cluster: text | the cluster
 -- column vc: text | the tenant; NULL for jobs without one
 -- column capacity_gpus: GPUs | mean over time of what the VC owns; NULL when unknown

@@ -5,16 +5,20 @@
 -- column node_id: text | the machine
 -- column gpu_index: number | the GPU on the machine
 -- column time: UTC | start of the sampling interval
--- column utilization_pct: percent | busy share of the GPU in the interval
+-- column utilization_pct: percent | busy share of the GPU in the interval; SM activity where that alone was sampled
+-- column sm_active_pct: percent | share of its multiprocessors in use in the interval; NULL when not sampled
 -- rule:
 -- A sample at time t belongs to an attempt when floor_to_minute(start) <= t < end of the attempt, and the attempt
--- held that GPU of that node. Attempts without a start or an end have no samples; samples without a
+-- held that GPU of that node. Where a sample of the log is not at a whole minute, start itself is taken: minutes would
+-- give a job what the one before it did. Attempts without a start or an end have no samples; samples without a
 -- utilization are left out. Two attempts that claim one GPU at one time contradict each other: the sample then
--- counts once for each. An attempt that names a GPU twice has its samples once.
+-- counts once for each. An attempt that names a GPU twice has its samples once. A sample whose job is known, because the
+-- monitor names it or it had the whole machine, belongs to the attempt of that job that ran then: start <= t < end.
 -- Source: the notebook of the Philly traces.
+-- A divided GPU (MIG) has no utilization: its SM activity, where it was sampled, stands for it.
 -- Each held GPU is cut into hours, so that the join is an equality on (node, GPU, hour) and memory stays small.
 WITH sampled AS (
-    SELECT min(time) AS first_time, max(time) AS last_time
+    SELECT min(time) AS first_time, max(time) AS last_time, bool_or(date_part('microsecond', time) <> 0) AS by_second
     FROM gpu_utilization
 ),
 
@@ -24,10 +28,11 @@ held AS (
         p.attempt,
         p.node_id,
         unnest(p.gpu_index) AS gpu_index,
-        date_trunc('minute', a.start_time) AS since,
+        CASE WHEN s.by_second THEN a.start_time ELSE date_trunc('minute', a.start_time) END AS since,
         a.end_time AS until
     FROM placements AS p
     INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
+    CROSS JOIN sampled AS s
     WHERE a.start_time IS NOT NULL AND a.end_time IS NOT NULL
 ),
 
@@ -48,10 +53,30 @@ SELECT
     u.node_id,
     u.gpu_index,
     u.time,
-    u.utilization_pct
+    coalesce(u.utilization_pct, u.sm_active_pct) AS utilization_pct,
+    u.sm_active_pct
 FROM gpu_utilization AS u
 INNER JOIN held_hours AS h
     ON u.node_id = h.node_id
     AND u.gpu_index = h.gpu_index
     AND date_trunc('hour', u.time) = h.hour
-WHERE u.utilization_pct IS NOT NULL AND u.time >= h.since AND u.time < h.until
+WHERE
+    coalesce(u.utilization_pct, u.sm_active_pct) IS NOT NULL
+    AND u.job_id IS NULL
+    AND u.time >= h.since
+    AND u.time < h.until
+UNION ALL
+SELECT
+    a.job_id,
+    a.attempt,
+    u.node_id,
+    u.gpu_index,
+    u.time,
+    coalesce(u.utilization_pct, u.sm_active_pct) AS utilization_pct,
+    u.sm_active_pct
+FROM gpu_utilization AS u
+INNER JOIN attempts AS a ON u.job_id = a.job_id
+WHERE
+    coalesce(u.utilization_pct, u.sm_active_pct) IS NOT NULL
+    AND u.time >= a.start_time
+    AND u.time < a.end_time

@@ -6,7 +6,7 @@
 -- rule:
 -- observed is the largest of: the highest GPU index in placements plus one; the GPUs of one placement, rounded up,
 -- where it has no indices; the highest GPU index in gpu_utilization plus one; the number in the table nodes.
--- Where a source has no list of machines, the table nodes holds those that jobs ran on: it observes and lists nothing.
+-- Where there is no list of machines, in the log or beside it, the table nodes holds those that jobs ran on: it observes and lists nothing.
 -- Lists can be stale: Philly's says 2,490 GPUs where jobs and telemetry show more.
 WITH evidence AS (
     SELECT n.node_id, CASE WHEN t.listed THEN n.gpu_count END AS listed, n.gpu_count AS observed

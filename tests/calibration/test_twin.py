@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -10,10 +12,12 @@ import pytest
 import tracekit
 from tests.command import run
 from tracekit.calibration.api import calibrate
-from tracekit.calibration.twin import read_twin, twin_text, write_twin
+from tracekit.calibration.one_cluster import twin_of_cluster
+from tracekit.calibration.twin import ClusterTwin, Twin, digest_of_jobs, read_twin, twin_text, write_twin
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tracekit.calibration.api import Calibration
@@ -78,8 +82,53 @@ def test_a_twin_of_another_trace_is_refused_by_name(found: Calibration, tmp_path
     other = tracekit.ingest_logs("sample_traces/slurm", tmp_path / "slurm")
     file = tmp_path / "twin.toml"
     write_twin(found.twin, file)
-    with pytest.raises(UsageError, match=r"is the twin of the Trace 'helios' \(sha256:[0-9a-f]{32}\), not of 'slurm'"):
+    there, here = (digest[:19] for digest in (found.twin.trace, digest_of_jobs(other)))
+    says = rf"is the twin of the Trace 'helios' \({there}\), not of '{other.path}' \({here}\)"
+    with pytest.raises(UsageError, match=says):
         read_twin(file, other)
+    # An analysis works on a Trace inside its output; the one that the user gave is the one to name.
+    source = tmp_path / "logs" / "trace"
+    source.parent.mkdir()
+    other.path.rename(source)
+    with pytest.raises(UsageError) as error:
+        tracekit.analyze(source, tmp_path / "report", twin=file, fit=False)
+    assert f"not of '{source}' ({here})" in error.value.what
+    assert (error.value.where, error.value.line) == (str(file), 3)
+    assert "report" not in str(error.value)
+
+
+def test_the_cluster_of_a_twin_is_the_one_asked_for_or_that_with_most_waiting(
+    helios: Trace, found: Calibration, tmp_path: Path
+) -> None:
+    file = tmp_path / "twin.toml"
+    write_twin(found.twin, file)
+    assert list(found.twin.cluster) == ["Venus", "Earth"]
+    for asked, name in ((None, "Venus"), ("Earth", "Earth")):
+        made, others = twin_of_cluster(helios, file, asked)
+        assert [one.name for one in made.clusters] == [name]
+        assert others == [other for other in ("Venus", "Earth") if other != name]
+    write_twin(replace(found.twin, cluster={"Earth": found.twin.cluster["Earth"]}), file)
+    made, others = twin_of_cluster(helios, file, None)
+    assert ([one.name for one in made.clusters], others) == (["Earth"], ["Venus"])
+    with pytest.raises(UsageError, match=r"twin\.toml: has no cluster 'Venus'; choose one of: Earth$"):
+        twin_of_cluster(helios, file, "Venus")
+    with pytest.raises(UsageError, match=r"helios: has no cluster 'Erth'; did you mean 'Earth'\?$"):
+        twin_of_cluster(helios, None, "Erth")
+
+
+@pytest.mark.parametrize("command", ["replay", "plan", "sweep"])
+def test_a_twin_of_jobs_without_gpus_is_refused(make_trace: Callable[..., Trace], tmp_path: Path, command: str) -> None:
+    jobs = [
+        {"job_id": name, "cluster": name, "gpu_count": gpus, "submit_time": dt.datetime(2024, 1, 1)}
+        for name, gpus in (("c", 0), ("g", 1))
+    ]
+    trace, file = make_trace(jobs=jobs), tmp_path / "twin.toml"
+    write_twin(Twin(digest_of_jobs(trace), {"c": ClusterTwin()}), file)
+    (tmp_path / "sweep.toml").write_text(f'traces = ["{trace.path}"]\npolicies = ["sjf"]\n')
+    words = [tmp_path / "sweep.toml"] if command == "sweep" else [trace.path, *(["-p", "sjf"] * (command == "replay"))]
+    done = run(command, *words, "--twin", file, "-o", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"{file}: is of no cluster whose jobs have GPUs; such clusters are: g\n")
 
 
 def test_a_log_without_starts_or_too_short_says_so(tmp_path: Path) -> None:

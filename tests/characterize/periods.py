@@ -47,7 +47,7 @@ def _side(jobs: pl.DataFrame, days: NDArray[np.int64]) -> Period:
         pl.len().alias("jobs"),
         pl.len().alias("waits"),
         (pl.col("queue_s") > 600).sum().alias("long_waits"),
-        *((outcome == name).sum().alias(name) for name in ("completed", "failed", "cancelled")),
+        *((outcome == name).sum().alias(name) for name in ("completed", "failed", "timeout", "cancelled")),
         pl.col("gpu_hours").sum(),
         pl.col("gpu_hours").filter(outcome != "completed").sum().alias("gpu_hours_lost"),
     )

@@ -47,28 +47,44 @@ def test_values_worked_by_hand(make_trace: MakeTrace) -> None:
         (m, r["before"], r["after"], r["n_before"], r["n_after"], r["days_before"], r["days_after"])
         for m, r in of_all(frame).items()
     ]
-    # Before are 3 days, one of them without a job: 1 h, 8 GPU-hours and 0. After are 2 days: 4 GPU-hours and 1.
+    # Before are 3 days, two of them without a GPU job: 1 h and 8 GPU-hours; the CPU job and its user's day count for
+    # users alone. After are 2 days: 4 GPU-hours and 1.
+    assert set(frame.filter(pl.col("of") == "all")["scope"]) == {"GPU jobs", "all jobs"}
     assert (
         found
         == [
-            ("jobs a day", 1.0, 1.0, 3, 2, 3, 2),
-            ("GPU-hours a day", pytest.approx(9 / 3), pytest.approx(5 / 2), 3, 2, 3, 2),
+            ("jobs a day", pytest.approx(2 / 3), 1.0, 2, 2, 3, 2),
+            ("GPU-hours a day", pytest.approx(9 / 3), pytest.approx(5 / 2), 2, 2, 3, 2),
             ("users active a day", pytest.approx((2 + 0 + 1) / 3), pytest.approx((1 + 1) / 2), 3, 2, 3, 2),
-            ("median run time", 3600.0, 5400.0, 3, 2, 2, 2),
-            ("median wait", 60.0, 600.0, 3, 2, 2, 2),
-            # The last but a fifth of the way from 60 to 660, and nine tenths of the way from 0 to 1200.
-            ("90th percentile of waits", pytest.approx(540.0), pytest.approx(1080.0), 3, 2, 2, 2),
-            ("jobs that waited more than 10 min", pytest.approx(1 / 3), 0.5, 3, 2, 2, 2),
-            ("jobs completed", pytest.approx(1 / 3), 0.5, 3, 2, 2, 2),
-            ("jobs failed", pytest.approx(1 / 3), 0.0, 3, 2, 2, 2),
-            ("jobs cancelled", pytest.approx(1 / 3), 0.0, 3, 2, 2, 2),
-            ("GPU-hours in jobs that did not complete", pytest.approx(8 / 9), pytest.approx(1 / 5), 3, 2, 1, 2),
+            ("median run time", 5400.0, 5400.0, 2, 2, 1, 2),
+            ("median wait", 330.0, 600.0, 2, 2, 1, 2),
+            # Nine tenths of the way from 0 to 660, and from 0 to 1200.
+            ("90th percentile of waits", pytest.approx(594.0), pytest.approx(1080.0), 2, 2, 1, 2),
+            ("jobs that waited more than 10 min", 0.5, 0.5, 2, 2, 1, 2),
+            ("jobs completed", 0.5, 0.5, 2, 2, 1, 2),
+            ("jobs failed", 0.5, 0.0, 2, 2, 1, 2),
+            ("jobs cancelled", 0.0, 0.0, 2, 2, 1, 2),
+            ("GPU-hours in jobs that did not complete", pytest.approx(8 / 9), pytest.approx(1 / 5), 2, 2, 1, 2),
             ("mean GPU utilization", None, None, 0, 0, 0, 0),
         ][:11]
     )
     wait = of_all(frame)["median wait"]
-    assert (wait["difference"], wait["relative_change"], wait["unit"]) == (540.0, 9.0, "s")
+    assert (wait["difference"], wait["relative_change"], wait["unit"]) == (270.0, pytest.approx(270 / 330), "s")
     assert (wait["difference_low"], wait["p_value"], wait["verdict"]) == (None, None, "too little data")
+
+
+def test_failures_and_limits_of_time_are_told_apart(make_trace: MakeTrace) -> None:
+    status = ("failed", "timeout", "timeout", "node_fail", *["completed"] * 6)
+    rows = [
+        job(f"{d}/{k}", f"2017-10-{d:02} 10:{k:02}", status=status[k] if d < 8 else "completed")
+        for d in range(1, 15)
+        for k in range(10)
+    ]
+    found = of_all(changes_since(trace_of(make_trace, rows), "2017-10-08"))
+    assert (found["jobs failed"]["before"], found["jobs timed out"]["before"]) == pytest.approx((0.2, 0.2))
+    assert {found[name]["scope"] for name in found} == {"all jobs"}
+    none = of_all(changes_since(trace_of(make_trace, [r for r in rows if r["status"] != "timeout"]), "2017-10-08"))
+    assert "jobs timed out" not in none
 
 
 def test_the_values_are_those_of_the_queries(make_trace: MakeTrace) -> None:

@@ -56,9 +56,9 @@ def test_run_time_to_failure_is_that_of_the_failed_attempts(make_trace: MakeTrac
     trace = make_trace(jobs=JOBS, attempts=ATTEMPTS)
     assert rows(trace, "failures/run_time_to_failure") == approx(
         [
-            ("0", 1, 60.0, 60.0, 60.0, 0.0),
-            ("1", 1, 360.0, 360.0, 360.0, 0.1),
-            ("2-4", 1, 1800.0, 1800.0, 1800.0, 1.0),
+            ("0", 1, 60.0, 60.0, 60.0, 0.0, 0),
+            ("1", 1, 360.0, 360.0, 360.0, 0.1, 0),
+            ("2-4", 1, 1800.0, 1800.0, 1800.0, 1.0, 0),
         ]
     )
 
@@ -68,9 +68,9 @@ def test_an_attempt_of_unknown_end_that_was_tried_again_may_be_counted_as_failed
     # a: 3600 and 1800, the middle one of unknown length; b was preempted, and says so. f: 360 and 720, not the last.
     assert rows(trace, "failures/run_time_to_failure", rule="retried") == approx(
         [
-            ("0", 1, 60.0, 60.0, 60.0, 0.0),
-            ("1", 2, 540.0, 684.0, 702.0, 0.3),
-            ("2-4", 2, 2700.0, 3420.0, 3510.0, 3.0),
+            ("0", 1, 60.0, 60.0, 60.0, 0.0, 0),
+            ("1", 2, 540.0, 684.0, 702.0, 0.3, 0),
+            ("2-4", 2, 2700.0, 3420.0, 3510.0, 3.0, 0),
         ]
     )
 
@@ -78,9 +78,12 @@ def test_an_attempt_of_unknown_end_that_was_tried_again_may_be_counted_as_failed
 def test_by_user_counts_failed_jobs_and_the_time_of_failed_attempts(make_trace: MakeTrace) -> None:
     trace = make_trace(jobs=JOBS, attempts=ATTEMPTS)
     # v: c failed, d runs, f is not known; f lost a tenth of a GPU-hour, the size of c is unknown.
-    expected = [("u", 2, 1, 0.5, 1.0), ("v", 3, 1, 0.5, 0.1), (None, 1, 1, 1.0, 0.0)]
-    assert rows(trace, "failures/by_user") == approx(expected)
-    lost = {row[0]: row[4] for row in rows(trace, "failures/by_user", rule="retried")}
+    expected = [("u", 2, 1, 0.5, 0, 1.0), ("v", 3, 1, 0.5, 1, 0.1), (None, 1, 1, 1.0, 0, 0.0)]
+    assert rows(trace, "failures/by_user", jobs="all") == approx(expected)
+    # Those with GPUs: c is of unknown size, and e has none. d runs, and how f ended is unknown.
+    assert rows(trace, "failures/by_user") == approx([("u", 2, 1, 0.5, 0, 1.0), ("v", 2, 0, 0.0, 0, 0.1)])
+    assert rows(trace, "failures/by_user", jobs="cpu") == approx([(None, 1, 1, 1.0, 0, 0.0)])
+    lost = {row[0]: row[5] for row in rows(trace, "failures/by_user", rule="retried", jobs="all")}
     assert lost == {"u": pytest.approx(3.0), "v": pytest.approx(0.3), None: 0.0}
 
 
@@ -91,9 +94,9 @@ def test_by_user_without_attempts_knows_no_time(make_trace: MakeTrace) -> None:
         {"job_id": "c", "user": "v"},
     ]
     assert rows(make_trace(jobs=jobs), "failures/by_user") == [
-        ("u", 1, 1, 1.0, None),
-        ("v", 1, 0, None, None),
-        ("w", 1, 0, None, None),
+        ("u", 1, 1, 1.0, 0, None),
+        ("v", 1, 0, None, 0, None),
+        ("w", 1, 0, None, 0, None),
     ]
 
 
@@ -156,8 +159,8 @@ def test_by_node_tells_how_likely_so_many_failures_are(make_trace: MakeTrace) ->
     # Of the 20 ways to place 2 failures on 6 attempts of 3 + 3 ... C(6, 2) = 15, C(3, 2) = 3 put both on n.
     assert rows(trace, "failures/by_node", exposure="sized_attempts") == approx(
         [
-            ("n", 3, 2, 2 / 3, 4.0, 2.0, 3, 2, 1.0, 0.2, 0.4, None, False),
-            ("m", 3, 0, 0.0, 8.0, None, 3, 0, 1.0, 1.0, 1.0, None, False),
+            ("n", 3, 2, 0, 2 / 3, 4.0, 2.0, 3, 2, 1.0, 0.2, 0.4, None, False),
+            ("m", 3, 0, 0, 0.0, 8.0, None, 3, 0, 1.0, 1.0, 1.0, None, False),
         ]
     )
     notes = answer_query(trace, "failures/by_node").notes
@@ -172,15 +175,15 @@ def test_by_node_can_go_by_hours(make_trace: MakeTrace) -> None:
     # n has 4 of 12 hours: expected 2 / 3, both failures there with a chance of 1 / 9.
     assert rows(make_trace(**TWO_NODES), "failures/by_node", exposure="node_hours") == approx(
         [
-            ("n", 3, 2, 2 / 3, 4.0, 2.0, 3, 2, 2 / 3, 1 / 9, 2 / 9, None, False),
-            ("m", 3, 0, 0.0, 8.0, None, 3, 0, 4 / 3, 1.0, 1.0, None, False),
+            ("n", 3, 2, 0, 2 / 3, 4.0, 2.0, 3, 2, 2 / 3, 1 / 9, 2 / 9, None, False),
+            ("m", 3, 0, 0, 0.0, 8.0, None, 3, 0, 4 / 3, 1.0, 1.0, None, False),
         ]
     )
 
 
 def test_by_node_can_count_what_the_source_blames_on_the_node(make_trace: MakeTrace) -> None:
     found = rows(make_trace(**TWO_NODES), "failures/by_node", failures="node_fail", exposure="sized_attempts")
-    assert [(row[0], row[1], row[2], row[8], row[9]) for row in found] == approx(
+    assert [(row[0], row[1], row[2], row[9], row[10]) for row in found] == approx(
         [("n", 3, 1, 0.5, 0.5), ("m", 3, 0, 0.5, 1.0)]
     )
 
@@ -192,19 +195,19 @@ def test_large_jobs_are_compared_with_large_jobs(make_trace: MakeTrace) -> None:
     trace = make_trace(**on_nodes(*large, *small))
     # By size: n expects 3/4 * 3 + 1/8 * 1. At least 2 of its 3 large ones fail always, since one attempt is elsewhere:
     # certain. m expects 3/4 + 7/8; both fail with 3/4 * 7/8.
-    found = [(row[0], row[2], row[8], row[9]) for row in rows(trace, "failures/by_node", exposure="sized_attempts")]
+    found = [(row[0], row[2], row[9], row[10]) for row in rows(trace, "failures/by_node", exposure="sized_attempts")]
     assert found == approx([("m", 2, 13 / 8, 21 / 32), ("n", 2, 19 / 8, 1.0)])
     # All alike: 4 of 12 fail. n has 4 attempts, at least 2 failed with (C(4,2) C(8,2) + C(4,3) C(8,1) + 1) / C(12,4);
     # m has 8, at most 1 failed with (C(4,3) C(8,1) + 1) / C(12,4).
-    alike = [(row[0], row[8], row[9]) for row in rows(trace, "failures/by_node", exposure="attempts")]
+    alike = [(row[0], row[9], row[10]) for row in rows(trace, "failures/by_node", exposure="attempts")]
     assert alike == approx([("n", 4 / 3, 201 / 495), ("m", 8 / 3, 1 - 33 / 495)])
 
 
 def test_nodes_without_time_cannot_be_compared_by_the_hour(make_trace: MakeTrace) -> None:
     trace = make_trace(**on_nodes((1, "failed", "n", 0), (1, "completed", "m", 0)))
     assert rows(trace, "failures/by_node", exposure="node_hours") == [
-        ("m", 1, 0, 0.0, 0.0, None, 1, 0, None, None, None, None, False),
-        ("n", 1, 1, 1.0, 0.0, 0.0, 1, 1, None, None, None, None, False),
+        ("m", 1, 0, 0, 0.0, 0.0, None, 1, 0, None, None, None, None, False),
+        ("n", 1, 1, 0, 1.0, 0.0, 0.0, 1, 1, None, None, None, None, False),
     ]
 
 

@@ -32,7 +32,10 @@ Results = dict[Key, tuple[Any, ...]]
 SEEDED = st.integers(0, 2**32).map(random.Random)
 BAD = ("failed", "timeout", "node_fail", "out_of_memory")
 STATUSES = ["completed", "cancelled", "preempted", "running", "unknown", None, *BAD]
-SAMPLES = ("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "philly", "slurm", "swf")
+SAMPLES = (
+    *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
+    *("philly", "slurm", "swf"),
+)
 
 
 def random_tables(rng: random.Random) -> Tables:
@@ -143,7 +146,12 @@ def run_time_to_failure(tables: Tables, *, retried: bool = False) -> Results:
     size = {j["job_id"]: class_of(j["gpu_count"]) for j in tables["jobs"]}
     bad = [a for a, f in outcomes(tables, retried=retried) if f and a["run_s"] is not None and size[a["job_id"]]]
     return {
-        key: (len(own), *(quantile([a["run_s"] for a in own], p) for p in (0.5, 0.9, 0.95)), total(map(gpu_h, own)))
+        key: (
+            len(own),
+            *(quantile([a["run_s"] for a in own], p) for p in (0.5, 0.9, 0.95)),
+            total(map(gpu_h, own)),
+            sum(a["status"] == "timeout" for a in own),
+        )
         for key, own in grouped(bad, lambda a: (size[a["job_id"]],)).items()
     }
 
@@ -152,9 +160,12 @@ def by_user(tables: Tables, *, retried: bool = False) -> Results:
     user = {j["job_id"]: j["user"] for j in tables["jobs"]}
     lost = grouped([a for a, f in outcomes(tables, retried=retried) if f], lambda a: (user[a["job_id"]],))
     results: Results = {}
-    for key, own in grouped(tables["jobs"], lambda j: (j["user"],)).items():
+    gpu_jobs = [j for j in tables["jobs"] if j["gpu_count"]]
+    for key, own in grouped(gpu_jobs or tables["jobs"], lambda j: (j["user"],)).items():
         known = [j["status"] in BAD for j in own if j["status"] not in (None, "unknown")]
-        results[key] = (len(own), sum(known), ratio(sum(known), len(known)), total(map(gpu_h, lost.get(key, []))))
+        late = sum(j["status"] == "timeout" for j in own)
+        hours = total(map(gpu_h, lost.get(key, [])))
+        results[key] = (len(own), sum(known), ratio(sum(known), len(known)), late, hours)
     return results
 
 
@@ -265,7 +276,8 @@ def by_node(tables: Tables, *, of_attempts: bool = False) -> Results:
         own = trials.get(node, [])
         expected = math.fsum(statistics.fmean(by_stratum[stratum]) for stratum, _ in own)
         tested = (len(own), sum(1 for _, f in own if f), expected)
-        results[node,] = (len(runs), bad, bad / len(runs), hours, hours / bad if bad else None, *tested)
+        late = sum(1 for a in runs if a["failed"] and a["status"] == "timeout")
+        results[node,] = (len(runs), bad, late, bad / len(runs), hours, hours / bad if bad else None, *tested)
     return results
 
 
@@ -284,13 +296,15 @@ def concentration(tables: Tables) -> Results:
     hours, attempts = job_h(tables), by_job(tables)
     gpu: list[float | None] = []
     cpu: list[float | None] = []
+    every: list[float | None] = []
     for own in grouped([j for j in tables["jobs"] if j["user"] is not None], lambda j: (j["user"],)).values():
         gpu.append(total(hours[j["job_id"]] for j in own))
-        runs = [(j, total(a["run_s"] for a in attempts[j["job_id"]])) for j in own if j["gpu_count"] == 0]
-        known = [r * j["cpu_count"] for j, r in runs if r is not None and j["cpu_count"] is not None]
-        cpu.append(total(known))
+        runs = [(j, total(a["run_s"] for a in attempts[j["job_id"]])) for j in own]
+        known = [(j, r * j["cpu_count"]) for j, r in runs if r is not None and j["cpu_count"] is not None]
+        cpu.append(total(s for j, s in known if j["gpu_count"] == 0))
+        every.append(total(s for _, s in known))
     curves = []
-    for times in (gpu, cpu):
+    for times in (gpu, cpu, every):
         heaviest = sorted((t for t in times if t is not None), reverse=True)
         curves.append([ratio(total(heaviest[:k]), total(heaviest)) for k in range(1, len(times) + 1)])
     n = len(gpu)

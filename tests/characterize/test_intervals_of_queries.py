@@ -34,6 +34,9 @@ def test_the_shares_and_medians_that_readers_compare_have_intervals() -> None:
         "queuing/queue_delay": {"p50_s"},
         "queuing/delay_causes": {"fair_share_share", "fragmentation_share"},
         "queuing/out_of_order": {"out_of_order_share", "harmless_share"},
+        "queuing/started_by": {"backfill_share"},
+        "queuing/wait_reasons": {"p50_s"},
+        "queuing/expected_wait_backtest": {"inside_share"},
         "locality/delay_by_spread": {"p50_s"},
         "failures/status_by_size": {"jobs_share"},
         "failures/retries": {"unsuccessful_share"},
@@ -62,7 +65,7 @@ def test_a_median_with_its_interval(make_trace: MakeTrace) -> None:
 
 def test_hidden_columns_stay_hidden(make_trace: MakeTrace) -> None:
     answer = answer_query(make_trace(jobs=jobs(40)), "failures/retries")
-    assert answer.frame.columns == ["gpu_class", "jobs", "mean_retries", "unsuccessful_share"]
+    assert answer.frame.columns == ["gpu_class", "jobs", "mean_retries", "unsuccessful_share", "timeout_share"]
 
 
 def test_a_users_file_may_ask_for_intervals(make_trace: MakeTrace, tmp_path: Path) -> None:

@@ -44,18 +44,27 @@ def approx(expected: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def test_status_shares_jobs_over_all_and_gpu_hours_over_the_known(make_trace: MakeTrace) -> None:
     trace = make_trace(jobs=JOBS, attempts=ATTEMPTS)
-    # GPU-hours: a 1*1 + 2*1 = 3; b 0.5*4 = 2; c 0; d unknown. Sum 5.
+    # GPU-hours: a 1*1 + 2*1 = 3; b 0.5*4 = 2; c 0; d unknown. Sum 5. With GPUs: a failed, b completed; c has none.
+    kinds = {"completed": (1, 0.5, 1.0), "failed": (1, 0.5, 0.0), None: (0, 0.0, 0.0)}
     assert rows(trace, "overview/status") == approx(
-        [("completed", 2, 0.5, 2.0, 0.4), ("failed", 1, 0.25, 3.0, 0.6), (None, 1, 0.25, None, None)]
+        [
+            ("completed", 2, 0.5, 2.0, 0.4, *kinds["completed"]),
+            ("failed", 1, 0.25, 3.0, 0.6, *kinds["failed"]),
+            (None, 1, 0.25, None, None, *kinds[None]),
+        ]
     )
     # With gaps: a 4*1 = 4; b 2; c 0. Sum 6.
     assert rows(trace, "overview/status", gpu_time="with_gaps") == approx(
-        [("completed", 2, 0.5, 2.0, 2 / 6), ("failed", 1, 0.25, 4.0, 4 / 6), (None, 1, 0.25, None, None)]
+        [
+            ("completed", 2, 0.5, 2.0, 2 / 6, *kinds["completed"]),
+            ("failed", 1, 0.25, 4.0, 4 / 6, *kinds["failed"]),
+            (None, 1, 0.25, None, None, *kinds[None]),
+        ]
     )
 
 
 def test_status_without_attempts_knows_no_gpu_hours(make_trace: MakeTrace) -> None:
-    assert rows(make_trace(jobs=JOBS[:1]), "overview/status") == [("failed", 1, 1.0, None, None)]
+    assert rows(make_trace(jobs=JOBS[:1]), "overview/status") == [("failed", 1, 1.0, None, None, 1, 1.0, None)]
 
 
 def test_job_size_shows_jobs_of_unknown_size(make_trace: MakeTrace) -> None:
@@ -165,6 +174,17 @@ def test_summary_has_every_metric_and_null_for_the_unknown(make_trace: MakeTrace
             ("impossible_times", 1.0, "times"),
             ("hour_in_doubt_times", 3.0, "times"),
             ("gpu_hours_in_doubt", 1 * 1.0 + 4 * 0.5, "GPU-hours"),
+            # With GPUs: a (10 s, 4 h, failed) and b (0 s, 0.5 h, completed); c has none, the size of d is unknown.
+            ("gpu_mean_queue_s", 5.0, "s"),
+            ("gpu_median_queue_s", 5.0, "s"),
+            ("gpu_median_run_s", (14400 + 1800) / 2, "s"),
+            ("gpu_completed_share", 0.5, "share"),
+            ("gpu_failed_share", 0.5, "share"),
+            ("gpu_timeout_share", 0.0, "share"),
+            ("gpu_unknown_status_share", 0.0, "share"),
+            ("cpu_median_queue_s", None, "s"),
+            ("cpu_median_run_s", 7200.0, "s"),
+            ("cpu_completed_share", 1.0, "share"),
         ]
     )
 
@@ -188,7 +208,7 @@ def test_summary_of_a_bare_trace_says_null_not_zero(make_trace: MakeTrace) -> No
         "hour_in_doubt_times": 0.0,
         "gpu_hours_in_doubt": 0.0,
     }
-    assert len(found) == 22
+    assert len(found) == 32
 
 
 def test_summary_takes_the_capacity_table_where_no_nodes_are_listed(make_trace: MakeTrace) -> None:
@@ -309,14 +329,14 @@ def _samples(node: str, gpu: int, values: dict[str, float | None]) -> list[dict[
 
 def test_gpu_by_size_status_pools_samples_of_half_open_intervals(make_trace: MakeTrace) -> None:
     # a: 1 GPU, 00:58:30 to 01:01:00: minutes 58, 59 and 00 count, 01:01 is the end and does not.
-    # b: 1 GPU of its node, no end. c: of unknown size. d: 2 GPUs, one of which is offline at 00:00:30.
+    # b: 1 GPU of its node, no end. c: of unknown size. d: 2 GPUs, one of which is offline at 00:01.
     jobs = [
         {"job_id": "a", "gpu_count": 1, "status": "completed"},
         {"job_id": "b", "gpu_count": 1, "status": "running"},
         {"job_id": "c", "status": "completed"},
         {"job_id": "d", "gpu_count": 2, "status": "failed"},
     ]
-    spans = {"a": ("00:58:30", "01:01"), "b": ("00:00", None), "c": ("00:00", "02:00"), "d": ("00:00:59", "00:00:59")}
+    spans = {"a": ("00:58:30", "01:01"), "b": ("00:00", None), "c": ("00:00", "02:00"), "d": ("00:00:59", "00:01:01")}
     attempts = [
         {"job_id": j, "attempt": 0, "start_time": f"2017-10-03 {s}", "end_time": e and f"2017-10-03 {e}"}
         for j, (s, e) in spans.items()
@@ -326,8 +346,8 @@ def test_gpu_by_size_status_pools_samples_of_half_open_intervals(make_trace: Mak
     placements.append({"job_id": "a", "attempt": 0, "node_id": "n", "gpu_index": [1]})
     utilization = [
         *_samples("n", 1, {"00:57": 1, "00:58": 10, "00:59": 20, "01:00": 60, "01:01": 99}),
-        *_samples("n", 0, {"00:00": 40, "00:00:30": 80}),
-        *_samples("n", 2, {"00:00:30": None}),
+        *_samples("n", 0, {"00:00": 40, "00:01": 80}),
+        *_samples("n", 2, {"00:01": None}),
         *_samples("m", 1, {"00:59": 77}),
     ]
     trace = make_trace(jobs=jobs, attempts=attempts, placements=placements, gpu_utilization=utilization)
@@ -406,5 +426,7 @@ def test_retries_leave_out_jobs_that_never_started(make_trace: MakeTrace) -> Non
     ]
     jobs = [{"job_id": str(i), "gpu_count": 1, "status": s, "attempt_count": n} for i, (s, n) in enumerate(facts)]
     jobs += [{"job_id": "x", "gpu_count": 16, "attempt_count": 0}, {"job_id": "y", "status": "failed"}]
-    # Class 1: 6 jobs with an attempt, 2 retries in all; 4 unsuccessful of 6 with a known status.
-    assert rows(make_trace(jobs=jobs), "failures/retries") == approx([("1", 8, 2 / 6, 4 / 6), (">8", 1, None, None)])
+    # Class 1: 6 jobs with an attempt, 2 retries in all; 4 unsuccessful of 6 with a known status, 1 of them timed out.
+    assert rows(make_trace(jobs=jobs), "failures/retries") == approx(
+        [("1", 8, 2 / 6, 4 / 6, 1 / 6), (">8", 1, None, None, None)]
+    )

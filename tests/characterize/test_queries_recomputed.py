@@ -148,7 +148,14 @@ def shares(tables: Tables, key_of: Callable[[dict[str, Any]], Key], *, with_gaps
 
 
 def status(tables: Tables) -> Results:
-    return shares(tables, lambda j: (j["status"],))
+    found = shares(tables, lambda j: (j["status"],))
+    gpu = [j["status"] for j in tables["jobs"] if j["gpu_count"]]
+    cpu = [j["status"] for j in tables["jobs"] if j["gpu_count"] == 0]
+    kinds = {
+        key: (gpu.count(key[0]), *(words.count(key[0]) / len(words) if words else None for words in (gpu, cpu)))
+        for key in found
+    }
+    return {key: (*values, *kinds[key]) for key, values in found.items()}
 
 
 def job_size(tables: Tables) -> Results:
@@ -199,7 +206,8 @@ def retries(tables: Tables) -> Results:
         again = [j["attempt_count"] - 1 for j in jobs if j["attempt_count"]]
         words = [j["status"] for j in jobs if j["status"] not in (None, "unknown")]
         bad = [w in ("failed", "timeout", "node_fail", "out_of_memory") for w in words]
-        results[size,] = (len(jobs), mean(again), mean([float(b) for b in bad]))
+        late = [w == "timeout" for w in words]
+        results[size,] = (len(jobs), mean(again), mean([float(b) for b in bad]), mean([float(w) for w in late]))
     return results
 
 
@@ -336,6 +344,33 @@ def summary(tables: Tables) -> Results:
         ("unknown_status_share",): (mean([float(j["status"] in (None, "unknown")) for j in jobs]), "share"),
         ("days_covered",): ((max(times) - min(times)).total_seconds() / 86400 if times else None, "days"),
         **doubts(tables),
+        **of_gpu_and_cpu_jobs(jobs),
+    }
+
+
+def of_gpu_and_cpu_jobs(jobs: list[dict[str, Any]]) -> Results:
+    gpu, cpu = [j for j in jobs if j["gpu_count"]], [j for j in jobs if j["gpu_count"] == 0]
+
+    def known(own: list[dict[str, Any]], column: str) -> list[float]:
+        return [j[column] for j in own if j[column] is not None]
+
+    def share(own: list[dict[str, Any]], *words: str | None) -> float | None:
+        return mean([float(j["status"] in words) for j in own])
+
+    def middle(values: list[float]) -> float | None:
+        return quantile(values, 0.5) if values else None
+
+    return {
+        ("gpu_mean_queue_s",): (mean(known(gpu, "queue_s")), "s"),
+        ("gpu_median_queue_s",): (middle(known(gpu, "queue_s")), "s"),
+        ("gpu_median_run_s",): (middle(known(gpu, "run_s")), "s"),
+        ("gpu_completed_share",): (share(gpu, "completed"), "share"),
+        ("gpu_failed_share",): (share(gpu, "failed"), "share"),
+        ("gpu_timeout_share",): (share(gpu, "timeout"), "share"),
+        ("gpu_unknown_status_share",): (share(gpu, None, "unknown"), "share"),
+        ("cpu_median_queue_s",): (middle(known(cpu, "queue_s")), "s"),
+        ("cpu_median_run_s",): (middle(known(cpu, "run_s")), "s"),
+        ("cpu_completed_share",): (share(cpu, "completed"), "share"),
     }
 
 
@@ -412,7 +447,7 @@ def test_every_query_agrees_with_its_recomputation(make_trace: MakeTrace, rng: r
 def test_gpu_time_with_gaps_is_whole_run_time_times_gpus(make_trace: MakeTrace, rng: random.Random) -> None:
     tables = random_tables(rng)
     trace = make_trace(**tables)
-    found = keyed(run_query(trace, "overview/status", gpu_time="with_gaps"), 1)
+    found = {key: row[:4] for key, row in keyed(run_query(trace, "overview/status", gpu_time="with_gaps"), 1).items()}
     assert_same(found, shares(tables, lambda j: (j["status"],), with_gaps=True))
 
 
@@ -449,7 +484,10 @@ def test_classes_stand_in_the_order_of_size(make_trace: MakeTrace, rng: random.R
         assert places == sorted(places)
 
 
-SAMPLES = ("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "philly", "slurm", "swf")
+SAMPLES = (
+    *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
+    *("philly", "slurm", "swf"),
+)
 
 
 @pytest.fixture(scope="module", params=SAMPLES)
@@ -481,7 +519,8 @@ def test_the_queries_agree_on_every_sample_trace(
         if all(job["gpu_count"] is None for job in jobs):
             expected["gpu_jobs",], expected["cpu_jobs",] = (None, "jobs"), (None, "jobs")
         if all(job["status"] in (None, "unknown") for job in jobs):
-            expected["completed_share",] = expected["unknown_status_share",] = (None, "share")
+            shares_of_ends = [key for key, (_, unit) in expected.items() if unit == "share"]
+            expected |= dict.fromkeys(shares_of_ends, (None, "share"))
         if not trace.has("attempts"):
             expected["attempts",] = (None, "attempts")
         for left in ("nodes", "gpus_listed", "gpus_observed"):

@@ -26,7 +26,10 @@ Row = dict[str, Any]
 Tenant = tuple[str | None, str | None]
 Results = dict[tuple[Any, ...], tuple[Any, ...]]
 
-SAMPLES = ("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "philly", "slurm", "swf")
+SAMPLES = (
+    *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
+    *("philly", "slurm", "swf"),
+)
 MICRO = 1_000_000  # times are whole microseconds and GPUs whole millionths, so that nothing here is rounded
 DAY = 86_400
 HALF_HOUR = 1800

@@ -63,6 +63,12 @@ def test_missing_tables_and_capabilities_are_said_in_sentences(make_trace: MakeT
         run_query(trace, "queuing/queue_delay")
 
 
+@pytest.mark.parametrize("table", ["rejects", "doubtful_times"])
+def test_a_clean_trace_has_no_row_of_what_is_wrong(trace: Trace, write_sql: WriteSql, table: str) -> None:
+    assert not trace.has(table)
+    assert run_query(trace, write_sql(f"SELECT count(*) AS n FROM {table}")).rows() == [(0,)]
+
+
 def test_a_capability_that_the_manifest_does_not_name_is_lacking(trace: Trace) -> None:
     del trace.manifest.capabilities["run_time"]
     assert lacks(find_query("queuing/run_time"), trace) == ["The trace does not say whether it has run_time."]

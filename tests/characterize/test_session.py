@@ -49,7 +49,7 @@ def test_queries_of_a_session_set_the_views_up_once(trace: Trace, set_up: list[l
     for _ in range(3):
         assert answer_query(trace, "overview/status", session=shared).frame.equals(alone)
     assert _asked(trace, shared, "SELECT job_id FROM jobs") == [("a",)]
-    assert set_up[1:] == [["attempts"], []]
+    assert set_up[1:] == [["attempts", "doubtful_times", "rejects"], ["doubtful_times", "rejects"]]
 
 
 def test_a_query_does_not_find_tables_that_another_one_has_empty(trace: Trace) -> None:

@@ -49,9 +49,9 @@ ATTEMPTS: list[dict[str, Any]] = [
 
 def test_concentration_ranks_the_users_for_each_curve(make_trace: MakeTrace) -> None:
     trace = make_trace(jobs=JOBS, attempts=ATTEMPTS)
-    # GPU time: u 6, v 2, w 0, x unknown. CPU time of CPU jobs: w 8, v 4.
+    # GPU time: u 6, v 2, w 0, x unknown. CPU time of CPU jobs: w 8, v 4; of all: u 10 * 3, w 8, v 1 * 2 + 4.
     assert rows(trace, "users/concentration") == approx(
-        [(0.25, 6 / 8, 8 / 12), (0.5, 1.0, 1.0), (0.75, 1.0, 1.0), (1.0, 1.0, 1.0)]
+        [(0.25, 6 / 8, 8 / 12, 30 / 44), (0.5, 1.0, 1.0, 38 / 44), (0.75, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 1.0)]
     )
     assert [row[0] for row in rows(trace, "users/concentration", x="notebook")] == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
@@ -59,20 +59,20 @@ def test_concentration_ranks_the_users_for_each_curve(make_trace: MakeTrace) -> 
 def test_concentration_can_count_gaps_all_cpu_time_or_one_cluster(make_trace: MakeTrace) -> None:
     trace = make_trace(jobs=JOBS, attempts=ATTEMPTS)
     # With the gap u has 8 of 10 GPU-hours.
-    assert rows(trace, "users/concentration", gpu_time="with_gaps")[0] == pytest.approx((0.25, 0.8, 8 / 12))
+    assert rows(trace, "users/concentration", gpu_time="with_gaps")[0] == pytest.approx((0.25, 0.8, 8 / 12, 40 / 54))
     # CPU-hours: u 10 * 3, v 1 * 2 + 4, w 8.
     found = [row[2] for row in rows(trace, "users/concentration", cpu_time="all_jobs")]
     assert found == pytest.approx([30 / 44, 38 / 44, 1, 1])
-    # In X: u, v and x; CPU time of v alone.
-    expected = [(1 / 3, 6 / 8, 1.0), (2 / 3, 1.0, 1.0), (1.0, 1.0, 1.0)]
+    # In X: u, v and x; CPU time of CPU jobs of v alone, of all jobs u 30 and v 6.
+    expected = [(1 / 3, 6 / 8, 1.0, 30 / 36), (2 / 3, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 1.0)]
     assert rows(trace, "users/concentration", cluster="X") == approx(expected)
     assert rows(trace, "users/concentration", cluster="Z") == []
 
 
 def test_concentration_of_unknown_time_is_unknown(make_trace: MakeTrace) -> None:
     trace = make_trace(jobs=[{"job_id": "a", "user": "u"}, {"job_id": "b"}])
-    assert rows(trace, "users/concentration") == [(1.0, None, None)]
-    assert rows(trace, "users/concentration", x="notebook") == [(0.0, None, None)]
+    assert rows(trace, "users/concentration") == [(1.0, None, None, None)]
+    assert rows(trace, "users/concentration", x="notebook") == [(0.0, None, None, None)]
 
 
 def test_queueing_sums_the_waits_of_gpu_jobs(make_trace: MakeTrace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -15,6 +16,9 @@ import polars as pl
 import pytest
 
 from tests.command import run, run_alone
+from tracekit.cli.options import TableFormat
+from tracekit.cli.tables import write_frame
+from tracekit.ingest.companion import all_companions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +120,8 @@ def test_query_writes_the_same_rows_in_every_format(philly_trace: Path, tmp_path
     from_json = pl.DataFrame(json.loads(run("query", philly_trace, name, "-f", "json").stdout))
     assert run("query", philly_trace, name, "-f", "parquet", "-o", tmp_path / "x.parquet").returncode == 0
     from_parquet = pl.read_parquet(tmp_path / "x.parquet")
-    assert from_csv.columns == ["status", "jobs", "jobs_share", "gpu_hours", "gpu_hours_share"]
+    of_gpu_jobs = ["gpu_jobs", "gpu_jobs_share", "cpu_jobs_share"]
+    assert from_csv.columns == ["status", "jobs", "jobs_share", "gpu_hours", "gpu_hours_share", *of_gpu_jobs]
     assert from_csv.rows() == from_json.rows() == from_parquet.rows()
     assert from_csv["jobs"].sum() == 797
     assert "completed" in run("query", philly_trace, name).stdout
@@ -171,7 +176,7 @@ def test_a_mapping_file_reads_any_log(tmp_path: Path) -> None:
     ]
     assert_one_line(run("ingest", tmp_path / "log.csv", "--format", "csv", "-o", tmp_path / "u"), "mapping file")
     assert_one_line(
-        run("ingest", tmp_path / "log.csv", "--map", "m", "--format", "swf", "-o", tmp_path / "u"), "--map", "swf"
+        run("ingest", tmp_path / "log.csv", "--map", "m", "--format", "swf", "-o", tmp_path / "u"), "docs/mapping.md"
     )
     assert_one_line(run("formats", "--template", "swf"), "only csv has a template")
 
@@ -198,11 +203,22 @@ def test_queries_tells_what_a_trace_lacks(sample_trace: Callable[[str], Trace]) 
     assert "gpu_utilization" in rows["utilization/gpu_by_size_status"]["can run here"]
 
 
+def test_a_format_is_shown_in_full() -> None:
+    text = run("formats", "slurm").stdout
+    for part in ("sacct --parsable2", "queue_from", "eligible", "slurm.schedmd.com", "tracekit ingest LOGS -o TRACE"):
+        assert part in text
+    shown = json.loads(run("formats", "pbs", "-f", "json").stdout)
+    assert (shown["format"], shown["found"]) == ("pbs", {"accounting": "by content"})
+    assert_one_line(run("formats", "slrm"), "slurm")
+
+
 def test_formats_and_schema_print(philly_trace: Path) -> None:
     names = [row["format"] for row in json.loads(run("formats", "-f", "json").stdout)]
     assert names == sorted(names)
     assert {"alibaba-openb", "alibaba-pai", "helios", "philly"} <= set(names)
-    assert "doubled_hour" in run("formats").stdout
+    listed = run("formats").stdout
+    assert "doubled_hour" in listed
+    assert "printed by scontrol show nodes" in listed
     assert "GPU-hours" not in run("schema", "nodes").stdout
     assert "gpu_memory_gib" in run("schema", "nodes").stdout
 
@@ -291,3 +307,26 @@ def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> 
     """Wait for something that a process does, while it lives."""
     while not happened() and process.poll() is None:
         time.sleep(0.002)
+
+
+def test_lists_in_a_csv_are_json(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"n": [1, 2], "many": [["x", "y, z"], None], "one": [{"a": 1.5}, {"a": None}]})
+    write_frame(frame, TableFormat.csv, tmp_path / "out.csv", force=False)
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == [
+            {"n": "1", "many": '["x", "y, z"]', "one": '{"a": 1.5}'},
+            {"n": "2", "many": "", "one": '{"a": null}'},
+        ]
+
+
+def test_formats_in_json_have_what_lies_beside_a_log() -> None:
+    rows = json.loads(run("formats", "-f", "json").stdout)
+    beside = {row["format"] for row in rows if row["kind"] == "beside a log"}
+    assert beside == {kind.name for kind in all_companions()}
+    assert {"slurm", "philly"} <= {row["format"] for row in rows if row["kind"] == "log"}
+
+
+def test_info_has_the_word_of_the_site(sample_trace: Callable[[str], Trace]) -> None:
+    told = run("info", sample_trace("slurm").path).stdout
+    assert "which account a job" in " ".join(told.split())
+    assert "which VC" not in told

@@ -35,7 +35,9 @@ def test_three_sample_traces_give_one_page(traces: Path, tmp_path: Path) -> None
     data = json.loads((out / "compare.json").read_text(encoding="utf-8"))
     assert [t["name"] for t in data["traces"]] == ["philly", "helios", "alibaba-pai"]
     status = (out / "tables" / "overview" / "status.csv").read_text(encoding="utf-8")
-    assert status.startswith("trace,status,jobs,jobs_share,gpu_hours,gpu_hours_share\n")
+    assert status.startswith(
+        "trace,status,jobs,jobs_share,gpu_hours,gpu_hours_share,gpu_jobs,gpu_jobs_share,cpu_jobs_share\n"
+    )
     assert '\n"philly, published (Table 6)",completed,66696,0.693,' in status
 
 

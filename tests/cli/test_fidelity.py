@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -30,6 +31,21 @@ def test_a_policy_in_place_of_the_twins_rules_is_scored_on_the_same_jobs() -> No
     assert strict.score.whole["recorded_mean_s"] == twin.score.whole["recorded_mean_s"]
     assert strict.score.whole["twin_mean_s"] > 2 * twin.score.whole["twin_mean_s"]
     assert strict.score.grade == "poor"
+    assert (twin.why_no_effect, twin.to_dict()["carries_effects"]) == (None, True)
+    assert strict.why_no_effect is not None
+    assert strict.why_no_effect.endswith("grade poor); the effect cannot be told")
+    assert strict.to_dict()["carries_effects"] is False
+
+
+def test_a_log_without_waits_carries_no_effects_however_near_the_replay_is() -> None:
+    world = make_world("passing", 0, 0.85, jobs=600)
+    found = calibrate_jobs(bench_of(replace(world, start=[job.submit for job in world.jobs], end=[])))
+    for policy in (None, "fifo"):
+        facts = fidelity_of(found, policy).to_dict()
+        assert facts["carries_effects"] is False
+        assert facts["why_no_effect"] == (
+            "no job waits by the log, so that nothing tells what would make jobs wait; the effect cannot be told"
+        )
 
 
 def test_quantiles_and_the_queue_are_those_of_the_waits() -> None:
@@ -54,7 +70,7 @@ def test_the_command_writes_and_reports(sample_trace: Callable[[str], Trace], tm
     table = pl.read_parquet(out / "fidelity.parquet")
     assert facts["groups"] == table.drop("cluster").to_dicts()
     assert table["cluster"].unique().to_list() == ["Venus"]
-    assert (facts["grade"], facts["carries_effects"]) == ("close", True)
+    assert (facts["grade"], facts["carries_effects"], facts["why_no_effect"]) == ("close", True, None)
     assert next(c for c in facts["candidates"] if c["chosen"])["distance"] == 0
     assert all((out / "Venus" / f"{name}.svg").read_text().startswith("<svg") for name in ("quantiles", "queue"))
 

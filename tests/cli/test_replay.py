@@ -64,7 +64,11 @@ def test_policies_are_compared_and_kept(traces: Path, tmp_path: Path) -> None:
     assert compared["policy"].to_list() == ["fifo", "srtf,overhead=helios", "recorded"]
     assert compared["avg_jct_s"][1] == summary["avg_jct_s"]
     log = pl.read_parquet(out / "fifo" / "log.parquet")
-    assert log.columns == ["time_ms", "kind", "job_id", "node", "gpu", "value"]
+    assert log.columns == ["time_ms", "kind", "job_id", "node", "node_id", "gpu", "value"]
+    speed = r"[\d.e-]+ s \([\d,]+ jobs/s\)"
+    assert re.search(
+        rf"^note: engine: fifo {speed}; srtf,overhead=helios {speed}; recorded {speed}$", result.stderr, re.MULTILINE
+    )
     assert log.filter(pl.col("kind") == "finish").height == compared["completed"][0]
     picture = (out / "comparison.svg").read_text()
     assert picture.startswith("<svg")

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 SLURM = ROOT / "sample_traces" / "slurm"
 COMMANDS: dict[str, tuple[str, ...]] = {
     "analyze": ("TRACE", "-o", "OUT", "--no-fit", "--replay-jobs", "0"),
+    "digest": ("TRACE", "-o", "OUT"),
     "compare": ("TRACE", "TRACE", "-o", "OUT", "--query", "overview/status"),
     "classify-logs": ("LOGS", "-o", "OUT.parquet"),
     "ingest": (str(SLURM), "-o", "OUT"),
@@ -29,6 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "validate": ("TRACE",),
     "queries": ("TRACE",),
     "query": ("TRACE", "overview/status"),
+    "wait": ("TRACE", "--gpus", "1"),
     "replay": ("TRACE", "-p", "fifo", "-o", "OUT"),
     "plan": ("TRACE", "-o", "OUT"),
     "policies": (),

@@ -85,9 +85,11 @@ def test_large_jobs_are_counted() -> None:
 def test_jobs_and_gpu_hours_by_status(status: str) -> None:
     some = [job for job in jobs() if job.status == status]
     held = gpu_hours(some)
-    values = (len(some), len(some) / len(jobs()), held, held / gpu_hours(jobs()))
+    on_gpus, gpu_jobs = (sum(1 for job in which if job.size) for which in (some, jobs()))
+    values = (len(some), len(some) / len(jobs()), held, held / gpu_hours(jobs()), on_gpus, on_gpus / gpu_jobs)
     lines = [line.split() for line in shown(RESEARCHER)]
-    (told,) = [line[1:] for line in lines if line[:1] == [status] and len(line) == 5]
+    (told,) = [line[1:] for line in lines if line[:1] == [status] and len(line) == 8]
+    assert told.pop() == "-"  # no job without GPUs
     assert_shown(told, values)
     gaps = {s: sum(j.seconds * size_of(j) for j in jobs() if j.seconds and j.status == s) for s in STATUSES}
     assert_shown(cells_of(RESEARCHER, status), [gaps[status] / sum(gaps.values())])

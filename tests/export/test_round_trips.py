@@ -27,7 +27,8 @@ ENDED = ("completed", "failed", "cancelled", "timeout", "node_fail", "out_of_mem
 
 OF_SLURM = ["account", "partition", "qos", "eligible_time"]
 SWF_LOST = ["job_id", "source_status", "name", "workload", "gpu_model", "cpu_count", "priority", "preemptible",
-            "instance_count", "attempt_count", "node_count", "user", "group", "vc", "cluster", *OF_SLURM]  # fmt: skip
+            "instance_count", "attempt_count", "node_count", "user", "group", "vc", "cluster", "suspended_s",
+            *OF_SLURM]  # fmt: skip
 HELIOS_LOST = ["source_status", "group", "name", "workload", "gpu_model", "memory_gib", "priority", "time_limit_s",
                "preemptible", "instance_count", "attempt_count", *OF_SLURM]  # fmt: skip
 CSV_LOST = ["attempt_count", "source_status"]
@@ -92,7 +93,7 @@ def test_jobs_of_the_samples_survive_helios(sample: str, tmp_path: Path) -> None
     lost = (
         HELIOS_LOST
         if sample == "helios"
-        else [*HELIOS_LOST, "job_id", "cluster", "gpu_count", "cpu_count", "end_time", "run_s"]
+        else [*HELIOS_LOST, "job_id", "cluster", "gpu_count", "cpu_count", "end_time", "run_s", "suspended_s"]
     )
     before, after = jobs_of(trace, lost), jobs_of(back, lost)
     if sample == "helios":

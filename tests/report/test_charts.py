@@ -194,6 +194,7 @@ def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> No
         "utilization/host",
         "utilization/vc",
         "utilization/cluster_by_hour",
+        "utilization/efficiency",
         "failures/status_by_size",
         "failures/run_time_to_failure",
         "failures/by_user",

@@ -164,8 +164,8 @@ def test_headline_numbers_are_those_of_the_summary(report: Report) -> None:
         "of the GPU time is held": value["held_share"],
         "busy while held": value["busy_share"],
         "GPU-hours": value["gpu_hours"],
-        "of jobs completed": value["completed_share"],
-        "median wait": value["median_queue_s"],
+        "of GPU jobs completed": value["gpu_completed_share"],
+        "median wait of GPU jobs": value["gpu_median_queue_s"],
     }
     use = rows["utilization/gpu_by_size_status"]
     busy = sum(r["samples"] * r["mean_pct"] for r in use) / sum(r["samples"] for r in use) / 100

@@ -147,8 +147,8 @@ def test_failed_share_by_size_leaves_out_sizes_with_few_jobs_and_says_so() -> No
         (None, "failed", 9),
     )
     assert finding("failures/status_by_size", rows) == (
-        "50.0 % of the jobs of 2-4 GPUs whose end is known failed,"
-        " the most of any size with at least 30 such jobs;"
+        "50.0 % of the jobs of 2-4 GPUs whose end is known failed (30.0 %) or ran out of"
+        " time (timeout, 20.0 %), the most of any size with at least 30 such jobs;"
         " the fewest among the 1-GPU jobs, 10.0 %."
     )
 

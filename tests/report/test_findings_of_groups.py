@@ -184,7 +184,7 @@ def test_concentration_speaks_of_the_heaviest_tenth() -> None:
     )
     few = _rows(columns, (0.5, 0.7, 0.9), (1.0, 1.0, 1.0))
     assert finding("users/concentration", few) == (
-        "The heaviest user (50.0 %) took 70.0 % of the GPU time and 90.0 % of the CPU time."
+        "The heaviest user (50.0 %) took 70.0 % of the GPU time and 90.0 % of the CPU time of CPU jobs."
     )
     drawn_as_the_paper = _rows(columns, (0.0, 0.7, None), (1.0, 1.0, None))
     words = "The heaviest user took 70.0 % of the GPU time."
@@ -237,4 +237,38 @@ def test_recurrence() -> None:
     assert finding("workload/recurrence", rows[1:2]) == (
         "The source puts its jobs into 1 group only: such a group is a kind of job, and does not show which job is the"
         " same as an earlier one."
+    )
+
+
+@pytest.mark.parametrize(("late", "ended"), [(0, "failed"), (2, "failed or timed out"), (7, "timed out")])
+def test_by_node_tells_limits_of_time_from_failures(late: int, ended: str) -> None:
+    columns = f"{_NODES} failed_attempts timed_out_attempts"
+    said = finding("failures/by_node", _rows(columns, ("m", 3, 1.0, 0.02, False, 7, late))) or ""
+    assert said.endswith(f"on m (3 {ended}, 1 expected).")
+
+
+def test_out_of_service_names_what_cost_most() -> None:
+    columns = "cause state nodes events going_on node_hours gpu_hours"
+    rows = _rows(
+        columns,
+        ("gpu memory", "drained", 2, 3, 1, 10.0, 30.0),
+        (None, "down", 1, 1, 0, 2.0, 10.0),
+        ("thermal", "degraded", 1, 5, 0, 9.0, 90.0),  # such a node takes jobs
+    )
+    assert finding("failures/out_of_service", rows) == (
+        "Nodes were out of service 4 times, 1 of which the log does not see the end, with 40 GPU-hours; 75.0 % of these"
+        " were of nodes drained for gpu memory."
+    )
+    assert finding("failures/out_of_service", rows[1:2]) == (
+        "Nodes were out of service 1 time, with 10 GPU-hours; 100 % of these were of nodes down without a reason."
+    )
+    assert finding("failures/out_of_service", rows[2:]) is None
+
+
+def test_wait_reasons_are_those_of_gpu_jobs() -> None:
+    columns = "reason_group jobs gpu_jobs wait_share gpu_wait_share"
+    rows = _rows(columns, ("none", 50, 10, 0.9, 0.5), ("limit", 5, 4, 0.06, 0.3), ("begin time", 2, 1, 0.04, 0.2))
+    assert finding("queuing/wait_reasons", rows) == (
+        "Of the time that 15 GPU jobs waited, 30.0 % was that of jobs held by a limit, and 20.0 % that of jobs held by"
+        " a dependency, a begin time or a person."
     )

@@ -106,6 +106,25 @@ def test_the_fastest_policies_are_named_by_what_they_know() -> None:
     )
 
 
+def test_in_a_twin_no_policy_is_ranked_and_the_log_stands_beside_it() -> None:
+    """What other policies would give is told against the log, with an interval that knows how far the twin is off."""
+    fast = policy("las", 1980.0, 60.0, jct_diff_share_low=-0.5, jct_diff_share_high=-0.4)
+    log = policy("recorded", 3700.0, 660.0)
+    assert sentence(policy("twin", wait=600.0), fast, log) == (
+        "In the twin (what twin is) these 10 jobs take 1 h from submission to end on average, of which they wait 10"
+        " min. By the log they took 1.03 h, of which they waited 11 min."
+    )
+    untold = fast | {"effect_told": False, "effect_reason": "why", "jct_diff_share": None}
+    fewer = log | {"completed": 9, "beyond_share": 0.5}
+    text = sentence(policy("twin"), untold, fewer)
+    assert text.startswith(
+        "In the twin (what twin is) these 10 jobs take 1 h from submission to end on average, and none of them waits."
+        " By the log the 9 of these 10 jobs whose start and end it records took 1.03 h, of which they waited 11 min."
+        " By the log, 50.0 % of the GPU-hours"
+    )
+    assert "las" not in text
+
+
 WHY = "a replay does not reproduce this log (0.50 h against 2.00 h waited); the effect cannot be told"
 LONGER = "jobs wait longer under las than they did by the log (2.10 h against 2.00 h); the effect cannot be told"
 
@@ -335,3 +354,15 @@ def test_assumptions_are_counted_once_for_all_their_values() -> None:
         " value, where that comes from, and the policies that use it."
     )
     assert (finding("replay/assumptions", rows[:2]) or "").startswith("The replays rest on 2 assumptions. The table")
+
+
+def test_in_a_twin_no_policy_is_best_for_a_size_or_a_tenant() -> None:
+    def rows(key: str, name: str) -> list[dict[str, Any]]:
+        waits = (("twin", 600.0), ("sjf", 60.0), ("recorded", 660.0))
+        same = {"jobs": 10, "effect_told": True, "quotas": "ignored"}
+        return [{"policy": policy, key: name, "avg_queue_s": wait, **same} for policy, wait in waits]
+
+    by_size = finding("replay/by_gpu_class", rows("gpu_class", "1"))
+    assert by_size == "1-GPU jobs wait 10 min on average in the twin, and waited 11 min by the log."
+    by_tenant = finding("replay/by_vc", rows("vc", "lab"))
+    assert by_tenant == "In the twin the jobs of VC lab wait longest, 10 min on average; by the log they waited 11 min."

@@ -8,10 +8,13 @@ from pkgutil import iter_modules
 
 import tracekit.report.sections as home
 from tracekit.characterize import list_queries
+from tracekit.gpu_hours.bill import bill_question
 from tracekit.report.change_answers import COMPARED
 from tracekit.report.fit_answers import FITTED
 from tracekit.report.replay_answers import REPLAY_QUESTIONS
 from tracekit.report.sections.interface import Presentation, presentations
+
+BILL = bill_question("account", "EUR")
 
 
 def _entries() -> list[Presentation]:
@@ -20,12 +23,12 @@ def _entries() -> list[Presentation]:
 
 
 def test_what_is_shown_is_asked_and_has_one_entry() -> None:
-    asked = {question.name for question in (*list_queries(), *REPLAY_QUESTIONS, *FITTED, *COMPARED)}
+    asked = {question.name for question in (*list_queries(), *REPLAY_QUESTIONS, *FITTED, *COMPARED, BILL)}
     entries = Counter(one.name for one in _entries())
     assert set(entries.values()) == {1}
     assert set(entries) <= asked
     # A query may be a file of SQL alone; what no SQL answers is there for its sentence.
-    assert {question.name for question in (*REPLAY_QUESTIONS, *FITTED, *COMPARED)} <= set(entries)
+    assert {question.name for question in (*REPLAY_QUESTIONS, *FITTED, *COMPARED, BILL)} <= set(entries)
 
 
 def test_a_sentence_and_its_chart_stand_in_one_file() -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tests.calibration.benches import bench_of
+from tests.calibration.worlds import make_world
 from tracekit.analysis import analyze
 from tracekit.answer import Answer, Unanswered
-from tracekit.calibration.api import calibrate
+from tracekit.calibration.api import calibrate, calibrate_jobs
 from tracekit.calibration.effect import effect_of_change
 from tracekit.calibration.twin import write_twin
-from tracekit.calibration.twins import Twins
+from tracekit.calibration.twins import TwinReplays, Twins
 from tracekit.errors import UsageError
+from tracekit.progress import Progress
 from tracekit.report.replay_answers import replayed_answers
 from tracekit.report.sections.interface import finding, panels
+from tracekit.report.twin_answers import ALL, twin_answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +70,19 @@ def test_effects_are_those_of_the_calibration_and_of_clusters_that_carry_them(ro
     assert (found["expected_queue_low_s"], found["expected_queue_high_s"]) == (effect.low_s, effect.high_s)
 
 
+def test_policies_that_stop_jobs_say_how_often() -> None:
+    known = calibrate_jobs(bench_of(make_world("strict", 1, 0.85, jobs=600)), "Venus", 0.5)
+    trace = cast("Trace", SimpleNamespace(has=lambda _: False))
+    clusters = [TwinReplays(replace(known, name=name), trace, Progress()) for name in ("Venus", "Earth")]
+    found = twin_answers(cast("Twins", SimpleNamespace(reason=None, clusters=clusters, left_out={})))[-1]
+    assert isinstance(found, Answer)
+    by = {(row["cluster"], row["policy"]): row["preemptions"] for row in found.frame.to_dicts()}
+    outcome, _ = known.bench.replay(known.settings, "srtf")
+    assert by["Venus", "srtf"] == outcome.preemptions.sum() > 0
+    assert by[ALL, "srtf"] == by["Venus", "srtf"] + by["Earth", "srtf"]
+    assert (by["Venus", "sjf"], by[ALL, "sjf"]) == (0, 0)
+
+
 def test_the_tables_of_policies_have_the_twin_first_and_the_log_last(rows: Rows) -> None:
     policies = [row["policy"] for row in rows["replay/policies"]]
     assert (policies[0], policies[-1]) == ("twin", "recorded")
@@ -108,6 +127,7 @@ def test_the_scheduler_and_its_grade_are_said_cluster_by_cluster() -> None:
 
 def effect(policy: str, verdict: str, expected: float, cluster: str = "Venus", **more: Any) -> dict[str, Any]:
     row = {"cluster": cluster, "policy": policy, "run_times": "not given", "verdict": verdict, "jobs": 10}
+    row["preemptions"] = 0
     for what, recorded in (("queue", 7200.0), ("jct", 36_000.0)):
         row |= {f"recorded_{what}_s": recorded, f"expected_{what}_s": expected + recorded - 7200}
         row |= {f"expected_{what}_low_s": expected / 2, f"expected_{what}_high_s": 2 * expected + recorded - 7200}
@@ -120,6 +140,11 @@ def test_the_policy_that_would_give_most_is_named_against_the_record() -> None:
         "Of the policies that do not know run times, easy would give the most: mean wait 2.0 h -> 0.5 h (0.2 h to"
         " 1.0 h) and mean time from submission to end 10.0 h -> 8.5 h (0.2 h to 9.0 h) of the jobs of Venus. Under fifo"
         " jobs would take longer than they did."
+    )
+    stopping = finding("replay/effects", [effect("las", "shorter", 1800.0, preemptions=7)])
+    assert stopping == (
+        "Of the policies that do not know run times, las would give the most: mean time from submission to end"
+        " 10.0 h -> 8.5 h (0.2 h to 9.0 h) of the jobs of Venus."
     )
     known = [effect("srtf", "undecided", 60.0, run_times="given")]
     assert finding("replay/effects", known) == (

@@ -101,6 +101,8 @@ def test_an_error_of_the_users_own_sql_stays_what_it_is(trace: Trace, tmp_path: 
     [
         ["validate"],
         ["query", "queuing/run_time"],
+        ["wait", "--gpus", "1"],
+        ["digest", "-o", "out"],
         ["guidelines"],
         ["replay", "-p", "fifo", "-o", "out"],
         ["fidelity", "-o", "out"],

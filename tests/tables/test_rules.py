@@ -221,7 +221,12 @@ def test_a_rule_of_jobs_that_is_broken_is_reported_with_a_row(
         (
             "gpu_utilization",
             {"memory_used_gib": -1.0},
-            ["gpu_utilization: memory_used_gib below 0 in 1 row: time 2017-10-03 00:00:00, node_id n, gpu_index 0"],
+            [
+                (
+                    "gpu_utilization: memory_used_gib below 0 in 1 row: time 2017-10-03 00:00:00, node_id n, "
+                    "gpu_index 0, gpu_instance NULL"
+                )
+            ],
         ),
         (
             "host_utilization",

@@ -88,6 +88,8 @@ COMMANDS: dict[str, Callable[[_Place], list[str]]] = {
     "query arrivals": _query("overview/arrivals_by_hour"),
     "query recurrence": _query("workload/recurrence"),
     "compare": lambda p: ["compare", str(p.trace), str(p.good), "-o", str(p.out), "--query", "queuing/run_time"],
+    "wait": lambda p: ["wait", str(p.trace), "--gpus", "1"],
+    "digest": lambda p: ["digest", str(p.trace), "-o", str(p.out)],
     "guidelines": lambda p: ["guidelines", str(p.trace)],
     "replay": lambda p: ["replay", str(p.trace), "-p", "fifo", "-p", "srtf", "-o", str(p.out)],
     "replay recorded": lambda p: ["replay", str(p.trace), "-p", "recorded", "-o", str(p.out), "--cluster", "auto"],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "Case", "Traces", "judge", "make_case"]
 
-NAMES = ("philly", "helios", "alibaba-pai", "alibaba-openb", "slurm", "acme", "swf")
+NAMES = ("philly", "helios", "alibaba-pai", "alibaba-openb", "slurm", "acme", "swf", "slurm-site")
 """Sources whose Traces are damaged."""
 
 

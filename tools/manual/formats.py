@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tools.manual.markdown import code, codes, head, plain, sentence, table
 from tracekit.ingest import all_formats
+from tracekit.ingest.companion import all_companions
 
 if TYPE_CHECKING:
     from tracekit.ingest.interface import Format
@@ -23,6 +24,11 @@ from the log) is unknown while its record stays: [What becomes of doubtful data]
 format."""
 
 
+_BESIDE = """\
+Files of these kinds complete the Trace of a log in the same folder or archive, whatever they are called: they are
+recognized by their first bytes. [Files beside the log](../machines.md) tells what becomes of them."""
+
+
 def page() -> str:
     """Return the page as Markdown."""
     own = [f for f in all_formats().values() if type(f).__module__.startswith("tracekit.")]
@@ -30,6 +36,8 @@ def page() -> str:
     lines += table(("format", "source"), [(f"[{f.name}](#{f.name})", plain(f.title)) for f in own])
     for member in own:
         lines += _format(member)
+    lines += ["", "## Files beside the log", "", _BESIDE, ""]
+    lines += table(("kind", "what it is"), [(code(kind.name), plain(kind.title)) for kind in all_companions()])
     return "\n".join(lines) + "\n"
 
 

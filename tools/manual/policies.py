@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tools.manual.markdown import bullets, code, head, plain, sentence, table
 from tracekit.policies.interface import spell
+from tracekit.policies.not_replayed import NOT_REPLAYED
 from tracekit.replay.assumptions.models import load_models, used_assumptions
 from tracekit.replay.registry import policies
 
@@ -24,6 +25,9 @@ _ASSUMED = """\
 What no log tells, and a replay therefore has to assume. A policy's card names the ids. The values are the defaults;
 `--models FILE` changes them. The evidence says how far a number may be trusted."""
 
+_NOT_REPLAYED = """\
+What a replay of jobs cannot show, whatever it assumes. `tracekit policies --not-replayed` prints the same."""
+
 
 def page() -> str:
     """Return the page as Markdown."""
@@ -32,7 +36,7 @@ def page() -> str:
     lines += table(("name", "what it is"), [(f"[{c.name}](#{c.name})", plain(c.title)) for c in cards])
     for card in cards:
         lines += _card(card)
-    return "\n".join([*lines, *_assumptions()]) + "\n"
+    return "\n".join([*lines, *_not_replayed(), *_assumptions()]) + "\n"
 
 
 def _own() -> list[type[Policy]]:
@@ -53,6 +57,22 @@ def _card(card: Card) -> list[str]:
     if card.sources:
         lines += ["", "Sources:", *bullets(card.sources)]
     return lines
+
+
+def _not_replayed() -> list[str]:
+    rows = [
+        (
+            plain(s.name),
+            plain(s.decides),
+            plain(s.why),
+            plain(s.instead),
+            ", ".join([code(p) for p in s.policies] + [f"[{a}](#{_anchor(a)})" for a in s.assumptions]),
+            plain(s.source),
+        )
+        for s in NOT_REPLAYED
+    ]
+    titles = ("system", "what it decides", "why not", "what can be shown instead", "by", "source")
+    return ["", "## Not replayed", "", _NOT_REPLAYED, *table(titles, rows)]
 
 
 def _anchor(name: str) -> str:

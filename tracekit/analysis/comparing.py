@@ -96,14 +96,15 @@ def compare_with_other(
     before = None
     if not is_day(other):
         home = _home(Path(other))
-        before = ingest(Path(other), place) if home is None else Trace.open(home)
+        named = home is not None and not settings.anonymize
+        before = Trace.open(home) if home is not None and named else ingest(home or Path(other), place)
     progress.stage("comparing with another time")
     limit = settings.memory_limit
     try:
         if before is None:
             found = compare_since(trace, other, memory_limit=limit)
         else:
-            found = compare_periods(before, trace, memory_limit=limit)
+            found = compare_periods(before.by(settings.by), trace, memory_limit=limit)
         answers = changed_answers(found)
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the day that the user gave, or --memory-limit
@@ -114,4 +115,4 @@ def compare_with_other(
     with output_errors(folder):
         if place.exists():
             shutil.rmtree(place)
-    return write_answers(answers, folder)
+    return write_answers(answers, folder, trace.tenant)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.hiding import HIDDEN_SOURCE
 from tracekit.analysis.one import analyze_into, refuse_replacing_source
 from tracekit.damage import explain_damage
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
@@ -88,7 +89,8 @@ def analyze_many(
     staged = StagedFolder(target, force=force, marker=_INDEX_MARKER, kind="a set of reports")
     entries: list[IndexEntry] = []
     try:
-        for name, path in zip(_folder_names(paths), paths, strict=True):
+        named = [f"logs-{n}" for n, _ in enumerate(paths, 1)] if chosen.anonymize else _folder_names(paths)
+        for name, path in zip(named, paths, strict=True):
             progress.note(f"source {path}")
             try:
                 done = analyze_into(
@@ -98,9 +100,9 @@ def analyze_many(
                 raise  # a full disk fails the others too
             except TracekitError as error:
                 progress.note(f"source {path} failed: {error}")
-                entries.append(_entry(name, path, None, error))
+                entries.append(_hidden(_entry(name, path, None, error), chosen))
             else:
-                entries.append(_entry(name, path, done))
+                entries.append(_hidden(_entry(name, path, done), chosen))
         failed = [e for e in entries if e["error"] is not None]
         if len(failed) < len(entries):
             with output_errors(target):
@@ -149,6 +151,14 @@ def _stem(name: str) -> str:
             break
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.")
     return safe[:60] or "source"
+
+
+def _hidden(entry: IndexEntry, settings: AnalysisSettings) -> IndexEntry:
+    """Return an entry without the name of its source, where names are hidden."""
+    if not settings.anonymize:
+        return entry
+    error = None if entry["error"] is None else "it could not be analyzed"
+    return {**entry, "source": HIDDEN_SOURCE, "error": error}
 
 
 def _entry(name: str, source: Path, done: Analysis | None, error: TracekitError | None = None) -> IndexEntry:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracekit.analysis.billing import bill_answers, find_prices
 from tracekit.analysis.comparing import check_comparison, compare_with_other, reads_logs
 from tracekit.analysis.fitting import Fitting
-from tracekit.analysis.steps import advise, ask, capacity_of
+from tracekit.analysis.hiding import HIDDEN_SOURCE, salt_of
+from tracekit.analysis.steps import advise, ask, capacity_of, write_answers
+from tracekit.anonymous import HiddenTrace, anonymous_trace
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
@@ -106,20 +109,33 @@ def analyze_into(
     if settings.twin is not None and not settings.twin.is_file():
         raise UsageError("there is no such file", where=settings.twin, hint="make it with 'tracekit calibrate'")
     check_comparison(settings.compare, shown)
+    prices = find_prices(source, settings.prices, progress)
+    salt, salt_note = salt_of(settings, out)
+    if salt_note is not None:
+        progress.note(salt_note)
     if settings.pdf:
         find_browser()  # before the work, not after it
     staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
     try:
-        trace = _trace_at(staged.path / "trace", source, settings, progress)
+        found_at = _trace_at(staged.path / "trace", source, settings, progress, salt)
+        trace = found_at.trace
+        asked = trace.by(settings.by)
+        name, stated = (HIDDEN_SOURCE, HIDDEN_SOURCE) if settings.anonymize else (real_path(source).name, str(source))
         changed = compare_with_other(
-            trace, staged.path, settings, lambda path, place: _trace_at(place, path, settings, progress), progress
+            asked,
+            staged.path,
+            settings,
+            lambda path, place: _trace_at(place, path, settings, progress, salt).trace,
+            progress,
         )
         start_bundle()  # which takes a second, while the queries run
-        evidence = Evidence(trace, settings.memory_limit)
+        evidence = Evidence(asked, settings.memory_limit)
         with Fitting(trace, staged.path, settings, progress) as fitting:
             capacity = capacity_of(trace, settings.capacity, progress)
             answers = ask(evidence, staged.path, progress, capacity)
-            found = advise(evidence, staged.path, real_path(source).name, settings, progress)
+            bill = bill_answers(found_at, prices, staged.path, answers, evidence.session, settings.by)
+            answers += write_answers(bill, staged.path, asked.tenant)
+            found = advise(evidence, staged.path, (name, stated), settings, progress)
             # What draws the page takes long to import, and the fit may still be running.
             from tracekit.report.data import build_report
             from tracekit.report.write import PAGE, write_report
@@ -129,10 +145,10 @@ def analyze_into(
         progress.stage("writing the report")
 
         report: Report = build_report(
-            trace,
+            asked,
             answers,
             capacity=capacity,
-            source=str(source),
+            source=stated,
             command=settings.command(source, shown),
             workload=workload,
             replay=found.replay,
@@ -156,8 +172,20 @@ def analyze_into(
     )
 
 
-def _trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: Progress) -> Trace:
-    """Return the Trace to analyse, ingested into `place` or copied there."""
+def _trace_at(
+    place: Path, source: Path, settings: AnalysisSettings, progress: Progress, salt: bytes | None
+) -> HiddenTrace:
+    """Return the Trace to analyse, ingested into `place` or copied there; with pseudonyms where there is a salt."""
+    if salt is None:
+        return HiddenTrace(_named_trace_at(place, source, settings, progress))
+    named = _named_trace_at(place.with_name(f"{place.name}-named"), source, settings, progress)
+    progress.stage("replacing names")
+    hidden = anonymous_trace(named, place, salt)
+    shutil.rmtree(named.path)
+    return hidden
+
+
+def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: Progress) -> Trace:
     if is_trace(source):
         if not reads_logs(settings.compare) and (settings.format_name is not None or settings.options):
             raise UsageError(

@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit.characterize.published import list_published, release_of
 from tracekit.characterize.timelines.gpu_timeline import ROUND_STEPS_S
+from tracekit.gpu_hours.dimensions import first_known
 from tracekit.report.structure import ROW_LIMIT
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class QueryDefaults:
     """Queries that measure published numbers of the release that this trace is: they follow the published rule."""
     one_status: bool = False
     """Whether jobs are tried again, and the source does not say how the earlier attempts ended."""
+    by: str = "user"
+    """What tells GPU-hours apart, where users are not known."""
     step_s: int | None = None
     """Length of intervals with which the load of all VCs fits into a report [s]; None where none does."""
 
@@ -56,9 +59,10 @@ def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:
     numbers = list_published(trace.manifest.format) if release is not None and release.public else ()
     return QueryDefaults(
         known,
-        capacity["word"],
+        "listed" if capacity["word"].startswith("stated by") else capacity["word"],
         frozenset(number.query for number in numbers),
         _one_status(trace),
+        first_known(trace, "user", "account", "vc", "partition", "cluster"),
         _step(tenants, span.total_seconds()) if span is not None else None,
     )
 
@@ -101,6 +105,8 @@ def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float |
         elif param.name == "rule" and _RETRIED in param.choices and shape.one_status and query.name != _INDEPENDENT:
             given["rule"] = _RETRIED
             notes.append("attempts that were tried again count as failed, since the source does not say how they ended")
+        elif query.name == "utilization/efficiency" and param.name == "by":
+            given["by"] = shape.by
         elif query.name == "queuing/timeline" and param.name == "step_s" and shape.step_s:
             given["step_s"] = shape.step_s
     return given, notes

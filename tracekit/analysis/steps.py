@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.answer import Answer, Unanswered
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.outputs import output_errors
+from tracekit.tenant import VC
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
     from tracekit.report.structure import CapacityInfo, ReplayInfo
     from tracekit.settings import AnalysisSettings
+    from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
 __all__ = ["AdviceResult", "advise", "ask", "capacity_of", "error_text", "write_answers"]
@@ -80,16 +82,21 @@ def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: Capacity
         else:
             answers.append(replace(answer, notes=(*answer.notes, *why)))
         progress.advance(1)
-    return write_answers(answers, folder)
+    return write_answers(answers, folder, evidence.trace.tenant)
 
 
-def write_answers(answers: Iterable[Answer | Unanswered], folder: Path) -> list[Answer | Unanswered]:
-    """Write the tables of answers, and return these with the names of their files."""
+def write_answers(
+    answers: Iterable[Answer | Unanswered], folder: Path, tenant: Tenant = VC
+) -> list[Answer | Unanswered]:
+    """Write the tables of answers, in which tenants are called by their own name; return these with their files."""
+    from tracekit.characterize.named_tenant import with_tenant
     from tracekit.report.table_files import write_tables
 
     with output_errors(folder):
         return [
-            replace(a, files=tuple(write_tables(folder, a.name, a.frame))) if isinstance(a, Answer) else a
+            replace(a, files=tuple(write_tables(folder, a.name, with_tenant(a, tenant).frame)))
+            if isinstance(a, Answer)
+            else a
             for a in answers
         ]
 
@@ -110,16 +117,23 @@ class AdviceResult:
     """See `tracekit.guidelines.document`."""
 
 
-def advise(evidence: Evidence, folder: Path, name: str, settings: AnalysisSettings, progress: Progress) -> AdviceResult:
-    """Replay the panel of policies, judge by the guidelines, and write guidelines.md; `name` is that of the source."""
+def advise(
+    evidence: Evidence, folder: Path, source: tuple[str, str], settings: AnalysisSettings, progress: Progress
+) -> AdviceResult:
+    """Replay the panel of policies, judge by the guidelines, and write guidelines.md.
+
+    `source` is the name of what is analyzed, and the same as the user gave it.
+    """
     from tracekit.calibration.twins import Twins
     from tracekit.guidelines.markdown import markdown
     from tracekit.guidelines.run import judge_all
     from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
 
+    name, stated = source
     twins: Twins | None = None
     if settings.replay_jobs:
-        twins = Twins(evidence.trace, settings.replay_jobs, file=settings.twin, progress=progress, name=name)
+        whole = evidence.trace.ingested
+        twins = Twins(whole, settings.replay_jobs, file=settings.twin, progress=progress, name=stated)
     if twins is None:
         answers, info = unreplayed_answers("No replay was asked for (--replay-jobs 0).")
     else:
@@ -133,7 +147,8 @@ def advise(evidence: Evidence, folder: Path, name: str, settings: AnalysisSettin
             progress.note(f"the jobs could not be replayed: {what}")
             answers, info = unreplayed_answers(f"The replay failed: {what}.")
             twins = None
-    document = judge_all(evidence, twins, progress=progress).document() | {"trace": shorten(name)}
+    document = judge_all(evidence, twins, progress=progress).document()
+    document |= {"trace": shorten(name)}
     with output_errors(folder):
         (folder / "guidelines.md").write_text(
             markdown(document), encoding="utf-8", errors="backslashreplace", newline="\n"

@@ -13,7 +13,7 @@ from tracekit.calibration.rolling import rolling_scores
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import search
-from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs, read_twin, twin_text
+from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs, twin_text
 from tracekit.calibration.workbench import UNNAMED, JobTimes, Settings, Workbench, in_twin, lifted_limits
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
@@ -26,7 +26,6 @@ from tracekit.replay.results.effects import TwinOfLog
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.replay.scenario import Scenario
 from tracekit.replay.workload.from_trace import jobs_of_trace
-from tracekit.settings import ReplaySettings, flags_of
 from tracekit.text import alike_durations, counted, percent, shorten
 from tracekit.trace import Trace
 
@@ -51,7 +50,6 @@ __all__ = [
     "clusters_by_waiting",
     "graded",
     "recall",
-    "scenario_in_twin",
     "scenario_of_twin",
     "twin_of_log",
     "workbench_of",
@@ -212,7 +210,7 @@ def calibrate(
         The Trace cannot be used, or no cluster of it can be calibrated.
     """
     kernel()  # before a Trace is read for nothing
-    opened, progress = Trace.of(trace), progress or Progress()
+    opened, progress = Trace.of(trace).ingested, progress or Progress()
     shares = clusters_by_waiting(opened)
     asked = list(shares) if clusters is None else list(clusters)
     limits = dict.fromkeys(asked, limit) if budget is None else _split(opened, asked, budget)
@@ -268,7 +266,7 @@ def recall(
         The Trace cannot be used, or the twin cannot be replayed on it.
     """
     kernel()
-    opened = Trace.of(trace)
+    opened = Trace.of(trace).ingested
     shares = clusters_by_waiting(opened)
     found = []
     for name in twin.cluster if clusters is None else clusters:
@@ -287,36 +285,6 @@ def recall(
         settings = Settings(one.rules, one.capacity, bool(one.delays.startup))
         found.append(graded(bench, settings, name, shares[name]))
     return Calibration(twin, tuple(found), {})
-
-
-@explain_damage()
-def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySettings) -> tuple[Scenario, TwinOfLog]:
-    """Return what policies can be tried on in a twin that a file states, and that twin, its grade worked out again.
-
-    Parameters
-    ----------
-    trace : Trace or path
-    file : Path
-        Its twin.toml.
-    settings : ReplaySettings
-        The cluster's name and the seed; everything else is the twin's, and may not be given.
-
-    Raises
-    ------
-    UsageError
-        A setting is given that the twin states, the file cannot be used, or it is of several clusters and none is
-        named.
-    """
-    given = ReplaySettings(cluster_name=settings.cluster_name, seed=settings.seed, force=settings.force)
-    if settings != given:
-        other = next(f.name for f in fields(ReplaySettings) if getattr(settings, f.name) != getattr(given, f.name))
-        flag = flags_of(ReplaySettings)[other][1].name
-        raise UsageError("goes with no twin, which states it", where=flag, hint=f"edit '{file}' instead")
-    opened = Trace.of(trace)
-    twin = read_twin(file, opened)
-    name = settings.cluster_name or next(name for name in clusters_by_waiting(opened) if name in twin.cluster)
-    (found,) = recall(opened, twin, clusters=[name], seed=settings.seed).clusters
-    return scenario_of_twin(found, opened), twin_of_log(found, twin)
 
 
 def twin_of_log(found: ClusterCalibration, twin: Twin) -> TwinOfLog:

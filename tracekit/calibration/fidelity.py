@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,8 @@ class Fidelity:
     """time, recorded_gpus, replayed_gpus: what waiting jobs ask for, at evenly spaced instants."""
     candidates: pl.DataFrame
     """What the calibration tried (see `ClusterCalibration.candidates`); empty for a twin that was given."""
+    why_no_effect: str | None
+    """Why no effect of a change can be told from this replay, a sentence without its full stop; None where it can."""
     sentences: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,7 +64,8 @@ class Fidelity:
             "policy": self.policy,
             "rules": self.rules,
             "grade": self.score.grade,
-            "carries_effects": self.score.carries,
+            "carries_effects": self.why_no_effect is None,
+            "why_no_effect": self.why_no_effect,
             "queue_correlation": self.score.queue_correlation,
             "queue_correlation_interval": self.score.queue_interval,
             "groups": self.score.table.to_dicts(),
@@ -122,7 +125,7 @@ def fidelity(
     """
     if policy is not None:
         named_policy(policy)  # fails before the search
-    opened = Trace.of(trace)
+    opened = Trace.of(trace).ingested
     if twin is None:
         found = calibrate(opened, clusters=clusters, limit=limit, seed=seed, progress=progress)
     else:
@@ -161,6 +164,7 @@ def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelit
         _quantiles(found, replayed, unseen),
         queue_of(found, replayed, unseen),
         found.candidates(),
+        replace(found, score=graded).why_no_effect,
         sentences,
     )
 

@@ -66,7 +66,8 @@ EFFECTS = Question(
         "The effect of a policy is that in the twin (the mean with the policy in place of the twin's order, over the"
         " mean in the twin), applied to the recorded mean. Its 95 % interval joins whole submission days, resampled,"
         " and how far the twin is from the log on jobs that it was not chosen by. There is no row for a cluster whose"
-        " twin carries no effects, nor where the policy would also lift a limit that holds in the log."
+        " twin carries no effects, nor where the policy would also lift a limit that holds in the log. Where jobs are"
+        " stopped, compare completion times: what a job waits after a stop is not in its wait until the first start."
     ),
     columns=(
         _CLUSTER,
@@ -83,6 +84,7 @@ EFFECTS = Question(
         _C("expected_jct_low_s", "s", "lower end of its 95 % interval"),
         _C("expected_jct_high_s", "s", "upper end"),
         _C("jobs", "jobs", "jobs that the completion times are over"),
+        _C("preemptions", "preemptions", "times that a running job is stopped with the policy, in the twin"),
     ),
 )
 TWIN_QUESTIONS = (TWINS, QUEUE, EFFECTS)

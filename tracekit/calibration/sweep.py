@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.calibration.api import ClusterCalibration, clusters_by_waiting, recall
+from tracekit.calibration.api import ClusterCalibration, recall
 from tracekit.calibration.effect import HEADLINES, TwinEffect, effect_of_times, jobs_of
+from tracekit.calibration.one_cluster import chosen_cluster, clusters_of_twin
 from tracekit.calibration.twin import Twin, read_twin
 from tracekit.calibration.twins import TwinReplays
 from tracekit.calibration.workbench import in_twin
 from tracekit.damage import explain_damage
-from tracekit.errors import UsageError, nearest
+from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.replay.sweeps.sweep import sweep as make_runs
@@ -88,15 +89,11 @@ class SweepInTwin:
         stated: dict[tuple[str, str | None], dict[str, Any]] = {}
         for trace in dict.fromkeys(run.trace for run in runs):
             own = [run for run in runs if run.trace == trace]
-            opened, file = Trace.of(trace), Path(str(own[0].twin))
+            opened, file = Trace.of(trace).ingested, Path(str(own[0].twin))
             twin = read_twin(file, opened)
-            names = [name for name in clusters_by_waiting(opened) if name in twin.cluster]
-            if not names:
-                raise UsageError(f"states no cluster of '{opened.path.name}'", where=file, hint="calibrate it again")
+            names = clusters_of_twin(opened, twin, file)
             for cluster in dict.fromkeys(run.cluster_name for run in own):
-                if cluster is not None and cluster not in names:
-                    raise UsageError(f"has no cluster '{cluster[:60]}'", where=file, hint=nearest(cluster[:60], names))
-                stated[trace, cluster] = _stated(twin, cluster or names[0])
+                stated[trace, cluster] = _stated(twin, chosen_cluster(names, cluster, file))
         return [replace(run, **stated[run.trace, run.cluster_name]) for run in runs]
 
     @explain_damage()
@@ -123,14 +120,14 @@ class SweepInTwin:
         key = (run.trace, run.cluster_name, run.twin, str(run.seed))
         if key not in self._recalled:
             self._replays, self._recalled = {}, {}  # frees the old before the new is made
-            trace = Trace.of(run.trace)
+            trace = Trace.of(run.trace).ingested
             twin = read_twin(Path(str(run.twin)), trace)
             (self._recalled[key],) = recall(trace, twin, clusters=[str(run.cluster_name)], seed=run.seed).clusters
         return self._recalled[key]
 
     def _opened(self, run: SweepRun) -> TwinReplays:
         found = self._recalled_of(run)
-        return TwinReplays(replace(found, bench=_part_of(found, run)), Trace.of(run.trace), Progress())
+        return TwinReplays(replace(found, bench=_part_of(found, run)), Trace.of(run.trace).ingested, Progress())
 
 
 def _stated(twin: Twin, name: str) -> dict[str, Any]:

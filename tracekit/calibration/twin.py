@@ -38,6 +38,8 @@ CAPACITIES = {
 
 _NotNegative = Annotated[float, Range(0, sys.float_info.max)]
 _COMMAND = "tracekit calibrate TRACE -o twin.toml"
+_SHOWN = len("sha256:") + 12
+"""Characters of a digest that an error shows: enough to tell two Traces apart on one line."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,10 @@ def read_twin(path: Path, trace: Trace) -> Twin:
     twin = text.decode(Twin)
     here = digest_of_jobs(trace)
     if twin.trace != here:
-        of = f"'{twin.name}' ({twin.trace})" if twin.name else twin.trace
+        shown, own = twin.trace[:_SHOWN], here[:_SHOWN]
+        of = f"'{twin.name}' ({shown})" if twin.name else shown
         raise UsageError(
-            f"is the twin of the Trace {of}, not of '{trace.path.name}' ({here})",
+            f"is the twin of the Trace {of}, not of '{trace.path}' ({own})",
             where=path,
             line=text.line(("trace",)),
             hint=f"make one of this Trace with '{_COMMAND}'",

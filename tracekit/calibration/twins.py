@@ -186,13 +186,17 @@ class Twins:
             self.progress.note(f"replays are left out: {error}")
             return f"replays are left out: {error}"
         except TracekitError as error:
-            if self.file is not None:
-                raise  # what the user gave cannot be used
-            return error.what.replace(str(self.trace.path), self._name)
+            if self.file is not None:  # what the user gave cannot be used
+                where = None if error.where is None else self._named(error.where)
+                raise UsageError(self._named(error.what), where=where, line=error.line, hint=error.hint) from None
+            return self._named(error.what)
 
     def named(self, error: TracekitError) -> str:
         """Return what an error says, of the Trace as the user calls it."""
-        return str(error).replace(str(self.trace.path), self._name)
+        return self._named(str(error))
+
+    def _named(self, text: str) -> str:
+        return text.replace(str(self.trace.path), self._name)
 
     def of_log(self, one: TwinReplays) -> TwinOfLog:
         """Return one of `clusters` as comparisons of replays take it."""

@@ -62,12 +62,17 @@ def lifted_limits(policy: str, rules: Rules) -> str | None:
 
 
 class JobTimes(NamedTuple):
-    """How long jobs waited and took, each array of shape (n,); NaN unknown, or never."""
+    """How long jobs waited and took, each array of shape (n,); NaN unknown, or never.
+
+    Where jobs are stopped, `queue_s` is not all of their waiting: what they wait after a stop is in `jct_s` alone.
+    """
 
     queue_s: NDArray[np.float64]
     """First start minus submission [s]."""
     jct_s: NDArray[np.float64]
     """End minus submission [s]."""
+    stopped: int = 0
+    """How often a running job lost its GPUs in the replay; 0 of what a log recorded."""
 
 
 class Settings(NamedTuple):
@@ -182,12 +187,14 @@ class Workbench:
 
     def times_of(self, outcome: Outcome, order: Ints) -> JobTimes:
         """Return the times of a schedule; `order` is the place in `jobs` of each of its rows."""
-        found = []
-        for ends in (outcome.first_start_ms, outcome.end_ms):
+
+        def since_submission(when_ms: Ints) -> NDArray[np.float64]:
             at = np.empty(len(self.jobs), np.int64)
-            at[order] = ends
-            found.append(np.where(at >= 0, (at - self.jobs.submit_ms) / 1000, np.nan))
-        return JobTimes(*found)
+            at[order] = when_ms
+            return np.where(at >= 0, (at - self.jobs.submit_ms) / 1000, np.nan)
+
+        queue_s, jct_s = since_submission(outcome.first_start_ms), since_submission(outcome.end_ms)
+        return JobTimes(queue_s, jct_s, int(outcome.preemptions.sum()))
 
     def waits_s(self, settings: Settings) -> NDArray[np.float64]:
         """Return first start minus submission of each of `jobs` under a candidate [s]; NaN where it never starts."""
@@ -197,7 +204,8 @@ class Workbench:
     def recorded(self) -> JobTimes:
         """What the log recorded."""
         known = recorded_times(self.jobs)
-        return JobTimes(*(np.where(ms >= 0, ms / 1000, np.nan) for ms in (known.queue_ms, known.jct_ms)))
+        queue_s, jct_s = (np.where(ms >= 0, ms / 1000, np.nan) for ms in (known.queue_ms, known.jct_ms))
+        return JobTimes(queue_s, jct_s)
 
     @property
     def recorded_s(self) -> NDArray[np.float64]:

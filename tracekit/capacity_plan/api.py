@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracekit.calibration.one_cluster import twin_of_cluster
 from tracekit.capacity_plan.plan import plan_cluster
 from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
 from tracekit.capacity_plan.target import job_group, wait_target
-from tracekit.capacity_plan.twins import twin_of_cluster
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
@@ -87,7 +87,7 @@ def plan(
         The Trace, the twin or an option cannot be used; or the twin is too far from the log to plan with.
     """
     kernel()  # before a Trace is read for nothing
-    opened, progress = Trace.of(trace), progress or Progress()
+    opened, progress = Trace.of(trace).ingested, progress or Progress()
     question = PlanQuestion(
         None if target is None else wait_target(target),
         job_group(jobs_for),
@@ -101,7 +101,10 @@ def plan(
         workers,
     )
     file = None if twin is None else Path(twin)
-    found, others = twin_of_cluster(opened, file, question.group.cluster, limit=limit, seed=seed, progress=progress)
+    calibrated, others = twin_of_cluster(
+        opened, file, question.group.cluster, limit=limit, seed=seed, progress=progress
+    )
+    (found,) = calibrated.clusters
     if others:
         progress.note(f"the plan is of cluster {found.name}; --for cluster=NAME takes another of {', '.join(others)}")
     made = plan_cluster(found, question, progress)

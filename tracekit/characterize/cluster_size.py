@@ -45,7 +45,7 @@ class Capacity:
     note: str = ""
     """The source of the number in words, with the instant that it is of where it changes."""
     word: str = ""
-    """The same in a word or two: listed, stated, quotas, observed, or by which file."""
+    """The same in a word or two: listed, stated by a list beside the log, stated, quotas, observed, or a file."""
     kind: str = ""
     """'listed' machines, a total that the source states ('stated'), the sum of 'quotas', 'observed', or 'file'."""
 
@@ -96,8 +96,13 @@ def _listed(con: duckdb.DuckDBPyConnection, trace: Trace) -> Capacity | None:
     unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
     grown = trace.manifest.additions
     exports = f" that any of {len(grown) + 1} exports lists, the last added {grown[-1].created}" if grown else ""
-    note = f"the node list, {nodes.height} nodes{exports}{unknown}"
-    return Capacity("listed", int(nodes["gpu_count"].sum()), nodes, note=note, word="listed", kind="listed")
+    source = con.execute("SELECT source FROM trace_nodes").fetchall()[0][0]
+    by = f" stated by {source}" if source else ""
+    others = con.execute("SELECT count(*) FROM nodes WHERE source IS NULL").fetchall()[0][0] if source else 0
+    more = f"; {others} of them only the log names" if others else ""
+    note = f"the node list{by}, {nodes.height} nodes{exports}{more}{unknown}"
+    word = f"stated by {source}" if source else "listed"
+    return Capacity("listed", int(nodes["gpu_count"].sum()), nodes, note=note, word=word, kind="listed")
 
 
 def _stated(

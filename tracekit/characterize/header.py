@@ -7,6 +7,8 @@
     -- also: attempts                          tables that are used where they exist, else empty
     -- one_of: gpu_utilization, job_usage      tables of which the Trace must have one; the others are empty
     -- needs: run_time, gpu_count              capabilities that the Trace must have
+    -- tenant: compared                        'split' where the column vc tells tenants apart (then by default),
+                                               'compared' where the answer depends on them else, or 'none'
     -- param min_gpus: 0 | smallest job to count, in GPUs
     -- param rule: clean {clean, notebook} | a choice of words, the default first
     -- column gpu_class: class | size class of the job
@@ -46,7 +48,8 @@ USER_PARTS = ()
 """A user's own file needs no header."""
 
 _NAMED = ("param", "column", "interval")
-_KEYS = ("title", "question", "paper", "tables", "also", "one_of", "needs", "views", "rule", *_NAMED)
+_KEYS = ("title", "question", "paper", "tables", "also", "one_of", "needs", "tenant", "views", "rule", *_NAMED)
+_TENANT = ("split", "compared", "none")
 _LINE = re.compile(r"--\s*(?P<key>\w+)(?:\s+(?P<name>\S+))?\s*:(?P<text>.*)")
 _DEFAULT = re.compile(r"(?P<default>[^{}]*?)\s*(?:\{(?P<choices>[^{}]*)\})?")
 _INTERVAL = re.compile(r"(?P<method>proportion|median) of (?P<all>all )?(?P<count>\w+)")
@@ -185,6 +188,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
         also=header.words("also", COMMON_TABLES),
         one_of=header.words("one_of", COMMON_TABLES),
         needs=header.words("needs", CAPABILITIES),
+        tenant=next(iter(header.words("tenant", _TENANT)), None),
         views=header.words("views"),
         params=tuple(header.params),
         columns=tuple(header.columns),

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.characterize.occupancy import Steps, window_us
+from tracekit.characterize.out_of_service import away_spans
 
 if TYPE_CHECKING:
     import duckdb
@@ -128,7 +129,7 @@ def compressed(times: Ints, holds: Bools) -> Steps:
 
 
 def free_nodes(
-    con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False
+    con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False, events: bool = True
 ) -> tuple[dict[str | None, FreeNodes], list[str]]:
     """Return the free GPUs of the nodes of each cluster, and what had to be left out, one sentence each.
 
@@ -137,12 +138,14 @@ def free_nodes(
     Parameters
     ----------
     con : DuckDB connection
-        Has attempts, jobs, placements and the view node_gpus.
+        Has attempts, jobs, placements, node_events, which may be empty, and the view node_gpus.
     capacity : str
         'observed' or 'listed': which number of GPUs a node has.
     half_steps : bool
         Count time in half microseconds, and let what starts at a moment start half a microsecond after what ends
         then, so that the state between the two can be looked at.
+    events : bool
+        Whether nodes are full while node_events says that they are down, drained or in maintenance.
     """
     nodes = con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""").pl()
     window = window_us(con)
@@ -162,6 +165,10 @@ def free_nodes(
            GROUP BY node_id, since, until""",
         params={"last": window and window[1]},
     ).pl()
+    if events and con.execute("SELECT 1 FROM node_events LIMIT 1").fetchall():
+        away = away_spans(con).join(nodes, on="node_id", how="inner", maintain_order="left")
+        full = away.select("node_id", pl.lit(None).alias("cluster"), start="since", end="until", gpus="gpus")
+        held = pl.concat([held, full.cast(dict(held.schema))])
     unlisted = held.filter(~pl.col("node_id").is_in(nodes["node_id"].implode()))
     notes = (
         [f"{unlisted.height:,} placements are on nodes of unknown size and hold nothing here"] if len(unlisted) else []

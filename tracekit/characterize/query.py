@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.answer import Question
+from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,12 +36,21 @@ class Query(Question):
     """Tables that are read where the Trace has them, and are empty where it has not."""
     one_of: tuple[str, ...] = ()
     """Tables of which the Trace must have at least one; the others are empty."""
+    tenant: str | None = None
+    """How the answer depends on the tenant, where its columns do not tell: 'split', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
     """For a shared view: the views it stands on."""
     shipped: bool = True
     """Whether the file came with tracekit."""
     described: bool = True
     """Whether the file has a header."""
+
+    @property
+    def takes_tenant(self) -> bool:
+        """Whether another tenant gives another answer; nothing is known of a user's own SQL."""
+        if self.tenant is None:
+            return not self.shipped or any(column.name == INGESTED for column in self.columns)
+        return self.tenant != "none"
 
     @classmethod
     def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = ()) -> Query:

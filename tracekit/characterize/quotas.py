@@ -144,6 +144,7 @@ def cluster_gpus(
     table = con.sql(
         "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity WHERE gpu_count IS NOT NULL ORDER BY time"
     ).pl()
+    of_source = con.sql("SELECT ingested FROM trace_tenant").fetchall()[0][0]
     machines = con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster").pl()
     asked = source in {"auto", "capacity"}
     owned, sources = {}, []
@@ -157,15 +158,18 @@ def cluster_gpus(
             sources.append(_machines(con))
             continue
         summed = _summed(means[(groups["cluster"].eq_missing(cluster)).to_numpy()])
-        by_quotas = asked and own.filter(pl.col("vc").is_not_null()).height
+        shares = own.filter(pl.col("vc").is_not_null())
+        by_quotas = asked and shares.height
         if asked and not by_quotas:
             most = held().get(cluster, 0)
             summed = np.full(len(starts), most or np.nan)
+        elif by_quotas and not of_source:
+            summed = np.sum([_over(one, starts, _first(one, starts)) for one in shares.partition_by("vc")], axis=0)
         owned[cluster] = _over(totals, starts, summed)
         if len(totals):
             sources.append("a stated total")
         elif by_quotas:
-            sources.append(_QUOTAS + _beside_use(summed, held().get(cluster, 0)))
+            sources.append((_QUOTAS if of_source else _OTHER_QUOTAS) + _beside_use(summed, held().get(cluster, 0)))
         elif asked:
             sources.append(_MOST_HELD if held().get(cluster) else "unknown, since no job is known to have held any")
         else:
@@ -176,13 +180,15 @@ def cluster_gpus(
 
 
 _QUOTAS = "the sum of the quotas of its VCs, which are no machines"
+_OTHER_QUOTAS = "the sum of the quotas that the source states, which are no machines"
 _MOST_HELD = "the most GPUs that its jobs held at one time, observed, since the trace states no number"
 
 
 def _machines(con: duckdb.DuckDBPyConnection) -> str:
     """Return what the GPUs of the table nodes are, in words."""
-    listed = con.execute("SELECT listed FROM trace_nodes").fetchall()[0][0]
-    return "the GPUs of its node list" if listed else "the most GPUs that jobs held on each machine, observed"
+    listed, source = con.execute("SELECT listed, source FROM trace_nodes").fetchall()[0]
+    words = "the GPUs of its node list" if listed else "the most GPUs that jobs held on each machine, observed"
+    return f"{words}, stated by {source}" if source else words
 
 
 def _beside_use(quotas: Floats, most: float) -> str:
@@ -213,6 +219,11 @@ def _summed(means: Floats) -> Floats:
     return np.where(np.isnan(means).all(axis=0), np.nan, np.nansum(means, axis=0))
 
 
+def _first(totals: pl.DataFrame, starts: Ints) -> Floats:
+    """Return the first stated number for each start: the best guess of what held before it."""
+    return np.full(len(starts), float(totals["gpu_count"][0]))
+
+
 def _over(totals: pl.DataFrame, starts: Ints, otherwise: Floats) -> Floats:
     """Return the stated total that holds at each start, and `otherwise` before the first one."""
     if totals.is_empty():
@@ -224,7 +235,9 @@ def _over(totals: pl.DataFrame, starts: Ints, otherwise: Floats) -> Floats:
 
 def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]:
     table = con.sql(
-        "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity WHERE gpu_count IS NOT NULL"
+        # Quotas are those of the unit that the source divides itself by; they say nothing of another tenant.
+        "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity, trace_tenant AS t"
+        " WHERE gpu_count IS NOT NULL AND (vc IS NULL OR t.ingested)"
     ).pl()
     listed = con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster").pl()
     found = []

@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from tracekit.answer import Answer
-from tracekit.characterize.catalog import find_query
+from tracekit.characterize.catalog import find_query, list_queries
 from tracekit.characterize.intervals import with_intervals
+from tracekit.characterize.named_tenant import with_tenant
 from tracekit.characterize.parameters import bind_params
 from tracekit.characterize.query import Query
 from tracekit.characterize.sandbox import lies_in_trace, lock
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Value
 
-__all__ = ["answer_query", "lacks", "run_query"]
+__all__ = ["answer_query", "lacks", "run_query", "tenant_of_query"]
+
+
+_FAULTS = ("rejects", "doubtful_times")
+"""Tables of what is wrong with a log: a Trace without them has no such rows, and may be asked for them."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
@@ -52,12 +57,41 @@ def run_query(
     trace: Trace | str | Path,
     name_or_path: str | Path,
     *,
+    by: str | None = None,
     memory_limit: str | None = None,
     sandbox: bool | None = None,
     **params: object,
 ) -> pl.DataFrame:
-    """Return the result of a query on a Trace or its folder; `answer_query` returns its notes and intervals too."""
-    return answer_query(trace, name_or_path, params, memory_limit=memory_limit, sandbox=sandbox).frame
+    """Return the result of a query on a Trace or its folder; `answer_query` returns its notes and intervals too.
+
+    With `by`, such as 'account', that column of jobs is the tenant, and the result's column is called after it; a
+    query that has a parameter of this name gets it instead.
+    """
+    query = find_query(name_or_path)
+    column, given = tenant_of_query(query, by, params)
+    chosen = Trace.of(trace).by(column)
+    answer = answer_query(chosen, query, given, memory_limit=memory_limit, sandbox=sandbox)
+    return with_tenant(answer, chosen.tenant).frame
+
+
+def tenant_of_query(
+    query: Query, by: str | None, params: Mapping[str, object]
+) -> tuple[str | None, Mapping[str, object]]:
+    """Return the column to be the tenant, and the parameters, one of which may be what is asked for.
+
+    Raises
+    ------
+    QueryError
+        The answer does not depend on the tenant.
+    """
+    if by is not None and any(param.name == "by" for param in query.params):
+        return None, {**params, "by": by}
+    if by is None or query.takes_tenant:
+        return by, params
+    others = ", ".join(
+        q.name for q in list_queries() if q.takes_tenant or any(param.name == "by" for param in q.params)
+    )
+    raise QueryError(f"'{query.name}' does not tell tenants apart", where=f"--by {by}", hint=f"these do: {others}")
 
 
 @explain_damage()
@@ -75,7 +109,7 @@ def answer_query(
     Parameters
     ----------
     trace : Trace, str or Path
-        What to ask: a Trace, or its folder.
+        What to ask: a Trace, which may be divided by another tenant (`Trace.by`), or its folder.
     question : Query, str or Path
         'queuing/run_time', the path of a user's own .sql file, which may use the tables of the Trace, the shared views
         and the timelines, or a query that was found before.
@@ -108,7 +142,7 @@ def answer_query(
     timelines = timelines_in(query)
     in_sql = _params_used(query)
     values = bind_params(query, params or {}, in_sql, trace, timelines)
-    also = {*query.also, *query.one_of, *(table for timeline in timelines for table in timeline.also)}
+    also = {*query.also, *query.one_of, *_FAULTS, *(table for timeline in timelines for table in timeline.also)}
     notes: list[str] = []
     locked = sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path))
     shared = Session(trace, memory_limit) if session is None or locked else session
@@ -128,6 +162,7 @@ def answer_query(
             what = f"gives the columns {', '.join(shown.columns)}, its header says {', '.join(expected)}"
             raise QueryError(what, where=query.path)
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
+    notes = [trace.tenant.words(note) for note in notes]
     return Answer(query, shown, values, tuple(notes), _intervals(frame, query), covered)
 
 

@@ -5,7 +5,9 @@ A query's connection holds, beside the tables of the Trace:
     trace_tables(name)                                      the tables that the Trace really has
     trace_capabilities(name, available, coverage, note)     what the manifest says it can answer
     trace_zone(timezone)                                    one row: the zone in which hours and days are read
-    trace_nodes(listed)                                     one row: whether its nodes are a list of machines
+    trace_nodes(listed, source)                             one row: whether its nodes are a list of machines, and
+                                                            which list beside the log states them, NULL: none
+    trace_tenant(ingested)                                  one row: whether vc is what the source divides itself by
     one view for each file of queries/views/ whose tables exist
     the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
 """
@@ -20,6 +22,7 @@ from tracekit.characterize.catalog import read_sql
 from tracekit.characterize.header import VIEW_PARTS, parse_query
 from tracekit.characterize.intervals import GRID
 from tracekit.errors import QueryError, nearest
+from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,9 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FROM_JOBS", "connect_with_views", "list_views"]
 
-FROM_JOBS = frozenset({"slurm"})
-"""Formats without a list of machines: their table of nodes holds those that jobs ran on, each with the most GPUs that
-jobs held there at one time, so that it observes and lists nothing."""
+FROM_JOBS = frozenset({"kubernetes", "lsf", "pbs", "slurm"})
+"""Formats without a list of machines: unless one lies beside the log, their table of nodes holds those that jobs ran
+on, each with the most GPUs that jobs held there at one time, so that it observes and lists nothing."""
 
 
 def list_views() -> tuple[Query, ...]:
@@ -106,7 +109,17 @@ def _describe(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
     con.execute("INSERT INTO trace_tables SELECT unnest(CAST(? AS VARCHAR[]))", [list(trace.tables)])
     con.execute("CREATE TABLE trace_zone AS SELECT CAST(? AS VARCHAR) AS timezone", [trace.timezone])
     listed = trace.manifest.format not in FROM_JOBS
-    con.execute("CREATE TABLE trace_nodes AS SELECT CAST(? AS BOOLEAN) AS listed", [listed])
+    # A list of machines beside such a log makes it as good as any other.
+    stated = (
+        con.execute("SELECT DISTINCT source FROM nodes WHERE source IS NOT NULL ORDER BY source").fetchall()
+        if trace.has("nodes")
+        else []
+    )
+    con.execute(
+        "CREATE TABLE trace_nodes AS SELECT CAST(? AS BOOLEAN) AS listed, CAST(? AS VARCHAR) AS source",
+        [listed or bool(stated), " and ".join(str(row[0]) for row in stated) or None],
+    )
+    con.execute("CREATE TABLE trace_tenant AS SELECT CAST(? AS BOOLEAN) AS ingested", [trace.tenant_column == INGESTED])
     rows = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
     con.execute(
         "INSERT INTO trace_capabilities SELECT unnest(CAST(? AS VARCHAR[])), unnest(CAST(? AS BOOLEAN[])),"

@@ -18,6 +18,8 @@ from tracekit.cli import (
     classify_logs,
     compare,
     datasets,
+    digest,
+    efficiency,
     export,
     fidelity,
     fit,
@@ -35,6 +37,7 @@ from tracekit.cli import (
     schema,
     sweep,
     validate,
+    wait,
 )
 from tracekit.cli.streams import ReaderGoneError, standard_streams
 from tracekit.damage import explain_damage
@@ -60,6 +63,8 @@ app = typer.Typer(
         "**tracekit datasets** fetches public ones.\n\n"
         "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
         "**validate** look at it, **queries** lists the questions it can answer, **query** answers one. "
+        "**efficiency** tells who holds GPU-hours, how many are idle or lost, and what they cost, "
+        "**wait** how long a job will wait; **digest** puts a week on a page for the operator and each user. "
         "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
         "**calibrate** finds the replay that comes nearest to the log, and says how near. **replay** asks what would "
         "have been: the same jobs under another policy or on another cluster. **plan** says how many nodes a wait "
@@ -71,31 +76,35 @@ app = typer.Typer(
     ),
 )
 
-for _command in (
-    analyze.analyze,
-    compare.compare,
-    classify_logs.classify_logs,
-    ingest.ingest,
-    info.info,
-    validate.validate,
-    queries.queries,
-    query.query,
-    calibrate.calibrate,
-    replay.replay,
-    plan.plan,
-    policies.policies,
-    fidelity.fidelity,
-    sweep.sweep,
-    guidelines.guidelines,
-    fit.fit,
-    generate.generate,
-    plot.plot,
-    export.export,
-    formats.formats,
-    schema.schema,
-):
-    app.command()(_command)
-app.add_typer(datasets.group, name="datasets")
+_GROUPS = {
+    "Start": (analyze.analyze, digest.digest),
+    "Look": (
+        info.info,
+        validate.validate,
+        queries.queries,
+        query.query,
+        efficiency.efficiency,
+        wait.wait,
+        compare.compare,
+    ),
+    "What if": (
+        calibrate.calibrate,
+        replay.replay,
+        plan.plan,
+        guidelines.guidelines,
+        sweep.sweep,
+        policies.policies,
+        fidelity.fidelity,
+    ),
+    "Workloads": (fit.fit, generate.generate, plot.plot, export.export),
+    "Data": (ingest.ingest, classify_logs.classify_logs, formats.formats, schema.schema),
+}
+"""The commands as the help groups them, the first ones first."""
+
+for _group, _commands in _GROUPS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_group)(_command)
+app.add_typer(datasets.group, name="datasets", rich_help_panel="Data")
 
 
 def _show_version(value: bool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,44 +12,88 @@ from tracekit.cli.options import TextFormat
 from tracekit.cli.streams import print_data, print_json
 from tracekit.errors import UsageError
 
+if TYPE_CHECKING:
+    from tracekit.ingest.interface import Format
+
 __all__ = ["formats"]
 
 
 def formats(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Show this one in full: its files, options and what is assumed."),
+    ] = None,
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
     template: Annotated[
         str | None,
         typer.Option("--template", metavar="NAME", help="Print a commented mapping file; for the format csv."),
     ] = None,
 ) -> None:
-    """List the source formats: their raw files and their options."""
+    """List the source formats and the files that complete a log, or show one format: its raw files and its options."""
     from tracekit.cli.display import print_table
-    from tracekit.ingest import all_formats
+    from tracekit.ingest import all_formats, find_format
+    from tracekit.ingest.companion import all_companions
 
     if template is not None:
         _print_template(template)
         return
-    rows = [
-        {
-            "format": member.name,
-            "source": member.title,
-            "raw files": {kind.key: kind.title for kind in member.raw_files},
-            "options": {name: f"{o.meaning} (default {o.default})" for name, o in member.options.items()},
-        }
-        for member in all_formats().values()
-    ]
+    if name is not None:
+        _show(find_format(name), form)
+        return
+    rows = [_row(member) for member in all_formats().values()]
     if form is TextFormat.json:
-        print_json(rows)
+        beside = [{"format": kind.name, "kind": "beside a log", "source": kind.title} for kind in all_companions()]
+        print_json(sorted([{"kind": "log"} | row for row in rows] + beside, key=lambda row: str(row["format"])))
         return
     print_table(("format", "source"), [(r["format"], r["source"]) for r in rows])
-    details = [
+    print_table(("format", "", "name", "meaning"), [detail for row in rows for detail in _details(row)])
+    print_table(("beside a log", "what it is"), [(kind.name, kind.title) for kind in all_companions()])
+
+
+def _row(member: Format) -> dict[str, Any]:
+    return {
+        "format": member.name,
+        "source": member.title,
+        "raw files": {kind.key: kind.title for kind in member.raw_files},
+        "options": {name: f"{o.meaning} (default {o.default})" for name, o in member.options.items()},
+    }
+
+
+def _details(row: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    return [
         (row["format"], kind, name, text)
-        for row in rows
         for kind, entries in (("file", row["raw files"]), ("option", row["options"]))
-        if isinstance(entries, dict)
         for name, text in entries.items()
     ]
-    print_table(("format", "", "name", "meaning"), details)
+
+
+def _show(member: Format, form: TextFormat) -> None:
+    """Print one format: its files and options, what its module says of it, and a command that reads it."""
+    from tracekit.cli.display import print_table
+
+    about = inspect.getdoc(sys.modules[type(member).__module__]) or inspect.getdoc(type(member)) or ""
+    example = f"tracekit ingest LOGS -o TRACE --format {member.name}"
+    if any(option.file for option in member.options.values()):
+        example = "tracekit ingest LOGS -o TRACE --map my.toml"
+    elif member.options:
+        first, option = next(iter(member.options.items()))
+        example += f" --option {first}={option.default or 'VALUE'}"
+    row = _row(member)
+    found = {
+        kind.key: "on request" if not member.detected else f"by name, {kind.pattern}" if kind.pattern else "by content"
+        for kind in member.raw_files
+    }
+    if form is TextFormat.json:
+        choices = {name: list(option.choices) for name, option in member.options.items() if option.choices}
+        print_json(row | {"found": found, "choices": choices, "about": about, "example": example})
+        return
+    print_table(("format", "source"), [(row["format"], row["source"])])
+    files = [(key, text, found[key]) for key, text in row["raw files"].items()]
+    print_table(("file", "what it is", "how it is found"), files)
+    if member.options:
+        listed = [(n, o.default, ", ".join(o.choices), o.meaning) for n, o in member.options.items()]
+        print_table(("option", "default", "values", "meaning"), listed)
+    print_data(f"\n{about}\n\nExample:\n    {example}\n")
 
 
 def _print_template(name: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import MemoryLimit, TraceFolder
+from tracekit.cli.options import MemoryLimit, TenantColumn, TraceFolder
 from tracekit.cli.streams import print_data
 
 __all__ = ["guidelines"]
@@ -40,6 +40,7 @@ def guidelines(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="ID", help="One guideline; may be repeated. All by default.")
     ] = None,
+    by: TenantColumn = None,
     form: Annotated[_Form, typer.Option("-f", "--output-format", help="How to write the result.")] = _Form.md,
     out: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file; '-' is stdout.")
@@ -69,6 +70,7 @@ def guidelines(
             replay=replay,
             try_jobs=try_jobs,
             only=only or (),
+            by=by,
             memory_limit=memory_limit,
             progress=progress,
         )

@@ -17,7 +17,10 @@ __all__ = ["ingest"]
 @takes(IngestSettings)
 def ingest(
     source: Annotated[
-        Path, typer.Argument(metavar="SRC", help="Folder, file or archive with raw logs.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="SRC", help="Folder, file or archive with raw logs; slurm: runs sacct.", show_default=False
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the new Trace.")],
     settings: IngestSettings,
@@ -36,7 +39,9 @@ def ingest(
     records = kept + rejected.
 
     With --append a dump of every day builds a history: files that TRACE holds already change nothing, a job that is
-    exported again is counted once; a missing TRACE is made.
+    exported again is counted once; a missing TRACE is made. A dump without jobs, of an idle day, adds nothing.
+
+    SRC slurm: pulls the accounting of Slurm by sacct, one day a call, and keeps what it prints in TRACE.slurm.
 
     Example: tracekit ingest sample_traces/philly -o my-trace
     """

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from tracekit.errors import UsageError
+from tracekit.settings import BY
 
 if TYPE_CHECKING:
     from tracekit.settings import IngestSettings
 
 __all__ = [
+    "Anonymize",
     "Force",
     "MapFile",
     "MemoryLimit",
+    "SaltFile",
     "TableFormat",
+    "TenantColumn",
     "TextFormat",
     "TraceFolder",
     "pairs",
@@ -36,7 +40,8 @@ MapFile = Annotated[
     typer.Option(
         "--map",
         metavar="FILE",
-        help="Mapping file (TOML) for a log of any other layout; 'tracekit formats --template csv' prints one.",
+        help="Mapping file (TOML) for a log of any other layout; beside --format NAME, for files that add to that log. "
+        "'tracekit formats --template csv' prints one.",
     ),
 ]
 
@@ -45,6 +50,25 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an earlier output 
 MemoryLimit = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="Most memory for joins before they spill to disk, such as 2GB."),
+]
+
+Anonymize = Annotated[
+    bool, typer.Option("--anonymize", help="Show pseudonyms for users, accounts, jobs, nodes and all other names.")
+]
+
+SaltFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--salt-file",
+        metavar="FILE",
+        help="Where the salt of the pseudonyms is, or is kept if there is no such file; the same salt, the same names.",
+    ),
+]
+
+
+TenantColumn = Annotated[
+    str | None,
+    typer.Option("--by", metavar="COLUMN", help=f"{BY}.", show_default=False),
 ]
 
 
@@ -65,21 +89,11 @@ class TextFormat(StrEnum):
 
 
 def with_map(map_file: Path | None, settings: S) -> S:
-    """Return settings that read the log by a mapping file, where one is given.
-
-    Raises
-    ------
-    UsageError
-        A mapping file is given together with another format.
-    """
+    """Return settings that read the log by a mapping file: alone, or beside the format that is given."""
     if map_file is None:
         return settings
-    if settings.format_name not in (None, "csv"):
-        raise UsageError(
-            f"a mapping file does not go with --format {settings.format_name}", where="--map", hint="use --format csv"
-        )
     options = {**(settings.options or {}), "map": str(map_file)}
-    return replace(settings, format_name="csv", options=options)
+    return replace(settings, format_name=settings.format_name or "csv", options=options)
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from tracekit.cli.options import TextFormat
 from tracekit.cli.replay_options import ModelsFile, show_assumptions
 from tracekit.cli.streams import print_json
+from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
     from tracekit.policies.interface import Card
@@ -21,6 +23,12 @@ def policies(
         str | None, typer.Argument(metavar="[NAME]", help="Show the card of this policy.", show_default=False)
     ] = None,
     models: ModelsFile = None,
+    not_replayed: Annotated[
+        bool,
+        typer.Option(
+            "--not-replayed", help="List the systems that a replay of jobs cannot show, why, and what it can instead."
+        ),
+    ] = False,
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
 ) -> None:
     """List the scheduling policies, or show the card of one: rule, parameters, assumptions, sources.
@@ -32,6 +40,11 @@ def policies(
     from tracekit.replay.registry import broken_plugins, find_policy
     from tracekit.replay.registry import policies as known
 
+    if not_replayed:
+        if name is not None:
+            raise UsageError("--not-replayed lists systems that are no policies here", hint=f"leave out '{name[:60]}'")
+        _show_not_replayed(form)
+        return
     if name is None:
         cards = [member.card for member in known().values()]
         if form is TextFormat.json:
@@ -52,6 +65,17 @@ def policies(
         print_json(_facts(card, assumptions))
     else:
         _show(card, assumptions)
+
+
+def _show_not_replayed(form: TextFormat) -> None:
+    from tracekit.cli.display import print_table
+    from tracekit.policies.not_replayed import NOT_REPLAYED
+
+    if form is TextFormat.json:
+        print_json([asdict(system) for system in NOT_REPLAYED])
+        return
+    rows = [(s.name, s.decides, s.why, s.instead, "; ".join((*s.policies, *s.assumptions))) for s in NOT_REPLAYED]
+    print_table(("system", "what it decides", "why not", "what can be shown instead", "by"), rows)
 
 
 def _facts(card: Card, assumptions: dict[str, dict[str, str]]) -> dict[str, object]:

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracekit.cli.options import MemoryLimit, TableFormat, TraceFolder, pairs
-from tracekit.cli.streams import print_data
-from tracekit.errors import UsageError
+from tracekit.cli.options import (
+    Anonymize,
+    MemoryLimit,
+    SaltFile,
+    TableFormat,
+    TenantColumn,
+    TraceFolder,
+    pairs,
+)
+from tracekit.cli.tables import write_frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,6 +42,7 @@ def query(
     param: Annotated[
         list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Parameter of the query; may be repeated.")
     ] = None,
+    by: TenantColumn = None,
     published: Annotated[
         bool,
         typer.Option("--published", help="Show published numbers beside the measured ones, for a public trace."),
@@ -43,6 +51,8 @@ def query(
         bool,
         typer.Option("--intervals", help="Add the ends of 95 % confidence intervals as columns, where there are any."),
     ] = False,
+    anonymize: Anonymize = False,
+    salt_file: SaltFile = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False,
     memory_limit: MemoryLimit = None,
     sandbox: Annotated[
@@ -58,20 +68,26 @@ def query(
 
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """
-    from tracekit.characterize import answer_query
+    from tracekit.anonymous import opened
+    from tracekit.characterize import answer_query, find_query
+    from tracekit.characterize.named_tenant import with_tenant
+    from tracekit.characterize.run import tenant_of_query
     from tracekit.outputs import check_files
-    from tracekit.trace import Trace
 
     file = None if out is None or str(out) == "-" else out
     if file is not None:
         check_files(file, force=force)
-    opened = Trace.open(trace)
-    answer = answer_query(opened, name, pairs(param, "--param"), memory_limit=memory_limit, sandbox=sandbox)
-    _write(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
-    for note in answer.notes:
-        typer.echo(f"note: {note}", err=True)
-    if published:
-        _show_published(opened, name, answer, memory_limit, table=form is TableFormat.table)
+    asked = find_query(name)
+    column, params = tenant_of_query(asked, by, pairs(param, "--param"))
+    with opened(trace, anonymize=anonymize, salt_file=salt_file) as source:
+        chosen = source.trace.by(column)
+        found = answer_query(chosen, asked, params, memory_limit=memory_limit, sandbox=sandbox)
+        answer = with_tenant(found, chosen.tenant)
+        write_frame(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
+        for note in (*source.notes, *answer.notes):
+            typer.echo(f"note: {note}", err=True)
+        if published:
+            _show_published(chosen, name, found, memory_limit, table=form is TableFormat.table)
 
 
 def _with_ends(answer: Answer) -> pl.DataFrame:
@@ -123,33 +139,3 @@ def _show_published(trace: Trace, name: str, answer: Answer, memory_limit: str |
     for note in dict.fromkeys(n["population_note"] for n in numbers if n["population_note"]):
         places = ", ".join(dict.fromkeys(n["artefact"] for n in numbers if n["population_note"] == note))
         typer.echo(f"note: {places}: {note}", err=True)
-
-
-def _write(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, force: bool) -> None:
-    from tracekit.outputs import StagedFiles, output_errors
-
-    if form is TableFormat.table:
-        if out is not None:
-            raise UsageError(
-                "a table is for reading on the terminal", where="-f table", hint="use csv, json or parquet with -o"
-            )
-        from tracekit.cli.display import print_frame
-
-        print_frame(frame)
-    elif out is None:
-        if form is TableFormat.parquet:
-            raise UsageError("Parquet needs a file", where="-f parquet", hint="add -o FILE")
-        print_data(_text(frame, form))
-    else:
-        with StagedFiles(out, force=force) as staged, output_errors(out):
-            # Python opens it, whatever bytes are in its name.
-            with staged.part(out).open("wb") as file:
-                if form is TableFormat.parquet:
-                    frame.write_parquet(file)
-                else:
-                    file.write(_text(frame, form).encode())
-            staged.commit()
-
-
-def _text(frame: pl.DataFrame, form: TableFormat) -> str:
-    return frame.write_csv() if form is TableFormat.csv else frame.write_json() + "\n"

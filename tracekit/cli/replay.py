@@ -25,7 +25,8 @@ def replay(
             "-p",
             "--policy",
             metavar="POLICY[,key=value...]",
-            help="A policy and its parameters; may be repeated. A standard panel by default. See 'tracekit policies'.",
+            help="A policy and its parameters; may be repeated. A standard panel by default; all-of-the-literature is "
+            "every policy that can run here. See 'tracekit policies'.",
         ),
     ] = None,
     *,
@@ -43,7 +44,8 @@ def replay(
         float | None,
         typer.Option(
             metavar="X",
-            help="Placement study instead: tasks only arrive, up to X times the GPUs; -p names placement rules.",
+            help="Placement study instead: every task arrives, whether or not it ever ran, and none leaves, up to X "
+            "times the GPUs; -p names placement rules.",
         ),
     ] = None,
     bracket: Annotated[
@@ -64,41 +66,31 @@ def replay(
 
     Example: tracekit replay my-trace -p fifo -p srtf,overhead=helios -o out
     """
-    from tracekit.calibration.api import scenario_in_twin
-    from tracekit.cli.display import TerminalProgress, print_frame, print_table
+    from tracekit.calibration.one_cluster import scenario_in_twin
+    from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.replay.api import scenario_of
     from tracekit.replay.bracket import bracket_of_policies
+    from tracekit.replay.panels import meant_by
     from tracekit.replay.results.comparison import comparison_rows
     from tracekit.replay.results.effects import effect_sentences
     from tracekit.replay.run_policies import run_policies
     from tracekit.report.replay_charts import comparison_svg
 
+    if inflate is not None:
+        _inflate(trace, out, policy, inflate, settings, twin, force=force)
+        return
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         if twin is None:
-            scenario, of_log = scenario_of(trace, settings, force=force or inflate is not None), None
+            scenario, of_log = scenario_of(trace, settings, force=force), None
         else:
             scenario, of_log = scenario_in_twin(trace, twin, settings)
-        if inflate is not None:
-            from tracekit.replay.fractions.inflate import run_inflation
-
-            table = run_inflation(scenario, policy, inflate, out, force=force, progress=progress)
-        else:
-            show_before(scenario, progress)
-            brackets = bracket_of_policies(scenario, policy or []) if bracket else []
-            found = run_policies(
-                scenario,
-                policy,
-                out,
-                twin=of_log,
-                force=force,
-                log=log,
-                draw=comparison_svg,
-                progress=progress,
-            )
-    if inflate is not None:
-        print_frame(table)
-        return
+        show_before(scenario, progress)
+        brackets = bracket_of_policies(scenario, meant_by(policy)[0] if policy else []) if bracket else []
+        found = run_policies(
+            scenario, policy, out, twin=of_log, force=force, log=log, draw=comparison_svg, progress=progress
+        )
+        progress.note("engine: " + "; ".join(f"{label} {speed.words}" for label, speed in found.speeds.items()))
     for name, why in found.skipped.items():
         progress.note(f"{name} is left out of the panel: {why}")
     print_table(*comparison_rows(found.comparison))
@@ -108,3 +100,31 @@ def replay(
     for headline in brackets:
         typer.echo("\n".join(headline.lines()))
     typer.echo(f"replays: {Path(out)}")
+
+
+def _inflate(
+    trace: Path,
+    out: Path,
+    rules: list[str] | None,
+    load: float,
+    settings: ReplaySettings,
+    twin: Path | None,
+    *,
+    force: bool,
+) -> None:
+    from tracekit.cli.display import TerminalProgress, print_frame
+    from tracekit.errors import UsageError
+    from tracekit.replay.native import kernel
+
+    kernel()  # says what is missing
+    from tracekit.replay.fractions.placement_study import placement_study, write_study
+
+    if twin is not None:
+        raise UsageError("a twin is of jobs through time, a placement study knows none", hint="leave out --twin")
+    with TerminalProgress() as progress:
+        progress.stage("reading the Trace")
+        study = placement_study(trace, rules, load, settings=settings, progress=progress)
+        for sentence in study.notes:
+            progress.note(sentence)
+        write_study(study, out, force=force)
+    print_frame(study.headline())

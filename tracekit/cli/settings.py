@@ -65,12 +65,17 @@ def _switched(value: _Switch | None, _: str) -> bool | None:
     return None if value is None else value is _Switch.on
 
 
+def _several(texts: list[str] | None, _: str) -> tuple[str, ...]:
+    return tuple(texts or ())
+
+
 def _same(value: Any, _: str) -> Any:
     return value
 
 
 _FORMS: dict[Any, tuple[Any, Callable[[Any, str], Any]]] = {
     Mapping[str, str] | None: (list[str] | None, pairs),
+    tuple[str, ...]: (list[str] | None, _several),
     dt.datetime | None: (str | None, _moment),
     bool | None: (_Switch | None, _switched),
     str | Path | None: (Path | None, _same),

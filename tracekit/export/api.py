@@ -104,7 +104,7 @@ def export(
     """
     target = find_target(to)
     chosen_options = target.fill_options(options or {})
-    opened = Trace.of(trace)
+    opened = Trace.of(trace).ingested
     log = ExportLog()
     if progress is not None:
         progress.stage(f"exporting {opened.path.name} to {target.name}")

@@ -74,7 +74,7 @@ def fit(
         raise UsageError(f"must be at least 0, not {seed}", where="--seed")
     if replicates < 0:
         raise UsageError(f"must be at least 0, not {replicates}", where="--bootstrap")
-    whole = Trace.of(trace)
+    whole = Trace.of(trace).ingested
     progress = progress or Progress()
     effort = Effort(replicates=replicates)
     progress.stage("reading the jobs")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.calibration.effect import HEADLINES
 from tracekit.guidelines.numbers import shown, span
 from tracekit.replay.results.recorded_times import TWIN
+from tracekit.tenant import INGESTED
 from tracekit.text import alike_durations, shorten
 from tracekit.version import __version__
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.interface import Finding, Guideline, Number
     from tracekit.guidelines.judgement import Judgement
     from tracekit.replay.results.effects import Support
+    from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
 __all__ = ["FORMAT", "document_of"]
@@ -50,11 +52,17 @@ def document_of(trace: Trace, judged: Sequence[Judgement]) -> dict[str, Any]:
         "trace": shorten(trace.path.name, _NAME),
         "source_format": shorten(trace.manifest.format, _NAME),
         "holds": sum(j.verdict == "holds" for j in judged),
-        "guidelines": [_entry(j) for j in judged],
+        "guidelines": [_in_site_words(_entry(j, trace.tenant), trace) for j in judged],
     }
 
 
-def _entry(judged: Judgement) -> dict[str, Any]:
+def _in_site_words(entry: dict[str, Any], trace: Trace) -> dict[str, Any]:
+    """Return an entry with tenants called by the site's word; what was replayed knows the ingested ones."""
+    units = dict.fromkeys(("effect", "no_effect", "record"), trace.ingested.tenant)
+    return {key: units.get(key, trace.tenant).document(value) for key, value in entry.items()}
+
+
+def _entry(judged: Judgement, tenant: Tenant) -> dict[str, Any]:
     guideline, holds = judged.guideline, judged.verdict == "holds"
     return {
         "id": guideline.id,
@@ -63,7 +71,7 @@ def _entry(judged: Judgement) -> dict[str, Any]:
         "verdict": judged.verdict,
         "why": list(judged.why),
         "thresholds": [_threshold(guideline, k, judged.finding) for k in range(len(guideline.thresholds))],
-        "finding": None if judged.finding is None else _finding(guideline, judged.finding),
+        "finding": None if judged.finding is None else _finding(guideline, judged.finding, tenant),
         "advice": (_own_text(judged.finding, "advice") or guideline.advice) if holds else None,
         "effect": None if judged.effect is None else _effect(judged.effect),
         "no_effect": judged.no_effect or None,
@@ -95,7 +103,7 @@ def _threshold(guideline: Guideline, k: int, finding: Finding | None) -> dict[st
     }
 
 
-def _finding(guideline: Guideline, finding: Finding) -> dict[str, Any]:
+def _finding(guideline: Guideline, finding: Finding, tenant: Tenant) -> dict[str, Any]:
     numbers = [
         {
             "key": measure.key,
@@ -112,7 +120,10 @@ def _finding(guideline: Guideline, finding: Finding) -> dict[str, Any]:
         "text": (finding.text or guideline.finding).format(**words),
         "numbers": numbers,
         "rows_title": finding.rows_title or None,
-        "rows": [{name: _cell(value) for name, value in row.items()} for row in finding.rows[:_ROWS]],
+        "rows": [
+            {tenant.column if name == INGESTED else name: _cell(value) for name, value in row.items()}
+            for row in finding.rows[:_ROWS]
+        ],
         "rows_left_out": max(0, len(finding.rows) - _ROWS),
         "notes": [shorten(note, 600) for note in dict.fromkeys(finding.notes)],
     }
@@ -137,7 +148,7 @@ def _cell(value: object) -> Any:
 
 def _effect(effect: Effect) -> dict[str, Any]:
     first = effect.changes[0]
-    same = [getattr(c, effect.headline) for c in effect.changes if c.change == first.change]
+    same = [c.main for c in effect.changes if c.change == first.change]
     text = f"{_capital(first.change)}: {effect.main.words}"
     if len(same) > 1:
         least, most = alike_durations([pick(one.changed_s for one in same) for pick in (min, max)])
@@ -148,8 +159,8 @@ def _effect(effect: Effect) -> dict[str, Any]:
         "verdict": effect.verdict,
         "origin": "replays in the twin of the log",
         "baseline": TWIN,
-        "headline": effect.headline,
-        "changes": [_change(change, effect) for change in effect.changes],
+        "headline": effect.main.headline,
+        "changes": [_change(change) for change in effect.changes],
         "best_by_gpu_class": [asdict(best) for best in effect.best_by_class],
         "assumptions": list(effect.assumptions),
         "untold": [
@@ -169,19 +180,18 @@ def _missing(effect: Effect) -> str:
     return f"It cannot be told of {' and '.join(names)}. " if names else ""
 
 
-def _change(change: ExpectedChange, effect: Effect) -> dict[str, Any]:
-    entry: dict[str, Any] = {"policy": change.change, "assumption": change.assumption}
-    main = getattr(change, effect.headline)
+def _change(change: ExpectedChange) -> dict[str, Any]:
+    main = change.main
+    entry: dict[str, Any] = {"policy": change.change, "assumption": change.assumption, "headline": main.headline}
     entry |= {"jobs": main.jobs, "text": main.words}
     for what in HEADLINES:
-        one: TwinEffect | None = getattr(change, what)
-        entry |= {f"recorded_{what}_s": one and one.recorded_s, f"expected_{what}_s": one and one.changed_s}
-        entry |= {f"expected_{what}_low_s": one and one.low_s, f"expected_{what}_high_s": one and one.high_s}
-        entry |= {f"{what}_diff_s": one and one.changed_s - one.recorded_s, f"{what}_diff_share": one and one.share}
-        ends = (None, None) if one is None or not one.recorded_s else (one.low_s, one.high_s)
+        one: TwinEffect = getattr(change, what)
+        entry |= {f"recorded_{what}_s": one.recorded_s, f"expected_{what}_s": one.changed_s}
+        entry |= {f"expected_{what}_low_s": one.low_s, f"expected_{what}_high_s": one.high_s}
+        entry |= {f"{what}_diff_s": one.changed_s - one.recorded_s, f"{what}_diff_share": one.share}
         entry |= {
-            f"{what}_diff_share_{end}": None if s is None or one is None else s / one.recorded_s - 1
-            for end, s in zip(("low", "high"), ends, strict=True)
+            f"{what}_diff_share_{end}": s / one.recorded_s - 1 if one.recorded_s else None
+            for end, s in (("low", one.low_s), ("high", one.high_s))
         }
     entry["saved_h"] = main.saved_h
     entry["clusters"] = [

@@ -44,13 +44,18 @@ class ExpectedChange:
     assumption: str
     """`DEFAULTS`, or the point of the bracket."""
     clusters: tuple[TwinEffect, ...]
-    """On the headline, one for each cluster that it can be told of."""
-    queue: TwinEffect | None
+    """On the mean that the change is told by, one for each cluster that it can be told of."""
+    queue: TwinEffect
     """On the mean wait, over all of these clusters."""
-    jct: TwinEffect | None
+    jct: TwinEffect
     """On the mean completion time."""
     support: Support
     """What the log recorded of these jobs, and what they wait in the twins and with the change."""
+
+    @property
+    def main(self) -> TwinEffect:
+        """On the mean that the change is told by, over all clusters."""
+        return total_effect(self.clusters)
 
 
 @dataclass(frozen=True)
@@ -80,23 +85,22 @@ class UntoldEffect:
 
 @dataclass(frozen=True)
 class ClassBest:
-    """The change with the least mean of the headline for jobs of one size."""
+    """The change with the least mean for jobs of one size: of what all are told by, or of completion times."""
 
     gpu_class: str
     policy: str
     """`TWIN` where nothing is better than the twin."""
     jobs: int
     diff_s: float
-    """Mean of the headline minus the twin's [s]; 0 where the twin is the best."""
+    """That mean minus the twin's [s]; 0 where the twin is the best."""
 
 
 @dataclass(frozen=True)
 class Effect:
     """The expected effect of a guideline."""
 
-    headline: Headline
     changes: tuple[ExpectedChange, ...]
-    """Each change under each assumption that can be told; the first is the headline."""
+    """Each change under each assumption that can be told, the one that is meant first."""
     best_by_class: tuple[ClassBest, ...]
     """Under the first assumption; empty with one change."""
     assumptions: tuple[str, ...]
@@ -106,8 +110,8 @@ class Effect:
 
     @property
     def main(self) -> TwinEffect:
-        """The effect of the first change on the headline."""
-        return total_effect(self.changes[0].clusters)
+        """The effect of the first change."""
+        return self.changes[0].main
 
     @property
     def verdict(self) -> Literal["better", "worse", "no change", "undecided"]:
@@ -115,7 +119,7 @@ class Effect:
         first = self.changes[0]
         if any(u.change == first.change and u.assumption != first.assumption for u in self.untold):
             return "undecided"
-        same = [getattr(c, self.headline).verdict for c in self.changes if c.change == first.change]
+        same = [c.main.verdict for c in self.changes if c.change == first.change]
         if "undecided" in same or {"shorter", "longer"} <= set(same):
             return "undecided"
         return "better" if "shorter" in same else "worse" if "longer" in same else "no change"
@@ -128,6 +132,11 @@ class _Replayed(NamedTuple):
     effects: dict[Headline, TwinEffect]
     jobs: TwinJobs
     times: JobTimes
+
+    @property
+    def stops(self) -> bool:
+        """Whether jobs are stopped, so that the wait until the first start is not all of their waiting."""
+        return self.times.stopped > 0 or self.jobs.twin.stopped > 0
 
 
 def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
@@ -147,7 +156,7 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
         for change in trial.changed:
             key = (_name(change), DEFAULTS if point is None else point.name)
             for cluster in twins.clusters:
-                found = _replayed(cluster, change, point, trial.headline)
+                found = _replayed(cluster, change, point)
                 if isinstance(found, str):
                     untold.append(Untold(cluster.found.name, *key, found))
                 else:
@@ -156,17 +165,17 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
     if not replayed:
         first = [one for one in untold if (one.change, one.assumption) == (untold[0].change, untold[0].assumption)]
         return UntoldEffect((*first, *left_out), _support_of_twin(twins.clusters[0], first[0].reason))
-    changes = tuple(_expected(trial.headline, *key, found) for key, found in replayed.items())
+    stopping = {name for (name, _), found in replayed.items() if any(one.stops for one in found)}
+    told_by: dict[str, Headline] = {name: "jct" if name in stopping else trial.headline for name, _ in replayed}
+    changes = tuple(_expected(told_by[key[0]], *key, found) for key, found in replayed.items())
     first_point = {name: found for (name, point_name), found in replayed.items() if point_name == changes[0].assumption}
-    best = _best(trial.headline, first_point) if len(first_point) > 1 else ()
+    best = _best("jct" if stopping else trial.headline, first_point) if len(first_point) > 1 else ()
     where = {effect.cluster for change in changes for effect in change.clusters}
     rests = tuple(sentence for c in twins.clusters if c.found.name in where for sentence in c.found.sentences)
-    return Effect(trial.headline, changes, best, rests, (*untold, *left_out))
+    return Effect(changes, best, rests, (*untold, *left_out))
 
 
-def _replayed(
-    cluster: TwinReplays, change: str | RuleChange, point: Assumption | None, headline: Headline
-) -> _Replayed | str:
+def _replayed(cluster: TwinReplays, change: str | RuleChange, point: Assumption | None) -> _Replayed | str:
     """Return a change in the twin of a cluster, or why its effect cannot be told."""
     if cluster.found.why_no_effect is not None:
         return cluster.found.why_no_effect
@@ -178,10 +187,9 @@ def _replayed(
     effects: dict[Headline, TwinEffect] = {}
     for what in HEADLINES:
         effect = cluster.effect(asked, what, assumed)
-        if isinstance(effect, TwinEffect):
-            effects[what] = effect
-        elif what == headline:
+        if isinstance(effect, str):
             return effect.removesuffix(".")
+        effects[what] = effect
     jobs, times = cluster.jobs(assumed), cluster.times(asked, assumed)
     if isinstance(jobs, str) or isinstance(times, str):
         return jobs if isinstance(jobs, str) else str(times)
@@ -189,18 +197,12 @@ def _replayed(
 
 
 def _expected(headline: Headline, change: str, assumption: str, found: Sequence[_Replayed]) -> ExpectedChange:
-    """Return a change, added up over the clusters that it was replayed in."""
-    totals = {
-        what: total_effect([one.effects[what] for one in found if what in one.effects])
-        for what in HEADLINES
-        if any(what in one.effects for one in found)
-    }
+    """Return a change, added up over the clusters that it was replayed in, and told by one of the means."""
+    queue, jct = (total_effect([one.effects[what] for one in found]) for what in HEADLINES)
     waits = [np.stack([one.jobs.recorded.queue_s, one.jobs.twin.queue_s, one.times.queue_s]) for one in found]
     known = np.concatenate([w[:, ~np.isnan(w).any(axis=0)] for w in waits], axis=1)
-    queue, jct = totals.get("queue"), totals.get("jct")
-    _, twin, changed = known.mean(axis=1).tolist() if known.size else (0.0, 0.0, 0.0)
-    waited, took = (None if one is None else one.recorded_s for one in (queue, jct))
-    support = Support(known.shape[1], waited, took, twin, changed, None)
+    _, twin, changed = known.mean(axis=1).tolist()
+    support = Support(known.shape[1], queue.recorded_s, jct.recorded_s, twin, changed, None)
     return ExpectedChange(change, assumption, tuple(one.effects[headline] for one in found), queue, jct, support)
 
 

@@ -81,6 +81,7 @@ def guidelines(
     replay: str | Path | None = None,
     try_jobs: int | None = None,
     only: Sequence[str] = (),
+    by: str | None = None,
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> Advice:
@@ -102,6 +103,8 @@ def guidelines(
         Search for the twin now, in the first so many jobs.
     only : sequence of str
         Ids of guidelines; all by default.
+    by : str, optional
+        The column of jobs that is the tenant, see `Trace.by`; effects are replayed with the ingested one all the same.
     memory_limit : str, optional
         Most memory DuckDB may use before it spills to disk, such as '2GB'.
     progress : Progress, optional
@@ -118,7 +121,8 @@ def guidelines(
         )
     if try_jobs is not None and try_jobs < 1:
         raise UsageError("at least one job must be replayed", where="try_jobs")
-    opened = Trace.of(trace)
+    chosen = Trace.of(trace).by(by)
+    opened = chosen.ingested
     progress = progress or Progress()
     twins: Twins | None = None
     if twin is not None or replay is not None or try_jobs is not None:
@@ -128,7 +132,7 @@ def guidelines(
         twins = Twins(opened, try_jobs or 0, file=file, progress=progress)
         if file is not None:
             twins.check()  # a file that cannot be used is refused even where nothing is tried in it
-    return judge_all(Evidence(opened, memory_limit), twins, only=only, progress=progress)
+    return judge_all(Evidence(chosen, memory_limit), twins, only=only, progress=progress)
 
 
 def twin_of_replays(out: Path) -> Path:

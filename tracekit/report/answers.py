@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from tracekit import text
 from tracekit.characterize import Query
+from tracekit.characterize.named_tenant import with_tenant
 from tracekit.characterize.published import compare_published
 from tracekit.report.published import published_number
 from tracekit.report.sections.interface import finding, question_of
+from tracekit.report.site_words import unit_of
 from tracekit.report.structure import ROW_LIMIT
+from tracekit.tenant import VC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.session import Session
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
+    from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
 __all__ = ["answer_info", "column_infos", "metrics", "rows_of", "unanswered_info"]
@@ -38,39 +42,53 @@ def answer_info(
     trace: Trace, answer: Answer, facts: TraceFacts, remark: str | None = None, *, session: Session | None = None
 ) -> AnswerInfo:
     """Return an answer as report.json holds it."""
-    question, rows = answer.question, answer.rows(ROW_LIMIT)
+    unit = unit_of(answer.question.kind, facts)
+    named, rows = with_tenant(answer, unit), answer.rows(ROW_LIMIT)
+    question = answer.question
     query = question if isinstance(question, Query) else None
     return {
         "name": question.name,
         "group": question.group,
         "kind": question.kind,
-        "title": question.title,
-        "question": question_of(question.name, question.question, facts),
+        "title": unit.words(question.title),
+        "question": question_of(question.name, unit.words(question.question), facts),
         "paper": question.paper,
         # Only answers of queries can be too long for a sentence written from all rows.
         "finding": finding(question.name, rows if query else answer.rows(), facts),
-        "columns": column_infos(answer),
-        "rows": rows,
+        "columns": column_infos(named, unit),
+        "rows": _worded(named.rows(ROW_LIMIT), named, unit),
         "row_count": answer.frame.height,
         "params": [
-            {"name": p.name, "value": text.plain(answer.params.get(p.name, p.default)), "meaning": p.meaning}
+            {
+                "name": p.name,
+                "value": text.plain(answer.params.get(p.name, p.default)),
+                "meaning": unit.words(p.meaning),
+            }
             for p in question.params
         ],
-        "notes": [text.cut(note, 1000) for note in [*answer.notes, *filter(None, [remark])]],
+        "notes": [text.cut(unit.words(note), 1000) for note in [*answer.notes, *filter(None, [remark])]],
         "coverage": dict(answer.coverage),
         "intervals": _intervals(answer),
-        "definition": question.rule,
-        "sql": query.sql if query else "",
+        "definition": unit.words(question.rule),
+        "sql": unit.sql(query.sql) if query else "",
         "files": list(answer.files),
         "published": [published_number(n) for n in compare_published(trace, answer, session)] if query else [],
     }
 
 
-def column_infos(answer: Answer) -> list[ColumnInfo]:
+def _worded(rows: list[Row], answer: Answer, unit: Tenant) -> list[Row]:
+    """Return rows of replays, which hold sentences of tracekit's own, in the site's word for a tenant."""
+    own = [c.name for c in answer.question.columns if c.unit == "sentence"]
+    if answer.question.kind != "replay" or not own or unit.one == VC.one:
+        return rows
+    return [{**row, **{name: unit.words(row[name]) for name in own if isinstance(row.get(name), str)}} for row in rows]
+
+
+def column_infos(answer: Answer, unit: Tenant = VC) -> list[ColumnInfo]:
     """Return the columns of an answer; of a column that its question does not describe, the name alone."""
     described = {c.name: (c.unit, c.meaning) for c in answer.question.columns}
     columns = ((name, *described.get(name, (None, ""))) for name in answer.frame.columns)
-    return [{"name": name, "unit": unit, "meaning": meaning} for name, unit, meaning in columns]
+    return [{"name": name, "unit": of, "meaning": unit.words(meaning)} for name, of, meaning in columns]
 
 
 def _intervals(answer: Answer) -> list[IntervalInfo]:
@@ -89,14 +107,15 @@ def _intervals(answer: Answer) -> list[IntervalInfo]:
     ]
 
 
-def unanswered_info(unanswered: Unanswered) -> UnansweredInfo:
+def unanswered_info(unanswered: Unanswered, facts: TraceFacts) -> UnansweredInfo:
     """Return a question without an answer as report.json holds it."""
+    unit = unit_of(unanswered.question.kind, facts)
     reasons = unanswered.reasons
     # A missing capability explains in words why a table is missing.
     shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
     return {
         "name": unanswered.name,
-        "title": unanswered.question.title,
-        "question": unanswered.question.question,
-        "reasons": [text.cut(r, 1000) for r in shown],
+        "title": unit.words(unanswered.question.title),
+        "question": unit.words(unanswered.question.question),
+        "reasons": [text.cut(unit.words(r), 1000) for r in shown],
     }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.characterize.quotas import FAR_ABOVE
 from tracekit.report.answers import metrics
+from tracekit.report.headline import mixes_kinds, of_gpu_jobs
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def caveats(
     known = metrics(answers, "overview/summary", "queuing/gpu_time_held")
     held = known.get("held_share")
     if gpus and shown and capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
-        if capacity["word"] == "listed":
+        if capacity["word"].startswith(("listed", "stated by")):
             text = (
                 "On some nodes jobs or telemetry show more GPUs than the source lists; with these the cluster has"
                 f" {count(shown)} GPUs instead of {count(gpus)}, and shares of the cluster are smaller"
@@ -74,9 +75,10 @@ def caveats(
             f"The jobs of this log hold {percent(held)} of the GPUs: it may be a part of the load only, and does not"
             " show how full the cluster was."
         )
-    unknown = known.get("unknown_status_share", 0)
+    unknown = of_gpu_jobs(known).get("unknown_status_share", 0)
     if unknown >= _MANY:
-        found.append(f"How {percent(unknown)} of the jobs ended is unknown.")
+        whose = "GPU jobs" if mixes_kinds(known) else "jobs"
+        found.append(f"How {percent(unknown)} of the {whose} ended is unknown.")
     if quality["rejected"] > _SOME * quality["records"]:
         found.append(f"{percent(quality['rejected'] / quality['records'])} of the records could not be read.")
     return found + _times(known)

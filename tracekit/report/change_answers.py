@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.answer import Answer, AnswerColumn, Question
+from tracekit.characterize.changes.compare import ALL_JOBS
 from tracekit.characterize.changes.measures import rule
 from tracekit.characterize.changes.verdicts import RULE
 from tracekit.report.phrases import gpu_jobs
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.changes import Changes
 
 __all__ = ["ALL_JOBS", "BY_VC", "COMPARED", "MEASURES", "changed_answers"]
-
-ALL_JOBS = "all jobs"
-"""What the scope of a row over all jobs is called."""
 
 _C = AnswerColumn
 _VALUES = (
@@ -58,7 +56,7 @@ MEASURES = Question(
     rule=f"{rule()} {_SHARED_RULE} Size classes with less than 30 jobs on a side are left out. {RULE}",
     columns=(
         _C("measure", "text", "what is compared; the definition says how it is counted"),
-        _C("scope", "text", "all jobs, or the jobs of a size class"),
+        _C("scope", "text", "all jobs, or GPU jobs where there are others too; or the jobs of a size class"),
         *_VALUES,
     ),
 )
@@ -82,7 +80,7 @@ def changed_answers(found: Changes) -> list[Answer | Unanswered]:
     jobs = found.frame.filter(pl.col("of") != "vc").with_columns(
         pl.when(pl.col("of") == "gpu_class")
         .then(pl.col("scope").replace({name: gpu_jobs(name) for name in classes}))
-        .otherwise(pl.lit(ALL_JOBS))
+        .otherwise(pl.col("scope"))
         .alias("scope")
     )
     answers: list[Answer | Unanswered] = [

@@ -237,11 +237,11 @@ def _durations(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
 
 
 def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
-    """Draw the median wait of each VC by size class, one dot a VC."""
+    """Draw the median wait of each tenant by size class, one dot a tenant."""
     from tracekit.text import duration, shorten
 
     shown = [
-        {**r, "median": duration(r["p50_s"]), "tenant": shorten(r["vc"] or "no VC", 30)}
+        {**r, "median": duration(r["p50_s"]), "tenant": shorten(r["vc"] or "none", 30)}
         for r in rows
         if r["gpu_class"] is not None and r["p50_s"] is not None
     ]
@@ -261,7 +261,7 @@ def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
             color=alt.Color("trace:N", scale=palette(colours)),
             tooltip=[
                 alt.Tooltip("trace:N"),
-                alt.Tooltip("tenant:N", title="VC"),
+                alt.Tooltip("tenant:N"),
                 alt.Tooltip("gpu_class:N", title="GPUs"),
                 alt.Tooltip("waits:Q", format=","),
                 alt.Tooltip("median:N", title="median"),
@@ -269,7 +269,7 @@ def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         )
         .properties(height=height(len(classes), 16 * len(colours) + 10))
     )
-    return [Panel(drawn, tuple(colours.items()), note="One dot is a VC, larger with more waits.")]
+    return [Panel(drawn, tuple(colours.items()), note="One dot is a tenant, larger with more waits.")]
 
 
 def _percentages(rows: list[Row], colours: dict[str, str]) -> list[Panel]:

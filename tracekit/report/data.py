@@ -31,14 +31,16 @@ from tracekit.report.sections.interface import (
     sections_in_order,
     why_empty,
 )
+from tracekit.report.site_words import tenant_info, tenant_of_words
 from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
 from tracekit.report.summary import summary
 from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.telemetry_coverage import telemetry_coverage
 from tracekit.report.times import known_zone, local, span_words
+from tracekit.tenant import INGESTED, VC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from tracekit.answer import Question
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         ReplayInfo,
         Report,
         ReportSection,
+        TenantInfo,
         TimeInfo,
         WorkloadInfo,
     )
@@ -105,16 +108,18 @@ def build_report(
     """
     from tracekit.version import __version__
 
+    tenant = tenant_info(trace)
     manifest, session = trace.manifest, session or Session(trace)
     quality_info, times = quality(trace), time_info(trace)
     all_answers = list(answers)
     found = {a.name: a for a in all_answers if isinstance(a, Answer)}
     facts = replace(
-        trace_facts(quality_info, times),
+        trace_facts(quality_info, times, tenant),
         load="queuing/cluster_timeline" in found,
         telemetry=telemetry_coverage(trace, session),
         capacity=capacity_label(capacity),
         last_submission=times["last_submission"],
+        efficiency_by=_efficiency_by(found),
         retried=any(a.params.get("rule") == "retried" for a in found.values()),
     )
     all_answers = [_unanswered_if_empty(a, facts) for a in all_answers]
@@ -146,20 +151,26 @@ def build_report(
             "clusters": [text.cut(name) for name in trace.clusters[:100]],
         },
         "time": times,
+        "tenant": tenant,
         "opening": summary(
-            found, guidelines, caveats(found, capacity, quality_info, guidelines), capacity, times, replay
+            found, guidelines, caveats(found, capacity, quality_info, guidelines), capacity, times, replay, facts.tenant
         ),
         "headline": headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry)),
         "capacity": capacity,
         "gpu_totals": gpu_totals(found, capacity, replay),
         "release": release_info(release_of(trace)),
         "sections": _sections(infos, facts),
-        "unanswered": [unanswered_info(u) for u in all_answers if isinstance(u, Unanswered)],
+        "unanswered": [unanswered_info(u, facts) for u in all_answers if isinstance(u, Unanswered)],
         "workload": workload,
-        "replay": replay,
+        "replay": facts.ingested.document(replay),
         "guidelines": guidelines,
-        "quality": quality_info,
+        "quality": facts.ingested.document(quality_info),
     }
+
+
+def _efficiency_by(found: Mapping[str, Answer]) -> str:
+    answer = found.get("utilization/efficiency")
+    return "user" if answer is None else str(answer.params.get("by", "user"))
 
 
 def creation_time(created: datetime | None = None) -> str:
@@ -179,12 +190,16 @@ def write_json(path: Path, content: object) -> None:
     path.write_text(body + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
-def trace_facts(quality_info: Quality, times: TimeInfo) -> TraceFacts:
+def trace_facts(quality_info: Quality, times: TimeInfo, tenant: TenantInfo | None = None) -> TraceFacts:
     """Return the facts about a trace that sentences and charts need."""
     have = {c["name"] for c in quality_info["capabilities"] if c["available"]}
+    chosen, ingested = (VC, VC) if tenant is None else (tenant_of_words(tenant[of]) for of in ("queries", "replays"))
     return TraceFacts(
+        tenant=chosen,
+        ingested=ingested,
         vcs="tenants" in have,
-        quotas="capacity" in have,
+        # Quotas are those of the unit that the source divides itself by.
+        quotas="capacity" in have and chosen.column == INGESTED,
         dated=times["base"] != "relative",
         timezone=times["timezone"],
     )

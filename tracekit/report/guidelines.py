@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit import text
+from tracekit.report.site_words import head_of
+from tracekit.tenant import INGESTED, VC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tracekit.tenant import Tenant
 
 __all__ = ["guidelines_view"]
 
 _PRACTICE = (("Slurm", "slurm"), ("Kubernetes (Kueue, Volcano)", "kubernetes"), ("YARN", "yarn"))
 
+_MEANS = {"queue": "wait", "jct": "completion time"}
 
-def guidelines_view(document: Mapping[str, Any]) -> dict[str, Any]:
+
+def guidelines_view(document: Mapping[str, Any], tenant: Tenant = VC) -> dict[str, Any]:
     """Return what the page shows of the document of schemas/guidelines-1.json.
 
     Returns
@@ -24,27 +30,27 @@ def guidelines_view(document: Mapping[str, Any]) -> dict[str, Any]:
     """
     entries = document["guidelines"]
     return {
-        "holding": [_holding(e) for e in entries if e["verdict"] == "holds"],
+        "holding": [_holding(e, tenant) for e in entries if e["verdict"] == "holds"],
         "others": [e for verdict in ("does not hold", "cannot tell") for e in entries if e["verdict"] == verdict],
     }
 
 
-def _holding(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _holding(entry: Mapping[str, Any], tenant: Tenant) -> dict[str, Any]:
     finding, limits = entry["finding"], {t["key"]: t for t in entry["thresholds"]}
     return {
         **entry,
         "practices": [(title, entry["practice"][key]) for title, key in _PRACTICE],
         "numbers": [{**number, "threshold": limits.get(number["key"])} for number in finding["numbers"]],
-        "details": _details(finding["rows"]),
+        "details": _details(finding["rows"], tenant),
         "tried": _tried(entry["effect"]),
     }
 
 
-def _details(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _details(rows: list[Mapping[str, Any]], tenant: Tenant) -> dict[str, Any]:
     """Return the rows of a finding as a table."""
     names = list(rows[0]) if rows else []
     numbers = [any(isinstance(r[n], int | float) and not isinstance(r[n], bool) for r in rows) for n in names]
-    heads = [text.heading(n, None) for n in names]
+    heads = [text.heading(n, None) if n != INGESTED else (head_of(tenant), "") for n in names]
     return {
         "columns": [{"head": h, "unit": u, "number": k} for (h, u), k in zip(heads, numbers, strict=True)],
         "rows": [[text.quantity(row[n], None, n) for n in names] for row in rows],
@@ -55,14 +61,15 @@ def _tried(effect: Mapping[str, Any] | None) -> list[dict[str, str]]:
     """Return what each replay changed, one row a policy and assumption."""
     if effect is None:
         return []
-    key = effect["headline"]
     rows = []
     for change in effect["changes"]:
+        key = change["headline"]
         share, low, high = (change[f"{key}_diff_share{end}"] for end in ("", "_low", "_high"))
         rows.append(
             {
                 "policy": change["policy"],
                 "assumption": change["assumption"],
+                "mean": _MEANS[key],
                 "change": _signed(share),
                 "range": f"{_signed(low)} to {_signed(high)}" if low is not None and high is not None else "",
             }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.report.structure import CapacityInfo, Headline
 
-__all__ = ["headline"]
+__all__ = ["headline", "mixes_kinds", "of_gpu_jobs"]
 
 _SOURCES = ("overview/summary", "queuing/gpu_time_held", "utilization/held_gpus")
 """Queries that give the numbers, each metric in one of them."""
@@ -30,6 +30,38 @@ _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
 )
 _LIMIT = 5
 _AT_MOST = "observed: there may be more"
+_FEW_UNKNOWN = 0.01
+"""Share of jobs without a known status below which nothing is said."""
+_LABELS_OF_GPU_JOBS = {
+    "median wait": "median wait of GPU jobs",
+    "of jobs completed": "of GPU jobs completed",
+    "known to have completed": "of GPU jobs known to have completed",
+    "jobs": "GPU jobs",
+    "median run time": "median run time of GPU jobs",
+}
+"""What the numbers are called where there are CPU jobs too."""
+
+
+_OF_GPU_JOBS = ("median_queue_s", "mean_queue_s", "completed_share", "unknown_status_share", "median_run_s")
+"""Metrics of overview/summary that are of GPU jobs where there are any; the same of CPU jobs stands beside them."""
+
+
+def of_gpu_jobs(known: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics of overview/summary, those of waits, ends and run times over GPU jobs where there are any."""
+    if not known.get("gpu_jobs"):
+        return dict(known)
+    own = {name: known.get(f"gpu_{name}") for name in _OF_GPU_JOBS}
+    # An older answer knows all jobs only.
+    if all(value is None for value in own.values()):
+        return dict(known)
+    rest = {name: value for name, value in known.items() if name not in own}
+    return rest | {name: value for name, value in own.items() if value is not None}
+
+
+def mixes_kinds(known: Mapping[str, float]) -> bool:
+    """Return whether the trace has jobs with GPUs and others."""
+    others = known.get("cpu_jobs", 0) + known.get("jobs_of_unknown_size", 0)
+    return bool(known.get("gpu_jobs") and others)
 
 
 def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
@@ -39,17 +71,23 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
     says which part of the time utilization covers, where that is not all of it.
     """
     units = {row["metric"]: row["unit"] for name in _SOURCES for row in rows_of(answers, name)}
-    known = metrics(answers, *_SOURCES)
+    every = metrics(answers, *_SOURCES)
+    known = of_gpu_jobs(every)
+    mixed = mixes_kinds(every)
+    if mixed:
+        known["jobs"] = every["gpu_jobs"]
     cards: list[Headline] = []
-    remarks = _remarks(answers, known, capacity)
+    remarks = _remarks(answers, known, capacity, mixed=mixed)
     if telemetry is not None:
         remarks["busy_share"] = telemetry
     for metric, label, write, note in _CARDS:
         if metric in known:
             value, unit = known[metric], units[metric]
             remark = remarks.get(metric, "") or note
-            sure = metric != "completed_share" or metric not in remarks
+            sure = metric != "completed_share" or known.get("unknown_status_share", 0) < _FEW_UNKNOWN
             words = label if sure else "known to have completed"
+            if mixed:
+                words = _LABELS_OF_GPU_JOBS.get(words, words)
             cards.append({"label": words, "value": value, "unit": unit, "text": write(value), "note": remark})
     if capacity["gpus"]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
@@ -59,7 +97,9 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
     return cards[:_LIMIT]
 
 
-def _remarks(answers: Mapping[str, Answer], known: Mapping[str, float], capacity: CapacityInfo) -> dict[str, str]:
+def _remarks(
+    answers: Mapping[str, Answer], known: Mapping[str, float], capacity: CapacityInfo, *, mixed: bool
+) -> dict[str, str]:
     """Return remarks on numbers by metric: what each leaves out or hides."""
     jobs = {r["status"]: r["jobs"] or 0 for r in rows_of(answers, "overview/status")}
     unknown = known.get("unknown_status_share", 0)
@@ -71,16 +111,44 @@ def _remarks(answers: Mapping[str, Answer], known: Mapping[str, float], capacity
         owned = round(known.get("owned_gpus", 0))
         of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "by jobs"
         remarks["held_share"] = f"{of}, up to the last submission{still}"
-    if unknown >= 0.01:
-        remarks["completed_share"] = f"{percent(unknown)} have no known status"
+    ends = _ends(known)
+    if unknown >= _FEW_UNKNOWN:
+        ends.append(f"{percent(unknown)} have no known status")
+    if mixed and "cpu_completed_share" in known:
+        ends.append(f"CPU jobs: {percent(known['cpu_completed_share'])} completed")
+    if ends:
+        remarks["completed_share"] = "; ".join(ends)
     if running:
         more = known.get("running_gpu_hours", 0)
         held = f" hold{'s' if running == 1 else ''} {count(round(more))} more" if more >= 1 else " not counted"
         remarks["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
     if "mean_queue_s" in known:
         mean = f"{duration(known['mean_queue_s'])} on average"
-        remarks["median_queue_s"] = mean + (f"; {counted(pending, 'jobs')} never started" if pending else "")
+        beside = "cpu_median_queue_s"
+        cpu = f"; median of CPU jobs: {duration(known[beside])}" if mixed and beside in known else ""
+        remarks["median_queue_s"] = mean + cpu + (f"; {counted(pending, 'jobs')} never started" if pending else "")
+    if mixed:
+        others = [
+            f"{count(known[name])} {what}"
+            for name, what in (("cpu_jobs", "CPU jobs"), ("jobs_of_unknown_size", "of unknown size"))
+            if known.get(name)
+        ]
+        remarks["jobs"] = f"submitted, beside {' and '.join(others)}"
+        if "cpu_median_run_s" in known:
+            remarks["median_run_s"] = (
+                f"from the first start to the last end; CPU jobs: {duration(known['cpu_median_run_s'])}"
+            )
     return remarks
+
+
+def _ends(known: Mapping[str, float]) -> list[str]:
+    """Return the shares of the GPU jobs that failed and that ran out of time."""
+    parts = [
+        f"{percent(known[name])} {word}"
+        for name, word in (("gpu_failed_share", "failed"), ("gpu_timeout_share", "timed out"))
+        if known.get(name)
+    ]
+    return [", ".join(parts)] if parts else []
 
 
 def _by(source: str) -> str:

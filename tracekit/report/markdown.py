@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.guidelines.markdown import advice_lines, escaped, table
+from tracekit.report.data import trace_facts
+from tracekit.report.site_words import unit_of, with_unit
 from tracekit.report.table_view import WHOLE, table_view
 from tracekit.report.unanswered import by_reason
 from tracekit.text import count, visible
 
 if TYPE_CHECKING:
+    from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, Report
 
 __all__ = ["ROWS", "markdown"]
@@ -20,6 +23,7 @@ ROWS = 12
 
 def markdown(report: Report) -> str:
     """Return a report as Markdown; every text is escaped."""
+    facts = trace_facts(report["quality"], report["time"], report["tenant"])
     summary = report["opening"]
     lines = [f"# {escaped(report['title'])}: GPU cluster report", "", escaped(summary["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
@@ -34,17 +38,18 @@ def markdown(report: Report) -> str:
         lines += ["", f"## {escaped(section['title'])}"]
         lines += ["", escaped(section["lead"])] if section["lead"] else []
         for answer in section["answers"]:
-            lines += ["", *_answer(answer)]
+            lines += ["", *_answer(answer, facts)]
     return "\n".join([*lines, "", *_guidelines(report), *_rest(report)])
 
 
-def _answer(answer: AnswerInfo) -> list[str]:
+def _answer(answer: AnswerInfo, facts: TraceFacts) -> list[str]:
     lines = [f"### {escaped(answer['question'])}", ""]
     if answer["finding"]:
         lines += [escaped(answer["finding"]), ""]
     if answer["name"] == "replay/policies":
         lines += [*(f"- {escaped(r['policy'])}: {escaped(r['what'])}" for r in answer["rows"]), ""]
-    shown = table_view(answer, WHOLE if answer["row_count"] <= WHOLE else ROWS)
+    limit = WHOLE if answer["row_count"] <= WHOLE else ROWS
+    shown = table_view(with_unit(answer, facts), limit, tenant=unit_of(answer["kind"], facts))
     heads = [f"{c['head']} [{c['unit']}]" if c["unit"] else c["head"] for c in shown["columns"]]
     if shown["rows"]:
         lines += [*table(heads, [[cell["text"] for cell in row] for row in shown["rows"]]), ""]

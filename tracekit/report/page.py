@@ -11,20 +11,23 @@ import hashlib
 import json
 import re
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from altair.utils.schemapi import debug_mode
 
 from tracekit import resources, text
+from tracekit.answer import Kind
 from tracekit.report.bundle import vega_bundle
 from tracekit.report.data import trace_facts
 from tracekit.report.guidelines import guidelines_view
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import panels
+from tracekit.report.site_words import unit_of, with_unit
 from tracekit.report.table_view import filters_of, table_view
 from tracekit.report.theme import chart_config, css_variables, fonts
 from tracekit.report.times import start_of_day
 from tracekit.report.unanswered import by_reason
+from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,46 +35,86 @@ if TYPE_CHECKING:
     import jinja2
 
     from tracekit.report.charts import Panel
+    from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, IndexEntry, Report
+    from tracekit.tenant import Tenant
 
-__all__ = ["HEAVIEST", "ROWS", "anchor", "chart_payload", "draw_page", "panel_views", "render_index", "render_report"]
+__all__ = [
+    "HEAVIEST",
+    "ROWS",
+    "anchor",
+    "chart_payload",
+    "draw_page",
+    "draw_plain_page",
+    "panel_views",
+    "render_index",
+    "render_report",
+]
 
 ROWS = ((50, 200), (50, 0), (20, 0), (5, 0))
 """Most rows of a result that are seen, and that only a filter shows: the first pair with which the page is light."""
 HEAVIEST = 3_000_000
 """Bytes that a page should not exceed."""
 CHOICES = 300
-"""Most virtual clusters or clusters to choose from."""
+"""Most tenants or clusters to choose from."""
 
 
 def render_report(report: Report) -> str:
     """Return the page of a report."""
-    facts = trace_facts(report["quality"], report["time"])
+    facts = trace_facts(report["quality"], report["time"], report["tenant"])
+    report = _with_units(report, facts)
     with debug_mode(False):  # charts are built without validation here, and validated by tests
         drawn = {a["name"]: panels(a["name"], a["rows"], facts) for s in report["sections"] for a in s["answers"]}
-    filters = _filters(report)
+    filters = _filters(report, facts)
     places = {name: {value: i for i, value in enumerate(values)} for name, values in filters.items()}
-    advice = None if report["guidelines"] is None else guidelines_view(report["guidelines"])
+    advice = None if report["guidelines"] is None else guidelines_view(report["guidelines"], facts.tenant)
+    kinds = {"vc": facts.tenant.spelled, "cluster": "cluster"}
+    units = {kind: unit_of(kind, facts) for kind in get_args(Kind)}
     lacking = by_reason(report["unanswered"])
     page = ""
     for rows in ROWS:
         sections = [
-            {**s, "answers": [_answer_view(a, drawn[a["name"]], rows, places) for a in s["answers"]]}
+            {
+                **s,
+                "answers": [
+                    _answer_view(a, drawn[a["name"]], rows, _chosen(a, places, facts), units[a["kind"]])
+                    for a in s["answers"]
+                ],
+            }
             for s in report["sections"]
         ]
-        more = {"report": report, "sections": sections, "advice": advice, "filters": filters, "unanswered": lacking}
+        more = {
+            "report": report,
+            "sections": sections,
+            "advice": advice,
+            "filters": filters,
+            "unanswered": lacking,
+            "kinds": kinds,
+        }
         page = draw_page("report.html.j2", drawn, {"filters": filters}, day=partial(start_of_day, facts=facts), **more)
         if len(page.encode(errors="replace")) <= HEAVIEST:
             break
     return page
 
 
-def _filters(report: Report) -> dict[str, list[str]]:
+def _with_units(report: Report, facts: TraceFacts) -> Report:
+    """Return a report whose tenants are called `vc` in all answers, as charts, tables and filters ask for them."""
+    sections = [{**s, "answers": [with_unit(a, facts) for a in s["answers"]]} for s in report["sections"]]
+    return {**report, "sections": sections}  # type: ignore[typeddict-item]  # the same keys
+
+
+def _narrows(answer: AnswerInfo, facts: TraceFacts) -> list[str]:
+    """Return what an answer can be narrowed to; replays may know another tenant than the page."""
+    other = unit_of(answer["kind"], facts) != facts.tenant
+    return [name for name in filters_of(answer) if not (other and name == INGESTED)]
+
+
+def _filters(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
     """Return what the page can be narrowed to, where there is more than one thing to choose."""
     found: dict[str, set[str]] = {}
     for section in report["sections"]:
         for answer in section["answers"]:
-            for name in filters_of(answer):
+            for name in _narrows(answer, facts):
                 found.setdefault(name, set()).update(r[name] for r in answer["rows"] if r[name] is not None)
     return {name: sorted(values)[:CHOICES] for name, values in sorted(found.items()) if len(values) > 1}
 
@@ -109,7 +152,12 @@ def draw_page(
 
 def render_index(entries: Sequence[IndexEntry]) -> str:
     """Return the page that lists several reports."""
-    return _environment().get_template("index.html.j2").render(entries=entries, policy=_policy([]), css=_safe(_css()))
+    return draw_plain_page("index.html.j2", entries=entries)
+
+
+def draw_plain_page(template: str, **values: object) -> str:
+    """Return a page without charts and scripts: the template of reports/ filled with `values`."""
+    return _environment().get_template(template).render(policy=_policy([]), css=_safe(_css()), **values)
 
 
 def chart_payload(drawn: Mapping[str, Sequence[Panel]]) -> dict[str, Any]:
@@ -153,15 +201,21 @@ def json_for_html(value: object) -> str:
     return body.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+def _chosen(
+    answer: AnswerInfo, places: Mapping[str, Mapping[str, int]], facts: TraceFacts
+) -> dict[str, Mapping[str, int]]:
+    return {name: places[name] for name in _narrows(answer, facts) if name in places}
+
+
 def _answer_view(
-    answer: AnswerInfo, drawn: list[Panel], rows: tuple[int, int], places: Mapping[str, Mapping[str, int]]
+    answer: AnswerInfo, drawn: list[Panel], rows: tuple[int, int], places: Mapping[str, Mapping[str, int]], unit: Tenant
 ) -> dict[str, Any]:
     label = " ".join(filter(None, [answer["question"], answer["finding"]]))
     return {
         **answer,
         "id": anchor(answer["name"]),
         "panels": panel_views(answer["name"], drawn, label),
-        "table": table_view(answer, *rows, places, drawn=bool(drawn)),
+        "table": table_view(answer, *rows, places, drawn=bool(drawn), tenant=unit),
         "beside": published_view(answer["published"]),
     }
 
@@ -227,7 +281,6 @@ def _environment() -> jinja2.Environment:
         "words": lambda name: name.replace("_", " "),
         "keep": _keep_together,
         "capitalize_first": lambda words: words[:1].upper() + words[1:],
-        "kind_of_part": {"vc": "virtual cluster", "cluster": "cluster"}.__getitem__,
         "plural": lambda n, word: f"{text.count(n)} {word}" + ("" if n == 1 else "s"),
     }
     return env

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.intervals import FEW
-from tracekit.text import counted
+from tracekit.text import counted, percent
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FEW",
     "SEVERAL",
+    "bad_ends",
     "by_class",
     "enough",
     "gpu_jobs",
@@ -39,6 +40,23 @@ def gpu_jobs(gpu_class: str) -> str:
     """
     special = {"0": "CPU jobs", "1": "1-GPU jobs", "<1": "jobs of less than 1 GPU", ">8": "jobs of more than 8 GPUs"}
     return special.get(gpu_class, f"jobs of {gpu_class} GPUs")
+
+
+def bad_ends(failed: float, timed_out: float, of: float) -> str:
+    """Return how jobs ended that did not succeed: failures and limits of time are told apart.
+
+    Examples
+    --------
+    >>> bad_ends(2, 0, 10), bad_ends(0, 1, 10)
+    ('failed', 'ran out of time (timeout)')
+    >>> bad_ends(2, 1, 10)
+    'failed (20.0 %) or ran out of time (timeout, 10.0 %)'
+    """
+    if not timed_out:
+        return "failed"
+    if not failed:
+        return "ran out of time (timeout)"
+    return f"failed ({percent(failed / of)}) or ran out of time (timeout, {percent(timed_out / of)})"
 
 
 def gpus(number: float) -> str:

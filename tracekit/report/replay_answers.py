@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from tracekit.calibration.questions import TWIN_QUESTIONS
 from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError
 from tracekit.replay.api import scenario_of
+from tracekit.replay.panels import standard_panel
 from tracekit.replay.results.answers import compared_answers
 from tracekit.replay.results.questions import REPLAYED
 from tracekit.replay.results.recorded_times import RECORDED
-from tracekit.replay.run_policies import standard_panel
 from tracekit.replay.workload.selection import BEYOND_LIMIT
 from tracekit.report.plan_answers import PLAN, plan_answer
 from tracekit.report.twin_answers import twin_answers

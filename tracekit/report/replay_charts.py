@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import altair as alt
+import polars as pl
 
-from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.report.axes import date_axis
 from tracekit.report.charts import axis_values, category, data, height, palette, percent_axis, time_axis, time_scale
 from tracekit.report.pictures import svg
@@ -14,8 +15,6 @@ from tracekit.report.theme import colour
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from tracekit.calibration.fidelity import Fidelity
 
 __all__ = ["comparison_svg", "fidelity_pictures", "tradeoff_svg"]
@@ -53,7 +52,7 @@ def _spans(rows: list[dict[str, Any]], ends: tuple[str, str], title: str) -> alt
 def tradeoff_svg(runs: pl.DataFrame) -> str:
     """Return the trade-offs of a sweep: mean JCT against utilization, 95th percentile of queueing, and fairness.
 
-    Runs that failed are left out.
+    A dashed line is the mean JCT by the log, of runs in a twin. Runs that failed are left out.
     """
     columns = ("avg_jct_s", "gpu_utilization_share", "p95_queue_s", "jain_fairness_vc")
     rows = [
@@ -61,7 +60,8 @@ def tradeoff_svg(runs: pl.DataFrame) -> str:
         for row in runs.iter_rows(named=True)
         if row["avg_jct_s"] is not None
     ]
-    jct = axis_values(rows, ("avg_jct_s",))
+    recorded = _recorded_lines(runs)
+    jct = axis_values([*rows, *recorded], ("avg_jct_s",))
     queue = axis_values(rows, ("p95_queue_s",))
     ys = (
         alt.Y("gpu_utilization_share:Q", axis=percent_axis("GPUs busy"), scale=alt.Scale(zero=False)),
@@ -71,13 +71,31 @@ def tradeoff_svg(runs: pl.DataFrame) -> str:
     x = alt.X("avg_jct_s:Q", axis=time_axis("mean job completion time", jct), scale=time_scale(jct))
     mark = alt.Chart(data(rows)).mark_point(filled=True, size=60, opacity=0.85)
     hover = [alt.Tooltip("policy:N"), alt.Tooltip("avg_jct_s:Q", format=",.0f")]
+    hue = alt.Color("policy:N", legend=alt.Legend(title="policy"))
+    line = alt.Chart(data(recorded)).encode(x=x)
+    log = [
+        line.mark_rule(strokeDash=[4, 3], opacity=0.8, color=colour("muted")),
+        line.mark_text(align="left", dx=4, color=colour("muted")).encode(alt.Y("place:Q", scale=None), text="label:N"),
+    ]
     panels = [
-        mark.encode(x=x, y=y, color=alt.Color("policy:N", legend=alt.Legend(title="policy")), tooltip=hover).properties(
-            width=300, height=260
-        )
+        alt.layer(*(log if recorded else []), mark.encode(x=x, y=y, color=hue, tooltip=hover))
+        .resolve_scale(y="independent")
+        .properties(width=300, height=260)
         for y in ys
     ]
     return svg(alt.hconcat(*panels, spacing=30))
+
+
+def _recorded_lines(runs: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return the mean JCT by the log of each cluster that was replayed in its twin, and where it is labelled [px]."""
+    own = runs.filter((pl.col("policy") == TWIN) & pl.col("recorded_jct_s").is_not_null())
+    rows = own.unique(["trace", "cluster_name"], keep="first", maintain_order=True).to_dicts()
+    names = [shorten(" ".join(filter(None, (row["trace"], row["cluster_name"])))) for row in rows]
+    labels = ["recorded"] if len(rows) == 1 else [f"recorded: {name}" for name in names]
+    return [
+        {"avg_jct_s": row["recorded_jct_s"], "label": label, "place": 8 + 12 * k}
+        for k, (row, label) in enumerate(zip(rows, labels, strict=True))
+    ]
 
 
 def fidelity_pictures(found: Fidelity) -> dict[str, str]:

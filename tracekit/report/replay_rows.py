@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.replay.panels import PANEL
 from tracekit.replay.results.answers import LEAST, alike
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
-from tracekit.replay.run_policies import PANEL
 from tracekit.text import shorten
 
 if TYPE_CHECKING:

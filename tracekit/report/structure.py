@@ -94,7 +94,7 @@ class AnswerInfo(TypedDict):
     name: str
     group: str
     kind: Kind
-    """Where the answer comes from: query, replay, fit, or comparison of two periods."""
+    """Where the answer comes from: query, replay, fit, comparison of two periods, or bill."""
     title: str
     question: str
     paper: str
@@ -324,6 +324,27 @@ class ReportSection(TypedDict):
     answers: list[AnswerInfo]
 
 
+class TenantWords(TypedDict):
+    """A tenant: what tells teams apart."""
+
+    column: str
+    """The column of jobs; vc is what was ingested."""
+    one: str
+    """The site's word for one."""
+    many: str
+    full: str
+    """The word spelled out, where `one` is short for it; else empty."""
+
+
+class TenantInfo(TypedDict):
+    """The tenants of a report."""
+
+    queries: TenantWords
+    """Of queries, guidelines and comparisons: what the analysis chose. Their column is called after it."""
+    replays: TenantWords
+    """Of replays and fits: what was ingested."""
+
+
 class Report(TypedDict):
     """Everything that report.json states."""
 
@@ -336,6 +357,7 @@ class Report(TypedDict):
     title: str
     source: SourceInfo
     time: TimeInfo
+    tenant: TenantInfo
     opening: Summary
     headline: list[Headline]
     """Five numbers, or as many as the trace has."""

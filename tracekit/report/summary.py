@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.report.answers import metrics
+from tracekit.report.headline import mixes_kinds
 from tracekit.report.times import span_words
+from tracekit.tenant import VC
 from tracekit.text import count, counted, shorten
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Answer
     from tracekit.report.structure import CapacityInfo, ReplayInfo, SuggestedChange, Summary, TimeInfo
+    from tracekit.tenant import Tenant
 
 __all__ = ["CHANGES", "summary"]
 
@@ -34,13 +37,14 @@ def summary(
     capacity: CapacityInfo | None = None,
     when: TimeInfo | None = None,
     replay: ReplayInfo | None = None,
+    tenant: Tenant = VC,
 ) -> Summary:
     """Return the summary; all but the answers, by name, are None where the trace or the analysis lacks them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
     return {
-        "about": _about(answers, capacity, when),
+        "about": _about(answers, capacity, when, tenant),
         "heading": _heading(len(changes), len(holding), replay),
         "changes": changes,
         "verdict": _verdict(entries),
@@ -67,7 +71,7 @@ def _heading(changes: int, found: int, replay: ReplayInfo | None) -> str:
     return "Nothing to change on this evidence"
 
 
-def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None) -> str:
+def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None, tenant: Tenant) -> str:
     """Return what the cluster is, as far as the trace states it."""
     known = metrics(answers)
 
@@ -80,13 +84,22 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
         least = "at least " if capacity["word"] == "observed" else ""
         gpus = f"{least}{counted(capacity['gpus'], 'GPUs')} ({capacity['word']})"
     where = " with ".join(part for part in (of("nodes", "node"), gpus) if part)
-    shared = of("vcs", "virtual cluster")
+    tenants = known.get("vcs")
+    unit = tenant.spelled if tenants == 1 else tenant.spelled_many
+    shared = f"{count(tenants)} {unit}" if tenants else ""
     several = known.get("clusters") or 1
     start = f"{count(several)} clusters" if several > 1 else "A cluster"
     place = f"{start} of {where}" if where else start
     place += f" in {shared}" if shared else ""
     who = of("users", "user")
     did = of("jobs", "job") or "no jobs"
+    if mixes_kinds(known) and known.get("cpu_jobs"):
+        did = f"{of('gpu_jobs', 'GPU job')} and {of('cpu_jobs', 'CPU job')}"
+        did += (
+            f" ({count(known['jobs_of_unknown_size'])} more of unknown size)"
+            if known.get("jobs_of_unknown_size")
+            else ""
+        )
     span = f"; the log spans {span_words(when['span_s'])}" if when is not None and when["span_s"] else ""
     verb = "submitted" if who else "were submitted" if known.get("jobs") != 1 else "was submitted"
     return f"{place}; {who} {verb} {did}{span}." if who else f"{place}; {did} {verb}{span}."

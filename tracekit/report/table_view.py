@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import text
 from tracekit.report.phrases import FEW
+from tracekit.report.site_words import head_of
+from tracekit.tenant import INGESTED, VC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.answer import Row
     from tracekit.report.structure import AnswerInfo, ColumnInfo
+    from tracekit.tenant import Tenant
 
 __all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "plain_cell", "table_view"]
 
@@ -38,6 +41,7 @@ def table_view(
     choices: Mapping[str, Mapping[str, int]] | None = None,
     *,
     drawn: bool = False,
+    tenant: Tenant = VC,
 ) -> dict[str, Any]:
     """Return columns, rows of cells, and how many rows are left out.
 
@@ -53,6 +57,8 @@ def table_view(
         By column, the number of each value by which the page can be narrowed.
     drawn : bool
         Whether charts show the rows; on paper a curve is then not repeated in numbers.
+    tenant : Tenant
+        What the column `vc` holds.
     """
     places = choices or {}
     filters = [name for name in filters_of(answer) if name in places]
@@ -62,9 +68,10 @@ def table_view(
     heads = []
     for column in columns:
         head, unit = text.heading(column["name"], column["unit"])
+        head = head_of(tenant) if column["name"] == INGESTED else head
         numbers = any(isinstance(r[column["name"]], int | float) for r in rows)
         heads.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
-    cells = [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in columns] for row in rows]
+    cells = [[_cell(row, c["name"], c["unit"], tenant, own_units=own_units) for c in columns] for row in rows]
     few = _add_intervals(answer, columns, rows, cells)
     shown = min(len(rows), limit)
     printed = _printed(answer, columns, shown, drawn=drawn)
@@ -135,8 +142,10 @@ def _add_intervals(
     return few
 
 
-def _cell(row: Row, name: str, unit: str | None, *, own_units: bool) -> dict[str, Any]:
+def _cell(row: Row, name: str, unit: str | None, tenant: Tenant, *, own_units: bool) -> dict[str, Any]:
     value = row[name]
+    if own_units and row.get("metric") == "vcs" and tenant.one != VC.one and name in {"metric", "unit"}:
+        return {"text": tenant.many, "title": ""}
     if own_units and unit == "see unit":
         return {"text": text.quantity(value, row.get("unit")), "title": ""}
     if own_units and name == "unit":

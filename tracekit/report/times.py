@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from tracekit.text import duration
+
 if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
@@ -47,13 +49,15 @@ def known_zone(timezone: str) -> str:
 
 
 def span_words(seconds: float) -> str:
-    """Return a length of time in days, or in hours where it is short.
+    """Return a length of time in days, in hours or minutes where it is short.
 
     Examples
     --------
-    >>> span_words(3024000), span_words(57600)
-    ('35 days', '16.0 hours')
+    >>> span_words(3024000), span_words(57600), span_words(150)
+    ('35 days', '16.0 hours', '2.5 min')
     """
+    if seconds < 2 * 3600:
+        return duration(seconds)
     days = seconds / 86400
     return f"{days:,.0f} days" if days >= 3 else f"{seconds / 3600:,.1f} hours"
 

@@ -11,10 +11,10 @@ from tracekit.calibration.effect import HEADLINES, TwinEffect, total_effect
 from tracekit.calibration.fidelity import queue_of
 from tracekit.calibration.questions import EFFECTS, QUEUE, TWINS
 from tracekit.calibration.twin import CAPACITIES
+from tracekit.replay.panels import standard_panel
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.answers import run_times
 from tracekit.replay.results.recorded_times import RECORDED
-from tracekit.replay.run_policies import standard_panel
 from tracekit.text import cut
 
 if TYPE_CHECKING:
@@ -78,25 +78,28 @@ def _effects(twins: Twins) -> Answer | Unanswered:
         if policy == RECORDED:
             continue
         told: list[dict[Headline, TwinEffect]] = []
+        stopped = 0
         for cluster in carried:
             effects = {what: cluster.effect(policy, what) for what in HEADLINES}
             reasons = [effect for effect in effects.values() if isinstance(effect, str)]
-            if reasons:
-                key = (cluster.found.name, reasons[0].removesuffix("."))
-                untold.setdefault(key, []).append(policy)
+            times = reasons[0] if reasons else cluster.times(policy)
+            if isinstance(times, str):
+                untold.setdefault((cluster.found.name, times.removesuffix(".")), []).append(policy)
                 continue
             told.append({what: effect for what, effect in effects.items() if isinstance(effect, TwinEffect)})
-            rows.append(_effect(cluster.found.name, policy, told[-1]))
+            rows.append(_effect(cluster.found.name, policy, told[-1], times.stopped))
+            stopped += times.stopped
         if len(told) > 1:
             totals = {what: total_effect([one[what] for one in told]) for what in HEADLINES}
-            rows.append(_effect(ALL, policy, totals))
+            rows.append(_effect(ALL, policy, totals, stopped))
     notes = [f"{cluster}, {', '.join(policies)}: {why}" for (cluster, why), policies in untold.items()]
     return EFFECTS.answered(rows, notes)
 
 
-def _effect(cluster: str, policy: str, effects: dict[Headline, TwinEffect]) -> dict[str, Any]:
+def _effect(cluster: str, policy: str, effects: dict[Headline, TwinEffect], stopped: int) -> dict[str, Any]:
     row: dict[str, Any] = {"cluster": cluster, "policy": policy, "verdict": effects["jct"].verdict}
     row |= {"what": named_policy(policy).what, "run_times": run_times(policy), "jobs": effects["jct"].jobs}
+    row["preemptions"] = stopped
     for what, one in effects.items():
         row |= {f"recorded_{what}_s": one.recorded_s, f"expected_{what}_s": one.changed_s}
         row |= {f"expected_{what}_low_s": one.low_s, f"expected_{what}_high_s": one.high_s}

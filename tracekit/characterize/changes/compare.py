@@ -26,10 +26,23 @@ if TYPE_CHECKING:
     from tracekit.characterize.changes.measures import PeriodMeasure
     from tracekit.characterize.changes.periods import Period
 
-__all__ = ["VCS", "Changes", "changes", "changes_between", "changes_since", "compare_periods", "compare_since"]
+__all__ = [
+    "ALL_JOBS",
+    "GPU_JOBS",
+    "VCS",
+    "Changes",
+    "changes",
+    "changes_between",
+    "changes_since",
+    "compare_periods",
+    "compare_since",
+]
 
 VCS = 50
 """Most virtual clusters that are compared, those with the most jobs."""
+
+ALL_JOBS, GPU_JOBS = "all jobs", "GPU jobs"
+"""Scopes of the rows that are of no size class and no virtual cluster."""
 
 _LEVEL = 0.05
 _CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
@@ -75,7 +88,8 @@ def changes(
     measure, unit
         See `measures.MEASURES`; unit is that of the next five columns.
     of, scope
-        'all' and 'all jobs'; 'gpu_class' and a size class with at least 30 jobs in both periods, or in one of them for
+        'all' and 'all jobs', or 'GPU jobs' where there are CPU jobs too, which are then a size class alone;
+        'gpu_class' and a size class with at least 30 jobs in both periods, or in one of them for
         its share of the jobs; 'vc' and a virtual cluster with at least 30 jobs in both, of those the 50 with the
         most jobs.
     before, after, difference
@@ -158,18 +172,34 @@ def compare_since(
 
 def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool = False) -> Changes:
     """Return what differs between two periods; `split` says that both are parts of one Trace."""
-    measures = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m))]
+    measures = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m)) and _seen(m, before, after)]
     groups = groups_of_days(before, after)
     periods = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
-    rows = [_row(m, "all", "all jobs", [period.scoped() for period in periods]) for m in measures]
+    gpu_only = _mixed(before, after)
+    every, gpu = ([period.scoped(gpu_only=only) for period in periods] for only in (False, True))
+    rows = [
+        # Users and samples of telemetry are no jobs of a size.
+        _row(m, "all", GPU_JOBS, gpu) if gpu_only and m.by_class else _row(m, "all", ALL_JOBS, every)
+        for m in measures
+    ]
     if not (before.lacks(CLASS_SHARE) or after.lacks(CLASS_SHARE)):
         rows += _class_rows([m for m in measures if m.by_class], periods)
     vcs, left = _vcs(before, after)
     for vc in vcs:
-        own = [period.scoped("vc", vc) for period in periods]
+        own = [period.scoped("vc", vc, gpu_only=gpu_only) for period in periods]
         rows += [_row(m, "vc", vc, own) for m in measures if m.by_vc]
     frame = _judged(rows)
     return Changes(frame, remarks(before, after, groups=len(groups[0]), vcs_left=left, split=split))
+
+
+def _mixed(*periods: Period) -> bool:
+    """Return whether there are jobs with GPUs and others: those with GPUs are then what is compared first."""
+    classes = {name for period in periods for name in period.sums["gpu_class"].drop_nulls().unique()}
+    return "0" in classes and len(classes) > 1
+
+
+def _seen(measure: PeriodMeasure, *periods: Period) -> bool:
+    return not measure.where_seen or any(period.sums[measure.top].sum() for period in periods)
 
 
 def _class_rows(measures: Sequence[PeriodMeasure], periods: Sequence[Resampled]) -> list[dict[str, Any]]:

@@ -50,19 +50,22 @@ class Resampled:
         days = _ints(self.period.telemetry["day"])
         return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
 
-    def scoped(self, of: str | None = None, name: str | None = None) -> Scoped:
-        """Return all jobs, or those whose column `of` is `name`."""
-        return Scoped(self, of, name)
+    def scoped(self, of: str | None = None, name: str | None = None, *, gpu_only: bool = False) -> Scoped:
+        """Return all jobs, or those whose column `of` is `name`; or of these the ones with GPUs."""
+        return Scoped(self, of, name, gpu_only=gpu_only)
 
 
 class Scoped:
-    """Some jobs of a period: those whose column `of` is `name`, or all."""
+    """Some jobs of a period: those whose column `of` is `name`, or all; or of these the ones with GPUs."""
 
-    def __init__(self, resampled: Resampled, of: str | None, name: str | None) -> None:
+    def __init__(self, resampled: Resampled, of: str | None, name: str | None, *, gpu_only: bool) -> None:
         self._resampled = resampled
         period = resampled.period
-        self._sums = period.sums if of is None else period.sums.filter(pl.col(of) == name)
-        self._values = period.values.lazy() if of is None else period.values.lazy().filter(pl.col(of) == name)
+        own = pl.lit(True) if of is None else pl.col(of) == name
+        if gpu_only:
+            own &= pl.col("gpu_class") != "0"
+        self._sums = period.sums.filter(own)
+        self._values = period.values.lazy().filter(own)
         self._quantiles: dict[str, tuple[Ints, Floats]] = {}
 
     @property

@@ -45,6 +45,8 @@ class PeriodMeasure:
     """Whether it is computed for each virtual cluster too."""
     for_cpu_jobs: bool = True
     """Whether it applies to jobs without GPUs."""
+    where_seen: bool = False
+    """Whether it is left out where its sum is 0 in both periods."""
     rare: bool = False
     """Whether so few sources state it that no note is made where neither period has it."""
 
@@ -139,11 +141,23 @@ MEASURES = (
         "share",
         "ratio",
         "failed",
-        "jobs that ended failed, timeout, node_fail or out_of_memory / all jobs",
-        "view job_classes, unsuccessful; overview/status, jobs_share",
+        "jobs that ended failed, node_fail or out_of_memory / all jobs; those that timed out are apart",
+        "overview/status, jobs_share",
         bottom="jobs",
         needs=_STATUSES,
         by_vc=True,
+    ),
+    PeriodMeasure(
+        "jobs timed out",
+        "share",
+        "ratio",
+        "timeout",
+        "jobs with the status timeout / all jobs; left out where neither period has one",
+        "overview/status, jobs_share",
+        bottom="jobs",
+        needs=_STATUSES,
+        by_vc=True,
+        where_seen=True,
     ),
     PeriodMeasure(
         "jobs cancelled",
@@ -160,7 +174,7 @@ MEASURES = (
         "share",
         "ratio",
         "gpu_hours_lost",
-        "GPU-hours of jobs that failed as above, were cancelled or preempted / all known GPU-hours",
+        "GPU-hours of jobs that failed or timed out as above, were cancelled or preempted / all known GPU-hours",
         "overview/status, gpu_hours_share",
         bottom="gpu_hours",
         needs=(*_STATUSES, "gpu_count"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.answer import AnswerColumn
+from tracekit.characterize.out_of_service import EVENTS
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.characterize.timelines.gpu_timeline import STEP, grid_us
@@ -21,7 +22,7 @@ __all__ = ["TIMELINE"]
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
-    clusters, notes = free_nodes(con, str(params["capacity"]))
+    clusters, notes = free_nodes(con, str(params["capacity"]), events=params["events"] == "away")
     moments = grid_us(con, float(params["step_s"]), len(clusters))
     parts = [_SHAPE]
     for cluster, nodes in clusters.items():
@@ -56,8 +57,8 @@ TIMELINE = TimelineTable(
     name="free_gpus",
     title="Free GPUs of each cluster through time, and how scattered they are",
     tables=("jobs", "attempts", "placements"),
-    also=("nodes", "gpu_utilization"),
-    params=(STEP, CAPACITY),
+    also=("nodes", "gpu_utilization", "node_events"),
+    params=(STEP, CAPACITY, EVENTS),
     columns=(
         AnswerColumn("time", "UTC", "a moment, every step_s"),
         AnswerColumn("cluster", "text", "the cluster"),
@@ -68,7 +69,8 @@ TIMELINE = TimelineTable(
     ),
     rule="""The state at each moment, changes at that moment included. A gang wants the fewest nodes that can hold it,
 so the largest that fits fills all wholly free nodes and the best of the others. An attempt that still runs holds its
-GPUs to the end of the trace. Attempts with another unknown start or end hold nothing; so do placements on nodes of
-unknown size, which a note counts.""",
+GPUs to the end of the trace. A node that node_events says is down, drained or in maintenance has no free GPU then
+(events=ignored: as if it were there). Attempts with another unknown start or end hold nothing; so do placements on
+nodes of unknown size, which a note counts.""",
     compute=_compute,
 )

@@ -19,7 +19,8 @@ from tracekit.characterize.occupancy import (
     tenants,
     window_us,
 )
-from tracekit.characterize.quotas import CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
+from tracekit.characterize.out_of_service import EVENTS, idle_gpus_away
+from tracekit.characterize.quotas import ALLOWED, CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import QueryError
 
@@ -91,6 +92,14 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     allowed = np.stack([steps.means(edges) for steps in stated])
     most = cache(lambda: most_held(ran, groups))
     owned, owner = cluster_gpus(con, groups, allowed, edges[:-1], str(params["quota"]), most, float(params["gpus"]))
+    away = ""
+    if params["events"] == "away" and params["quota"] in {"auto", "capacity"}:
+        names = groups["cluster"].to_list()
+        idle, away = idle_gpus_away(con, list(dict.fromkeys(names)), edges)
+        for row, name in enumerate(names):
+            owned[row] -= idle.get(name, 0)
+            # Without VCs what may be used is the cluster.
+            allowed[row] -= 0 if quota.startswith(ALLOWED) else idle.get(name, 0)
     columns = {
         "running_jobs": ran.means(number, edges, np.ones(len(ran.code))),
         "pending_jobs": waited.means(number, edges, np.ones(len(waited.code))),
@@ -111,7 +120,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         ).with_columns(pl.col("capacity_gpus", "cluster_gpus").fill_nan(None))
         for group, (cluster, vc) in enumerate(groups.iter_rows())
     ]
-    return TimelineRows(pl.concat(parts), (*notes, *lost, quota, owner))
+    return TimelineRows(pl.concat(parts), (*notes, *lost, quota, owner, *([away] if away else [])))
 
 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
@@ -154,8 +163,8 @@ TIMELINE = TimelineTable(
     name="gpu_timeline",
     title="Running and waiting jobs and GPUs of each VC through time",
     tables=("jobs", "attempts"),
-    also=("capacity", "nodes"),
-    params=(STEP, QUOTA, CLUSTER_GPUS),
+    also=("capacity", "nodes", "node_events", "placements"),
+    params=(STEP, QUOTA, CLUSTER_GPUS, EVENTS),
     columns=(
         AnswerColumn("time", "UTC", "start of the interval"),
         AnswerColumn("cluster", "text", "the cluster"),
@@ -173,8 +182,10 @@ GPU time held in it. Every VC has a row for every interval from the first to the
 that still runs, and a job that still waits, do so to the end of the trace; other unknown ends are left out and
 counted in a note. What a cluster has are the GPUs of its node list, else the total that the trace states, else the sum
 of the quotas of its VCs where they are stated, else the most GPUs that its jobs held at one time; the note beside the
-result names the source. Quotas are no machines: where jobs held more than they add up to, or never half of it, the note
-says so. The log holds no jobs that came after the last submission, so later intervals show how its jobs run out and not
-how full the cluster was; where no interval ends by then, all count as submitting.""",
+result names the source. The GPUs of a node that node_events says is down, drained or in maintenance, and that no job
+holds, are not among them then (events=ignored: they are). Quotas are no machines: where jobs held more than they add
+up to, or never half of it, the note says so. The log holds no jobs that came after the last submission, so later
+intervals show how its jobs run out and not how full the cluster was; where no interval ends by then, all count as
+submitting.""",
     compute=_compute,
 )

@@ -119,7 +119,7 @@ TIMELINE = TimelineTable(
     name="locality_waits",
     title="How much later spread gangs could have started on the fewest nodes",
     tables=("jobs", "attempts", "placements"),
-    also=("nodes", "gpu_utilization"),
+    also=("nodes", "gpu_utilization", "node_events"),
     params=(CAPACITY,),
     columns=(
         AnswerColumn("job_id", "text", "the job"),

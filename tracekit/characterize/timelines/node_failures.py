@@ -32,13 +32,14 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         f"""CREATE TEMP TABLE node_attempt AS
             SELECT p.node_id, p.job_id, p.attempt, j.cluster, j.vc, j."user", j."name", j."group",
                    coalesce(o.class_order, 6) AS kind, o.start_time, {failed} AS failed,
-                   CASE WHEN o.run_s >= 0 THEN o.run_s END AS run_s
+                   CASE WHEN o.run_s >= 0 THEN o.run_s END AS run_s, o.status
             FROM (SELECT DISTINCT job_id, attempt, node_id FROM placements WHERE node_id IS NOT NULL) AS p
             INNER JOIN attempt_outcomes AS o ON p.job_id = o.job_id AND p.attempt = o.attempt
             INNER JOIN jobs AS j ON p.job_id = j.job_id"""
     )
     nodes = con.sql(
         """SELECT node_id, count(*) AS attempts, count(*) FILTER (WHERE failed) AS failed_attempts,
+                  count(*) FILTER (WHERE failed AND status = 'timeout') AS timed_out_attempts,
                   CAST(sum(CAST(run_s AS DECIMAL(38, 6))) AS DOUBLE) / 3600 AS node_hours
            FROM node_attempt WHERE failed IS NOT NULL AND run_s IS NOT NULL
            GROUP BY node_id ORDER BY node_id"""
@@ -124,6 +125,7 @@ TIMELINE = TimelineTable(
         AnswerColumn("node_id", "text", "the machine"),
         AnswerColumn("attempts", "attempts", "attempts on this node whose end and run time are known"),
         AnswerColumn("failed_attempts", "attempts", "those of them that failed"),
+        AnswerColumn("timed_out_attempts", "attempts", "those of failed_attempts that ran out of time: status timeout"),
         AnswerColumn("failed_share", "share", "failed_attempts / attempts"),
         AnswerColumn("node_hours", "hours", "run time of these attempts, summed"),
         AnswerColumn("mean_hours_between_failures", "hours", "node_hours / failed_attempts; NULL without a failure"),

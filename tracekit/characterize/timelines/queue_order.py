@@ -137,7 +137,7 @@ TIMELINE = TimelineTable(
     name="queue_order",
     title="Each period in the queue, and whether it was out of order",
     tables=("jobs", "attempts"),
-    also=("placements", "nodes", "capacity", "gpu_utilization"),
+    also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
     params=PARAMS,
     columns=(
         AnswerColumn("job_id", "text", "the job"),

@@ -134,7 +134,7 @@ TIMELINE = TimelineTable(
     name="wait_causes",
     title="The causes of each wait",
     tables=("jobs", "attempts"),
-    also=("placements", "nodes", "capacity", "gpu_utilization"),
+    also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
     params=PARAMS,
     columns=(
         AnswerColumn("job_id", "text", "the job"),

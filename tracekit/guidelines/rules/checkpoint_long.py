@@ -9,6 +9,7 @@ import polars as pl
 from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold
 from tracekit.guidelines.intervals import over_days, ratio
 from tracekit.guidelines.rules._sql import day_of
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
@@ -19,7 +20,8 @@ _LONG_S = 86400
 _SAVE_EVERY_S = 3600
 
 _ATTEMPTS = f"""
-SELECT gpu_count, run_s, coalesce(failed_or_retried, FALSE) AS failed, {day_of("end_time")} AS day
+SELECT gpu_count, run_s, coalesce(failed_or_retried, FALSE) AS failed, status = 'timeout' AS late,
+       {day_of("end_time")} AS day
 FROM attempt_outcomes
 WHERE gpu_count > 0 AND run_s > 0 AND end_time IS NOT NULL
 """
@@ -31,6 +33,7 @@ def _find(evidence: Evidence) -> Finding:
     kept = pl.col("gpu_count") * (pl.col("run_s") - _SAVE_EVERY_S) / 3600
     attempts = evidence.sql(_ATTEMPTS).select(
         "day",
+        "late",
         held=held,
         long=pl.when(long).then(held).otherwise(0.0),
         lost=pl.when(long & pl.col("failed")).then(held).otherwise(0.0),
@@ -47,6 +50,11 @@ def _find(evidence: Evidence) -> Finding:
             "long_share": over_days(attempts, ratio("long", "held"), n=len(attempts)),
         },
         notes=(
+            *(
+                [f"{counted(late, 'attempts')} of those that failed ran out of time (timeout)"]
+                if (late := attempts.filter((pl.col("lost") > 0) & pl.col("late")).height)
+                else []
+            ),
             (
                 "An attempt of unknown end that was tried again counts as failed. Checkpoints are not known: what jobs "
                 "save today already is not subtracted."

@@ -112,12 +112,12 @@ GUIDELINE = Guideline(
     ),
     sources=(
         "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): fair-share delay, Table 2",
-        "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): VCs, Fig 4",
+        "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): Fig 4",
     ),
     tables=("jobs", "attempts", "capacity"),
     needs=("queueing", "gpu_count", "capacity", "tenants"),
     trial=Trial(
-        (_lent("reclaim", "lent and taken back by preemption"), _lent("idle", "lent until the borrower ends")),
+        (_lent("idle", "lent until the borrower ends"), _lent("reclaim", "lent and taken back by preemption")),
         headline="queue",
     ),
 )

@@ -151,7 +151,9 @@ GUIDELINE = Guideline(
     needs=("placement",),
     least_n=24,
     no_trial=(
-        "Not replayed, since no policy here decides when to wake a node. The energy of the idle GPUs is the part of "
-        "the saving that can be computed: the rest of a node saves more, and nodes kept in reserve save nothing."
+        "Not replayed in the twin, since a trial there compares waits and completion times, and here energy is what "
+        "changes. 'tracekit replay -p fifo -p power-down' shows both, with wake-up times and a reserve. The energy of "
+        "the idle GPUs is the part of the saving that can be computed: the rest of a node saves more, and nodes kept "
+        "in reserve save nothing."
     ),
 )

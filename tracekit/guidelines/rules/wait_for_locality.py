@@ -147,7 +147,7 @@ def _find(evidence: Evidence) -> Finding:
             f"size on the fewest, so that a loss by spreading cannot be told from one by neighbours."
         )
     spread = compared.filter("worse")
-    rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization"))
+    rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization", "node_events"))
     waits = rows.frame.join(spread.select("gpu_count").unique(), on="gpu_count", how="semi")
     never = len(waits) - int(waits["found"].sum())
     sums = waits.select("day", "one", "extra_s", "run_s")

@@ -99,8 +99,11 @@ def _where(rows: list[Row]) -> str:
 
 
 def _words(row: Row) -> str:
+    """Return the means before and after; where jobs are stopped, the wait until the first start is not all of it."""
     parts = []
     for what, words in _MEANS.items():
+        if what == "queue" and row["preemptions"] > 0:
+            continue
         values = [row[f"{key}_s"] for key in (f"recorded_{what}", f"expected_{what}")]
         ends = [row[f"expected_{what}_{end}_s"] for end in ("low", "high")]
         if None not in values and None not in ends:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import altair as alt
 
+from tracekit.characterize.changes.compare import ALL_JOBS, GPU_JOBS
 from tracekit.report.charts import Panel, data, height, palette
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
-_ALL = "all jobs"
+_WHOLE = (ALL_JOBS, GPU_JOBS)
 _NAMED = 3
 """Most changes named in a sentence."""
 _DRAWN = 15
@@ -33,11 +34,13 @@ _WORDS = {"changed": "changed", "noise": "may be noise", "too little data": "too
 
 def measures_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many measures changed, and name those that changed most."""
-    whole = [r for r in rows if r["scope"] == _ALL]
-    parts = [r for r in rows if r["scope"] != _ALL]
+    whole = [r for r in rows if r["scope"] in _WHOLE]
+    parts = [r for r in rows if r["scope"] not in _WHOLE]
     if not whole:
         return None
     text = _summary(whole, "measures", lambda r: str(r["measure"]))
+    if any(r["scope"] == GPU_JOBS for r in whole):
+        text += " Jobs here are GPU jobs; CPU jobs are a size of their own."
     judged = [r for r in parts if r["verdict"] != "too little data"]
     if judged:
         changed = sum(r["verdict"] == "changed" for r in judged)
@@ -46,7 +49,7 @@ def measures_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def vc_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many comparisons of virtual clusters show a change, and name those that changed most."""
+    """Say how many comparisons of tenants show a change, and name those that changed most."""
     return _summary(rows, "comparisons", lambda r: f"{r['measure']} of {shorten(r['vc'], 30)}") if rows else None
 
 
@@ -96,14 +99,14 @@ def _signed(share: float) -> str:
 
 def measures_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the relative change of every measure over all jobs, and what changed by size of job."""
-    whole = [{**r, "what": r["measure"]} for r in rows if r["scope"] == _ALL]
-    panels = _panels(whole, "All jobs")
-    parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if r["scope"] != _ALL]
+    whole = [{**r, "what": r["measure"]} for r in rows if r["scope"] in _WHOLE]
+    panels = _panels(whole, "GPU jobs" if any(r["scope"] == GPU_JOBS for r in whole) else "All jobs")
+    parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if r["scope"] not in _WHOLE]
     return panels + _panels(_changed(parts), "By size of job: what changed", left=_left(parts))
 
 
 def vc_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
-    """Draw what changed by virtual cluster."""
+    """Draw what changed by tenant."""
     named = [{**r, "what": f"{r['measure']}, {r['vc']}"} for r in rows]
     return _panels(_changed(named), "", left=_left(named))
 

@@ -22,10 +22,10 @@ from tracekit.report.charts import (
     status_legend,
     time_tooltips,
 )
-from tracekit.report.phrases import by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.phrases import bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.text import count, duration, percent, shorten
+from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -47,17 +47,37 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the share of unsuccessful jobs between sizes, among jobs whose status is known."""
     total: dict[str, int] = {}
     failed: dict[str, int] = {}
+    late: dict[str, int] = {}
     for row in rows:
         if row["gpu_class"] is not None and row["status"] not in (None, "unknown", "running", "pending"):
             total[row["gpu_class"]] = total.get(row["gpu_class"], 0) + row["jobs"]
             if row["status"] in UNSUCCESSFUL:
                 failed[row["gpu_class"]] = failed.get(row["gpu_class"], 0) + row["jobs"]
+            if row["status"] == "timeout":
+                late[row["gpu_class"]] = late.get(row["gpu_class"], 0) + row["jobs"]
     if not failed:
         return None
     every = {c: sum(r["jobs"] for r in rows if r["gpu_class"] == c) for c in total}
     if sum(total.values()) < _KNOWN * sum(every.values()):
-        return _hardly_known(failed, every)
-    shares = [{"gpu_class": c, "jobs": n, "share": failed.get(c, 0) / n} for c, n in total.items() if n]
+        return _hardly_known(failed, late, every)
+    shares = [
+        {"gpu_class": c, "jobs": n, "share": failed.get(c, 0) / n, "late": late.get(c, 0) / n}
+        for c, n in total.items()
+        if n
+    ]
+    text = _compared(_of_gpu_jobs(shares))
+    cpu = next((s for s in enough(shares, "jobs") if s["gpu_class"] == "0"), None)
+    beside = f" {_say(cpu)}." if cpu is not None and cpu["share"] and len(shares) > 1 else ""
+    return f"{text}{beside}" if text is not None else None
+
+
+def _of_gpu_jobs(rows: list[Row]) -> list[Row]:
+    """Return the rows of jobs with GPUs, or all where there is none."""
+    return [r for r in rows if r["gpu_class"] != "0"] or rows
+
+
+def _compared(shares: list[Row]) -> str | None:
+    """Say which size ends badly most and least often."""
     among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
@@ -67,25 +87,31 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
         which = f" (sizes{among})" if among else ""
         return f"{_range(low, high)}{which}."
     return (
-        f"{_say(high, 'whose end is known failed')}, the most of any size{among};"
-        f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{sample_size(low['jobs'])}."
+        f"{_say(high)}, the most of any size{among};"
+        f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{_parts(low)}"
+        f"{sample_size(low['jobs'])}."
     )
 
 
-def _hardly_known(failed: dict[str, int], every: dict[str, int]) -> str | None:
+def _hardly_known(failed: dict[str, int], late: dict[str, int], every: dict[str, int]) -> str | None:
     """Say the shares known to have failed, where most ends are not known so that sizes cannot be compared."""
     common = sorted(every, key=lambda c: -every[c])[:2]
-    parts = [f"{percent(failed.get(c, 0) / every[c])} of the {gpu_jobs(c)}" for c in common]
-    return (
-        f"How most jobs ended is not known, so that sizes cannot be compared. Known to have failed: {', '.join(parts)}."
+    parts = [f"{percent((failed.get(c, 0) - late.get(c, 0)) / every[c])} of the {gpu_jobs(c)}" for c in common]
+    text = (
+        f"How most jobs ended is not known, so that sizes cannot be compared. Known to have failed: {', '.join(parts)}"
     )
+    if any(late.values()):
+        timed = [f"{percent(late.get(c, 0) / every[c])} of the {gpu_jobs(c)}" for c in common]
+        text += f"; to have run out of time: {', '.join(timed)}"
+    return f"{text}."
 
 
 def _range(low: Row, high: Row) -> str:
     if low["share"] == high["share"]:
-        return f"All sizes fail alike: {percent(low['share'])} of the jobs whose end is known failed"
+        alike = "end badly" if low["late"] else "fail"
+        return f"All sizes {alike} alike: {percent(low['share'])} of the jobs whose end is known {_ended(low)}"
     return (
-        f"{_say(low, 'whose end is known failed')}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
+        f"{_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}{_parts(high)}"
         f"{sample_size(high['jobs'])}: that sizes differ may be chance"
     )
 
@@ -104,8 +130,20 @@ def _alike(shares: list[Row]) -> bool:
     return bool(chdtrc(len(shares) - 1, statistic) > CHANCE)
 
 
-def _say(row: Row, what: str) -> str:
-    return f"{percent(row['share'])} of the {gpu_jobs(row['gpu_class'])} {what}{sample_size(row['jobs'])}"
+def _say(row: Row) -> str:
+    who = f"{percent(row['share'])} of the {gpu_jobs(row['gpu_class'])} whose end is known"
+    return f"{who} {_ended(row)}{sample_size(row['jobs'])}"
+
+
+def _ended(row: Row) -> str:
+    return bad_ends(row["share"] - row["late"], row["late"], 1)
+
+
+def _parts(row: Row) -> str:
+    """Return the parts of a share whose words stand before it, where some jobs failed and some ran out of time."""
+    if not row["late"]:
+        return ""
+    return f" ({percent(row['share'] - row['late'])} failed, {percent(row['late'])} timed out)"
 
 
 def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -147,7 +185,7 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say which size is tried again most often."""
-    sizes = list(by_class(rows).values())
+    sizes = _of_gpu_jobs(list(by_class(rows).values()))
     most = largest(enough(sizes, "jobs"), "mean_retries")
     if most is None:
         return None
@@ -160,7 +198,9 @@ def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
         f"{sample_size(most['jobs'])}"
     )
     if most["unsuccessful_share"] is not None:
+        late = most.get("timeout_share") or 0
         text += f"; {percent(most['unsuccessful_share'])} of them end unsuccessfully"
+        text += f", {percent(late)} by running out of time (timeout)" if late else ""
     return text[0].upper() + text[1:] + "."
 
 
@@ -239,12 +279,14 @@ def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how fast attempts of the commonest size fail, and what all failures cost."""
-    common = largest(rows, "failures")
+    common = largest(_of_gpu_jobs(rows), "failures")
     if common is None:
         return None
     half = "With attempts that were tried again counted as failed, half" if facts.retried else "Half"
+    late = sum(r.get("timeouts") or 0 for r in rows)
+    which = "failed or timed-out" if late else "failed"
     text = (
-        f"{half} of the failed attempts of {gpu_jobs(common['gpu_class'])} failed within"
+        f"{half} of the {which} attempts of {gpu_jobs(common['gpu_class'])} {'ended' if late else 'failed'} within"
         f" {duration(max(common['p50_s'], 0))}{sample_size(common['failures'])}"
     )
     lost = sum(r["gpu_hours_lost"] or 0 for r in rows)
@@ -252,7 +294,9 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
     if not lost or worst is None:
         return text + "."
     share = f"{percent(worst['gpu_hours_lost'] / lost)} of it in {gpu_jobs(worst['gpu_class'])}"
-    return f"{text}; failed attempts took {count(lost)} GPU-hours, {share}."
+    every = sum(r["failures"] for r in rows)
+    told = f"; {count(late)} of these {count(every)} attempts ran out of time (timeout)" if late else ""
+    return f"{text}; {which} attempts took {count(lost)} GPU-hours, {share}{told}."
 
 
 def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -273,6 +317,26 @@ def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     return [Panel(drawn, note="Dot: median. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
 
 
+def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say how many GPU-hours nodes were out of service for, and what cost most of them."""
+    out = [r for r in rows if r["state"] != "degraded"]
+    events, going_on = (sum(r[name] for r in out) for name in ("events", "going_on"))
+    if not events:
+        return None
+    lost = sum(r["gpu_hours"] or 0 for r in out)
+    text = f"Nodes were out of service {counted(events, 'times')}"
+    if going_on:
+        text += f", {count(going_on)} of which the log does not see the end"
+    worst = largest(out, "gpu_hours")
+    if not lost or worst is None:
+        return f"{text}."
+    why = f"for {shorten(worst['cause'], 30)}" if worst["cause"] else "without a reason"
+    return (
+        f"{text}, with {count(lost)} GPU-hours; {percent(worst['gpu_hours'] / lost)} of these were of nodes"
+        f" {worst['state']} {why}."
+    )
+
+
 def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the user who loses most GPU time to failures."""
     worst = largest(rows, "gpu_hours_lost")
@@ -283,7 +347,9 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"The jobs that lost the most GPU time to {of}, {count(worst['gpu_hours_lost'])} GPU-hours, are {who}"
     if worst["failed_share"] is None:
         return text + "."
-    return f"{text}; {percent(worst['failed_share'])} of them failed{sample_size(worst['jobs'])}."
+    late, bad = worst.get("timed_out_jobs") or 0, worst["failed_jobs"]
+    ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad and worst["failed_share"] else "failed"
+    return f"{text}; {percent(worst['failed_share'])} of them {ended}{sample_size(worst['jobs'])}."
 
 
 def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -315,5 +381,6 @@ PRESENTATIONS = (
     Presentation("failures/retries", finding=retries_finding, chart=retries_chart),
     Presentation("failures/reasons", finding=reasons_finding, chart=reasons_chart),
     Presentation("failures/run_time_to_failure", finding=run_time_to_failure_finding, chart=run_time_to_failure_chart),
+    Presentation("failures/out_of_service", finding=out_of_service_finding),
     Presentation("failures/by_user", finding=by_user_finding, chart=by_user_chart),
 )

@@ -35,8 +35,10 @@ def by_node_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _against(row: Row) -> str:
-    name, failed = shorten(row["node_id"], 30), count(row["failed_trials"])
-    return f"{name} ({failed} failed, {count(round(row['expected_failed_trials'], 1))} expected)"
+    late, name = row.get("timed_out_attempts") or 0, shorten(row["node_id"], 30)
+    # Which of the trials timed out is not kept: where no attempt did, none failed otherwise, or some of both.
+    ended = "failed" if not late else "timed out" if late == row["failed_attempts"] else "failed or timed out"
+    return f"{name} ({count(row['failed_trials'])} {ended}, {count(round(row['expected_failed_trials'], 1))} expected)"
 
 
 def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

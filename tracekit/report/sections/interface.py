@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tracekit.report.telemetry_coverage import NO_TELEMETRY, TelemetryCoverage
+from tracekit.tenant import VC, Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -44,9 +45,13 @@ class TraceFacts:
     """Facts about the trace that sentences and charts need besides the rows."""
 
     vcs: bool = True
-    """Whether jobs belong to virtual clusters."""
+    """Whether jobs belong to tenants, such as virtual clusters."""
+    tenant: Tenant = VC
+    """The tenant, in the site's words."""
+    ingested: Tenant = VC
+    """The tenant of replays and fits, which is that of the ingest."""
     quotas: bool = True
-    """Whether the trace states what VCs may use; the most that each held stands for it otherwise."""
+    """Whether the trace states what tenants may use; the most that each held stands for it otherwise."""
     retried: bool = False
     """Whether attempts that were tried again count as failed, since the source does not say how they ended."""
     load: bool = True
@@ -59,6 +64,8 @@ class TraceFacts:
     """Time zone of dates and hours."""
     capacity: str = "owned"
     """What the number of GPUs of a cluster is: those that are owned, quotas, or the most in use that was observed."""
+    efficiency_by: str = "user"
+    """What tells the rows of utilization/efficiency apart."""
     last_submission: str | None = None
     """Time of the last submission (ISO); later rows show how the jobs of the log run out, not how full it is."""
 
@@ -96,6 +103,7 @@ _TITLES = {
     "locality": "Locality",
     "utilization": "Utilization",
     "failures": "Failures",
+    "money": "Money",
     "users": "Users",
     "workload": "Workload",
     "replay": "Replays of other policies",
@@ -117,6 +125,10 @@ _LEADS = {
         "A GPU is held while a job has it, whatever the job does with it, and busy while it computes: its utilization"
         " is the part of the time in which it did, as its driver measures it."
     ),
+    "money": (
+        "A GPU-hour is one GPU held for an hour, whatever the job does with it; the prices are those of a file that was"
+        " given."
+    ),
     "failures": "A job that fails may be tried again; each try is an attempt. GPU-hours are GPUs times hours held.",
     "replay": (
         "A replay submits the jobs of the log again and lets another policy decide who starts when. The completion time"
@@ -132,6 +144,8 @@ _LEADS = {
 
 _VCS = " A virtual cluster (VC) is the part of the cluster that a team shares, with a quota: the GPUs that it may hold."
 """What is added for queueing where there are VCs."""
+_TENANTS = " Jobs are told apart {by}; the quota of {a} is what its jobs may hold at once."
+"""The same where tenants are something else."""
 
 
 def may_be_empty(name: str) -> bool:
@@ -173,7 +187,11 @@ def section_title(group: str) -> str:
 
 def section_lead(group: str, facts: TraceFacts = TraceFacts()) -> str:
     """Return an explanation of the terms of a group of queries; '' where none is needed."""
-    return _LEADS.get(group, "") + (_VCS if group == "queuing" and facts.vcs else "")
+    lead = _LEADS.get(group, "")
+    if group != "queuing" or not facts.vcs:
+        return lead
+    tenant = facts.tenant
+    return lead + (_VCS if tenant.one == VC.one else _TENANTS.format(by=tenant.by, a=tenant.a))
 
 
 def reading_order(name: str) -> tuple[int, str]:

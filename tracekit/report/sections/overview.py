@@ -9,6 +9,7 @@ import altair as alt
 
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import GPU_CLASSES, STATUSES, Panel, bars, data
+from tracekit.report.headline import mixes_kinds
 from tracekit.report.phrases import gpu_jobs, hour_span, largest, status_word
 from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, duration, percent
@@ -26,12 +27,23 @@ def summary_finding(rows: list[Row], _: TraceFacts) -> str | None:
     value = {r["metric"]: r["value"] for r in rows}
     if not value.get("jobs"):
         return None
+    known = {metric: number for metric, number in value.items() if number is not None}
+    mixed = mixes_kinds(known)
     text = f"The trace holds {count(value['jobs'])} jobs"
+    if mixed:
+        text += f", {count(known['gpu_jobs'])} of them with GPUs,"
     if value.get("users"):
         text += f" of {count(value['users'])} users"
     if value.get("gpu_hours"):
         text += f", which took {count(value['gpu_hours'])} GPU-hours"
-    if value.get("median_run_s") is not None:
+    if mixed:
+        halves = [
+            f"half of the {kind} jobs with a known run time ran for at most {duration(known[name])}"
+            for kind, name in (("GPU", "gpu_median_run_s"), ("CPU", "cpu_median_run_s"))
+            if name in known
+        ]
+        text += f"; {', '.join(halves)}" if halves else ""
+    elif value.get("median_run_s") is not None:
         text += f"; half of the jobs with a known run time ran for at most {duration(value['median_run_s'])}"
     return text + "."
 
@@ -42,7 +54,11 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     done = by.get("completed")
     if done is None:
         return None
-    text = f"{percent(done['jobs_share'])} of the jobs completed"
+    share, jobs = _kind(rows)
+    whole = "them" if share == _GPU_SHARE else "all"
+    beside = done.get("cpu_jobs_share") if share == _GPU_SHARE else None
+    cpu = f" (of the CPU jobs {percent(beside)})" if beside is not None else ""
+    text = f"{percent(done[share])} of the {jobs} completed{cpu}"
     if done["gpu_hours_share"] is None:
         return text + "."
     running = by.get("running", {}).get("jobs") or 0
@@ -51,9 +67,23 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     other = largest([r for r in rows if r["status"] not in {"completed", "running", "pending"}], "gpu_hours_share")
     if other and other["status"]:
         who = f"{status_word(other['status'])} jobs" if other["status"] != _UNKNOWN else "jobs of unknown status"
-        text += f"; {who}, {percent(other['jobs_share'])} of all, took {percent(other['gpu_hours_share'])}"
+        text += f"; {who}, {percent(other[share])} of {whole}, took {percent(other['gpu_hours_share'])}"
+        second = {"failed": "timeout", "timeout": "failed"}.get(other["status"])
+        row = by.get(second) if second else None
+        if row is not None and row[share]:
+            part = f", {percent(row[share])}, took {percent(row['gpu_hours_share'])}" if row["gpu_hours_share"] else ""
+            text += f", {status_word(second)} jobs{part or f' are {percent(row[share])}'}"
     more = f"; what {counted(running, 'jobs')} that still run have held is in neither" if running else ""
     return f"{text}{more}."
+
+
+_GPU_SHARE = "gpu_jobs_share"
+
+
+def _kind(rows: list[Row]) -> tuple[str, str]:
+    """Return the share of jobs to tell, and which jobs these are: those with GPUs where there are others too."""
+    gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
+    return (_GPU_SHARE, "GPU jobs") if 0 < gpu < sum(r["jobs"] or 0 for r in rows) else ("jobs_share", "jobs")
 
 
 def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -61,25 +91,37 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     shown = [{**r, "key": status_word(r["status"])} for r in rows]
     order = [status_word(s) for s in (*STATUSES, None)]
     have = {r["key"] for r in shown}
-    panel = _both(shown, [s for s in dict.fromkeys(order) if s in have], None)
+    share, jobs = _kind(rows)
+    words = {share: f"share of {jobs}", "gpu_hours_share": _BOTH["gpu_hours_share"]}
+    panel = _both(shown, [s for s in dict.fromkeys(order) if s in have], None, words)
     note = "GPU time is that of finished runs: running jobs have none yet." if "running" in have else ""
     return [replace(panel, note=note)]
 
 
 def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say which size is most common and which takes most GPU time."""
-    common, heavy = largest(rows, "jobs_share"), largest(rows, "gpu_hours_share")
-    if common is None or common["gpu_class"] is None:
+    sized = [r for r in rows if r["gpu_class"] not in (None, "0")]
+    total = sum(r["jobs"] for r in rows)
+    gpu = sum(r["jobs"] for r in sized)
+    mixed = 0 < gpu < total
+    of, whole = ("of the GPU jobs", gpu) if mixed else ("of all", total)
+    common, heavy = largest(sized if mixed else rows, "jobs"), largest(rows, "gpu_hours_share")
+    if common is None or common["gpu_class"] is None or not whole:
         return None
     who = gpu_jobs(common["gpu_class"])
-    text = f"{who[0].upper()}{who[1:]} are the most common, {percent(common['jobs_share'])} of all"
+    part = common["jobs"] / whole if mixed else common["jobs_share"]
+    text = f"{who[0].upper()}{who[1:]} are the most common, {percent(part)} {of}"
+    cpu = sum(r["jobs"] for r in rows if r["gpu_class"] == "0")
+    if mixed and cpu:
+        text += f" (beside {counted(cpu, 'CPU jobs')})"
     if heavy is None or heavy["gpu_class"] is None:
         return text + "."
     if heavy is common:
         return f"{text}, and they also take the most GPU time, {percent(heavy['gpu_hours_share'])}."
+    heavy_part = heavy["jobs"] / whole if mixed else heavy["jobs_share"]
     return (
         f"{text}; the most GPU time, {percent(heavy['gpu_hours_share'])}, goes to {gpu_jobs(heavy['gpu_class'])},"
-        f" which are {percent(heavy['jobs_share'])} of the jobs."
+        f" which are {percent(heavy_part)} of {'them' if mixed else 'the jobs'}."
     )
 
 
@@ -90,32 +132,42 @@ def size_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     return [_both(shown, [c for c in (*GPU_CLASSES, _UNKNOWN) if c in have], "GPUs of the job")]
 
 
-def _both(rows: list[Row], values: list[str], title: str | None) -> Panel:
-    measures = {k: v for k, v in _BOTH.items() if any(r.get(k) is not None for r in rows)}
+def _both(rows: list[Row], values: list[str], title: str | None, words: dict[str, str] | None = None) -> Panel:
+    measures = {k: v for k, v in (words or _BOTH).items() if any(r.get(k) is not None for r in rows)}
     return bars(rows, key="key", values=values, title=title, measures=measures, axis_title="share of the total")
 
 
 def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say when the busiest and the quietest hour are."""
-    high, low = largest(rows, "jobs"), largest(rows, "jobs", sign=-1)
-    if high is None or low is None or high["jobs"] == low["jobs"]:
+    gpu = sum(r.get("gpu_jobs") or 0 for r in rows)
+    mixed = 0 < gpu < sum(r["jobs"] for r in rows)
+    column = "gpu_jobs" if mixed else "jobs"
+    high, low = largest(rows, column), largest(rows, column, sign=-1)
+    if high is None or low is None or high[column] == low[column]:
         return None
-    busy = f"{hour_span(high['hour'])} ({counted(high['jobs'], 'jobs')})"
-    quiet = f"{hour_span(low['hour'])} ({count(low['jobs'])})"
+    busy = f"{hour_span(high['hour'])} ({counted(high[column], 'GPU jobs' if mixed else 'jobs')})"
+    quiet = f"{hour_span(low['hour'])} ({count(low[column])})"
     return f"The busiest hour is that between {busy}, the quietest that between {quiet}, over all days together."
 
 
 def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
-    """Draw the mean number of submissions of each hour."""
+    """Draw the mean number of submissions of each hour, of jobs with GPUs where there are others too."""
+    mixed = 0 < sum(r.get("gpu_jobs") or 0 for r in rows) < sum(r["jobs"] for r in rows)
+    if mixed:
+        rows = [
+            {**r, "drawn": r["mean_jobs_per_day"] * (r["gpu_jobs"] or 0) / r["jobs"] if r["jobs"] else 0.0}
+            for r in rows
+        ]
+    column, kind = ("drawn", "GPU jobs") if mixed else ("mean_jobs_per_day", "jobs")
     drawn = (
         alt.Chart(data(rows))
         .mark_bar()
         .encode(
             x=alt.X("hour:O", axis=hour_axis(), scale=alt.Scale(paddingInner=0.18)),
-            y=alt.Y("mean_jobs_per_day:Q", axis=alt.Axis(title="jobs a day in this hour", tickCount=4)),
+            y=alt.Y(f"{column}:Q", axis=alt.Axis(title=f"{kind} a day in this hour", tickCount=4)),
             tooltip=[
                 alt.Tooltip("hour:O", title="hour"),
-                alt.Tooltip("mean_jobs_per_day:Q", title="jobs a day", format=",.1f"),
+                alt.Tooltip(f"{column}:Q", title=f"{kind} a day", format=",.1f"),
                 alt.Tooltip("jobs:Q", title="jobs, all days", format=","),
                 alt.Tooltip("gpu_jobs:Q", title="of them with GPUs", format=","),
             ],

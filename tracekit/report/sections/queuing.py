@@ -24,12 +24,13 @@ from tracekit.text import count, duration, labels, percent, shorten
 if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
+    from tracekit.tenant import Tenant
 
 TENANTS = 12
-"""Most VCs drawn."""
+"""Most tenants drawn."""
 
 _OUTSTANDING = 1 / 3
-"""Share of all time waited from which on a VC is named."""
+"""Share of all time waited from which on a tenant is named."""
 
 
 def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -68,7 +69,7 @@ def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     return [Panel(drawn, note=note)] if shown else []
 
 
-def queue_delay_finding(rows: list[Row], _: TraceFacts) -> str | None:
+def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the most common kind of wait of GPU jobs and the one with the longest tail (90th percentile)."""
     rows = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None and r["p90_s"] is not None]
     rows = [r for r in rows if r["gpu_class"] != "0"] or rows
@@ -81,7 +82,7 @@ def queue_delay_finding(rows: list[Row], _: TraceFacts) -> str | None:
         among = scope(rows, "waits")
         among = f" of the groups{among}" if among else ""
         text += f" The longest tail{among} is that of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}."
-    return " ".join(filter(None, [text, _by_size(rows), _where(rows)]))
+    return " ".join(filter(None, [text, _by_size(rows), _where(rows, facts.tenant)]))
 
 
 def _by_size(rows: list[Row]) -> str:
@@ -97,8 +98,8 @@ def _by_size(rows: list[Row]) -> str:
     )
 
 
-def _where(rows: list[Row]) -> str:
-    """Name the VC in which most of the time is waited, where one stands out."""
+def _where(rows: list[Row], tenant: Tenant) -> str:
+    """Name the tenant in which most of the time is waited, where one stands out."""
     vcs = [_pooled([r for r in rows if r["vc"] == vc], "vc") for vc in {r["vc"] for r in rows}]
     known = [v for v in vcs if v is not None]
     # A report may hold only the first rows of a long result, which do not represent the whole.
@@ -109,7 +110,7 @@ def _where(rows: list[Row]) -> str:
     time, part = most["waits"] * most["mean_s"] / waited if waited else 0, most["waits"] / waits
     if time < _OUTSTANDING or time < 2 * part:
         return ""
-    who = "jobs without a VC" if most["vc"] is None else f"jobs of {shorten(most['vc'], 30)}"
+    who = f"jobs without {tenant.a}" if most["vc"] is None else f"jobs of {shorten(most['vc'], 30)}"
     return f"{percent(time)} of all time waited is that of {who}, which are {percent(part)} of the waits."
 
 
@@ -136,8 +137,8 @@ def _of(row: Row) -> str:
     return f"{gpu_jobs(row['gpu_class'])}{where}"
 
 
-def queue_delay_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
-    """Draw median and 90th percentile of the waits by VC and size class."""
+def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+    """Draw median and 90th percentile of the waits by tenant and size class."""
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
         return []
@@ -146,7 +147,8 @@ def queue_delay_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         waits[row["vc"]] = waits.get(row["vc"], 0) + row["waits"]
     chosen = sorted(waits, key=lambda v: (-waits[v], v or ""))[:TENANTS]
     named = labels([v for v in chosen if v is not None])
-    words = [named.get(v, "unknown") if v is not None else "all jobs" if len(waits) == 1 else "no VC" for v in chosen]
+    none = "all jobs" if len(waits) == 1 else f"no {facts.tenant.one}"
+    words = [named.get(v, "unknown") if v is not None else none for v in chosen]
     place = dict(zip(chosen, words, strict=True))
     shown = [{**r, "tenant": place[r["vc"]]} for r in known if r["vc"] in place]
     colours = class_colours(r["gpu_class"] for r in shown)
@@ -158,12 +160,16 @@ def queue_delay_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         by="gpu_class",
         colours=colours,
         apart=True,
-        tooltip=[alt.Tooltip("tenant:N", title="VC"), *time_tooltips("gpu_class", "GPUs", "waits", ["p50_s", "p90_s"])],
+        tooltip=[
+            alt.Tooltip("tenant:N", title=facts.tenant.one),
+            *time_tooltips("gpu_class", "GPUs", "waits", ["p50_s", "p90_s"]),
+        ],
         sizes=(3, 3),
     ).properties(height=height(len(words), 11 * len(colours) + 8))
     note = "Dot: median wait. Line: up to the 90th percentile."
-    if len(waits) > len(chosen):
-        note += f" Drawn: the {len(chosen)} VCs with the most waits; {len(waits) - len(chosen)} more in the table."
+    left = len(waits) - len(chosen)
+    if left:
+        note += f" Drawn: the {len(chosen)} {facts.tenant.many} with the most waits; {left} more in the table."
     return [Panel(drawn, class_legend(colours), note=note)]
 
 

@@ -53,8 +53,8 @@ def _quota(facts: TraceFacts) -> str:
     if not facts.vcs:
         return "were mostly due to too few free GPUs in the whole cluster"
     if facts.quotas:
-        return "were mostly due to the quota of their VC"
-    held = "fell mostly while their VC held as many GPUs as it ever did"
+        return f"were mostly due to the quota of their {facts.tenant.one}"
+    held = f"fell mostly while their {facts.tenant.one} held as many GPUs as it ever did"
     return f"{held}, which stands for a quota that the log does not state"
 
 
@@ -63,7 +63,9 @@ def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     known = [r for r in rows if r["waits"] and r["gpu_class"] in GPU_CLASSES[1:]]
     if not known:
         return []
-    full = ("quota of the VC" if facts.quotas else "VC at the most it ever held") if facts.vcs else "too few free GPUs"
+    one = facts.tenant.one
+    held = f"quota of the {one}" if facts.quotas else f"{one} at the most it ever held"
+    full = held if facts.vcs else "too few free GPUs"
     known = [{**r, **_of_time(r)} for r in known]
     kinds = (
         (
@@ -126,7 +128,7 @@ def _harm(harmless: float) -> str:
 
 
 def _of_vc(facts: TraceFacts) -> str:
-    return " of the same VC" if facts.vcs else ""
+    return f" of the same {facts.tenant.one}" if facts.vcs else ""
 
 
 def order_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

@@ -24,7 +24,7 @@ CLUSTERS = 4
 """Most clusters drawn."""
 
 VCS = 6
-"""Most VCs drawn through time."""
+"""Most tenants drawn through time."""
 
 
 def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -87,33 +87,33 @@ def _fullest(rows: list[Row]) -> float:
 
 
 def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the whole cluster is shown, where there are no VCs."""
+    """Say where the whole cluster is shown, where there are no tenants."""
     if facts.vcs or not facts.load:
         return None
-    return "The trace has no virtual clusters; the load of the whole cluster is shown at queueing."
+    return f"The trace has no {facts.tenant.spelled_many}; the load of the whole cluster is shown at queueing."
 
 
 def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str:
-    """Name the VC that waits for most GPUs, and the one that holds most."""
+    """Name the tenant that waits for most GPUs, and the one that holds most."""
     if len(rows) >= ROW_LIMIT:
         # A report holds only the first rows of a long result, which do not represent the whole time.
         return "The table shows the means of the first intervals, its file those of all."
     means = _means(submitting(rows, facts))
     most = max(means, key=lambda m: (m["running_gpus"], str(m["vc"])))
-    text = f"{_who(most)} held most, {count(round(most['running_gpus'], 1))} GPUs on average"
+    text = f"{_who(most, facts)} held most, {count(round(most['running_gpus'], 1))} GPUs on average"
     worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m["vc"]))), largest(rows, "pending_gpus")
     if not worst["pending_gpus"] or peak is None:
         return f"{text}; nobody waited for GPUs."
     mean = count(round(worst["pending_gpus"], 2))
     return (
-        f"{text}; jobs of {_who(worst)} waited for most, {mean} GPUs on average. The longest queue of one VC was that"
-        f" of {_who(peak)}, {_minute(peak['time'], facts)}: {count(round(peak['pending_gpus'], 1))} GPUs waited for,"
-        f" {count(round(peak['running_gpus'], 1))} held."
+        f"{text}; jobs of {_who(worst, facts)} waited for most, {mean} GPUs on average. The longest queue of one"
+        f" {facts.tenant.one} was that of {_who(peak, facts)}, {_minute(peak['time'], facts)}:"
+        f" {count(round(peak['pending_gpus'], 1))} GPUs waited for, {count(round(peak['running_gpus'], 1))} held."
     )
 
 
 def _means(rows: list[Row]) -> list[Row]:
-    """Return the mean GPUs held and waited for of each VC."""
+    """Return the mean GPUs held and waited for of each tenant."""
     own: dict[tuple[str | None, str | None], list[Row]] = {}
     for row in rows:
         own.setdefault((row["cluster"], row["vc"]), []).append(row)
@@ -128,12 +128,12 @@ def _means(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _who(row: Row) -> str:
-    return "jobs without a VC" if row["vc"] is None else shorten(row["vc"], 30)
+def _who(row: Row, facts: TraceFacts) -> str:
+    return f"jobs without {facts.tenant.a}" if row["vc"] is None else shorten(row["vc"], 30)
 
 
 def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
-    """Draw GPUs held and waited for through time, of the VCs that hold or wait for most."""
+    """Draw GPUs held and waited for through time, of the tenants that hold or wait for most."""
     if len(rows) >= ROW_LIMIT:
         return []
     means = sorted(_means(rows), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m["vc"])))
@@ -143,8 +143,9 @@ def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     for mean in means[:VCS]:
         own = [r for r in rows if (r["cluster"], r["vc"]) == (mean["cluster"], mean["vc"])]
         last = left > 0 and mean is means[:VCS][-1]
-        note = f"Drawn: the {VCS} VCs that held and waited for most; {left} more in the table." if last else ""
-        drawn.append(gpu_lines(own, lines, facts, title=_who(mean), note=note, height=110))
+        many = facts.tenant.many
+        note = f"Drawn: the {VCS} {many} that held and waited for most; {left} more in the table." if last else ""
+        drawn.append(gpu_lines(own, lines, facts, title=_who(mean, facts), note=note, height=110))
     return drawn
 
 

@@ -51,14 +51,19 @@ _SHARE_NOTES = {
 }
 
 
-def policies_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the fastest policy that does not know run times, and the fastest that does, as far as the log carries it."""
+def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
+    """Name the fastest policy that does not know run times, and the fastest that does, as far as the log carries it.
+
+    In a twin effects are told against the log, by 'replay/effects': here stand the twin's own figures and the log's.
+    """
     known = [r for r in rows if r["avg_jct_s"] is not None and r["policy"] != RECORDED]
     base = rows[0]
     if len(known) < 2 or base["avg_jct_s"] is None:
         return None
     never = base["jobs"] - base["completed"] if base.get("completed") is not None and base.get("jobs") else 0
-    if not any(r["avg_queue_s"] for r in known):
+    if base["policy"] == TWIN:
+        sentences = _twin_and_log(rows)
+    elif not any(r["avg_queue_s"] for r in known):
         sentences = [
             f"{_never(never)}. So comparing them shows nothing here.",
             f"From submission to end {_these(base)} take {duration(base['avg_jct_s'])} on average.",
@@ -67,13 +72,42 @@ def policies_finding(rows: list[Row], _: TraceFacts) -> str | None:
         ]
     else:
         sentences = _compared(rows, known)
-    return " ".join(filter(None, [*sentences, _beyond(rows)]))
+    return " ".join(filter(None, [*sentences, _beyond(rows, facts)]))
 
 
 def _never(jobs: int) -> str:
     if not jobs:
         return "No job waits under any policy: in the replays GPUs are never short"
     return f"No job that ends waits under any policy; {counted(jobs, 'jobs')} of those replayed never end"
+
+
+def _twin_and_log(rows: list[Row]) -> list[str]:
+    """Return sentences about the twin and the log that it is of."""
+    twin, *others = rows
+    log = next((r for r in others if r["policy"] == RECORDED and r["avg_jct_s"] is not None), None)
+    sentences = [f"{_under(twin, 'In')}."]
+    if log is not None:
+        who = "they" if log.get("completed") == twin.get("completed") else _these(log)
+        sentences.append(f"By the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}.")
+    return sentences
+
+
+def _under(row: Row, preposition: str) -> str:
+    """Return how long jobs take and wait under a policy, or in the twin."""
+    what = f" ({row['what']})" if row.get("what") else ""
+    return (
+        f"{preposition} {policy_name(row)}{what} {_these(row)} take {duration(row['avg_jct_s'])} from submission to end"
+        f" on average{_waiting(row, 'wait')}"
+    )
+
+
+def _waiting(row: Row, verb: str) -> str:
+    """Return the end of a sentence on completion times: how much of them is waiting."""
+    if row["avg_queue_s"] is None:
+        return ""
+    if not row["avg_queue_s"]:
+        return f", and none of them {'waits' if verb == 'wait' else verb}"
+    return f", of which they {verb} {duration(row['avg_queue_s'])}"
 
 
 def _compared(rows: list[Row], known: list[Row]) -> list[str]:
@@ -86,15 +120,7 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
         best = min(group, key=lambda r: r["avg_jct_s"], default=base)
         if best is not base and (best["jct_diff_share"] or 0) < -LEAST:
             parts.append(f"Of the policies that {which}, {_gain(best)}.")
-    what = f" ({base['what']})" if base.get("what") else ""
-    start = (
-        f"Under {policy_name(base)}{what} {_these(base)} take {duration(base['avg_jct_s'])} from submission to"
-        " end on average"
-    )
-    if base["avg_queue_s"]:
-        start += f", of which they wait {duration(base['avg_queue_s'])}"
-    elif base["avg_queue_s"] is not None:
-        start += ", and none of them waits"
+    start = _under(base, "Under")
     if parts:
         return [f"{start}.", *parts, _log_beside(comparable[-1]), _unreported(rows)]
     if len(comparable) == 1:
@@ -124,8 +150,6 @@ def _unreported(rows: list[Row]) -> str:
     names = [policy_name(r) for r in unreported[:_NAMED]]
     more = f" and {len(unreported) - _NAMED} more" if len(unreported) > _NAMED else ""
     why = "jobs wait longer under them than they did by the log, or the replays do not wait as the log did"
-    if base["policy"] == TWIN:
-        why = "they would lift what else holds jobs back by the log"
     return f"The effect of {', '.join(names)}{more} is not reported: {why}. The table gives the reason for each."
 
 
@@ -174,15 +198,15 @@ def _recorded(rows: list[Row], base: Row) -> str:
     return f"{text}."
 
 
-def _beyond(rows: list[Row]) -> str:
+def _beyond(rows: list[Row], facts: TraceFacts) -> str:
     """Say that the log and the cluster of the replays disagree, where they do so by much."""
     share = next((r.get("beyond_share") for r in rows if r["policy"] == RECORDED), None)
     if share is None or share <= _MUCH:
         return ""
     return (
         f"By the log, {percent(share)} of the GPU-hours of these jobs were on GPUs that the cluster of the replays does"
-        " not have: the source lists fewer GPUs, on some nodes or in some VCs, than its jobs used there. So compare the"
-        f" policies with each other, not with what the log says ({RECORDED})."
+        f" not have: the source lists fewer GPUs, on some nodes or in some {facts.ingested.many}, than its jobs used"
+        f" there. So compare the policies with each other, not with what the log says ({RECORDED})."
     )
 
 
@@ -196,11 +220,11 @@ def _gain(row: Row) -> str:
     )
 
 
-def policies_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     """Draw completion time, waiting, and what it costs in fairness, by policy."""
     known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_jct_s"] is not None]
     times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
-    shown = {key: words for key, words in _SHARES.items() if differ(known, key, _SEEN)}
+    shown = {key: facts.ingested.words(words) for key, words in _SHARES.items() if differ(known, key, _SEEN)}
     columns = [f"{of}_{what}_s" for what in times for of in ("median", "avg", "p99")] + list(shown)
     if not columns:
         return []
@@ -215,7 +239,7 @@ def policies_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     note += " Green: the log's own schedule; dashed: its mean." if _LOG in have else ""
     panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0], note=note) for what in times]
     if shown:
-        panels.append(_dots(drawn, shown))
+        panels.append(_dots(drawn, shown, facts))
     first, *others = panels
     return [replace(first, note=f"{first.note} {fold_note(folded)}".strip()), *others]
 
@@ -267,8 +291,8 @@ def _points(names: list[str]) -> alt.Y:
     return alt.Y("policy:N", sort=None, scale=scale, axis=alt.Axis(title=None, grid=False))
 
 
-def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
-    note = " ".join(_SHARE_NOTES[key] for key in columns)
+def _dots(rows: list[Row], columns: dict[str, str], facts: TraceFacts) -> Panel:
+    note = " ".join(facts.ingested.words(_SHARE_NOTES[key]) for key in columns)
     colours = {words: colour(f"series-{i}") for i, words in zip((3, 4), columns.values(), strict=False)}
     long = [
         {"policy": r["policy"], "what": words, "share": r[key]}

@@ -28,6 +28,7 @@ from tracekit.text import count, duration, shorten
 if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
+    from tracekit.tenant import Tenant
 
 
 def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -42,6 +43,9 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
             log = next((r["avg_queue_s"] for r in waits if r["policy"] == RECORDED), None)
             best = min([own[0], *comparable], key=lambda r: r["avg_queue_s"]) if comparable else None
             found.append((name, own[0], best, log))
+    if found and found[0][1]["policy"] == TWIN:
+        # Effects on a twin are told against the log, by 'replay/effects': here stand its own waits and the log's.
+        return _ends([_by_log(*entry) for entry in found])
     if found and not any(r["avg_queue_s"] for r in rows if r["policy"] != RECORDED):
         started = all(r["avg_queue_s"] is not None for r in rows if r["policy"] != RECORDED)
         return "No job of any size waits under any policy." if started else "No job that starts waits under any policy."
@@ -66,7 +70,8 @@ def _ends(parts: list[str]) -> str:
 
 def _by_log(gpu_class: str, first: Row, _: Row | None, log_s: float | None) -> str:
     """Return the mean wait of a size under the first policy, and by the log where that is known."""
-    text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average under {policy_name(first)}"
+    where = "in" if first["policy"] == TWIN else "under"
+    text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average {where} {policy_name(first)}"
     return text if log_s is None else f"{text}, and waited {duration(log_s)} by the log"
 
 
@@ -90,29 +95,50 @@ def _paid(rows: list[Row]) -> str:
     )
 
 
-def tenants_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the VC that would pay most, among policies that ignore quotas and among those that keep them."""
+def tenants_finding(rows: list[Row], facts: TraceFacts) -> str | None:
+    """Name the tenant that would pay most, or in a twin the one that waits longest."""
     known = [r for r in in_panel_order(rows) if r["avg_queue_s"] is not None and r["policy"] != RECORDED]
     if not known:
         return None
+    if known[0]["policy"] == TWIN:
+        return _in_twin([r for r in known if r["policy"] == TWIN], rows, facts.ingested)
+    return _who_pays(known, facts.ingested)
+
+
+def _who_pays(known: list[Row], unit: Tenant) -> str:
+    """Name the tenant that would pay most, among policies that ignore quotas and among those that keep them."""
+    not_told = unit.words(_VC_NOT_TOLD)
     kinds = {r.get("quotas") for r in known}
-    if kinds != {"kept", "ignored"} or known[0]["policy"] == TWIN:
-        start = "Every policy here goes by the quotas of the VCs. " if kinds == {"kept"} else ""
+    if kinds != {"kept", "ignored"}:
+        start = f"Every policy here goes by the quotas of the {unit.many}. " if kinds == {"kept"} else ""
         if _incomparable(known):
-            return f"{start}{_VC_NOT_TOLD}"
+            return f"{start}{not_told}"
         worst, first = _worst(known)
         if worst is None:
-            return f"{start}No VC waits longer under another policy than under {policy_name(first)}."
-        return f"{start}The most would be paid by {_vc(worst)} under {policy_name(worst)}: {_instead(worst, known)}."
+            return f"{start}No {unit.one} waits longer under another policy than under {policy_name(first)}."
+        return (
+            f"{start}The most would be paid by {_vc(worst, unit)} under {policy_name(worst)}: {_instead(worst, known)}."
+        )
     ignore, keep = ([r for r in known if r.get("quotas") == kind] for kind in ("ignored", "kept"))
     if _incomparable(ignore) and _incomparable(keep):
-        return _VC_NOT_TOLD
+        return not_told
     names = ", ".join(dict.fromkeys(policy_name(r) for r in keep))
     return (
-        f"Of the policies that ignore the quotas of VCs, {_cost(ignore)} Of those that keep them ({names}),"
-        f" {_cost(keep)} The two kinds are not compared with each other, since a quota can let a job wait while GPUs"
-        " are free."
+        f"Of the policies that ignore the quotas of {unit.many}, {_cost(ignore, unit)} Of those that keep them"
+        f" ({names}), {_cost(keep, unit)} The two kinds are not compared with each other, since a quota can let a job"
+        " wait while GPUs are free."
     )
+
+
+def _in_twin(twin: list[Row], rows: list[Row], unit: Tenant) -> str:
+    """Return which tenant waits longest in the twin, and how long it waited by the log."""
+    longest = max(twin, key=lambda r: r["avg_queue_s"])
+    log = next((r["avg_queue_s"] for r in rows if r["policy"] == RECORDED and r["vc"] == longest["vc"]), None)
+    name = policy_name(longest)
+    text = f"In {name} the jobs of {_vc(longest, unit)} wait longest, {duration(longest['avg_queue_s'])} on average"
+    if longest["vc"] is None:
+        text = text.replace("the jobs of the jobs", "the jobs")
+    return f"{text}." if log is None else f"{text}; by the log they waited {duration(log)}."
 
 
 _VC_NOT_TOLD = (
@@ -132,24 +158,24 @@ def _incomparable(rows: list[Row]) -> bool:
 
 
 def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
-    """Return the row of the VC that waits longer than under the first policy by most, and a row of that policy."""
+    """Return the row of the tenant that waits longer than under the first policy by most, and a row of that policy."""
     first = rows[0]
     base = {r["vc"]: r["avg_queue_s"] for r in rows if r["policy"] == first["policy"]}
     worst = max((r for r in _comparable(rows) if r["vc"] in base), key=lambda r: r["avg_queue_s"] - base[r["vc"]])
     return (worst if worst["avg_queue_s"] > base[worst["vc"]] else None), first
 
 
-def _cost(rows: list[Row]) -> str:
+def _cost(rows: list[Row], unit: Tenant) -> str:
     if _incomparable(rows):
         return "the effect of none is reported."
     worst, first = _worst(rows)
     if worst is None:
-        return f"none makes a VC wait longer than {policy_name(first)} does."
-    return f"{policy_name(worst)} would cost {_vc(worst)} most: {_instead(worst, rows)}."
+        return f"none makes {unit.a} wait longer than {policy_name(first)} does."
+    return f"{policy_name(worst)} would cost {_vc(worst, unit)} most: {_instead(worst, rows)}."
 
 
-def _vc(row: Row) -> str:
-    return "the jobs without a VC" if row["vc"] is None else f"VC {shorten(str(row['vc']), 30)}"
+def _vc(row: Row, unit: Tenant) -> str:
+    return f"the jobs without {unit.a}" if row["vc"] is None else f"{unit.one} {shorten(str(row['vc']), 30)}"
 
 
 def _instead(worst: Row, rows: list[Row]) -> str:

@@ -22,7 +22,11 @@ POINTS = 60
 HEAVIEST = 0.1
 """The share of users in the sentence, where there are enough users."""
 
-_CURVES = {"gpu_time_share": "GPU time", "cpu_time_share": "CPU time"}
+_CURVES = {
+    "gpu_time_share": "GPU time",
+    "cpu_time_share": "CPU time of CPU jobs",
+    "all_cpu_time_share": "CPU time of all jobs, GPU jobs included",
+}
 
 
 def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -31,7 +35,7 @@ def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not few:
         return None
     last = few[-1]
-    parts = [f"{percent(last[c])} of the {words}" for c, words in _CURVES.items() if last[c] is not None]
+    parts = [f"{percent(last[c])} of the {words}" for c, words in _CURVES.items() if last.get(c) is not None]
     if not parts:
         return None
     if len(rows) == 1:
@@ -39,12 +43,13 @@ def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
     number = rows.index(last) + 1
     which = f"heaviest {count(number)} of the {count(len(rows))} users" if number > 1 else "heaviest user"
     who = f"{which} ({percent(last['user_share'])})" if last["user_share"] else which
-    return f"The {who} took {' and '.join(parts)}."
+    *first, final = parts
+    return f"The {who} took {', '.join(first)}{' and ' if first else ''}{final}."
 
 
 def concentration_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the share of the time against the share of the users, heaviest first."""
-    have = {c: words for c, words in _CURVES.items() if any(r[c] is not None for r in rows)}
+    have = {c: words for c, words in _CURVES.items() if any(r.get(c) is not None for r in rows)}
     if not have or len(rows) < 2:
         return []
     # The curve bends at its beginning: it has all of the first users and a sample of the others.

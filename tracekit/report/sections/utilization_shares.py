@@ -1,4 +1,4 @@
-"""Utilization: which part of what they own clusters and VCs hold, on the whole and by hour of the day."""
+"""Utilization: which part of what they own clusters and tenants hold, on the whole and by hour of the day."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CLUSTERS = 4
 """Most clusters drawn."""
 
 VCS = 15
-"""Most VCs drawn."""
+"""Most tenants drawn."""
 
 
 def no_vcs(_: list[Row], facts: TraceFacts) -> str | None:
-    """Say where the whole cluster is shown, where there are no VCs."""
+    """Say where the whole cluster is shown, where there are no tenants."""
     if facts.vcs or not facts.load:
         return None
-    return "The trace has no virtual clusters; what the whole cluster held is shown at queueing."
+    return f"The trace has no {facts.tenant.spelled_many}; what the whole cluster held is shown at queueing."
 
 
 def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the VC that uses most of what it owns and the one that uses least, with their waits."""
+    """Name the tenant that uses most of what it owns and the one that uses least, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
     most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
     several = len({r["cluster"] for r in rows}) > 1
@@ -41,14 +41,14 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return None
     base = "what it owns" if facts.quotas else "the most GPUs that it ever held"
     share = percent(most["allocated_share_mean"])
-    text = f"On average {_vc(most, several=several)} held {share} of {base}{_waits(most)}"
+    text = f"On average {_vc(most, facts, several=several)} held {share} of {base}{_waits(most)}"
     if most is least:
         return text + "."
-    return f"{text}; {_vc(least, several=several)} held {percent(least['allocated_share_mean'])}{_waits(least)}."
+    return f"{text}; {_vc(least, facts, several=several)} held {percent(least['allocated_share_mean'])}{_waits(least)}."
 
 
-def _vc(row: Row, *, several: bool) -> str:
-    name = "jobs without a VC" if row["vc"] is None else shorten(row["vc"], 30)
+def _vc(row: Row, facts: TraceFacts, *, several: bool) -> str:
+    name = f"jobs without {facts.tenant.a}" if row["vc"] is None else shorten(row["vc"], 30)
     return f"{name} in {shorten(row['cluster'], 30)}" if several and row["cluster"] is not None else name
 
 
@@ -57,13 +57,13 @@ def _waits(row: Row) -> str:
 
 
 def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
-    """Draw the mean share of what each VC owns that it held, the largest VCs first."""
+    """Draw the mean share of what each tenant owns that it held, the largest first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
     if not known:
         return []
     chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r["vc"] or ""))[:VCS]
-    several = len({r["cluster"] for r in known}) > 1
-    names = [" ".join(w for w in (r["cluster"] if several else None, r["vc"] or "no VC") if w) for r in chosen]
+    several, one = len({r["cluster"] for r in known}) > 1, facts.tenant.one
+    names = [" ".join(w for w in (r["cluster"] if several else None, r["vc"] or f"no {one}") if w) for r in chosen]
     short = labels(names)
     shown = [{**r, "tenant": short[name]} for r, name in zip(chosen, names, strict=True)]
     panel = bars(
@@ -71,11 +71,14 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         key="tenant",
         values=[r["tenant"] for r in shown],
         title=None,
-        measures={"allocated_share_mean": "share of what the VC owns"},
-        axis_title="GPU time held of what the VC owns" if facts.quotas else "mean of the most that the VC ever held",
+        measures={"allocated_share_mean": f"share of what the {one} owns"},
+        axis_title=f"GPU time held of what the {one} owns"
+        if facts.quotas
+        else f"mean of the most that the {one} ever held",
     )
     left = len(known) - len(shown)
-    note = f"Drawn: the {len(shown)} VCs that own most, largest first; {left} more in the table." if left else ""
+    many = facts.tenant.many
+    note = f"Drawn: the {len(shown)} {many} that own most, largest first; {left} more in the table." if left else ""
     return [replace(panel, note=note)]
 
 

@@ -1,0 +1,42 @@
+-- title: Nodes out of service, by cause
+-- question: What takes nodes out of service, for how long, and how many GPUs with them?
+-- paper: none
+-- tables: node_events
+-- also: nodes
+-- column cause: text | why, in a word that is the same for every source; NULL where no reason was given
+-- column state: text | down, drained, maintenance or degraded
+-- column nodes: nodes | nodes with such an event
+-- column events: events | times in which a node was in this state for this cause
+-- column going_on: events | those of them without an end
+-- column node_hours: hours | time of the events that ended, summed
+-- column gpu_hours: GPU-hours | the same times the GPUs of the node; nodes of unknown size are left out
+-- column p50_hours: hours | median time to the end
+-- column longest_hours: hours | the longest time to the end
+-- rule:
+-- Each row of node_events counts once, also where two events of one node overlap, so that hours of several causes may
+-- be the same hours. An event without an end has no length and counts in events and going_on alone. A degraded node
+-- still takes jobs: its GPUs are not out of service. Listed by GPU-hours, most first.
+WITH lasting AS (
+    SELECT
+        e.node_id,
+        e.cause,
+        e.state,
+        (epoch_us(e.end_time) - epoch_us(e.start_time)) / 3.6e9 AS hours,
+        n.gpu_count
+    FROM node_events AS e
+    LEFT JOIN nodes AS n ON e.node_id = n.node_id
+)
+
+SELECT
+    cause,
+    state,
+    count(DISTINCT node_id) AS nodes,
+    count(*) AS events,
+    count(*) - count(hours) AS going_on,
+    CAST(sum(CAST(hours AS DECIMAL(38, 9))) AS DOUBLE) AS node_hours,
+    CAST(sum(CAST(hours * gpu_count AS DECIMAL(38, 9))) AS DOUBLE) AS gpu_hours,
+    quantile_cont(hours, 0.5) AS p50_hours,
+    max(hours) AS longest_hours
+FROM lasting
+GROUP BY cause, state
+ORDER BY gpu_hours DESC NULLS LAST, events DESC, cause NULLS LAST, state

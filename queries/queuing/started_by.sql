@@ -1,0 +1,29 @@
+-- title: Starts by backfill
+-- question: How many jobs does the backfill scheduler start, and of which size?
+-- paper: none
+-- tables: jobs
+-- needs: gpu_count
+-- column gpu_class: class | size class of the job
+-- column jobs: jobs | jobs of which the source tells what started them
+-- column main_jobs: jobs | those that the main scheduler started, in order of priority
+-- column backfill_jobs: jobs | those that backfill started, ahead of jobs of higher priority
+-- column backfill_share: share | backfill_jobs / jobs
+-- column main_p50_s: s | median wait of the former
+-- column backfill_p50_s: s | median wait of the latter
+-- interval backfill_share: proportion of jobs
+-- rule:
+-- What started the first run of each job (jobs.started_by: Slurm's flags SchedMain and SchedSubmit are main,
+-- SchedBackfill is backfill). Jobs of unknown size are out, and those of which the source tells nothing. Medians are
+-- over the known waits from submission to the first start.
+SELECT
+    gpu_class,
+    count(*) AS jobs,
+    count(*) FILTER (WHERE started_by = 'main') AS main_jobs,
+    count(*) FILTER (WHERE started_by = 'backfill') AS backfill_jobs,
+    count(*) FILTER (WHERE started_by = 'backfill') / count(*) AS backfill_share,
+    quantile_cont(queue_s, 0.5) FILTER (WHERE started_by = 'main') AS main_p50_s,
+    quantile_cont(queue_s, 0.5) FILTER (WHERE started_by = 'backfill') AS backfill_p50_s
+FROM job_classes
+WHERE started_by IS NOT NULL AND gpu_class IS NOT NULL
+GROUP BY gpu_class, class_order
+ORDER BY class_order

@@ -1,0 +1,135 @@
+-- title: GPU-hours held, used, idle and lost
+-- question: Who holds GPU-hours, and how many of them were used, idle or lost?
+-- paper: none
+-- tables: jobs, attempts
+-- also: placements, nodes, gpu_utilization, job_usage
+-- param by: user {user, account, partition, qos, gpu_model, vc, cluster} | what a row is of
+-- param jobs: auto {auto, gpu, cpu, all} | jobs counted: those with GPUs where there are any, with, without, or all
+-- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
+-- column key: text | the user, account, ... of the jobs; NULL when unknown
+-- column jobs: jobs | jobs counted, with any status
+-- column held_gpu_h: GPU-hours | held by their attempts; NULL when none is known
+-- column used_gpu_h: GPU-hours | of those covered, times the mean use of the GPUs; NULL when nothing is covered
+-- column idle_gpu_h: GPU-hours | covered and not used; NULL when nothing is covered
+-- column failed_gpu_h: GPU-hours | held by attempts that failed, time limits apart; NULL when no end is known
+-- column preempted_gpu_h: GPU-hours | held by attempts that were preempted; NULL when no end is known
+-- column coverage_share: share | GPU-hours of which the use is known / held
+-- column cpu_efficiency_share: share | processor time used / (cores * run time), over the jobs that tell
+-- column cpu_known_jobs: jobs | jobs that tell
+-- column memory_efficiency_share: share | memory used / asked for, weighted by run time, over the jobs that tell
+-- column memory_known_jobs: jobs | jobs that tell
+-- column time_limit_used_share: share | run time of the longest attempt / time limit, summed over the jobs that tell
+-- column time_limit_known_jobs: jobs | jobs that tell
+-- column timeout_gpu_h: GPU-hours | held by attempts that reached their time limit; NULL when no end is known
+-- column wasted_gpu_h: GPU-hours | held by attempts that failed or were preempted, and idle in all others
+-- column unknown_jobs: jobs | jobs counted whose GPU-hours are unknown, such as those that run still
+-- rule:
+-- Held: run time of an attempt times its GPUs, summed. A time that contradicts its neighbours is unknown and adds
+-- nothing. Covered, used, idle: view attempt_use. Used is covered * mean SM activity where it was sampled, else mean
+-- utilization; idle is the rest of what is covered, so that held = used + idle + unknown. This is the usual 'GPU-hours
+-- times (1 - utilization)', not the time at 0 percent. What failed or was preempted may have been used: these columns
+-- overlap with used and idle. wasted counts each hour once; where little is covered it is the least that was wasted.
+-- Failed is failed, node_fail or out_of_memory; a time limit is no failure here, since what was saved stays.
+-- rule=retried: an attempt of unknown end that was tried again failed. An attempt counts by its own end, not by the job's.
+-- CPU and memory: view job_host_use, as Slurm's seff defines them (TotalCPU / (AllocCPUS * Elapsed), MaxRSS / ReqMem), over
+-- jobs of which both parts are known and not 0. More than 1 is possible, with hyperthreads or unenforced limits.
+-- gpu_model is that of the view job_gpu_models. Users of one name in several clusters are taken together.
+-- Listed by GPU-hours wasted, the most first.
+WITH population AS (
+    SELECT
+        CASE $jobs
+            WHEN 'auto' THEN CASE WHEN count(*) FILTER (WHERE gpu_count > 0) > 0 THEN 'gpu' ELSE 'all' END
+            ELSE $jobs
+        END AS kind
+    FROM jobs
+),
+
+chosen AS (
+    SELECT
+        j.job_id,
+        CASE $by
+            WHEN 'user' THEN j."user"
+            WHEN 'account' THEN j.account
+            WHEN 'partition' THEN j."partition"
+            WHEN 'qos' THEN j.qos
+            WHEN 'gpu_model' THEN m.gpu_model
+            WHEN 'vc' THEN j.vc
+            ELSE j.cluster
+        END AS key
+    FROM jobs AS j
+    LEFT JOIN job_gpu_models AS m ON j.job_id = m.job_id
+    CROSS JOIN population AS p
+    WHERE
+        p.kind = 'all'
+        OR (p.kind = 'gpu' AND j.gpu_count > 0)
+        OR (p.kind = 'cpu' AND j.gpu_count = 0)
+),
+
+ended AS (
+    SELECT
+        *,
+        CASE WHEN $rule = 'retried' THEN failed_or_retried ELSE failed END AS bad
+    FROM attempt_use
+    WHERE gpu_s IS NOT NULL
+),
+
+job_hours AS (
+    SELECT
+        job_id,
+        sum(gpu_s) AS held,
+        sum(covered_gpu_s) AS covered,
+        sum(used_gpu_s) AS used,
+        sum(idle_gpu_s) AS idle,
+        sum(CASE WHEN bad IS NOT NULL THEN CASE WHEN bad AND status IS DISTINCT FROM 'timeout' THEN gpu_s ELSE 0 END END)
+            AS failed,
+        sum(CASE WHEN bad IS NOT NULL THEN CASE WHEN status = 'preempted' THEN gpu_s ELSE 0 END END) AS preempted,
+        sum(CASE WHEN bad IS NOT NULL THEN CASE WHEN status = 'timeout' THEN gpu_s ELSE 0 END END) AS timeout,
+        sum(
+            CASE
+                WHEN (bad AND status IS DISTINCT FROM 'timeout') OR status = 'preempted' THEN gpu_s
+                WHEN idle_gpu_s IS NOT NULL THEN idle_gpu_s
+                WHEN bad IS NOT NULL AND covered_gpu_s > 0 THEN 0
+            END
+        ) AS wasted
+    FROM ended
+    GROUP BY job_id
+),
+
+told AS (
+    SELECT
+        job_id,
+        CASE WHEN cpu_s IS NOT NULL AND core_s > 0 THEN cpu_s END AS cpu_s,
+        CASE WHEN cpu_s IS NOT NULL AND core_s > 0 THEN core_s END AS core_s,
+        CASE WHEN memory_used_gib IS NOT NULL AND memory_gib > 0 THEN memory_used_gib * run_s END AS memory_used,
+        CASE WHEN memory_used_gib IS NOT NULL AND memory_gib > 0 THEN memory_gib * run_s END AS memory_asked,
+        CASE WHEN time_limit_s > 0 AND longest_s IS NOT NULL THEN longest_s END AS ran_s,
+        CASE WHEN time_limit_s > 0 AND longest_s IS NOT NULL THEN time_limit_s END AS limit_s
+    FROM job_host_use
+)
+
+SELECT
+    c.key,
+    count(*) AS jobs,
+    CAST(sum(h.held) AS DOUBLE) / 3600 AS held_gpu_h,
+    CAST(sum(h.used) AS DOUBLE) / 3600 AS used_gpu_h,
+    CAST(sum(h.idle) AS DOUBLE) / 3600 AS idle_gpu_h,
+    CAST(sum(h.failed) AS DOUBLE) / 3600 AS failed_gpu_h,
+    CAST(sum(h.preempted) AS DOUBLE) / 3600 AS preempted_gpu_h,
+    CAST(sum(h.covered) AS DOUBLE) / nullif(CAST(sum(h.held) AS DOUBLE), 0) AS coverage_share,
+    CAST(sum(CAST(t.cpu_s AS DECIMAL(38, 6))) AS DOUBLE) / CAST(sum(CAST(t.core_s AS DECIMAL(38, 6))) AS DOUBLE)
+        AS cpu_efficiency_share,
+    count(t.core_s) AS cpu_known_jobs,
+    CAST(sum(CAST(t.memory_used AS DECIMAL(38, 6))) AS DOUBLE)
+    / nullif(CAST(sum(CAST(t.memory_asked AS DECIMAL(38, 6))) AS DOUBLE), 0) AS memory_efficiency_share,
+    count(t.memory_asked) AS memory_known_jobs,
+    CAST(sum(CAST(t.ran_s AS DECIMAL(38, 6))) AS DOUBLE) / CAST(sum(CAST(t.limit_s AS DECIMAL(38, 6))) AS DOUBLE)
+        AS time_limit_used_share,
+    count(t.limit_s) AS time_limit_known_jobs,
+    CAST(sum(h.timeout) AS DOUBLE) / 3600 AS timeout_gpu_h,
+    CAST(sum(h.wasted) AS DOUBLE) / 3600 AS wasted_gpu_h,
+    count(*) FILTER (WHERE h.held IS NULL) AS unknown_jobs
+FROM chosen AS c
+LEFT JOIN job_hours AS h ON c.job_id = h.job_id
+LEFT JOIN told AS t ON c.job_id = t.job_id
+GROUP BY c.key
+ORDER BY wasted_gpu_h DESC NULLS LAST, held_gpu_h DESC NULLS LAST, c.key NULLS LAST

@@ -1,0 +1,54 @@
+-- title: Attempts with the GPU time that they held and used
+-- tables: jobs, attempts, placements, gpu_utilization, job_usage
+-- views: attempt_outcomes, attempt_gpu_use, job_reported_use
+-- column covered_gpu_s: GPU*s | the part of gpu_s of which the use is known; 0 when it is not
+-- column used_gpu_s: GPU*s | covered_gpu_s * mean use / 100; NULL when nothing is covered
+-- column idle_gpu_s: GPU*s | covered_gpu_s - used_gpu_s
+-- rule:
+-- One row for each row of attempt_outcomes, with all its columns and the three above; they are NULL where gpu_s is.
+-- Samples cover the time that each stands for (view sample_intervals), added up over the GPUs of the attempt, and no more
+-- than the attempt held; of a part of a GPU they cover that part. The mean use is that of attempt_gpu_use, weighted by
+-- time. A job without any sample takes job_usage where the source measured it (view job_reported_use): that mean
+-- stands for all the time that the job held. A mean above 100 counts as 100. A GPU that several jobs share is as busy
+-- for each of them as it was.
+WITH sampled AS (
+    SELECT
+        job_id,
+        attempt,
+        sum(sampled_s) AS sampled_s,
+        sum(sampled_s * busy_pct) / nullif(sum(sampled_s), 0) AS busy_pct
+    FROM attempt_gpu_use
+    GROUP BY job_id, attempt
+),
+
+sampled_jobs AS (
+    SELECT DISTINCT job_id FROM sampled
+),
+
+measured AS (
+    SELECT
+        a.*,
+        CASE
+            WHEN s.job_id IS NOT NULL
+                THEN least(a.gpu_s, CAST(s.sampled_s * a.gpu_count / nullif(ceil(a.gpu_count), 0) AS DECIMAL(38, 6)))
+            WHEN j.job_id IS NULL AND r.job_id IS NOT NULL THEN a.gpu_s
+        END AS known_gpu_s,
+        least(100, CASE WHEN s.job_id IS NOT NULL THEN s.busy_pct ELSE r.mean_pct END) AS busy_pct
+    FROM attempt_outcomes AS a
+    LEFT JOIN sampled AS s ON a.job_id = s.job_id AND a.attempt = s.attempt
+    LEFT JOIN sampled_jobs AS j ON a.job_id = j.job_id
+    LEFT JOIN job_reported_use AS r ON a.job_id = r.job_id
+),
+
+used AS (
+    SELECT
+        * EXCLUDE (known_gpu_s, busy_pct),
+        CASE WHEN gpu_s IS NOT NULL THEN coalesce(known_gpu_s, 0) END AS covered_gpu_s,
+        CASE
+            WHEN gpu_s IS NOT NULL AND known_gpu_s > 0 THEN CAST(known_gpu_s * busy_pct / 100 AS DECIMAL(38, 6))
+        END AS used_gpu_s
+    FROM measured
+)
+
+SELECT *, covered_gpu_s - used_gpu_s AS idle_gpu_s
+FROM used

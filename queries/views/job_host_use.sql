@@ -1,0 +1,76 @@
+-- title: What each job used of the processors, the memory and the time that it had
+-- tables: jobs, attempts, placements, job_usage
+-- column job_id: text | the job
+-- column cpu_s: s | processor time used, summed over cores; NULL when unknown
+-- column core_s: s | cores * run time; NULL when unknown
+-- column memory_used_gib: GiB | the most host memory in use at once, as far as the source tells; NULL when unknown
+-- column memory_gib: GiB | host memory asked for; NULL when unknown
+-- column run_s: s | run time, summed over the attempts; NULL when one of them is unknown
+-- column longest_s: s | run time of the longest attempt; NULL when one of them is unknown
+-- column time_limit_s: s | the time limit; NULL when there is none
+-- rule:
+-- One row for each job with attempts. As Slurm's seff has it: the processor time of all steps / (cores * wall time), and
+-- the memory of the largest step / memory asked for. Steps are the rows of job_usage that name an instance which
+-- placements does not know, and no node: they follow each other, so the largest counts, and the components of a job add
+-- up. Other rows are parts that run side by side, on nodes or as instances, and add up. Where a source has both, which
+-- tell of the same use, the larger counts.
+WITH instances AS (
+    SELECT DISTINCT job_id, instance
+    FROM placements
+    WHERE instance IS NOT NULL
+),
+
+parts AS (
+    SELECT
+        u.job_id,
+        u.task,
+        u.memory_gib,
+        u.cpu_s,
+        u.instance IS NOT NULL AND u.node_id IS NULL AND i.job_id IS NULL AS is_step
+    FROM job_usage AS u
+    LEFT JOIN instances AS i ON u.job_id = i.job_id AND u.instance = i.instance
+),
+
+tasks AS (
+    SELECT
+        job_id,
+        is_step,
+        CASE WHEN is_step THEN max(memory_gib) ELSE sum(memory_gib) END AS memory_gib,
+        sum(CAST(cpu_s AS DECIMAL(38, 6))) AS cpu_s
+    FROM parts
+    GROUP BY job_id, is_step, task
+),
+
+kinds AS (
+    SELECT job_id, sum(memory_gib) AS memory_gib, CAST(sum(cpu_s) AS DOUBLE) AS cpu_s
+    FROM tasks
+    GROUP BY job_id, is_step
+),
+
+used AS (
+    SELECT job_id, max(memory_gib) AS memory_gib, max(cpu_s) AS cpu_s
+    FROM kinds
+    GROUP BY job_id
+),
+
+ran AS (
+    SELECT
+        job_id,
+        CASE WHEN count(*) = count(run_s) THEN CAST(sum(CAST(run_s AS DECIMAL(38, 6))) AS DOUBLE) END AS run_s,
+        CASE WHEN count(*) = count(run_s) THEN max(run_s) END AS longest_s
+    FROM attempts
+    GROUP BY job_id
+)
+
+SELECT
+    j.job_id,
+    u.cpu_s,
+    j.cpu_count * r.run_s AS core_s,
+    u.memory_gib AS memory_used_gib,
+    j.memory_gib,
+    r.run_s,
+    r.longest_s,
+    j.time_limit_s
+FROM jobs AS j
+INNER JOIN ran AS r ON j.job_id = r.job_id
+LEFT JOIN used AS u ON j.job_id = u.job_id

@@ -1,0 +1,49 @@
+-- title: How long a sample of each GPU stands for
+-- tables: gpu_utilization
+-- column node_id: text | the machine
+-- column gpu_index: number | the GPU on the machine
+-- column interval_s: s | median gap between two samples of the GPU; NULL when nothing tells
+-- rule:
+-- In each hour with two samples or more, the gap is (last - first) / (samples - 1); the interval is the median over the
+-- hours, so that a monitor that was off for a while does not lengthen it, and samples that came twice shorten it. A GPU
+-- that is sampled once an hour or less takes the gap over all its samples; one with a single sample, the median GPU's.
+WITH hours AS (
+    SELECT
+        node_id,
+        gpu_index,
+        min(time) AS first_time,
+        max(time) AS last_time,
+        count(*) AS samples
+    FROM gpu_utilization
+    GROUP BY node_id, gpu_index, date_trunc('hour', time)
+),
+
+gpus AS (
+    SELECT
+        node_id,
+        gpu_index,
+        coalesce(
+            quantile_cont(
+                CASE
+                    WHEN samples > 1 AND last_time > first_time
+                        THEN CAST(epoch_us(last_time) - epoch_us(first_time) AS DOUBLE) / 1000000 / (samples - 1)
+                END,
+                0.5
+            ),
+            CASE
+                WHEN sum(samples) > 1 AND max(last_time) > min(first_time)
+                    THEN
+                        CAST(epoch_us(max(last_time)) - epoch_us(min(first_time)) AS DOUBLE)
+                        / 1000000
+                        / (CAST(sum(samples) AS DOUBLE) - 1)
+            END
+        ) AS interval_s
+    FROM hours
+    GROUP BY node_id, gpu_index
+)
+
+SELECT
+    node_id,
+    gpu_index,
+    coalesce(interval_s, (SELECT quantile_cont(interval_s, 0.5) FROM gpus)) AS interval_s
+FROM gpus

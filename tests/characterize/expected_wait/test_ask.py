@@ -1,0 +1,177 @@
+"""One question about a wait, from Python and from the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tracekit
+from tests.command import run
+from tracekit.errors import QueryError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.trace import Trace
+
+
+@pytest.fixture(scope="module")
+def history(make_trace: Callable[..., Trace]) -> Trace:
+    """Return 45 jobs, ten minutes apart: 24 of partition a that wait 10 s, 20 s, ... 240 s, 20 of b, one of c."""
+    jobs: list[dict[str, Any]] = []
+    for i in range(45):
+        wait = 10 * (i + 1) if i < 24 else 0
+        hour, minute = divmod(10 * i, 60)
+        at = f"2024-01-01T{hour:02}:{minute:02}"
+        jobs.append(
+            {
+                "job_id": f"{i:02}",
+                "submit_time": f"{at}:00",
+                "start_time": f"2024-01-01T{hour:02}:{minute + wait // 60:02}:{wait % 60:02}",
+                "end_time": f"2024-01-01T{hour:02}:{minute + 5:02}:00",
+                "gpu_count": 1,
+                "partition": "a" if i < 24 else "b" if i < 44 else "c",
+                "gpu_model": "A100",
+                "status": "completed",
+            }
+        )
+    return make_trace(jobs=jobs)
+
+
+def test_quantiles_by_hand(history: Trace) -> None:
+    found = tracekit.expected_wait(history, 1, partition="a")
+    assert (found.jobs, found.waiting, found.given_up) == (24, 0, ())
+    assert found.at_once_share == 0
+    low = found.low_s
+    assert low is not None
+    # The waits are 10, 20, ..., 240, so that a share p lies at 250 p. Each was longer than all before it: the upper
+    # end has learned to lie at the share 1, beyond the longest, and what is between the ends moves with them.
+    assert found.quantiles_s == pytest.approx(
+        {
+            0.1: low,
+            0.25: low + (250 - low) * 0.15 / 0.8,
+            0.5: (low + 250) / 2,
+            0.75: low + (250 - low) * 0.65 / 0.8,
+            0.9: 240,
+        }
+    )
+    assert (found.high_s, low < 25) == (240, True)
+
+
+def test_quantiles_agree_with_an_interval_that_begins_at_zero(make_trace: Callable[..., Trace]) -> None:
+    """Half of the jobs start at once, the others wait longer and longer."""
+    jobs = [
+        {
+            "job_id": f"{i:03}",
+            "submit_time": f"2024-01-{1 + i // 24:02}T{i % 24:02}:00:00",
+            "start_time": f"2024-01-{1 + i // 24:02}T{i % 24:02}:{i // 4 if i % 2 else 0:02}:00",
+            "end_time": f"2024-01-{1 + i // 24:02}T{i % 24:02}:59:00",
+            "gpu_count": 1,
+            "status": "completed",
+        }
+        for i in range(200)
+    ]
+    found = tracekit.expected_wait(make_trace(jobs=jobs), 1)
+    told = [value for value in found.quantiles_s.values() if value is not None]
+    assert found.low_s == 0
+    assert told == sorted(told)
+    assert found.high_s is not None
+    assert told[3] <= found.high_s <= told[4]  # 75 %, 80 %, 90 %
+
+
+def test_partition_with_too_few_is_given_up(history: Trace) -> None:
+    found = tracekit.expected_wait(history, 1, partition="c", gpu_model="a100")
+    assert found.given_up == ("number of GPUs", "GPU model", "partition or VC")
+    assert found.same == ("size class",)
+    assert found.jobs == 45
+
+
+def test_interval_is_a_point_where_all_start_at_once(history: Trace) -> None:
+    found = tracekit.expected_wait(history, 1, partition="b")
+    assert (found.low_s, found.high_s, found.at_once_share) == (0, 0, 1)
+    assert "100 % of the last 20 started at once." in found.sentences()
+
+
+def test_too_few_like_it(history: Trace) -> None:
+    found = tracekit.expected_wait(history, 16)
+    assert not found.enough
+    assert (found.low_s, found.high_s, found.jobs) == (None, None, 0)
+    assert found.sentences() == ["Too few like it: 0 jobs of the last 56 days have the same size class; 20 are needed."]
+
+
+def test_job_still_waiting_is_at_least_so_long(make_trace: Callable[..., Trace]) -> None:
+    def jobs(last: dict[str, Any]) -> Trace:
+        some = [
+            {
+                "job_id": f"{i:02}",
+                "submit_time": f"2024-01-01T{i:02}:00:00",
+                "start_time": f"2024-01-01T{i:02}:01:00",
+                "end_time": f"2024-01-01T{i:02}:02:00",
+                "gpu_count": 1,
+            }
+            for i in range(20)
+        ]
+        pending = [
+            {"job_id": f"p{i}", "submit_time": "2024-01-01T00:00:00", "gpu_count": 1, "status": "pending"}
+            for i in range(20)
+        ]
+        return make_trace(jobs=[*some, *pending, last])
+
+    end = {"job_id": "z", "submit_time": "2024-01-02T00:00:00", "gpu_count": 1, "status": "pending"}
+    found = tracekit.expected_wait(jobs(end), 1)
+    # 20 of 41 waited a minute, the rest goes on: the place of 75 % is beyond what is known.
+    assert (found.jobs, found.waiting) == (41, 21)
+    assert found.quantiles_s[0.25] == pytest.approx(60)
+    assert found.quantiles_s[0.75] is None
+    assert found.high_s is None
+    assert "an end that is not known yet" in found.sentences()[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"gpus": 1, "partition": "aa"}, "no job has the partition or VC 'aa'; did you mean 'a'?"),
+        ({"gpus": 1, "gpu_model": "H100"}, "no job has the GPU model 'H100'"),
+        ({}, "the log knows how many GPUs jobs have"),
+        ({"gpus": -1}, "-1 is no number of GPUs"),
+        ({"gpus": 1, "level": 1.0}, "1 is no share of the jobs"),
+        ({"gpus": 1, "time_limit_s": 0}, "0 s is no time limit"),
+    ],
+)
+def test_mistakes_are_told(history: Trace, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words.replace("?", r"\?")):
+        tracekit.expected_wait(history, **options)
+
+
+def test_several_clusters_need_a_name(sample_trace: Callable[[str], Trace]) -> None:
+    with pytest.raises(UsageError, match="several clusters; name one of: Earth, Venus"):
+        tracekit.expected_wait(sample_trace("helios"), 1)
+    assert tracekit.expected_wait(sample_trace("helios"), 1, cluster="earth").enough
+
+
+def test_log_without_waits(sample_trace: Callable[[str], Trace]) -> None:
+    with pytest.raises(QueryError, match="does not tell how long jobs waited"):
+        tracekit.expected_wait(sample_trace("alibaba-spot"), 1)
+
+
+def test_command_prints_the_same_row(history: Trace) -> None:
+    options = ("wait", history.path, "--gpus", "1", "--partition", "a", "--time-limit", "8h")
+    row = tracekit.expected_wait(history, 1, partition="a", time_limit_s=28800).row()
+    assert json.loads(run(*options, "-f", "json").stdout) == row
+    (told,) = csv.DictReader(io.StringIO(run(*options, "-f", "csv").stdout))
+    assert float(told["p50_s"]) == pytest.approx(row["p50_s"])
+    assert told["given_up"] == row["given_up"] == "class of time limit"
+    shown = run(*options)
+    assert shown.returncode == 0
+    assert "From 24 jobs of the same size class, number of GPUs and partition or VC." in shown.stdout
+
+
+@pytest.mark.parametrize("limit", ["8 parsecs", "-1h", "1e9h", ""])
+def test_time_limits_that_are_none(history: Trace, limit: str) -> None:
+    told = run("wait", history.path, "--gpus", "1", "--time-limit", limit)
+    assert told.returncode == 2
+    assert "is not a time; write it like 30min, 8h or 2d" in told.stderr

@@ -1,0 +1,117 @@
+"""What the report says and draws about GPU-hours, wasted and paid for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.analysis import analyze
+from tracekit.report.sections.interface import TraceFacts, finding, panels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+HOURS = ("held", "used", "idle", "failed", "preempted", "timeout", "wasted")
+
+
+def row(key: str | None, *hours: float | None, coverage: float = 1.0) -> dict[str, Any]:
+    return {"key": key, "coverage_share": coverage} | {f"{n}_gpu_h": h for n, h in zip(HOURS, hours, strict=True)}
+
+
+def test_the_sentence_tells_what_is_known_and_who_wastes_most() -> None:
+    rows = [row("x", 60.0, 20.0, 20.0, 10.0, 5.0, 2.0, 35.0), row(None, 40.0, None, None, 0.0, 0.0, 0.0, None)]
+    assert finding("utilization/efficiency", rows) == (
+        "Jobs held 100 GPU-hours; of 40 (40.0 %) the use is known: 50.0 % were used and 50.0 % idle."
+        " Of all, attempts that failed held 10 (10.0 %), those that reached their time limit held 2 (2.0 %),"
+        " those that were preempted held 5 (5.0 %). User x wasted most, 35 (58.3 %)."
+    )
+    few = [{**rows[0], "coverage_share": 0.2}]
+    assert (finding("utilization/efficiency", few) or "").endswith("User x wasted most, at least 35 (58.3 %).")
+
+
+def test_the_sentence_does_not_call_unknown_use_idle() -> None:
+    rows = [row("x", 60.0, None, None, 0.0, 0.0, 0.0, None, coverage=0.0)]
+    assert finding("utilization/efficiency", rows) == (
+        "Jobs held 60 GPU-hours, and nothing tells how many of these were used."
+    )
+    assert finding("utilization/efficiency", [row("x", None, None, None, None, None, None, None)]) is None
+
+
+def test_the_word_is_that_of_what_the_rows_are_of() -> None:
+    rows = [row(None, 60.0, None, None, 60.0, 0.0, 0.0, 60.0)]
+    text = finding("utilization/efficiency", rows, replace(TraceFacts(), efficiency_by="qos"))
+    assert (text or "").endswith("Jobs without a QOS wasted most, 60 (100 %).")
+
+
+def test_bars_are_stacked_from_used_idle_and_unknown() -> None:
+    rows = [row("<script>x", 60.0, 20.0, 10.0, 0.0, 0.0, 0.0, 10.0), row(None, 40.0, None, None, 0.0, 0.0, 0.0, None)]
+    (panel,) = panels("utilization/efficiency", rows)
+    spec = panel.to_dict()
+    (values,) = spec["datasets"].values()
+    assert [(v["label"], v["part"], v["hours"]) for v in values] == [
+        ("<script>x", "used", 20.0),
+        ("<script>x", "idle", 10.0),
+        ("<script>x", "unknown", 30.0),
+        ("no user", "unknown", 40.0),
+    ]
+    assert [words for words, _ in panel.legend] == ["used", "idle", "unknown"]
+    assert spec["encoding"]["y"]["scale"]["domain"] == ["<script>x", "no user"]
+
+
+def test_a_limited_number_of_bars_is_drawn() -> None:
+    rows = [row(f"u{i:02}", 9.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0) for i in range(30)]
+    (panel,) = panels("utilization/efficiency", rows)
+    assert panel.note.endswith("Drawn: the first 12; 18 more in the table.")
+    assert panels("utilization/efficiency", [row("x", 0.0, None, None, 0.0, 0.0, 0.0, None)]) == []
+
+
+def test_the_first_job_to_look_at_is_told_in_words() -> None:
+    first = {"job_id": "7", "user": "x", "wasted_gpu_h": 30.0, "reason": "failed after 30.0 GPU-hours"}
+    name = "utilization/jobs_to_look_at"
+    assert finding(name, [first]) == "Job 7 of x failed after 30.0 GPU-hours."
+    assert finding(name, [first, {**first, "wasted_gpu_h": 10.0}]) == (
+        "The 2 jobs of the table wasted 40 GPU-hours. The first, 7 of x failed after 30.0 GPU-hours."
+    )
+    assert "No job" in (finding(name, []) or "")
+
+
+def test_the_bill_says_what_has_no_price() -> None:
+    line = {"account": "p", "currency": "EUR", "gpu_hours": 4.0, "cost": 12.5, "idle_cost": 2.0, "failed_cost": None}
+    priced = {**line, "waiting_cost": 3.0}
+    without = {**line, "cost": None, "idle_cost": None, "waiting_cost": None, "gpu_hours": 6.0}
+    assert finding("money/bill", [priced, without]) == (
+        "4 GPU-hours cost 12.50 EUR, of which 2.00 EUR for GPUs seen idle; the GPU-hours that jobs waited for are worth"
+        " 3.00 EUR. No price fits 6 further GPU-hours."
+    )
+    assert finding("money/bill", [without]) == "No price fits 6 further GPU-hours."
+    (panel,) = panels("money/bill", [priced, {**priced, "cost": 1.5}, {**priced, "account": None}, without])
+    (values,) = panel.to_dict()["datasets"].values()
+    assert [(v["label"], v["cost"]) for v in values] == [("p", 14.0), ("no account", 12.5)]
+
+
+def test_an_analysis_with_prices_shows_the_bill_and_writes_it(
+    sample_source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
+    prices = tmp_path / "prices.toml"
+    prices.write_text('currency = "EUR"\n[[price]]\nper_gpu_hour = "2.00"\ngpu_model = "a100"\n')
+    found = analyze(sample_source("slurm"), tmp_path / "out", fit=False, replay_jobs=0, prices=prices)
+    report = json.loads(found.data.read_text())
+    answers = {answer["name"]: answer for section in report["sections"] for answer in section["answers"]}
+    bill = pl.read_csv(found.folder / "bill.csv")
+    assert answers["money/bill"]["row_count"] == bill.height
+    assert answers["money/bill"]["kind"] == "bill"
+    cost = bill["cost"].sum()
+    assert f"{cost:,.2f} EUR" in answers["money/bill"]["finding"]
+    assert "h100" in answers["money/bill"]["notes"][1]
+    assert cost == round(2 * bill.filter(pl.col("cost").is_not_null())["gpu_hours"].sum(), 2)
+    assert answers["utilization/efficiency"]["finding"].startswith("Jobs held")
+    page = found.report.read_text()
+    assert "Money" in page
+    assert "Jobs to look at" in page

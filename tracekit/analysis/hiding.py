@@ -1,0 +1,55 @@
+"""What an analysis with pseudonyms has to keep out of its pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.errors import UsageError
+from tracekit.outputs import real_path
+from tracekit.pseudonyms import read_salt
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracekit.settings import AnalysisSettings
+
+__all__ = ["HIDDEN_SOURCE", "salt_of"]
+
+HIDDEN_SOURCE = "logs"
+"""What the source is called where its name is hidden."""
+
+_SOURCES = ("listed", "observed")
+
+
+def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | None]:
+    """Return the salt of the pseudonyms, and a sentence that the user should read; None where names stay.
+
+    Parameters
+    ----------
+    settings : AnalysisSettings
+        Of the analysis.
+    out : Path
+        Folder of the report, where no salt may lie.
+
+    Raises
+    ------
+    UsageError
+        The salt cannot be used, or a file that names machines or tenants is given besides.
+    """
+    if not settings.anonymize:
+        if settings.salt_file is not None:
+            raise UsageError("a salt is for pseudonyms", where="--salt-file", hint="add --anonymize")
+        return None, None
+    if settings.twin is not None:
+        raise UsageError(
+            "a twin names clusters, which pseudonyms replace", where="--twin", hint="leave it out: analyze makes one"
+        )
+    if settings.capacity not in _SOURCES:
+        raise UsageError(
+            "a file of GPUs names nodes, which pseudonyms replace", where="--capacity", hint="use listed or observed"
+        )
+    if settings.salt_file is not None and real_path(settings.salt_file).is_relative_to(real_path(out)):
+        raise UsageError(
+            "lies in the output folder, which is to leave the house", where=settings.salt_file, hint="keep it elsewhere"
+        )
+    return read_salt(settings.salt_file)

@@ -1,0 +1,238 @@
+"""A Trace whose names are pseudonyms, for results that leave the house.
+
+All that is computed of such a Trace - queries, pages, models - can only show pseudonyms, since nothing else is in it.
+What identifies people, teams, jobs and machines is replaced; words of a scheduler and models of hardware stay; free
+text is left out. A column that this module does not know is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit import schema
+from tracekit.errors import UsageError
+from tracekit.interruption import cleanup_on_interrupt, remove_folder
+from tracekit.pseudonyms import Pseudonyms, read_salt
+from tracekit.trace import Trace
+from tracekit.trace_writer import TraceWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+
+    from tracekit.manifest import Addition, Check, Manifest
+    from tracekit.schema import Column
+
+__all__ = ["HiddenTrace", "anonymous_trace", "opened"]
+
+_KINDS = {
+    "job_id": "job",
+    "node_id": "node",
+    "source_file": "file",
+}
+"""Kinds of names whose column is called otherwise; any other column is called like the kind."""
+
+_KEPT = frozenset(
+    {
+        "workload",
+        "status",
+        "started_by",
+        "gpu_model",
+        "gpu_instance",
+        "gpu_index",
+        "state",
+        "cause",
+        "category",
+        "signature",
+        "column",
+    }
+)
+"""Text columns without names: words of tracekit's, and models of hardware."""
+
+_FIRST_WORD = {
+    "source_status": "^[A-Za-z_]+",
+    "wait_reason": "^(?:[A-Z][a-z]+(?:[A-Z][A-Za-z]*)+|[A-Z]{2,}[A-Z]*[a-z][A-Za-z]*"
+    "|Cleaning|Constraints|Dependency|Licenses|Priority|Prolog|Reservation|Resources|Unschedulable)\\b",
+}
+"""Words of a scheduler, behind which names may follow: CANCELLED by 1234. Reasons to wait are codes in camel case, or
+one of these words; a host or a person may stand first in a sentence."""
+
+_LEFT_OUT = frozenset({"raw", "source", "source_cause"})
+"""Free text."""
+
+_DIGITS, _MANY_DIGITS = 8, 16
+"""Digits of a pseudonym, and of a name of which there may be millions."""
+_MANY = frozenset({"job", "name", "group", "instance"})
+
+_TIME = "^[0-9TZ:.,+/ -]*$"
+
+_HIDDEN = "(hidden)"
+_OPTIONS = frozenset({"vc", "tenant", "queue_from", "unit", "timezone", "waits"})
+"""Options of formats whose value is a word of tracekit's."""
+
+_NOTE = "names are pseudonyms, and the notes of the ingest are left out"
+
+
+@dataclass(frozen=True)
+class HiddenTrace:
+    """A Trace, and how its names were replaced."""
+
+    trace: Trace
+    pseudonyms: Pseudonyms | None = None
+    """None where they were not."""
+    notes: tuple[str, ...] = ()
+    """What the user should know of the salt."""
+
+
+@contextmanager
+def opened(
+    trace: Trace | str | Path, *, anonymize: bool = True, salt_file: Path | None = None
+) -> Iterator[HiddenTrace]:
+    """Open a Trace, or a copy with pseudonyms that is removed at the end of the block.
+
+    Parameters
+    ----------
+    trace : Trace, str or Path
+        The Trace, or its folder.
+    anonymize : bool
+        Whether to replace names.
+    salt_file : Path, optional
+        Where the salt is; see `read_salt`.
+
+    Raises
+    ------
+    UsageError
+        There is a file of a salt and nothing to anonymize, or it cannot be used.
+    """
+    if not anonymize:
+        if salt_file is not None:
+            raise UsageError("a salt is for pseudonyms", where="--salt-file", hint="add --anonymize")
+        yield HiddenTrace(Trace.of(trace))
+        return
+    known = Trace.of(trace)
+    salt, note = read_salt(salt_file)
+    with tempfile.TemporaryDirectory(prefix="tracekit-anonymous-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with cleanup_on_interrupt(lambda: remove_folder(folder)):
+            hidden = anonymous_trace(known, folder / "trace", salt)
+            yield replace(hidden, notes=() if note is None else (note,))
+
+
+def anonymous_trace(trace: Trace, place: Path, salt: bytes) -> HiddenTrace:
+    """Write a copy of a Trace whose names are pseudonyms.
+
+    Parameters
+    ----------
+    trace : Trace
+        The Trace, which stays as it is.
+    place : Path
+        Folder of the copy.
+    salt : bytes
+        Key of the pseudonyms; the same one gives the same pseudonyms.
+
+    Raises
+    ------
+    UsageError
+        Two names have the same pseudonym by this salt.
+    DamagedTraceError
+        A table cannot be read.
+    OutputError
+        The place cannot be written.
+    """
+    with trace.connect() as con, TraceWriter(place) as writer:
+        names = _with_digits(con, trace, Pseudonyms(salt))
+        for table in trace.tables:
+            columns = ", ".join(f'{_expression(c, names)} AS "{c.name}"' for c in schema.common(table).columns)
+            writer.copy(table, con, f"SELECT {columns} FROM {table}")
+        manifest = _hidden_manifest(trace.manifest, names)
+        writer.drain()
+        manifest.tables = writer.tables()
+        return HiddenTrace(writer.commit(manifest), names)
+
+
+def kind_of(column: Column) -> str | None:
+    """Return the kind of the names in a column; None for a column that holds none."""
+    if (
+        column.kind != "string"
+        or column.name in {*_KEPT, *_FIRST_WORD, *_LEFT_OUT}
+        or column.name in {"reason", "value"}
+    ):
+        return None
+    return _KINDS.get(column.name, column.name)
+
+
+def _expression(column: Column, names: Pseudonyms) -> str:
+    quoted = f'"{column.name}"'
+    kind = kind_of(column)
+    if kind is not None:
+        return f"'{kind}-' || left({names.sql(kind, quoted)}, {names.digits[kind]})"
+    if column.name in _LEFT_OUT:
+        return "NULL"
+    if column.name in _FIRST_WORD:
+        return f"nullif(regexp_extract({quoted}, '{_FIRST_WORD[column.name]}'), '')"
+    if column.name == "value":
+        return f"CASE WHEN regexp_matches({quoted}, '{_TIME}') THEN {quoted} END"
+    if column.name == "reason":
+        return f"regexp_replace({quoted}, '[''\"].*[''\"]', '{_HIDDEN}', 's')"
+    return quoted
+
+
+def _with_digits(con: duckdb.DuckDBPyConnection, trace: Trace, names: Pseudonyms) -> Pseudonyms:
+    """Return the pseudonyms with as many digits as tell the names of each kind apart."""
+    columns: dict[str, list[str]] = {"file": [], "partition": []}
+    for table in trace.tables:
+        for column in schema.common(table).columns:
+            kind = kind_of(column)
+            if kind is not None:
+                columns.setdefault(kind, []).append(f'SELECT DISTINCT "{column.name}" AS name FROM {table}')
+    digits = {}
+    for kind, selects in columns.items():
+        digits[kind] = _MANY_DIGITS if kind in _MANY else _DIGITS
+        if not selects:
+            continue
+        found = con.execute(
+            f"SELECT count(*), count(DISTINCT left(h, {digits[kind]})), count(DISTINCT left(h, {_MANY_DIGITS}))"
+            f" FROM (SELECT {names.sql(kind, 'name')} AS h FROM ({' UNION '.join(selects)}) WHERE name IS NOT NULL)"
+        ).fetchall()
+        known, told, told_by_many = found[0]
+        if told < known:
+            digits[kind] = _MANY_DIGITS
+        if told_by_many < known:
+            raise UsageError(f"two names of the kind '{kind}' have the same pseudonym", hint="use another salt")
+    return replace(names, digits=digits)
+
+
+def _hidden_manifest(manifest: Manifest, names: Pseudonyms) -> Manifest:
+    return replace(
+        manifest,
+        files=[replace(file, path=names.of("file", file.path), sha256="") for file in manifest.files],
+        checks={
+            name: replace(check, meaning=_hide(check.meaning), examples=[]) for name, check in manifest.checks.items()
+        },
+        options={
+            name: value if name in _OPTIONS and re.fullmatch(r"[\w/+-]{1,40}", value) else _HIDDEN
+            for name, value in manifest.options.items()
+        },
+        capabilities={name: replace(can, note=_hide(can.note)) for name, can in manifest.capabilities.items()},
+        notes=[_NOTE],
+        additions=[_hidden_addition(one, names) for one in manifest.additions],
+    )
+
+
+def _hidden_check(check: Check) -> Check:
+    return replace(check, meaning=_hide(check.meaning), examples=[])
+
+
+def _hidden_addition(addition: Addition, names: Pseudonyms) -> Addition:
+    return replace(addition, files=[names.of("file", path) for path in addition.files])
+
+
+def _hide(text: str) -> str:
+    """Return a text without what stands in quotes, which may be of the log."""
+    return re.sub(r"(?<!\w)['\"].*['\"](?!\w)", _HIDDEN, text, flags=re.DOTALL)

@@ -1,0 +1,300 @@
+"""How long a job will wait that is submitted now: what jobs like it met lately."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.characterize.expected_wait.backtest import backtest
+from tracekit.characterize.expected_wait.distribution import waits_of
+from tracekit.characterize.expected_wait.jobs import LIMITS_S, log_end_us, waiting_jobs
+from tracekit.characterize.expected_wait.likeness import STEPS, WORDS, Lately
+from tracekit.characterize.session import Session
+from tracekit.damage import explain_damage
+from tracekit.errors import QueryError, UsageError, nearest
+from tracekit.text import counted, duration, percent, shorten
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from pathlib import Path
+
+__all__ = ["QUANTILES", "ExpectedWait", "expected_wait"]
+
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""Shares of the jobs whose longest wait is told."""
+
+
+@dataclass(frozen=True)
+class ExpectedWait:
+    """What jobs like one met lately."""
+
+    gpu_class: str | None
+    """Size class; None where the log knows no sizes."""
+    same: tuple[str, ...]
+    """In what the jobs are the same, as words."""
+    given_up: tuple[str, ...]
+    """What was asked for, but too few jobs have it."""
+    jobs: int
+    """How many are like it, of those that began to wait lately."""
+    waiting: int
+    """How many of them still wait, or left without a start: they count as waiting at least so long."""
+    since: dt.datetime | None
+    """When the first of them began to wait [UTC]."""
+    asked: dt.datetime
+    """The end of the log, at which the question is asked [UTC]."""
+    level: float
+    """Share of the waits that the interval shall hold."""
+    low_s: float | None
+    """Lower end of the interval; None when too few jobs are like it [s]."""
+    high_s: float | None
+    """Upper end; None also where so many still wait that no end is known [s]."""
+    quantiles_s: dict[float, float | None]
+    """The wait that each share of the jobs does not exceed, corrected by what the interval's ends have learned; None
+    where it is not known [s]."""
+    at_once_share: float | None
+    """Share of them that started without a wait."""
+    checked: int
+    """Jobs of this cluster and size class whose interval the backtest could check."""
+    covered_share: float | None
+    """Share of these whose wait fell in, as in queuing/expected_wait_backtest."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def enough(self) -> bool:
+        """Whether enough jobs are like it to tell anything."""
+        return self.low_s is not None
+
+    def row(self) -> dict[str, Any]:
+        """Return everything as one row; times are ISO 8601 in UTC."""
+        quantiles = {f"p{round(100 * share)}_s": value for share, value in self.quantiles_s.items()}
+        return {
+            "gpu_class": self.gpu_class,
+            "like_jobs": self.jobs,
+            "still_waiting": self.waiting,
+            "level": self.level,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            **quantiles,
+            "at_once_share": self.at_once_share,
+            "checked_jobs": self.checked,
+            "covered_share": self.covered_share,
+            "same": ", ".join(self.same),
+            "given_up": ", ".join(self.given_up),
+            "since": None if self.since is None else f"{self.since.isoformat()}Z",
+            "asked": f"{self.asked.isoformat()}Z",
+        }
+
+    def sentences(self) -> list[str]:
+        """Return the answer in words."""
+        if not self.enough:
+            found = f"{counted(self.jobs, 'jobs')} of the last {Lately.days:g} days have the same {_listed(self.same)}"
+            return [f"Too few like it: {found}; {Lately.least} are needed."]
+        high = "an end that is not known yet" if self.high_s is None else duration(self.high_s or 0)
+        said = [f"{self.level:.0%} of such jobs wait {duration(self.low_s or 0)} to {high}."]
+        if self.at_once_share:
+            said.append(f"{percent(self.at_once_share)} of the last {self.jobs} started at once.")
+        still = f", {counted(self.waiting, 'of them')} without a start so far" if self.waiting else ""
+        said.append(f"From {counted(self.jobs, 'jobs')} of the same {_listed(self.same)}{still}.")
+        if self.given_up:
+            said.append(f"Too few have the same {_listed(self.given_up)}.")
+        if self.covered_share is not None:
+            said.append(
+                f"In the backtest such intervals held {percent(self.covered_share)} of {counted(self.checked, 'waits')}"
+                " of this size class."
+            )
+        return said
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]
+
+
+@explain_damage()
+def expected_wait(
+    trace: Trace | str | Path,
+    gpus: float | None = None,
+    *,
+    gpu_model: str | None = None,
+    partition: str | None = None,
+    qos: str | None = None,
+    account: str | None = None,
+    time_limit_s: float | None = None,
+    cluster: str | None = None,
+    level: float = 0.8,
+    memory_limit: str | None = None,
+) -> ExpectedWait:
+    """Return how long jobs like one waited lately, and an interval that holds a share of the waits to come.
+
+    >>> import tracekit
+    >>> tracekit.expected_wait("my-trace", 4, partition="gpu").sentences()  # doctest: +SKIP
+
+    Parameters
+    ----------
+    trace : Trace or path
+        The history; the question is asked at its end.
+    gpus : float, optional
+        GPUs of the job; left out only where the log knows the size of no job.
+    gpu_model, partition, qos, account : str, optional
+        What the job asks for; without a partition in the log, its VC.
+    time_limit_s : float, optional
+        Its time limit [s].
+    cluster : str, optional
+        Needed where the log has several.
+    level : float
+        Share of the waits that the interval shall hold, above 0 and below 1.
+    memory_limit : str, optional
+        Most memory for joins before they spill to disk, such as '2GB'.
+
+    Raises
+    ------
+    UsageError
+        An option has no such value in the log, or is out of bounds.
+    QueryError
+        The log does not tell when jobs were submitted and started.
+    """
+    opened = Trace.of(trace)
+    if not 0 < level < 1:
+        raise UsageError(f"{level:g} is no share of the jobs", where="level", hint="give one between 0 and 1, as 0.8")
+    if gpus is not None and not (0 <= gpus < math.inf):
+        raise UsageError(f"{gpus:g} is no number of GPUs", where="gpus", hint="give 0 for a job without GPUs")
+    if time_limit_s is not None and not (0 < time_limit_s < math.inf):
+        raise UsageError(f"{time_limit_s:g} s is no time limit", where="time_limit", hint="give one above 0")
+    if not opened.has("jobs") or not opened.capabilities["queueing"].available:
+        raise QueryError("the trace does not tell how long jobs waited", where=opened.path)
+    with Session(opened, memory_limit).connect() as con:
+        jobs, notes = waiting_jobs(con)
+        end = log_end_us(con)
+    if end is None or jobs.is_empty():
+        raise QueryError("the trace has no job whose wait is known", where=opened.path)
+    if gpus is None and jobs["gpu_class"].null_count() < jobs.height:
+        raise UsageError("the log knows how many GPUs jobs have", where="gpus", hint="give the job's number")
+    asked = {
+        "account": _known(jobs, "account", account, "account"),
+        "limit_class": None if time_limit_s is None else sum(time_limit_s > limit for limit in LIMITS_S),
+        "gpu_count": gpus,
+        "qos": _known(jobs, "qos", qos, "QOS"),
+        "gpu_model": _known(jobs, "gpu_model", gpu_model, "GPU model"),
+        "place": _known(jobs, "place", partition, "partition or VC"),
+    }
+    always = (_cluster(jobs, cluster), _class_of(gpus))
+    return _told(jobs, end, always, asked, level, notes)
+
+
+def _told(
+    jobs: pl.DataFrame,
+    end: int,
+    always: tuple[str | None, str | None],
+    asked: dict[str, Any],
+    level: float,
+    notes: list[str],
+) -> ExpectedWait:
+    """Return the answer from the jobs like the one asked about, and from what was learned up to the end."""
+    lately = Lately()
+    tested = backtest(jobs, lately, level)
+    tested.learner.learn(end)
+    size = pl.col("cluster").eq_missing(always[0]) & pl.col("gpu_class").eq_missing(always[1])
+    numbered = jobs.with_row_index("row")
+    recent = numbered.filter(size & (pl.col("since") > end - int(lately.days * 86_400_000_000)))
+    given = [name for name in STEPS if asked[name] is not None]
+    for dropped in range(len(given) + 1):
+        kept = given[dropped:]
+        like = recent.filter(pl.all_horizontal(pl.lit(value=True), *(pl.col(n) == asked[n] for n in kept)))
+        if like.height >= lately.least:
+            break
+    like = like.tail(lately.most)
+    waits = waits_of(
+        like["row"].cast(pl.Int64).to_numpy()[None, :],
+        np.array([end]),
+        jobs["since"].to_numpy(),
+        jobs["until"].to_numpy(),
+        jobs["started"].to_numpy(),
+    )
+    group = tested.groups.get(always, len(tested.groups))
+    enough = like.height >= lately.least
+    told = tested.learner.tell(group, waits, 0) if enough else None
+
+    def quantile(share: float) -> float | None:
+        """Return the wait that this share of the jobs does not exceed, corrected as the interval is [s]."""
+        lies_at = share if told is None else tested.learner.share_of(group, told, share)
+        return _finite(waits.quantile(0, lies_at) / 1e6)
+
+    checked = tested.rows.with_columns(jobs["cluster"]).tail(math.ceil(jobs.height / 2))
+    checked = checked.filter(size & pl.col("below").is_not_null())
+    missed = checked.select((pl.col("below") + pl.col("above")).mean()).item()
+    moment = pl.Series([end, like["since"].min()], dtype=pl.Int64).cast(pl.Datetime("us")).to_list()
+    words = [name for name in ("cluster",) if always[0] is not None] + ["gpu_class"] * (always[1] is not None)
+    return ExpectedWait(
+        gpu_class=always[1],
+        same=tuple(WORDS[n] for n in [*words, *kept]) or ("log",),
+        given_up=tuple(WORDS[n] for n in given[:dropped]),
+        jobs=like.height,
+        waiting=int(waits.waiting[0]),
+        since=moment[1],
+        asked=moment[0],
+        level=level,
+        low_s=None if told is None else told.low_us / 1e6,
+        high_s=None if told is None else _finite(told.high_us / 1e6),
+        quantiles_s={p: None if told is None else quantile(p) for p in QUANTILES},
+        at_once_share=_at_once(like) if enough else None,
+        checked=checked.height,
+        covered_share=None if missed is None else 1 - missed,
+        notes=tuple(notes),
+    )
+
+
+def _at_once(like: pl.DataFrame) -> float:
+    return float(like.select((pl.col("started") & (pl.col("until") == pl.col("since"))).mean()).item())
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _class_of(gpus: float | None) -> str | None:
+    """Return the size class of a number of GPUs, as the view job_classes has it."""
+    if gpus is None:
+        return None
+    bounds = {"0": gpus == 0, "<1": gpus < 1, "1": gpus == 1, "2-4": gpus <= 4, "5-8": gpus <= 8}
+    return next((name for name, fits in bounds.items() if fits), ">8")
+
+
+def _known(jobs: pl.DataFrame, column: str, value: str | None, what: str) -> str | None:
+    """Return a name as the log spells it.
+
+    Raises
+    ------
+    UsageError
+        No job has it.
+    """
+    if value is None:
+        return None
+    names = jobs[column].drop_nulls().unique().to_list()
+    same = [name for name in names if name == value] or [n for n in names if n.casefold() == value.casefold()]
+    if len(same) == 1:
+        return str(same[0])
+    hint = nearest(value, names[:1000], otherwise=None if len(names) < 20 else "see 'tracekit query'")
+    raise UsageError(
+        f"no job has the {what} '{shorten(value)}'", where={"place": "partition"}.get(column, column), hint=hint
+    )
+
+
+def _cluster(jobs: pl.DataFrame, cluster: str | None) -> str | None:
+    """Return the cluster that is asked about; the log's only one by default.
+
+    Raises
+    ------
+    UsageError
+        There are several and none is named, or none has that name.
+    """
+    if cluster is not None:
+        return _known(jobs, "cluster", cluster, "cluster")
+    names = jobs["cluster"].unique().sort().to_list()
+    if len(names) > 1:
+        known = ", ".join(shorten(str(name)) for name in names[:10])
+        raise UsageError("the log has several clusters", where="cluster", hint=f"name one of: {known}")
+    return names[0] if names else None

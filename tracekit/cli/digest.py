@@ -1,0 +1,57 @@
+"""tracekit digest."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Anonymize, Force, MemoryLimit, SaltFile
+
+__all__ = ["digest"]
+
+
+class _By(StrEnum):
+    user = "user"
+    account = "account"
+
+
+def digest(
+    history: Annotated[
+        Path, typer.Argument(metavar="HISTORY", help="Trace that grows by 'ingest --append'.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder of the digest.")],
+    week: Annotated[
+        str | None, typer.Option("--week", metavar="2026-W47", help="ISO week; the last whole one by default.")
+    ] = None,
+    by: Annotated[_By, typer.Option("--by", help="Whose pages are written beside the operator's.")] = _By.user,
+    anonymize: Anonymize = False,
+    salt_file: SaltFile = None,
+    force: Force = False,
+    memory_limit: MemoryLimit = None,
+) -> None:
+    """Write a week on one page for the operator, and on a short one for each user or account.
+
+    Usage, waits, use of the GPUs and failures, and what changed against the 8 weeks before by more than these differ
+    among themselves. OUT holds index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a
+    Markdown file each. No mail is sent. docs/digest.md has the rules and a script for cron.
+
+    Example: tracekit digest history -o digest
+    """
+    from tracekit.digests.make import digest as make
+
+    made = make(
+        history,
+        out,
+        week=week,
+        by=by.value,
+        anonymize=anonymize,
+        salt_file=salt_file,
+        force=force,
+        memory_limit=memory_limit,
+    )
+    for note in made["notes"]:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(f"digest of {made['week']}: {out / 'index.html'} ({len(made['parts']):,} {by.value}s)")

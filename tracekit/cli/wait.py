@@ -1,0 +1,112 @@
+"""tracekit wait."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import MemoryLimit
+from tracekit.cli.streams import print_data, print_json
+from tracekit.errors import UsageError
+
+__all__ = ["wait"]
+
+
+class _Form(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+def wait(
+    history: Annotated[
+        Path, typer.Argument(metavar="HISTORY", help="Trace of the last weeks or months.", show_default=False)
+    ],
+    gpus: Annotated[
+        float | None,
+        typer.Option("--gpus", metavar="N", help="GPUs of the job; needed unless the log knows no sizes."),
+    ] = None,
+    gpu_model: Annotated[str | None, typer.Option("--gpu-model", metavar="NAME", help="GPU model it asks for.")] = None,
+    partition: Annotated[
+        str | None, typer.Option("--partition", metavar="NAME", help="Partition, queue or VC it is submitted to.")
+    ] = None,
+    qos: Annotated[str | None, typer.Option("--qos", metavar="NAME", help="Its quality of service.")] = None,
+    account: Annotated[
+        str | None, typer.Option("--account", metavar="NAME", help="Account that it is charged to.")
+    ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option("--time-limit", metavar="TIME", help="Its time limit: 30min, 8h, 2d, or 1-12:00:00.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="NAME", help="Cluster, where the history has several.")
+    ] = None,
+    level: Annotated[
+        float, typer.Option("--level", metavar="SHARE", help="Share of the waits that the interval shall hold.")
+    ] = 0.8,
+    form: Annotated[_Form, typer.Option("-f", "--output-format", help="How to write the result.")] = _Form.table,
+    memory_limit: MemoryLimit = None,
+) -> None:
+    """Say how long a job will wait: what jobs like it met lately, as an interval.
+
+    Jobs like it are of the same cluster and size class, and of the same partition, model and so on where there are
+    enough. The question is asked at the end of the history. docs/wait.md has the method; the query
+    queuing/expected_wait_backtest checks it on the history itself.
+
+    Example: tracekit wait my-trace --gpus 4 --partition gpu --time-limit 8h
+    """
+    import polars as pl
+
+    from tracekit.characterize.expected_wait.ask import expected_wait
+    from tracekit.cli.display import print_table
+    from tracekit.text import duration
+
+    found = expected_wait(
+        history,
+        gpus,
+        gpu_model=gpu_model,
+        partition=partition,
+        qos=qos,
+        account=account,
+        time_limit_s=None if time_limit is None else _seconds(time_limit),
+        cluster=cluster,
+        level=level,
+        memory_limit=memory_limit,
+    )
+    if form is _Form.json:
+        print_json(found.row())
+    elif form is _Form.csv:
+        print_data(pl.DataFrame([found.row()]).write_csv())
+    elif found.enough:
+        rows = [(level, found.low_s, found.high_s), *((share, None, s) for share, s in found.quantiles_s.items())]
+        words = [(f"{share:.0%}", *("" if s is None else duration(s) for s in ends)) for share, *ends in rows]
+        print_table(("of such jobs", "wait at least", "wait at most"), words)
+    if form is _Form.table:
+        for sentence in found.sentences():
+            typer.echo(sentence)
+    for note in found.notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+
+
+def _seconds(text: str) -> float:
+    """Return a time in seconds.
+
+    Raises
+    ------
+    UsageError
+        It is none.
+    """
+    number = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?(s|min|h|d)", text.strip())
+    if number is not None:
+        return float(number[1]) * _UNITS[number[2]]
+    clock = re.fullmatch(r"(?:(\d{1,5})-)?(\d{1,5}):(\d\d)(?::(\d\d))?", text.strip())
+    if clock is None:
+        raise UsageError(f"'{text[:60]}' is not a time", where="--time-limit", hint="write it like 30min, 8h or 2d")
+    days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+    return float(days * 86_400 + hours * 3600 + minutes * 60 + seconds)

@@ -1,0 +1,186 @@
+"""GPU-hours: who holds them, how many are used, idle or lost, and what they cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import altair as alt
+
+from tracekit.report.amounts import amounts, named
+from tracekit.report.charts import Panel, category, data, height, palette
+from tracekit.report.sections.interface import Presentation
+from tracekit.report.theme import colour
+from tracekit.text import count, percent, shorten
+
+if TYPE_CHECKING:
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import TraceFacts
+
+_PARTS = {"used": "series-3", "idle": "series-2", "unknown": "series-5"}
+"""Parts of the GPU-hours held, and their colours."""
+
+_LITTLE = 0.5
+"""Below this share of covered GPU-hours a sentence warns."""
+
+
+def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
+    """Say how many of the GPU-hours were used, and how many were lost, and who wastes most."""
+    held = _sum(rows, "held_gpu_h")
+    if not held:
+        return None
+    used, idle = _sum(rows, "used_gpu_h"), _sum(rows, "idle_gpu_h")
+    covered = used + idle
+    text = f"Jobs held {count(held)} GPU-hours"
+    if covered:
+        text += (
+            f"; of {_of(covered, held)} the use is known: {percent(used / covered)} were used and"
+            f" {percent(idle / covered)} idle"
+        )
+    else:
+        text += ", and nothing tells how many of these were used"
+    lost = {
+        "failed": _sum(rows, "failed_gpu_h"),
+        "reached their time limit": _sum(rows, "timeout_gpu_h"),
+        "were preempted": _sum(rows, "preempted_gpu_h"),
+    }
+    if any(lost.values()):
+        text += f". Of all, attempts that {_listed(lost, held)}"
+    worst = rows[0]
+    if worst["wasted_gpu_h"]:
+        wasted = _of(worst["wasted_gpu_h"], worst["held_gpu_h"])
+        least = " at least" if (worst["coverage_share"] or 0) < _LITTLE else ""
+        text += f". {_who(worst['key'], facts.efficiency_by)} wasted most,{least} {wasted}"
+    return text + "."
+
+
+def _listed(lost: dict[str, float], held: float) -> str:
+    """Return what attempts of each bad end held, such as 'failed held 4 (2.0 %), and those that ...'."""
+    parts = [f"{how} held {_of(hours, held)}" for how, hours in lost.items() if hours]
+    return ", those that ".join(parts)
+
+
+def _who(key: str | None, by: str) -> str:
+    word = {"vc": "VC", "gpu_model": "GPU model", "qos": "QOS"}.get(by, by)
+    return f"Jobs without a {word}" if key is None else f"{word[:1].upper()}{word[1:]} {shorten(key, 30)}"
+
+
+def _of(hours: float, held: float) -> str:
+    return f"{count(hours)} ({percent(hours / held)})" if held else count(hours)
+
+
+def _sum(rows: list[Row], column: str) -> float:
+    return sum(float(r[column]) for r in rows if r[column] is not None)
+
+
+def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+    """Draw what each key held as used, idle and unknown, worst first."""
+    known = [r for r in rows if r["held_gpu_h"]]
+    shown = named(known, "key", f"no {facts.efficiency_by.replace('_', ' ')}")
+    if not shown:
+        return []
+    colours = {words: colour(name) for words, name in _PARTS.items()}
+    long = [
+        {"label": r["label"], "part": part, "place": place, "hours": hours, "share": hours / r["held_gpu_h"]}
+        for r in shown
+        for place, (part, hours) in enumerate(_parts(r).items())
+        if hours > 0
+    ]
+    drawn = (
+        alt.Chart(data(long))
+        .mark_bar(height=14)
+        .encode(
+            y=category("label", [r["label"] for r in shown], None),
+            x=alt.X("hours:Q", stack="zero", axis=alt.Axis(title="GPU-hours held", tickCount=5, labelOverlap="greedy")),
+            color=alt.Color("part:N", scale=palette(colours)),
+            order=alt.Order("place:Q"),
+            tooltip=[
+                alt.Tooltip("label:N", title="name"),
+                alt.Tooltip("part:N", title="part"),
+                alt.Tooltip("hours:Q", title="GPU-hours", format=",.1f"),
+                alt.Tooltip("share:Q", title="of what was held", format=".1%"),
+            ],
+        )
+        .properties(height=height(len(shown), 24))
+    )
+    note = "Unknown: held while nothing measured the use. Those who wasted most stand first."
+    if len(known) > len(shown):
+        note += f" Drawn: the first {len(shown)}; {len(known) - len(shown)} more in the table."
+    return [Panel(drawn, tuple(colours.items()), note=note)]
+
+
+def _parts(row: Row) -> dict[str, float]:
+    used, idle = row["used_gpu_h"] or 0.0, row["idle_gpu_h"] or 0.0
+    return {"used": used, "idle": idle, "unknown": max(row["held_gpu_h"] - used - idle, 0.0)}
+
+
+def jobs_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say what the listed jobs wasted, and why the first stands there."""
+    wasted = _sum(rows, "wasted_gpu_h")
+    if not rows or not wasted:
+        return None
+    first = rows[0]
+    whose = f" of {shorten(first['user'], 30)}" if first["user"] is not None else ""
+    job = f"{shorten(first['job_id'], 40)}{whose} {first['reason']}"
+    if len(rows) == 1:
+        return f"Job {job}."
+    return f"The {count(len(rows))} jobs of the table wasted {count(wasted)} GPU-hours. The first, {job}."
+
+
+def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say what GPU-hours cost, and what those that were idle, failed or waited for."""
+    priced = [r for r in rows if r["cost"] is not None]
+    without = sum(r["gpu_hours"] or 0 for r in rows if r["cost"] is None)
+    unpriced = f" No price fits {count(without)} further GPU-hours." if without else ""
+    if not priced:
+        return unpriced.strip() or None
+    currency = shorten(priced[0]["currency"], 10)
+    total = _sum(priced, "cost")
+
+    def money(amount: float) -> str:
+        return f"{amount:,.2f} {currency}"
+
+    text = f"{count(_sum(priced, 'gpu_hours'))} GPU-hours cost {money(total)}"
+    parts = [
+        f"{money(_sum(priced, column))} {what}"
+        for column, what in (("idle_cost", "for GPUs seen idle"), ("failed_cost", "for attempts that failed"))
+        if any(r[column] for r in priced)
+    ]
+    if parts:
+        text += f", of which {' and '.join(parts)}"
+    waited = _sum(priced, "waiting_cost")
+    if waited:
+        text += f"; the GPU-hours that jobs waited for are worth {money(waited)}"
+    return f"{text}.{unpriced}"
+
+
+def bill_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+    """Draw the cost by the first column of the bill."""
+    by = next(iter(rows[0]))
+    costs: dict[str | None, float] = {}
+    for row in rows:
+        if row["cost"] is not None:
+            costs[row[by]] = costs.get(row[by], 0.0) + row["cost"]
+    order = sorted(costs, key=lambda key: (-costs[key], key is None, key or ""))
+    shown = named([{by: key, "cost": costs[key]} for key in order if costs[key]], by, f"no {by.replace('_', ' ')}")
+    if not shown:
+        return []
+    tooltip = [alt.Tooltip("cost:Q", title="cost", format=",.2f")]
+    axis = f"cost ({shorten(rows[0]['currency'], 10)})"
+    what = "with the highest cost"
+    return [amounts(shown, value="cost", axis_title=axis, tooltip=tooltip, total=len(order), what=what)]
+
+
+PRESENTATIONS = (
+    Presentation("utilization/efficiency", finding=efficiency_finding, chart=efficiency_chart),
+    Presentation(
+        "utilization/jobs_to_look_at",
+        finding=jobs_finding,
+        without_rows="No job that held a GPU-hour or more failed, was preempted, or was seen idle.",
+    ),
+    Presentation(
+        "money/bill",
+        finding=bill_finding,
+        chart=bill_chart,
+        without_rows="No attempt held GPUs for a time that is known.",
+    ),
+)
