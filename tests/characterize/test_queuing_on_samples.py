@@ -30,6 +30,7 @@ SAMPLES = (
     *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
     *("philly", "slurm", "swf"),
 )
+WITHOUT_MACHINES = ("kubernetes", "lsf", "pbs", "slurm")  # their nodes are those of jobs
 MICRO = 1_000_000  # times are whole microseconds and GPUs whole millionths, so that nothing here is rounded
 DAY = 86_400
 HALF_HOUR = 1800
@@ -116,7 +117,7 @@ class World:
 
     def sizes(self, rule: str) -> dict[str, int]:
         """Return the GPUs of each node whose number is known, as listed or as observed."""
-        if ("sizes", rule) not in self.memory and rule == "listed" and self.trace.manifest.format == "slurm":
+        if ("sizes", rule) not in self.memory and rule == "listed" and self.trace.manifest.format in WITHOUT_MACHINES:
             self.memory["sizes", rule] = {}  # the nodes of jobs are no list
         if ("sizes", rule) not in self.memory:
             shown = [(n["node_id"], n["gpu_count"] or 0) for n in self.rows["nodes"]]

@@ -1,7 +1,7 @@
 # GPUs and clocks where a further watt saves most time.
 
 # Of what a step is worth [ms / mW], which is compared as whole numbers.
-cdef double _WORTH_SCALE = 1e6
+cdef double _WORTH_SCALE = 1e9
 cdef double _WORTH_MOST = 4e18
 
 
