@@ -15,10 +15,10 @@
 -- column largest_gang: GPUs | the largest gang that would fit on the fewest nodes that can hold it
 -- rule:
 -- The state at each moment, changes at that moment included. A gang wants the fewest nodes that can hold it, so the
--- largest that fits fills all wholly free nodes and the best of the others. An attempt that still runs holds its GPUs to
--- the end of the trace. A node that node_events says is down, drained or in maintenance has no free GPU then, so that
--- free_gpus over what the cluster has in queuing/cluster_timeline is the idle share. Attempts with another unknown start or end hold nothing, and so do placements on nodes of unknown
--- size.
+-- largest that fits fills all wholly free nodes and the best of the others. An attempt that still runs holds its GPUs
+-- to the end of the trace. A node that node_events says is down, drained or in maintenance has no free GPU then, so
+-- that free_gpus over what the cluster has in queuing/cluster_timeline is the idle share. Attempts with another unknown
+-- start or end hold nothing, and so do placements on nodes of unknown size.
 SELECT time, cluster, CAST(NULL AS VARCHAR) AS vc, free_gpus, whole_free_nodes, largest_gang
 FROM free_gpus
 ORDER BY time, cluster NULLS LAST
