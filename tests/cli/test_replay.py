@@ -114,11 +114,13 @@ def test_a_bracket_tells_whether_the_assumptions_decide(traces: Path, tmp_path: 
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if "mean JCT of sjf-ffs less that of sjf [s]" in line]
     shown = dict(line.split(": mean JCT of sjf-ffs less that of sjf [s] ") for line in lines[:-1])
-    assert list(shown) == [f"c={c} m={m}" for c in ("0.367", "0.5", "0.63") for m in ("0.45", "0.55")]
+    pairs = [f"c={c} m={m}" for c in ("0.367", "0.5", "0.63") for m in ("0.45", "0.55")]
+    assert list(shown) == [*pairs, "as assumed", "u=0.3", "u=0.9", "spread=0.05", "spread=1.4"]
     values = {pair: float(value.replace(",", "")) for pair, value in shown.items()}
     summaries = [tmp_path / "out" / name / "summary.json" for name in ("sjf", "sjf-ffs")]
     alone, shared = (json.loads(path.read_text())["avg_jct_s"] for path in summaries)
     assert values["c=0.5 m=0.45"] == pytest.approx(shared - alone, rel=1e-5)  # what models.toml assumes
+    assert values["as assumed"] == values["c=0.5 m=0.45"]
     signs = {(value > 0) - (value < 0) for value in values.values()} - {0}
     expected = "undecided" if len(signs) > 1 else {1: "higher", -1: "lower", 0: "equal"}[sum(signs)]
     assert lines[-1] == f"mean JCT of sjf-ffs less that of sjf [s]: {expected}"

@@ -18,7 +18,7 @@ from tests.replay.strategies import clusters, job_lists
 from tracekit.policies.sharing import SjfBsbf, SjfFfs
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.speeds import interference_ppm
-from tracekit.replay.bracket import Bracket, bracket
+from tracekit.replay.bracket import Bracket, bracket, points
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
 from tracekit.replay.kernel import mean_end, pair_speed, shares
@@ -325,6 +325,22 @@ def test_the_policies_read_the_models() -> None:
     assert SjfFfs().mechanism(jobs, make_cluster((1,)), load_models(), 0).test is False
 
 
+def test_the_bracket_varies_what_is_used() -> None:
+    models = load_models()
+    assert [p.label for p in points(models, ["D1", "M7", "M11"])] == []
+    assert [p.label for p in points(models, ["D3"])] == ["as assumed", "sigma=0", "sigma=0.1"]
+    network = ["as assumed", "spread=0.05", "spread=1.4", "links=slow", "links=fast", "sharing=duty"]
+    assert [p.label for p in points(models, ["M4", "M36", "M38"])] == network
+    found = {p.label: p.models for p in points(models, ["M9", "M40"])}
+    assert list(found) == ["as assumed", "lost_work_s=600", "wake_s=60", "wake_s=900"]
+    assert found["lost_work_s=600"].overhead.lost_work_s == 600
+    assert found["wake_s=60"].switching.wake_s == 60
+    assert found["as assumed"] is models
+    *both, _, u_low, u_high = points(models, ["M1", "M2"])
+    assert (u_low.label, u_high.models.interference.utilization) == ("u=0.3", 0.9)
+    assert [(p.models.interference.c, p.models.memory.fraction) for p in both][::5] == [(0.367, 0.45), (0.63, 0.55)]
+
+
 def test_a_headline_that_changes_sign_is_undecided() -> None:
     rows = [(float(10 * i), 1, 100.0) for i in range(20)]
     jobs, cluster = make_jobs(rows, utilization=0.95), make_cluster((4,))
@@ -335,10 +351,10 @@ def test_a_headline_that_changes_sign_is_undecided() -> None:
         alone = simulate(jobs, cluster, where, SjfFfs(residents=1).mechanism(jobs, cluster, models, 0))
         return {"mean completion time [ms]": float((shared.end_ms - alone.end_ms).mean())}
 
-    found = bracket(load_models(), gain)[0]
-    assert found.values[0.5, 0.55] == 0
+    found = bracket(points(load_models(), ["M1"]), gain)[0]
+    assert found.values["c=0.5 m=0.55"] == 0
     assert found.verdict in {"lower", "higher", "undecided"}
-    assert len(found.lines()) == 7
-    assert Bracket("x", {(0.367, 0.45): -1.0, (0.63, 0.45): 2.0}).verdict == "undecided"
-    assert Bracket("x", {(0.367, 0.45): -1.0, (0.63, 0.55): 0.0}).verdict == "lower"
-    assert Bracket("x", {(0.5, 0.45): 0.0}).lines() == ["c=0.5 m=0.45: x +0", "x: equal"]
+    assert len(found.lines()) == 10  # 6 pairs, 3 points beside them, the verdict
+    assert Bracket("x", {"c=0.367": -1.0, "c=0.63": 2.0}).verdict == "undecided"
+    assert Bracket("x", {"c=0.367": -1.0, "c=0.63": 0.0}).verdict == "lower"
+    assert Bracket("x", {"sigma=0": 0.0}).lines() == ["sigma=0: x +0", "x: equal"]

@@ -52,8 +52,9 @@ def replay(
         bool,
         typer.Option(
             "--bracket",
-            help="Show as well how the means compare with the first policy's under other interference and memory of "
-            "shared GPUs.",
+            help="Show as well how the means compare with the first policy's under other assumptions that they use, "
+            "between the ends that models.toml states: of shared GPUs, spread gangs, resizing, lost work, links, "
+            "switched nodes.",
         ),
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of each policy (log.parquet).")] = False,

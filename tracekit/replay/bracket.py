@@ -1,4 +1,4 @@
-"""Results of sharing under the bracket of assumptions: how strongly jobs disturb each other, and whether pairs fit.
+"""Results of policies under the bracket of assumptions: what no trace records, between its least and its most.
 
 A headline that changes its sign inside the bracket depends on what no trace records, and is called undecided.
 """
@@ -6,23 +6,106 @@ A headline that changes its sign inside the bracket depends on what no trace rec
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import UsageError
+from tracekit.replay.registry import named_policy
 from tracekit.replay.results.effects import support_between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.scenario import Scenario
 
-__all__ = ["BRACKET", "Bracket", "bracket", "bracket_of_policies"]
-
-BRACKET = tuple((c, m) for c in (0.367, 0.5, 0.63) for m in (0.45, 0.55))
-"""Strength c of interference (M1) and memory of a job as a share of a GPU's (M2): all pairs that are tried."""
+__all__ = ["Bracket", "Point", "bracket", "bracket_of_policies", "points"]
 
 _LEVEL = "bracket"
+
+
+class Point(NamedTuple):
+    """Assumptions inside the bracket."""
+
+    label: str
+    """What is assumed other than in the models given, such as 'c=0.5 m=0.45'."""
+    models: Models
+
+
+def points(models: Models, ids: Collection[str]) -> list[Point]:
+    """Return the points of the bracket, from the ranges that models.toml states.
+
+    Interference and memory of shared GPUs are tried together, since one decides whether the other matters; everything
+    else is tried alone, with the rest as in `models`, which are a point of their own then.
+
+    Parameters
+    ----------
+    models : Models
+        Assumptions; at each point some are replaced.
+    ids : collection of str
+        Assumptions that are used, such as 'M4'. Others are not varied.
+    """
+    sections = {models.ids[id_] for id_ in ids}
+    shared = list(_shared(models)) if {"interference", "memory"} & sections else []
+    tried = [point for section, vary in _ALONE.items() if section in sections for point in vary(models)]
+    alone = [point for point in tried if point.models != models]
+    return [*shared, *([Point("as assumed", models), *alone] if alone else [])]
+
+
+def _shared(models: Models) -> Iterator[Point]:
+    """Yield other strengths c of interference with other memory m of a job, as a share of a GPU's."""
+    strengths, memories = sorted(models.interference.levels.values()), sorted(models.memory.levels.values())
+    for c, m in product(strengths, memories):
+        interference = replace(models.interference, rule="product", level=_LEVEL, levels={_LEVEL: c})
+        memory = replace(models.memory, level=_LEVEL, levels={_LEVEL: m})
+        yield Point(f"c={c:g} m={m:g}", replace(models, interference=interference, memory=memory))
+
+
+def _utilization(models: Models) -> Iterator[Point]:
+    for u in models.interference.utilization_sweep:
+        yield Point(f"u={u:g}", replace(models, interference=replace(models.interference, utilization=u)))
+
+
+def _spread(models: Models) -> Iterator[Point]:
+    for name, level in models.spread.levels.items():
+        yield Point(f"spread={level:g}", replace(models, spread=replace(models.spread, level=name)))
+
+
+def _elastic(models: Models) -> Iterator[Point]:
+    for sigma in models.elastic.sigma_sweep:
+        yield Point(f"sigma={sigma:g}", replace(models, elastic=replace(models.elastic, sigma=sigma)))
+
+
+def _lost_work(models: Models) -> Iterator[Point]:
+    for lost in models.overhead.lost_work_sweep_s:
+        yield Point(f"lost_work_s={lost:g}", replace(models, overhead=replace(models.overhead, lost_work_s=lost)))
+
+
+def _links(models: Models) -> Iterator[Point]:
+    for name in models.links.levels:
+        yield Point(f"links={name}", replace(models, links=replace(models.links, level=name)))
+
+
+def _contention(models: Models) -> Iterator[Point]:
+    for sharing in ("always", "duty"):
+        yield Point(f"sharing={sharing}", replace(models, contention=replace(models.contention, sharing=sharing)))
+
+
+def _wake(models: Models) -> Iterator[Point]:
+    for wake in models.switching.wake_sweep_s:
+        yield Point(f"wake_s={wake:g}", replace(models, switching=replace(models.switching, wake_s=wake)))
+
+
+_ALONE: dict[str, Callable[[Models], Iterator[Point]]] = {
+    "interference": _utilization,
+    "spread": _spread,
+    "elastic": _elastic,
+    "overhead": _lost_work,
+    "links": _links,
+    "contention": _contention,
+    "switching": _wake,
+}
+"""What is varied alone, by the section of models.toml."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +114,10 @@ class Bracket:
 
     headline: str
     """What the numbers are."""
-    values: Mapping[tuple[float, float], float]
-    """The headline by (c, m)."""
+    values: Mapping[str, float]
+    """The headline by the label of the point."""
     reason: str | None = None
-    """Why the log does not support the difference under one of the pairs; None where it does under all."""
+    """Why the log does not support the difference at one of the points; None where it does at all."""
 
     @property
     def verdict(self) -> str:
@@ -47,51 +130,50 @@ class Bracket:
         return {1: "higher", -1: "lower", 0: "equal"}[signs.pop() if signs else 0]
 
     def lines(self) -> list[str]:
-        """Return one line a pair and the verdict last; where there is a reason, that line alone."""
+        """Return one line a point and the verdict last; where there is a reason, that line alone."""
         if self.reason is not None:
             return [f"{self.headline}: {self.reason}"]
-        rows = [f"c={c:g} m={m:g}: {self.headline} {value:+,.6g}" for (c, m), value in self.values.items()]
+        rows = [f"{label}: {self.headline} {value:+,.6g}" for label, value in self.values.items()]
         return [*rows, f"{self.headline}: {self.verdict}"]
 
 
-def bracket(models: Models, headlines: Callable[[Models], Mapping[str, float]]) -> list[Bracket]:
-    """Return each headline under every pair of the bracket.
+def bracket(tried: Sequence[Point], headlines: Callable[[Models], Mapping[str, float]]) -> list[Bracket]:
+    """Return each headline at every point.
 
     Parameters
     ----------
-    models : Models
-        Assumptions; of these only c and the memory of whole-GPU jobs are replaced.
+    tried : sequence of Point
+        The points.
     headlines : callable
         Replays under the models given and returns signed differences by name, the same names each time.
     """
-    found: dict[str, dict[tuple[float, float], float]] = {}
-    for c, m in BRACKET:
-        tried = replace(
-            models,
-            interference=replace(models.interference, rule="product", level=_LEVEL, levels={_LEVEL: c}),
-            memory=replace(models.memory, level=_LEVEL, levels={_LEVEL: m}),
-        )
-        for name, value in headlines(tried).items():
-            found.setdefault(name, {})[c, m] = value
+    found: dict[str, dict[str, float]] = {}
+    for point in tried:
+        for name, value in headlines(point.models).items():
+            found.setdefault(name, {})[point.label] = value
     return [Bracket(name, values) for name, values in found.items()]
 
 
 def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bracket]:
-    """Return the mean job completion time [s] of each policy less that of the first, under every pair of the bracket.
+    """Return the mean job completion time [s] of each policy less that of the first, at every point of the bracket.
 
     Raises
     ------
     UsageError
-        Fewer than two policies are named, or one ends no job.
+        Fewer than two policies are named, one ends no job, or none of their assumptions has a range.
     """
     if len(policies) < 2:
         raise UsageError("a bracket compares policies", hint="name two or more with -p, the baseline first")
 
+    used = {id_ for text in policies for id_ in named_policy(text).card.assumptions}
+    tried = points(scenario.models, used)
+    if not tried:
+        raise UsageError("none of the assumptions of these policies has a range to try")
     reasons: dict[str, str] = {}
 
     def differences(models: Models) -> dict[str, float]:
-        tried = replace(scenario, models=models)
-        results = [tried.run(policy) for policy in policies]
+        assumed = replace(scenario, models=models)
+        results = [assumed.run(policy) for policy in policies]
         means = [result.summary["avg_jct_s"] for result in results]
         if None in means:
             raise UsageError(f"no job ends under {policies[means.index(None)]}, so that there is nothing to compare")
@@ -104,4 +186,4 @@ def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bra
                 reasons.setdefault(headline, support.reason)
         return found
 
-    return [replace(one, reason=reasons.get(one.headline)) for one in bracket(scenario.models, differences)]
+    return [replace(one, reason=reasons.get(one.headline)) for one in bracket(tried, differences)]
