@@ -33,8 +33,9 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture
 def place(make_trace: Callable[..., Trace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with the Trace and the throughputs that the page speaks of, and go there."""
-    at = {"submit_time": "2020-01-01", "start_time": "2020-01-01 00:00:10", "end_time": "2020-01-01 00:00:40"}
-    jobs = [{"job_id": f"Earth/{n}", "cluster": "Earth", "vc": "a", "gpu_count": n, "run_s": 30, **at} for n in (1, 2)]
+    at = {"start_time": "2020-01-01 00:00:10", "end_time": "2020-01-01 00:00:40"}
+    one = {"cluster": "Earth", "vc": "a", "run_s": 30, **at}
+    jobs = [{"job_id": f"Earth/{n}", "gpu_count": n, "submit_time": f"2020-01-01 00:00:0{n}", **one} for n in (1, 2)]
     (tmp_path / "my-trace").symlink_to(make_trace(jobs=jobs).path)
     rates = {"v100": {f"('LM (batch size 5)', {n})": {"null": 10.0 * n} for n in (1, 2)}}
     (tmp_path / "rates.json").write_text(json.dumps(rates))

@@ -50,7 +50,7 @@ def test_what_the_simulator_makes_of_a_valid_log_is_noted(make_trace: Callable[.
     folder, done = run(make_trace(jobs=jobs), "helios", "out")
     assert [r["duration"] for r in rows(folder / "Cluster" / "cluster_log.csv")] == ["0", "0", "1"]
     assert done.log.notes[:2] == [
-        "1 job: they came before 2020-04-01, where the simulator of the study begins, so it drops them",
+        "1 job: they came before 2020-04-01, where the simulator of the study begins, so it drops them (--shift-to)",
         "2 jobs: they ran for 0 s, and the simulator of the study never ends such jobs (option least_s)",
     ]
     folder, done = run(make_trace(jobs=jobs), "helios", "other", least_s=1)

@@ -65,11 +65,28 @@ def test_batsim_keeps_hostile_names_inside_their_text(make_trace: Callable[..., 
 
 
 def test_blox_reads_numbers_between_commas(small: Trace, run: Run) -> None:
-    path, done = run(small, "blox", "small.trace", model="gnmt", seconds_per_iteration=0.5)
+    path, done = run(small, "blox", "small.trace", model="gnmt", seconds_per_iteration=0.5, sizes="any")
     assert path.read_text() == "0,gnmt,0.0,200,4\n1,gnmt,60.0,150,8\n2,gnmt,240.0,25,1\n"
-    path, _ = run(small, "blox", "own.trace")  # an iteration of res50 takes 0.78 s in Blox' profile
-    assert path.read_text() == "0,res50,0.0,128,4\n1,res50,60.0,96,8\n2,res50,240.0,16,1\n"
-    assert "1 job: Blox' own profiles know no jobs of their size, only (1, 2, 4, 12, 16) GPUs" in done.log.notes
+    stops = "Blox has profiles of 1, 2, 4, 12, 16 GPUs alone, and stops at other jobs"
+    assert f"1 job: {stops}" in done.log.notes
+    # The job of 8 GPUs stands for what no profile has; an iteration of res50 takes 0.78 s in Blox' profile.
+    path, done = run(small, "blox", "own.trace")
+    assert path.read_text() == "0,res50,0.0,128,4\n1,res50,240.0,16,1\n"
+    assert done.log.left_out[f"{stops} (option sizes)"] == 1
+    assert (done.jobs, sum(done.log.left_out.values())) == (2, 5)
+    assert done.log.settings == [
+        (
+            "Workload(None, trace='own.trace', per_server_size=[8, CPU cores, memory in GB, storage speed]) for 2 "
+            "servers; where its constructor does not set self.trace, put 'self.trace = trace' at its beginning"
+        )
+    ]
+
+
+def test_blox_needs_a_size_that_has_a_profile(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    trace = make_trace(jobs=[{"job_id": "a", "submit_time": "2020-01-01", "run_s": 5, "gpu_count": 8}])
+    with pytest.raises(UsageError, match="no job can be exported"):
+        export(trace, "blox", tmp_path / "o")
+    assert not (tmp_path / "o").exists()
 
 
 def test_opendc_has_the_types_that_its_reader_wants(small: Trace, run: Run) -> None:

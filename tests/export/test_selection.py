@@ -26,7 +26,7 @@ def blox(path: Path) -> list[tuple[int, float, int, int]]:
 
 
 def test_work_is_the_sum_of_attempts_and_parts_of_a_gpu_become_whole(small: Trace, run: Run) -> None:
-    path, done = run(small, "blox", seconds_per_iteration=1)
+    path, done = run(small, "blox", seconds_per_iteration=1, sizes="any")
     assert blox(path) == [(0, 0.0, 100, 4), (1, 60.0, 75, 8), (2, 240.0, 12, 1)]
     assert done.jobs == 3
     assert done.log.jobs == 7
@@ -46,7 +46,7 @@ def test_every_job_is_written_or_counted(small: Trace, run: Run) -> None:
 
 
 def test_parts_of_a_gpu_can_be_left_out(small: Trace, run: Run) -> None:
-    path, done = run(small, "blox", fractions="leave-out")
+    path, done = run(small, "blox", fractions="leave-out", sizes="any")
     assert [row[0] for row in blox(path)] == [0, 1]
     assert done.log.left_out["they ask for a part of a GPU (option fractions)"] == 2
 
@@ -117,7 +117,8 @@ def test_the_cluster_is_as_large_as_what_jobs_held_at_once(make_trace: Callable[
     trace = make_trace(jobs=jobs)
     path, done = run(trace, "tiresias")
     assert path.with_name("out.cluster.csv").read_text().splitlines()[1] == "1,3,8,64,256"
-    assert "nodes are not in the Trace: 3, for the 18 GPUs held at once (option nodes)" in done.log.notes
+    held = "nodes are not in the Trace: 3, for the 18 GPUs held at once, so that hardly a job waits and policies tie"
+    assert f"{held} (--machines, --target-load)" in done.log.notes
     path, _ = run(trace, "tiresias", nodes=5, gpus_per_node=4, nodes_per_switch=2)
     assert path.with_name("out.cluster.csv").read_text().splitlines()[1] == "3,2,4,64,256"
 
@@ -127,7 +128,7 @@ def test_the_cluster_is_that_of_the_machine_list(make_trace: Callable[..., Trace
     trace = make_trace(jobs=[{"job_id": "a", "submit_time": "2020-01-01", "run_s": 9, "gpu_count": 1}], nodes=nodes)
     path, done = run(trace, "tiresias")
     assert path.with_name("out.cluster.csv").read_text().splitlines()[1] == "1,3,8,64,256"
-    assert "3 machines with 18 GPUs became 3 nodes with 8 each (option nodes)" in done.log.notes
+    assert "3 machines with 18 GPUs became 3 nodes with 8 each (--machines)" in done.log.notes
 
 
 def test_numbers_that_are_none_are_unknown_and_counted(make_trace: Callable[..., Trace], run: Run) -> None:

@@ -31,6 +31,28 @@ def export(
         list[str] | None,
         typer.Option("--option", metavar="NAME=VALUE", help="Option of the target; may be repeated."),
     ] = None,
+    machines: Annotated[
+        int | None,
+        typer.Option("--machines", metavar="N", help="Nodes of the cluster, in place of those of the Trace."),
+    ] = None,
+    target_load: Annotated[
+        float | None,
+        typer.Option(
+            "--target-load",
+            metavar="X",
+            help="Instead: as many nodes as give this load, the GPU time of the jobs over that of the cluster from the "
+            "first to the last submission.",
+        ),
+    ] = None,
+    shift_to: Annotated[
+        str | None,
+        typer.Option(
+            "--shift-to",
+            metavar="DATE",
+            help="Move all times so that the first submission is then, as the file writes it: for simulators that "
+            "begin at a date of their own.",
+        ),
+    ] = None,
     list_targets: Annotated[
         bool, typer.Option("--list", help="Show the targets, or with --to one of them field by field, and exit.")
     ] = False,
@@ -45,7 +67,9 @@ def export(
     Jobs that the simulator cannot take are left out and counted; what it needs and the Trace lacks is filled in, and
     each such value is reported with the option that changes it.
 
-    Example: tracekit export my-trace --to gavel -o my.trace
+    What the simulator has to be told is printed last.
+
+    Example: tracekit export my-trace --to gavel -o my.trace --target-load 0.9
     """
     from tracekit.cli.display import TerminalProgress
     from tracekit.export.api import export as write
@@ -69,6 +93,9 @@ def export(
             to,
             out,
             options=pairs(option, "--option"),
+            machines=machines,
+            target_load=target_load,
+            shift_to=shift_to,
             force=force,
             memory_limit=memory_limit,
             progress=progress,
@@ -76,6 +103,8 @@ def export(
     typer.echo(f"{done.jobs:,} of {done.log.jobs:,} jobs exported to {done.target}")
     for file in done.files:
         typer.echo(f"{done.target}: {file}")
+    for setting in done.log.settings:
+        typer.echo(f"to run: {setting}")
 
 
 def _list(form: TextFormat) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from tracekit.damage import explain_damage
 from tracekit.errors import TraceError, UsageError
@@ -19,6 +21,8 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tracekit.export.interface import Target
+    from tracekit.export.options import Options
     from tracekit.progress import Progress
 
 __all__ = ["Exported", "export"]
@@ -66,6 +70,9 @@ def export(
     out: str | Path,
     *,
     options: Mapping[str, str] | None = None,
+    machines: int | None = None,
+    target_load: float | None = None,
+    shift_to: str | None = None,
     force: bool = False,
     memory_limit: str | None = None,
     progress: Progress | None = None,
@@ -82,6 +89,14 @@ def export(
         The file, or for some targets the folder, to write.
     options : mapping, optional
         Options of the target.
+    machines : int, optional
+        Nodes of the cluster, in place of those of the Trace.
+    target_load : float, optional
+        Instead: as many nodes as give this load, the GPU time of the jobs over that of the cluster from the first to
+        the last submission.
+    shift_to : str, optional
+        Date, or date and time, of the first submission as the file writes it, such as '2020-04-01'; all other times
+        move along.
     force : bool
         Replace an existing export.
     memory_limit : str, optional
@@ -96,7 +111,7 @@ def export(
     Raises
     ------
     UsageError
-        No such target or option, or no job that the target takes.
+        No such target or option, no job that the target takes, or it has no cluster or dates that could be others.
     TraceError
         The Trace cannot be read.
     OutputError
@@ -104,6 +119,8 @@ def export(
     """
     target = find_target(to)
     chosen_options = target.fill_options(options or {})
+    _size(target, chosen_options, machines, target_load)
+    first = None if shift_to is None else _first_submission(target, chosen_options, shift_to)
     opened = Trace.of(trace).ingested
     log = ExportLog()
     if progress is not None:
@@ -113,11 +130,55 @@ def export(
         opened.connect(memory_limit) as con,
     ):
         with output_errors(output.target), _reading(opened):
-            jobs = select_jobs(con, opened, target.job_filter(chosen_options), output.scratch, log)
+            jobs = select_jobs(con, opened, target.job_filter(chosen_options), output.scratch, log, first)
             target.write(jobs, output, log, chosen_options)
-        facts = {"target": target.name, "options": chosen_options.values, **log.to_dict()}
+        facts = {
+            "target": target.name,
+            "options": chosen_options.values,
+            "machines": machines,
+            "target_load": target_load,
+            "shift_to": shift_to,
+            **log.to_dict(),
+        }
         files = output.commit(facts)
     if progress is not None:
         for sentence in log.sentences:
             progress.note(sentence)
     return Exported(target.name, tuple(files), log)
+
+
+def _size(target: Target, options: Options, machines: int | None, target_load: float | None) -> None:
+    """Note how large the cluster is to be."""
+    if machines is None and target_load is None:
+        return
+    named = "--machines" if machines is not None else "--target-load"
+    if machines is not None and target_load is not None:
+        raise UsageError("--machines and --target-load both say how large the cluster is", hint="leave one out")
+    if not target.machines:
+        raise UsageError(f"the target {target.name} has no cluster", where=named, hint="leave it out")
+    if machines is not None and not 1 <= machines <= 10**9:
+        raise UsageError(f"'{machines}' is not a number of nodes from 1 to a billion", where=named)
+    if target_load is not None and not 0.001 <= target_load <= 1000:
+        raise UsageError(f"'{target_load:g}' is not a load from 0.001 to 1000", where=named)
+    options.machines, options.target_load = machines, target_load
+
+
+def _first_submission(target: Target, options: Options, shift_to: str) -> int:
+    """Return when the first submission is to be [us since 1970]."""
+    if not target.dates:
+        raise UsageError(
+            f"times of the target {target.name} count from the first submission, so that no date is in the file",
+            where="--shift-to",
+            hint="leave it out",
+        )
+    try:
+        found = dt.datetime.fromisoformat(shift_to)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is not None or not 1970 <= found.year < 2200:
+        raise UsageError(
+            f"'{shift_to}' is not a date from 1970 on, without a zone",
+            where="--shift-to",
+            hint="write it like 2020-04-01 or 2020-04-01T08:00",
+        )
+    return int(found.replace(tzinfo=ZoneInfo(target.timezone(options))).timestamp()) * 1_000_000

@@ -42,6 +42,8 @@ class ExportLog:
     """Jobs that were not, by reason."""
     fills: list[FilledField] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    settings: list[str] = field(default_factory=list)
+    """What the simulator has to be told so that it reads the files as they are meant."""
 
     def filled(self, name: str, value: str, jobs: int, option: str = "") -> None:
         """Record that a field was filled in for some jobs; nothing is recorded for none."""
@@ -51,6 +53,10 @@ class ExportLog:
     def note(self, text: str) -> None:
         """Record anything else, one sentence."""
         self.notes.append(text)
+
+    def setting(self, text: str) -> None:
+        """Record what the simulator has to be told, one sentence."""
+        self.settings.append(text)
 
     def changed(self, jobs: int, what: str) -> None:
         """Record what was changed in some jobs; nothing is recorded for none."""

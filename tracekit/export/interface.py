@@ -69,6 +69,10 @@ class Target(ABC):
     """Files beside the main one: the end of their name, and what they hold."""
     lost: ClassVar[str] = ""
     """What of a Trace the format cannot hold."""
+    machines: ClassVar[bool] = True
+    """Whether it needs a cluster, so that its size can be chosen."""
+    dates: ClassVar[bool] = False
+    """Whether its times are dates, so that they can be shifted."""
     sources: ClassVar[tuple[str, ...]]
     """Where the format is described."""
 
@@ -84,6 +88,10 @@ class Target(ABC):
         UsageError
             An option cannot be used.
         """
+
+    def timezone(self, options: Options) -> str:  # noqa: ARG002 -- for targets that write local times
+        """Return the zone of the dates in the file."""
+        return "UTC"
 
     def beside(self, options: Options) -> tuple[str, ...]:  # noqa: ARG002 -- for targets that write them at times
         """Return the ends of the names of the companions that will be written."""

@@ -28,6 +28,15 @@ class Options:
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.values = dict(values)
+        self.machines: int | None = None
+        """Nodes of the cluster, where the export as a whole says how many."""
+        self.target_load: float | None = None
+        """Load that the cluster is to have, where the export as a whole says it."""
+
+    @property
+    def sized(self) -> bool:
+        """Whether the export as a whole says how large the cluster is."""
+        return self.machines is not None or self.target_load is not None
 
     def text(self, name: str) -> str:
         """Return a value that fits into one field of one line.

@@ -36,6 +36,8 @@ _LARGEST = 1_000_000_000
 _NUMBERS = ("cpu_count", "memory_gib", "time_limit_s")
 """Columns that targets write as they are."""
 
+_TIMES = ("submit_time", "start_time", "end_time")
+
 _BLOCK = 131_072
 
 _REASONS = {
@@ -93,6 +95,10 @@ class JobSelection:
     """How many there are."""
     origin_us: int
     """What the times `submit_s` count from [us since 1970]."""
+    shift_us: int = 0
+    """By how much all times were moved [us]; those of other tables of the Trace were not."""
+    time_base: str = "absolute"
+    """What the times are: absolute, shifted or relative."""
 
     def blocks(self, *columns: str) -> Iterator[pl.DataFrame]:
         """Yield the jobs in blocks, with `n` (1..) and the columns named, all by default.
@@ -181,9 +187,16 @@ class JobSelection:
 
 
 def select_jobs(
-    con: duckdb.DuckDBPyConnection, trace: Trace, job_filter: JobFilter, scratch: Path, log: ExportLog
+    con: duckdb.DuckDBPyConnection,
+    trace: Trace,
+    job_filter: JobFilter,
+    scratch: Path,
+    log: ExportLog,
+    first_at_us: int | None = None,
 ) -> JobSelection:
     """Select the jobs that a target takes, and log how many of the others there are and why.
+
+    With `first_at_us` all times move so that the first submission is then [us since 1970].
 
     Raises
     ------
@@ -205,11 +218,15 @@ def select_jobs(
     first_us = con.execute("SELECT min(epoch_us(submit_time)) FROM judged WHERE reason = ''").fetchall()[0][0]
     # Whole seconds stay whole seconds.
     origin_us = (first_us or 0) // 1_000_000 * 1_000_000
-    if job_filter.keep_zero and trace.manifest.time_base == "relative":
+    if job_filter.keep_zero and trace.manifest.time_base == "relative" and first_at_us is None:
         origin_us = min(origin_us, 0)
+    if first_at_us is not None and first_us is None:
+        raise UsageError("no submission is known that could be moved", where="--shift-to", hint="leave it out")
+    shift_us = 0 if first_at_us is None else first_at_us - origin_us
+    moved = ", ".join(f"{name} + to_microseconds({shift_us}) AS {name}" for name in _TIMES)
     file = scratch / "chosen.parquet"
     con.execute(
-        f"COPY (SELECT * EXCLUDE (reason), (epoch_us(submit_time) - {origin_us}) / 1e6 AS submit_s, "
+        f"COPY (SELECT * EXCLUDE (reason) REPLACE ({moved}), (epoch_us(submit_time) - {origin_us}) / 1e6 AS submit_s, "
         "(epoch_us(start_time) - epoch_us(submit_time)) / 1e6 AS wait_s "
         "FROM judged WHERE reason = '' ORDER BY submit_time NULLS LAST, job_id) "
         f"TO {sql_text(file)} (FORMAT parquet, COMPRESSION zstd)"
@@ -218,7 +235,11 @@ def select_jobs(
     odd = " OR ".join(f"NOT ({_usable(name)})" for name in _NUMBERS)
     unusable = con.execute(f"SELECT count(*) FILTER ({odd}) FROM jobs").fetchall()[0][0]
     log.changed(unusable, "cores, memory or time limit are no usable numbers, so they are unknown")
-    jobs = JobSelection(con, file, trace, log.written, origin_us)
+    base = trace.manifest.time_base
+    if first_at_us is not None:
+        log.note("all times were moved by the same amount, so that the dates are not those of the log (--shift-to)")
+        base = "shifted"
+    jobs = JobSelection(con, file, trace, log.written, origin_us + shift_us, shift_us, base)
     if job_filter.fractions == "up":
         changed = jobs.count_where(f'size <> "{job_filter.size}"')
         log.changed(changed, "a part of a GPU became a whole one (option fractions)")

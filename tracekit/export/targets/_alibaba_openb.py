@@ -79,7 +79,7 @@ def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[
     """Yield the nodes: those of the Trace, unless the options say how many there are."""
     cpus, memory = options.positive("node_cpus"), options.positive("node_memory_gib")
     model = options.text("gpu_model")
-    asked = options.values["nodes"] or options.values["gpus_per_node"]
+    asked = options.sized or options.values["nodes"] or options.values["gpus_per_node"]
     if jobs.trace.has("nodes") and not asked:
         nodes = jobs.trace.scan("nodes").sort("node_id").collect()
         for column, value in (("cpu_count", f"{cpus:g}"), ("memory_gib", f"{memory:g}"), ("gpu_model", model)):

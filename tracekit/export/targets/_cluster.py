@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from tracekit.errors import UsageError
 from tracekit.export.interface import ExportLog, JobSelection, Option, Options
 from tracekit.text import counted
 
-__all__ = ["GPUS_PER_NODE", "NODES", "cluster_size"]
+__all__ = ["GPUS_PER_NODE", "NODES", "cluster_size", "nodes_for_load"]
 
 _GUESS = 8
+ALL = "all clusters\0"
+"""In place of the name of a cluster."""
 
 NODES = Option("", "nodes of the cluster; empty: those of the Trace, else as many as its jobs held at once")
 GPUS_PER_NODE = Option("", "GPUs of a node; empty: the most on one node of the Trace, else 8")
@@ -16,27 +19,64 @@ GPUS_PER_NODE = Option("", "GPUs of a node; empty: the most on one node of the T
 def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[int, int]:
     """Return the number of nodes and the GPUs of each; an assumption is logged.
 
-    Options `nodes` and `gpus_per_node` come first. All nodes are alike, so that GPUs are at least those of the Trace.
+    --machines and --target-load come first, then the options `nodes` and `gpus_per_node` of the target, if it has them.
+    All nodes are alike, so that GPUs are at least those of the Trace.
     """
     listed, most, gpus = jobs.machines
-    nodes, per_node = options.count("nodes", least=1), options.count("gpus_per_node", least=1)
+    nodes = options.machines or _option(options, "nodes")
+    per_node = _option(options, "gpus_per_node")
     if per_node is None:
         per_node = most or _GUESS
         if not most:
-            log.note(f"GPUs of a node are not in the Trace: {_GUESS} (option gpus_per_node)")
+            named = " (option gpus_per_node)" if "gpus_per_node" in options.values else ""
+            log.note(f"GPUs of a node are not in the Trace: {_GUESS}{named}")
+    if nodes is None and options.target_load is not None:
+        return nodes_for_load(jobs, options.target_load, per_node, log), per_node
     if nodes is None:
         if listed:
             nodes = -(-gpus // per_node)
             if nodes * per_node != gpus:
                 log.note(
                     f"{counted(listed, 'machines')} with {counted(gpus, 'GPUs')} became {counted(nodes, 'nodes')} "
-                    f"with {per_node} each (option nodes)"
+                    f"with {per_node} each (--machines)"
                 )
         else:
             # A job larger than the cluster would wait for ever.
             held = max(jobs.peak, jobs.number("ceil(max(size))"), 1)
             nodes = -(-held // per_node)
             log.note(
-                f"nodes are not in the Trace: {nodes:,}, for the {counted(held, 'GPUs')} held at once (option nodes)"
+                f"nodes are not in the Trace: {nodes:,}, for the {counted(held, 'GPUs')} held at once, so that hardly "
+                "a job waits and policies tie (--machines, --target-load)"
             )
     return nodes, per_node
+
+
+def _option(options: Options, name: str) -> int | None:
+    return options.count(name, least=1) if name in options.values else None
+
+
+def nodes_for_load(jobs: JobSelection, load: float, per_node: int, log: ExportLog, *, cluster: str | None = ALL) -> int:
+    """Return the nodes with which the jobs, or those of one cluster, ask for `load` times what the nodes can do.
+
+    The load is the GPU time of the jobs over that of the nodes from the first to the last submission.
+
+    Raises
+    ------
+    UsageError
+        All jobs are submitted at once, so that no cluster has a load.
+    """
+    own = "" if cluster is ALL else " WHERE cluster IS NOT DISTINCT FROM $cluster"
+    span_s, gpu_s, largest = jobs.rows(
+        f"SELECT max(submit_s) - min(submit_s), sum(work_s * size), max(size) FROM chosen{own}",
+        {"cluster": cluster} if own else None,
+    )[0]
+    if not span_s:
+        raise UsageError("all jobs are submitted at once, so that there is no load", where="--target-load")
+    wanted = -(-gpu_s // (span_s * load * per_node))
+    least = -(-largest // per_node)
+    nodes = int(max(wanted, least, 1))
+    reached = gpu_s / (span_s * nodes * per_node)
+    why = ", as many as the largest job needs" if least > wanted else ""
+    each = counted(per_node, "GPUs")
+    log.note(f"{counted(nodes, 'nodes')} with {each} each give a load of {reached:.3g}{why} (--target-load)")
+    return nodes

@@ -173,7 +173,7 @@ def header_lines(jobs: JobSelection, numbers: Numbers, *, processors: str, total
     total : int
         Processors of the machine; 0 is unknown.
     """
-    base = jobs.trace.manifest.time_base
+    base = jobs.time_base
     keys = [("Version", "2.2")]
     if len(numbers.partitions) == 1:
         keys.append(("Computer", printable(next(iter(numbers.partitions)))))
@@ -195,6 +195,6 @@ def header_lines(jobs: JobSelection, numbers: Numbers, *, processors: str, total
             keys += [(key, f"{number} {printable(name)}") for name, number in found.items() if str(number) != name]
     remarks = [f"a processor is a {processors}", *notes]
     if base == "shifted":
-        remarks.append("dates are shifted: only hours and weekdays hold")
+        remarks.append("dates are shifted" if jobs.shift_us else "dates are shifted: only hours and weekdays hold")
     keys += [("Note", printable(text)) for text in remarks]
     return [f"; {key}: {value}" for key, value in keys]

@@ -82,6 +82,8 @@ class AccaSimTarget(Target):
             "groups": {"g0": {"core": gpus, "mem": memory}},
             "resources": {"g0": nodes},
         }
+        files = (out.target.name, out.target.stem + _CONFIG)
+        log.setting(f"Simulator('{files[0]}', '{files[1]}', dispatcher): a core is a GPU")
         out.companion(_CONFIG).write_text(json.dumps(system, indent=2) + "\n", encoding="utf-8")
 
 

@@ -14,7 +14,9 @@ import orjson
 import polars as pl
 
 from tracekit.export.interface import FRACTIONS, ExportLog, Field, JobSelection, Option, Options, Output, Target
+from tracekit.export.targets._cluster import cluster_size
 from tracekit.export.text import whole_seconds
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,9 +62,13 @@ class BatsimTarget(Target):
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the workload; every run time is one profile."""
         resources = options.count("resources", least=1) or jobs.machines[2]
+        if options.sized:
+            nodes, gpus = cluster_size(jobs, log, options)
+            resources = nodes * gpus
         if not resources:
             resources = max(jobs.peak, jobs.number("ceil(max(size))"))
             log.note(f"GPUs are not in the Trace: {resources:,}, the most that jobs held at once (option resources)")
+        log.setting(f"the platform needs {counted(resources, 'hosts')}: a resource is a GPU")
         limits = options.yes("walltimes")
         new = options.values["version"] == "5"
         delays: set[int] = set()

@@ -2,7 +2,8 @@
 
 Source: github.com/msr-fiddle/blox, workload/workload.py (populate_from_trace) and workload/model_zoo.py. A line without
 header for each job: number, model, arrival [s], iterations, GPUs, with commas between them. A model that Blox does not
-know counts as its first image model; its profiles know jobs of 1, 2, 4, 12 and 16 GPUs only.
+know counts as its first image model; its profiles know jobs of 1, 2, 4, 12 and 16 GPUs only, and its loader stops at
+the first job of another size.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 
+from tracekit.errors import UsageError
 from tracekit.export.interface import FRACTIONS, ExportLog, Field, JobSelection, Option, Options, Output, Target
+from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_size
 from tracekit.export.text import write_csv
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,7 +35,8 @@ _ITERATION_S = {
     "deepspeech": "0.757",
 }
 """Time of an iteration in Blox' own profiles (iter_time) [s]: it runs a job for its iterations times that."""
-_PROFILED = "(1, 2, 4, 12, 16)"
+_PROFILED = (1, 2, 4, 12, 16)
+"""Numbers of GPUs in create_models_multigpu of model_zoo.py."""
 
 
 class BloxTarget(Target):
@@ -49,11 +54,19 @@ class BloxTarget(Target):
     )
     options: ClassVar[Mapping[str, Option]] = {
         "fractions": FRACTIONS,
+        "sizes": Option(
+            "profiled",
+            "jobs of the sizes that Blox has profiles of, or of any, for profiles of your own",
+            ("profiled", "any"),
+        ),
+        "nodes": NODES,
+        "gpus_per_node": GPUS_PER_NODE,
         "model": Option("res50", "model of every job", tuple(_ITERATION_S)),
         "seconds_per_iteration": Option(
             "", "how long an iteration of that model takes [s]; empty: as in Blox' profiles"
         ),
     }
+    needs = "submission, GPUs of a size that has a profile (option sizes), run time"
     lost = "users, VCs, statuses, attempts, CPU jobs"
     sources = ("github.com/msr-fiddle/blox, workload/workload.py, model_zoo.py and models/",)
 
@@ -66,9 +79,23 @@ class BloxTarget(Target):
         step, model = _step(options), options.values["model"]
         log.filled("model", model, jobs.count, "model")
         log.filled("iterations", f"one for each {step:g} s of run time", jobs.count, "seconds_per_iteration")
+        every = options.values["sizes"] == "any"
         other = jobs.count_where(f"size NOT IN {_PROFILED}")
-        log.changed(other, f"Blox' own profiles know no jobs of their size, only {_PROFILED} GPUs")
-        write_csv(out.main, _rows(jobs, model, step), log, guard=False, header=False)
+        why = f"Blox has profiles of {', '.join(map(str, _PROFILED))} GPUs alone, and stops at other jobs"
+        if every:
+            log.changed(other, why)
+        elif other:
+            log.left_out[f"{why} (option sizes)"] = other
+            log.written -= other
+        if not log.written:
+            raise UsageError("no job can be exported", where="--option sizes", hint=why)
+        nodes, gpus = cluster_size(jobs, log, options)
+        log.setting(
+            f"Workload(None, trace='{out.target.name}', per_server_size=[{gpus}, CPU cores, memory in GB, storage "
+            f"speed]) for {counted(nodes, 'servers')}; where its constructor does not set self.trace, put "
+            "'self.trace = trace' at its beginning"
+        )
+        write_csv(out.main, _rows(jobs, model, step, every=every), log, guard=False, header=False)
 
 
 def _step(options: Options) -> float:
@@ -84,10 +111,13 @@ def _step(options: Options) -> float:
     return float(_ITERATION_S[options.values["model"]])
 
 
-def _rows(jobs: JobSelection, model: str, step: float) -> Iterator[pl.DataFrame]:
+def _rows(jobs: JobSelection, model: str, step: float, *, every: bool) -> Iterator[pl.DataFrame]:
+    number = 0
     for block in jobs.blocks("submit_s", "work_s", "size"):
-        yield block.select(
-            pl.col("n") - 1,
+        taken = block if every else block.filter(pl.col("size").cast(pl.Int64).is_in(_PROFILED))
+        number += taken.height
+        yield taken.select(
+            pl.int_range(number - taken.height, number).alias("n"),
             pl.lit(model).alias("model"),
             pl.col("submit_s"),
             (pl.col("work_s") / step + 0.5).floor().cast(pl.Int64).clip(lower_bound=1).alias("iterations"),

@@ -41,6 +41,8 @@ class CsvTarget(Target):
         "guard": GUARD,
     }
     companions: ClassVar[Mapping[str, str]] = {_MAP: "the mapping file that reads it back"}
+    machines = False
+    dates = True
     needs = "nothing: an empty cell is unknown"
     lost = "attempts, placements, nodes, telemetry: the other tables"
     sources = ("docs/columns.md", "docs/mapping.md")
@@ -88,7 +90,7 @@ def _derivable(jobs: JobSelection) -> list[str]:
 
 
 def _relative(jobs: JobSelection) -> bool:
-    return jobs.trace.manifest.time_base == "relative"
+    return jobs.time_base == "relative"
 
 
 def _rows(jobs: JobSelection, stated: list[str], *, bare: bool) -> Iterator[pl.DataFrame]:

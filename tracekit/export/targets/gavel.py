@@ -18,6 +18,7 @@ import polars as pl
 
 from tracekit.errors import SourceError, UsageError, nearest
 from tracekit.export.interface import FRACTIONS, ExportLog, Field, JobSelection, Option, Options, Output, Target
+from tracekit.export.targets._cluster import GPUS_PER_NODE, cluster_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ __all__ = ["TARGET", "GavelTarget"]
 
 _THROUGHPUTS = ".throughputs.json"
 _OWN_TYPE = "tracekit"
+_WORKERS = ("v100", "p100", "k80")
+"""GPUs of a cluster specification, in this order."""
 _KEY = re.compile(r"\('(.*)', (\d+)\)")
 
 
@@ -51,6 +54,7 @@ class GavelTarget(Target):
         "fractions": FRACTIONS,
         "job_type": Option(_OWN_TYPE, "type of every job, as the throughputs spell it"),
         "throughputs": Option("", "a file of throughputs of Gavel's (JSON); empty: one is written beside the trace"),
+        "gpus_per_node": GPUS_PER_NODE,
         "worker": Option("v100", "kind of GPU on which the jobs took as long as the Trace says"),
         "command": Option("true", "command of every job"),
         "weight": Option("1", "priority weight of every job"),
@@ -103,9 +107,27 @@ class GavelTarget(Target):
             raise UsageError(
                 "no job can be exported", where=options.values["throughputs"], hint="name another job type"
             )
+        nodes, gpus = cluster_size(jobs, log, options)
+        log.setting(_command(out.target, worker, nodes, gpus, options.values["throughputs"]))
         with out.main.open("wb") as file:
             for block in _lines(jobs, options, {s: r for s, r in rates.items() if r}):
                 file.write(("\n".join(block) + "\n").encode() if len(block) else b"")
+
+
+def _command(trace: Path, worker: str, nodes: int, gpus: int, throughputs: str) -> str:
+    """Return how the simulation script is called."""
+    counts = [str(nodes * gpus) if kind == worker else "0" for kind in _WORKERS]
+    each = ":".join(str(gpus) for _ in _WORKERS)
+    if worker not in _WORKERS:
+        return (
+            f"the scripts know GPUs {', '.join(_WORKERS)} alone: give the scheduler a cluster_spec with "
+            f"{nodes * gpus} of {worker}, {gpus} per server"
+        )
+    return (
+        f"python simulate_scheduler_with_trace.py -t {trace.name} "
+        f"--throughputs_file {throughputs or trace.stem + _THROUGHPUTS} -c {':'.join(counts)} "
+        f"--num_gpus_per_server {each} -p max_min_fairness"
+    )
 
 
 def _lines(jobs: JobSelection, options: Options, rates: Mapping[int, float]) -> Iterator[pl.Series]:

@@ -53,6 +53,7 @@ class HeliosTarget(Target):
     title = "Helios logs and their simulator"
     reads = "data/<Cluster>/cluster_log.csv and cluster_gpu_number.csv; tracekit reads it back"
     folder = True
+    dates = True
     fields = (
         Field("job_id", "whole number, unique in its cluster", "job_id without the cluster, else 1 and up"),
         Field("user", "who submitted it", "user (option user)"),
@@ -88,6 +89,10 @@ class HeliosTarget(Target):
         """Return which jobs are taken."""
         return JobFilter.from_options(options, dated=True)
 
+    def timezone(self, options: Options) -> str:
+        """Return the zone of the dates in the file."""
+        return options.values["timezone"]
+
     def check(self, options: Options) -> None:
         """Refuse an unknown time zone, and a name that cannot be a folder."""
         zone = options.values["timezone"]
@@ -115,7 +120,7 @@ class HeliosTarget(Target):
         zone = ZoneInfo(options.values["timezone"])
         _note_simulator_limits(jobs, zone, log, least=options.count("least_s") or 0)
         for cluster, folder in folders.items():
-            table = quota_table(jobs, cluster, zone, options.values["vc"], log)
+            table = quota_table(jobs, cluster, zone, options, log)
             safe = table.rename(_safe_names(table)) if options.yes("guard") else table
             safe.write_csv(out.member(f"{folder}/cluster_gpu_number.csv"))
 
@@ -124,7 +129,13 @@ def _note_simulator_limits(jobs: JobSelection, zone: ZoneInfo, log: ExportLog, *
     """Note which jobs the simulator of the study drops or never ends, though they are valid in a log."""
     begin = dt.datetime.combine(_BEGIN, dt.time(), zone).astimezone(dt.UTC).replace(tzinfo=None)
     early = jobs.count_where(f"size > 0 AND submit_time < TIMESTAMP '{begin}'")
-    log.changed(early, f"they came before {_BEGIN}, where the simulator of the study begins, so it drops them")
+    log.changed(
+        early, f"they came before {_BEGIN}, where the simulator of the study begins, so it drops them (--shift-to)"
+    )
+    log.setting(
+        f"data/vc_dict_generator.py first; then simulator.py counts from its first job as if that came on {_BEGIN}, "
+        f"and takes the days of trace_range alone: set that to ('{_BEGIN} 00:00:00', the last day) for all jobs"
+    )
     if not least:
         empty = jobs.count_where("size > 0 AND work_s < 0.5")
         log.changed(empty, "they ran for 0 s, and the simulator of the study never ends such jobs (option least_s)")

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 
 from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
 from tracekit.export.options import CPU_JOBS, FRACTIONS, Options
+from tracekit.export.targets._cluster import cluster_size
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +69,7 @@ class OpenDCTarget(Target):
         "cpu_load": Option("1", "share of its cores that a job uses, 0 to 1"),
         "gpu_load": Option("1", "share of its GPUs that a job uses, 0 to 1"),
     }
+    dates = True
     lost = "users, VCs, statuses, attempts, GPU models, measured use"
     sources = ("github.com/atlarge-research/opendc, opendc-trace/opendc-trace-api and site/docs",)
 
@@ -88,6 +91,8 @@ class OpenDCTarget(Target):
                     jobs.count, "cpu_mhz, gpu_mhz")  # fmt: skip
         log.filled("share of them that is used", f"{options.values['cpu_load']} and {options.values['gpu_load']}",
                     jobs.count, "cpu_load, gpu_load")  # fmt: skip
+        nodes, gpus = cluster_size(jobs, log, options)
+        log.setting(f"the topology of the experiment needs {counted(nodes, 'hosts')} with {gpus} GPUs each")
         cpu_mhz, gpu_mhz = options.positive("cpu_mhz"), options.positive("gpu_mhz")
         cpu_load, gpu_load = options.number("cpu_load"), options.number("gpu_load")
         with (

@@ -37,6 +37,8 @@ class SwfTarget(Target):
         ),
         "seconds": Option("whole", "times in whole seconds, as readers expect, or exact", ("whole", "exact")),
     }
+    machines = False
+    dates = True
     needs = "nothing: -1 is unknown"
     lost = (
         "names of users, groups and jobs, GPU models, nodes, attempts; statuses other than completed, failed, cancelled"

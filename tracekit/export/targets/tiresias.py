@@ -87,6 +87,10 @@ class TiresiasTarget(Target):
             )
         host = {name: options.count(name, least=1) for name in ("cpus_per_node", "memory_per_node")}
         log.note(f"CPU cores and memory of a node: {host['cpus_per_node']}, {host['memory_per_node']} GB (options)")
+        log.setting(
+            f"python2.7 run_sim.py --trace_file={out.target.name} --cluster_spec={out.target.stem}{_SPEC} "
+            "--scheme=yarn --schedule=dlas-gpu"
+        )
         spec = pl.DataFrame(
             {
                 "num_switch": [switches],

@@ -1,0 +1,165 @@
+"""How large the cluster of an export is, when its jobs begin, and what the simulator has to be told."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from tests.command import run as command
+from tracekit.errors import UsageError
+from tracekit.export.api import export
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+# Every 100 s a job of 200 s: on 4 GPUs in the VC 'a' and on 2 in the VC 'b', in turns. From the first to the last
+# submission 900 s pass, and the jobs take 10 * 200 s * 3 GPUs on average, 6,000 GPU-s.
+JOBS = [
+    {
+        "job_id": f"j{n}",
+        "cluster": "Earth",
+        "vc": "ab"[n % 2],
+        "gpu_count": 4 - 2 * (n % 2),
+        "run_s": 200,
+        "submit_time": f"2021-06-01 00:{n * 100 // 60:02}:{n * 100 % 60:02}",
+    }
+    for n in range(10)
+]
+
+
+@pytest.fixture
+def steady(make_trace: Callable[..., Trace]) -> Trace:
+    return make_trace(jobs=JOBS)
+
+
+def nodes_of(folder: Path) -> list[int]:
+    """Return switches, nodes of each and GPUs of each node, as Tiresias' specification has them."""
+    return [int(cell) for cell in (folder / "o.cluster.csv").read_text().splitlines()[1].split(",")][:3]
+
+
+def test_the_load_decides_how_many_nodes_there_are(steady: Trace, tmp_path: Path) -> None:
+    # A node of 1 GPU offers 900 GPU-s: 6,000 / (900 * 0.5) = 13.3, so 14 nodes, whose load is 6,000 / 12,600.
+    options = {"gpus_per_node": "1"}
+    done = export(steady, "tiresias", tmp_path / "o.csv", options=options, target_load=0.5)
+    assert nodes_of(tmp_path) == [1, 14, 1]
+    assert "14 nodes with 1 GPU each give a load of 0.476 (--target-load)" in done.log.notes
+    # 6,000 / (900 * 4) = 1.7: 2 nodes would do, but the largest job needs 4 GPUs.
+    done = export(steady, "tiresias", tmp_path / "o.csv", options=options, target_load=4, force=True)
+    assert nodes_of(tmp_path) == [1, 4, 1]
+    assert (
+        "4 nodes with 1 GPU each give a load of 1.67, as many as the largest job needs (--target-load)"
+        in done.log.notes
+    )
+
+
+def test_machines_come_before_what_the_trace_lists(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    trace = make_trace(jobs=JOBS, nodes=[{"node_id": f"n{n}", "gpu_count": 4} for n in range(3)])
+    export(trace, "tiresias", tmp_path / "o.csv")
+    assert nodes_of(tmp_path) == [1, 3, 4]
+    export(trace, "tiresias", tmp_path / "o.csv", machines=7, force=True)
+    assert nodes_of(tmp_path) == [1, 7, 4]
+    export(trace, "batsim", tmp_path / "w.json", machines=7)
+    assert (tmp_path / "w.json").read_text().startswith('{"nb_res": 28,')
+    export(trace, "alibaba-sim", tmp_path / "p.csv", options={"layout": "openb"}, machines=7)
+    assert len((tmp_path / "p.nodes.csv").read_text().splitlines()) == 8
+
+
+def test_quotas_share_the_nodes_by_gpu_time(steady: Trace, tmp_path: Path) -> None:
+    def quotas(name: str, **sized: Any) -> dict[str, str]:
+        export(steady, "helios", tmp_path / name, **sized)
+        with (tmp_path / name / "Earth" / "cluster_gpu_number.csv").open(newline="") as file:
+            (row,) = csv.DictReader(file)
+        return row
+
+    # Two thirds of the GPU time are a's: 5 nodes are 3.33 and 1.67, so 3 and 2 by the largest remainder.
+    assert quotas("five", machines=5) == {"date": "2021-06-01", "a": "24", "b": "16", "total": "40"}
+    assert quotas("six", machines=6) == {"date": "2021-06-01", "a": "32", "b": "16", "total": "48"}
+    # One node would leave none for b.
+    assert quotas("one", machines=1) == {"date": "2021-06-01", "a": "8", "b": "8", "total": "16"}
+    # 6,000 GPU-s over 900 s of nodes of 8 GPUs at a load of 0.2: 4.2, so 5 nodes.
+    assert quotas("load", target_load=0.2) == {"date": "2021-06-01", "a": "24", "b": "16", "total": "40"}
+
+
+def test_all_times_move_together(small: Trace, tmp_path: Path) -> None:
+    # The first submission of the log is 2020-04-02 00:00:00 UTC; Helios' times are those of Shanghai.
+    export(small, "helios", tmp_path / "h", options={"jobs": "gpu"}, shift_to="2020-04-01")
+    with (tmp_path / "h" / "Earth" / "cluster_log.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    names = ("submit_time", "start_time", "end_time")
+    assert [rows[1][name] for name in names] == ["2020-04-01 00:01:00", "2020-04-01 00:01:00", "2020-04-01 00:02:40"]
+    assert (tmp_path / "h" / "Earth" / "cluster_gpu_number.csv").read_text().splitlines()[1].startswith("2020-04-01,")
+    done = export(small, "opendc", tmp_path / "o", shift_to="2022-01-01T06:00")
+    first = pl.read_parquet(tmp_path / "o" / "tasks.parquet")["submission_time"][0]
+    assert str(first) == "2022-01-01 06:00:00+00:00"
+    assert any("the dates are not those of the log" in note for note in done.log.notes)
+
+
+def test_stated_quotas_move_with_the_jobs(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    capacity = [{"time": "2021-06-01", "cluster": "Earth", "vc": vc, "gpu_count": 16} for vc in "ab"]
+    export(make_trace(jobs=JOBS, capacity=capacity), "helios", tmp_path / "h", shift_to="2020-04-01T08:00:00")
+    table = (tmp_path / "h" / "Earth" / "cluster_gpu_number.csv").read_text()
+    assert table == "date,a,b,total\n2020-04-01,16,16,32\n"
+
+
+def test_a_trace_without_dates_gets_some(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    jobs = [{"job_id": "1", "submit_time": "1970-01-01 00:00:50", "gpu_count": 1, "run_s": 5}]
+    trace = make_trace(jobs=jobs, manifest_overrides={"time_base": "relative"})
+    export(trace, "swf", tmp_path / "o.swf", shift_to="2001-09-09T01:46:40")
+    assert "; UnixStartTime: 1000000000" in (tmp_path / "o.swf").read_text()
+    export(trace, "csv", tmp_path / "o.csv", shift_to="2001-09-09T01:46:40")
+    assert "2001-09-09T01:46:40.000000Z" in (tmp_path / "o.csv").read_text()
+    assert 'timezone = "UTC"' in (tmp_path / "o.map.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "what"),
+    [
+        ("gavel", {"machines": 2, "target_load": 0.5}, "both say how large the cluster is"),
+        ("gavel", {"machines": 0}, "not a number of nodes"),
+        ("gavel", {"target_load": 0.0}, "not a load"),
+        ("gavel", {"target_load": float("nan")}, "not a load"),
+        ("swf", {"machines": 2}, "the target swf has no cluster"),
+        ("csv", {"target_load": 1.0}, "the target csv has no cluster"),
+        ("gavel", {"shift_to": "2020-04-01"}, "count from the first submission"),
+        ("helios", {"shift_to": "April"}, "'April' is not a date"),
+        ("helios", {"shift_to": "2020-04-01T00:00+02:00"}, "without a zone"),
+        ("helios", {"shift_to": "9999-12-31"}, "is not a date"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    steady: Trace, tmp_path: Path, target: str, given: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(UsageError, match=what):
+        export(steady, target, tmp_path / "o", **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_jobs_that_all_come_at_once_are_no_load(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    trace = make_trace(jobs=[{**job, "submit_time": "2021-06-01"} for job in JOBS])
+    with pytest.raises(UsageError, match="all jobs are submitted at once"):
+        export(trace, "tiresias", tmp_path / "o.csv", target_load=0.5)
+
+
+def test_the_simulator_is_told_what_it_needs(steady: Trace, tmp_path: Path) -> None:
+    said = {
+        "gavel": "python simulate_scheduler_with_trace.py -t o.csv --throughputs_file o.throughputs.json -c 16:0:0 "
+        "--num_gpus_per_server 8:8:8 -p max_min_fairness",
+        "tiresias": "python2.7 run_sim.py --trace_file=o.csv --cluster_spec=o.cluster.csv --scheme=yarn "
+        "--schedule=dlas-gpu",
+        "batsim": "the platform needs 16 hosts: a resource is a GPU",
+        "accasim": "Simulator('o.csv', 'o.config', dispatcher): a core is a GPU",
+        "alibaba-sim": "run_simulator.py with CSV_FILE = 'o.csv', --arrival_rate -1, without which it draws "
+        "submissions of its own, --num_jobs 10 and --num_gpus 16",
+        "opendc": "the topology of the experiment needs 2 hosts with 8 GPUs each",
+    }
+    for target, expected in said.items():
+        done = export(steady, target, tmp_path / target / "o.csv", machines=2)
+        assert done.log.settings == [expected]
+    result = command("export", steady.path, "--to", "batsim", "--machines", "3", "-o", tmp_path / "w.json")
+    assert result.stdout.splitlines()[-1] == "to run: the platform needs 24 hosts: a resource is a GPU"
