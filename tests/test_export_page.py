@@ -71,7 +71,7 @@ def test_the_target_of_the_page_is_used(place: Path, monkeypatch: pytest.MonkeyP
         export("my-trace", "lines", place / "lines.csv")
     finally:
         registry._known.cache_clear()
-    assert (place / "lines.csv").read_text() == "0.0,1.0,30.0\n0.0,2.0,30.0\n"
+    assert (place / "lines.csv").read_text() == "0.0,1.0,30.0\n1.0,2.0,30.0\n"
 
 
 def test_the_page_names_every_target_and_its_files() -> None:
