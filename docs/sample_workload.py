@@ -35,10 +35,10 @@ def duration(size, status):
 
 
 arrivals, rows, hour = model["arrivals"], [], 0
-while len(rows) < number:  # a Poisson process: bursts, trend and time zone are left out
+while len(rows) < number:  # a Poisson process at the mean rate: bursts and time zone are left out
     profile, batch = arrivals["rate"]["profile"], arrivals["batch"]
     at = (arrivals["start"] // 3600 + hour - 96) % 168  # 1970 began on a Thursday, 96 hours before a Monday
-    for _ in range(rng.poisson(arrivals["rate"]["per_hour"] * profile[at % len(profile)])):
+    for _ in range(rng.poisson(arrivals["rate"]["mean_per_hour"] * profile[at % len(profile)])):
         second = round(3600 * (hour + rng.random()))
         for _ in range(pick(batch["sizes"], batch["shares"])):
             asked = pick(model["sizes"]["requests"], [r["share"] for r in model["sizes"]["requests"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +13,27 @@ from tracekit.cli.options import Force
 __all__ = ["generate"]
 
 
+class Method(StrEnum):
+    """Ways to make jobs."""
+
+    model = "model"
+    resample = "resample"
+
+
+class Rate(StrEnum):
+    """Rates of arrivals."""
+
+    mean = "mean"
+    end = "end"
+    fitted = "fitted"
+
+
 def generate(
-    model: Annotated[
-        Path, typer.Argument(metavar="WORKLOAD.json", help="Model made by 'tracekit fit'.", show_default=False)
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="Model made by 'tracekit fit', or a Trace to resample.", show_default=False
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the synthetic Trace.")],
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", help="How many jobs.")] = None,
@@ -24,26 +43,47 @@ def generate(
     scale_gpus: Annotated[
         float, typer.Option("--scale-gpus", metavar="X", help="Factor on the machines and quotas.")
     ] = 1.0,
+    method: Annotated[
+        Method | None,
+        typer.Option(
+            "--method",
+            help="Draw every job from a model, or take whole days of a Trace in another order; what SOURCE allows by "
+            "default.",
+        ),
+    ] = None,
+    rate: Annotated[
+        Rate | None,
+        typer.Option(
+            "--rate",
+            help="Arrivals of a model: at the mean rate of the log (the default), at the rate with which it ends, or "
+            "with its trend.",
+        ),
+    ] = None,
     force: Force = False,
 ) -> None:
-    """Draw a synthetic Trace from a workload model: jobs, attempts, nodes, capacity.
+    """Make a synthetic Trace from a workload model or from the days of a Trace: jobs, attempts, nodes, capacity.
 
-    Queue times are not invented: jobs have no start before a replay gives them one.
+    Queue times are not invented: jobs have no start before a replay gives them one. A resampled Trace keeps what jobs
+    of a day have to do with each other; users have numbers for names.
 
     Example: tracekit generate workload.json --jobs 100000 --seed 1 -o synthetic
+
+    Example: tracekit generate my-trace --days 365 --scale-load 1.2 -o year
     """
     from tracekit.cli.display import TerminalProgress
     from tracekit.fit.generate import generate as draw
 
     with TerminalProgress() as progress:
         trace = draw(
-            model,
+            source,
             out,
             jobs=jobs,
             days=days,
             seed=seed,
             scale_load=scale_load,
             scale_gpus=scale_gpus,
+            method=None if method is None else method.value,
+            rate=None if rate is None else rate.value,
             force=force,
             progress=progress,
         )

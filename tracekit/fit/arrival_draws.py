@@ -9,20 +9,37 @@ from scipy import special
 
 from tracekit.errors import UsageError
 from tracekit.fit.rate import HOUR_S, with_hours
+from tracekit.fit.synthetic import LONGEST_DAYS, MOST_JOBS
 
 if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
 
 
-__all__ = ["LONGEST_DAYS", "MOST_JOBS", "draw_arrivals"]
+__all__ = ["RATES", "at_rate", "draw_arrivals"]
 
-MOST_JOBS = 200_000_000
-"""Most jobs of a synthetic Trace."""
+RATES = ("mean", "end", "fitted")
+"""Rates of arrivals that a model can be drawn with."""
 
-LONGEST_DAYS = 36_500.0
-"""Most days that a synthetic Trace may span."""
 _LEAST_ABOVE = 0.02
 """Share of gaps above `least` from which on rejection sampling is used."""
+
+
+def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
+    """Return the part of workload.json with another rate: the mean one of the log, or that at its end, without a trend.
+
+    'fitted' leaves it as it is.
+    """
+    if rate == "fitted":
+        return arrivals
+    known = arrivals["rate"]
+    growth = min(known["trend_per_day"] * arrivals["days"], 500.0)
+    if rate == "end":
+        per_hour = known["per_hour"] * float(np.exp(growth))
+    elif known.get("mean_per_hour") is not None:
+        per_hour = known["mean_per_hour"]
+    else:  # a file of an earlier version: the mean of the trend
+        per_hour = known["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
+    return {**arrivals, "rate": {**known, "per_hour": per_hour, "trend_per_day": 0.0}}
 
 
 def draw_arrivals(

@@ -73,6 +73,7 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
             "kind": rate.kind,
             "unit": "batches an hour",
             "per_hour": rate.per_hour,
+            "mean_per_hour": rate.mean_per_hour(hours),
             "profile": rate.profile.tolist(),
             "trend_per_day": rate.trend_per_day,
             "trend_standard_error": rate.trend_error,

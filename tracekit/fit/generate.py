@@ -1,40 +1,41 @@
-"""Synthetic Traces drawn from a fitted workload: jobs, attempts, nodes and capacity.
+"""Synthetic Traces: drawn from a fitted workload, or from the days of a log; jobs, attempts, nodes and capacity.
 
 There are no queue times: no job has a start, an end or a wait until a replay gives it one.
 """
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from tracekit import schema
 from tracekit.errors import UsageError
-from tracekit.fit.arrival_draws import LONGEST_DAYS, MOST_JOBS, draw_arrivals
+from tracekit.fit.arrival_draws import RATES, at_rate, draw_arrivals
 from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
 from tracekit.fit.model import WorkloadModel
-from tracekit.manifest import CAPABILITIES, Capability, Manifest
+from tracekit.fit.resample import resample
+from tracekit.fit.synthetic import Extent, capacity_table, node_table, synthetic_manifest
 from tracekit.progress import Progress
+from tracekit.trace import Trace
 from tracekit.trace_writer import TraceWriter
-from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
     from tracekit.fit.job_draws import Outcomes
-    from tracekit.trace import Trace
+    from tracekit.manifest import Manifest
 
 
-__all__ = ["generate"]
+__all__ = ["METHODS", "generate"]
+
+METHODS = ("model", "resample")
 
 _SLICE = 262_144
 
 
 def generate(
-    model: WorkloadModel | str | Path,
+    source: WorkloadModel | Trace | str | Path,
     out: str | Path,
     *,
     jobs: int | None = None,
@@ -42,25 +43,34 @@ def generate(
     seed: int = 0,
     scale_load: float = 1.0,
     scale_gpus: float = 1.0,
+    method: str | None = None,
+    rate: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Trace:
-    """Draw a synthetic Trace from a workload model.
+    """Draw a synthetic Trace from a workload model, or from the log itself.
 
     Parameters
     ----------
-    model : WorkloadModel, str or Path
-        The model or its workload.json.
+    source : WorkloadModel, Trace, str or Path
+        The model or its workload.json, or a Trace.
     out : str or Path
         Folder of the new Trace.
     jobs, days : optional
-        How many jobs, or how many days of them; exactly one of the two. The first job has the time of the log's first.
+        How many jobs, or how many days of them; exactly one of the two. The first job of a model has the time of the
+        log's first.
     seed : int
-        The same model, options and seed give the same tables.
+        The same source, options and seed give the same tables.
     scale_load : float
         Factor on the rate of arrivals.
     scale_gpus : float
         Factor on the machines and quotas; whole machines, rounded over all kinds.
+    method : {'model', 'resample'}, optional
+        'model' draws every job from a model, 'resample' takes whole days of a Trace in another order (see
+        `tracekit.fit.resample`); what the source allows by default.
+    rate : {'mean', 'end', 'fitted'}, optional
+        Of a model: arrivals at the mean rate of the log (the default), at the rate with which it ends, or with its
+        trend, which stays where it was when the log is over.
     force : bool
         Replace an earlier Trace.
     progress : Progress, optional
@@ -73,17 +83,35 @@ def generate(
     OutputError
         The place is taken or cannot be written.
     """
-    known = model if isinstance(model, WorkloadModel) else WorkloadModel.read(model)
-    _check(jobs, days, seed, scale_load, scale_gpus)
+    extent = Extent(jobs, days, seed, scale_load, scale_gpus)
+    if method not in (None, *METHODS):
+        raise UsageError(f"'{method}' is not one of {', '.join(METHODS)}", where="--method")
+    if rate not in (None, *RATES):
+        raise UsageError(f"'{rate}' is not one of {', '.join(RATES)}", where="--rate")
+    progress = progress or Progress()
+    if isinstance(source, Trace) or (not isinstance(source, WorkloadModel) and Path(source).is_dir()):
+        if method == "model":
+            raise UsageError("is a Trace, not a model", where=str(source), hint="run 'tracekit fit' first")
+        if rate is not None:
+            raise UsageError("is of a model: resampled days keep the rates of the log", where="--rate")
+        return resample(Trace.of(source), Path(out), extent, force=force, progress=progress)
+    if method == "resample":
+        raise UsageError("needs a Trace, since a model holds no days of jobs", where="--method")
+    known = source if isinstance(source, WorkloadModel) else WorkloadModel.read(source)
+    return _drawn(known, Path(out), extent, rate or "mean", force=force, progress=progress)
+
+
+def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force: bool, progress: Progress) -> Trace:
+    """Draw every job from a model."""
     arrivals = known.document["arrivals"]
     if arrivals["process"] is None:
         raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit a Trace with more jobs")
     if not known.document["statuses"]["groups"]:
         raise UsageError("the model has no job that ended", hint="fit a Trace with ended jobs")
-    progress = progress or Progress()
     progress.stage("drawing jobs")
-    rng = np.random.default_rng(seed)
-    seconds, batch = draw_arrivals(arrivals, rng, jobs=jobs, days=days, load=scale_load)
+    rng = np.random.default_rng(extent.seed)
+    arriving = at_rate(arrivals, rate)
+    seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
     if not seconds.size:
         raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
     tenants = draw_tenants(known, batch, rng)
@@ -94,7 +122,7 @@ def generate(
         outcomes.attempts[:] = 0
     run_s = draw_run_times(known, tenants, request, outcomes, rng)
     progress.stage("writing the Trace")
-    with TraceWriter(Path(out), force=force) as writer:
+    with TraceWriter(out, force=force) as writer:
         listed = _frames(known, tenants.names)
         digits = len(str(seconds.size))
         for low in range(0, seconds.size, _SLICE):
@@ -103,30 +131,14 @@ def generate(
             part = _jobs(ids, seconds[cut], listed, (tenants.index[cut], request[cut]), outcomes, cut, run_s)
             writer.write("jobs", part)
             writer.write("attempts", _attempts(known, part, outcomes.attempts[cut], rng))
-        writer.write("nodes", _nodes(known, scale_gpus))
-        writer.write("capacity", _capacity(known, int(seconds[0]), scale_gpus))
+        cluster = known.document["cluster"]
+        writer.write("nodes", node_table(cluster, extent.scale_gpus))
+        writer.write("capacity", capacity_table(cluster, int(seconds[0]) * 1_000_000, extent.scale_gpus))
         writer.drain()
         manifest = _manifest(known, outcomes)
         manifest.tables = writer.tables()
-        options = {"jobs": jobs, "days": days, "seed": seed, "scale_load": scale_load, "scale_gpus": scale_gpus}
-        manifest.options = {
-            k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in options.items() if v is not None
-        }
+        manifest.options = extent.options(method="model", rate=rate)
         return writer.commit(manifest)
-
-
-def _check(jobs: int | None, days: float | None, seed: int, scale_load: float, scale_gpus: float) -> None:
-    if (jobs is None) == (days is None):
-        raise UsageError("needs a number of jobs or of days, one of them", hint="for instance --jobs 10000")
-    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-        raise UsageError(f"must be from 1 to {MOST_JOBS:,}, not {jobs}", where="--jobs")
-    if days is not None and not (math.isfinite(days) and 0 < days <= LONGEST_DAYS):
-        raise UsageError(f"must be above 0 and at most {LONGEST_DAYS:,.0f}, not {days:g}", where="--days")
-    if seed < 0:
-        raise UsageError(f"must be at least 0, not {seed}", where="--seed")
-    for name, factor in (("scale-load", scale_load), ("scale-gpus", scale_gpus)):
-        if not (math.isfinite(factor) and 0 < factor <= 1e6):
-            raise UsageError(f"must be above 0 and at most 1,000,000, not {factor:g}", where=f"--{name}")
 
 
 def _frames(
@@ -199,36 +211,6 @@ def _attempts(model: WorkloadModel, jobs: pl.DataFrame, counts: Whole, rng: np.r
     )
 
 
-def _whole_parts(counts: list[int], factor: float) -> Whole:
-    """Return counts scaled to whole numbers, with running sums that are off by at most a half."""
-    total = np.floor(np.cumsum(counts) * factor + 0.5).astype(np.int64)
-    return np.diff(total, prepend=0)
-
-
-def _nodes(model: WorkloadModel, factor: float) -> pl.DataFrame:
-    kinds = model.document["cluster"]["nodes"]
-    times = _whole_parts([k["nodes"] for k in kinds], factor)
-    keys = ("cluster", "vc", "gpu_count", "gpu_model", "gpu_memory_gib", "cpu_count", "memory_gib")
-    spec = schema.common("nodes").polars
-    frame = pl.DataFrame(
-        [tuple(k[n] for n in keys) for k in kinds], schema={n: spec[n] for n in keys}, orient="row", strict=False
-    )
-    nodes = frame[np.repeat(np.arange(len(kinds)), times)]
-    return nodes.with_row_index("number", 1).with_columns(pl.format("n{}", "number").alias("node_id")).drop("number")
-
-
-def _capacity(model: WorkloadModel, start_s: int, factor: float) -> pl.DataFrame:
-    rows = model.document["cluster"]["capacity"]
-    return pl.DataFrame(
-        {
-            "time": pl.Series([start_s * 1_000_000] * len(rows), dtype=pl.Int64).cast(pl.Datetime("us")),
-            "cluster": pl.Series([r["cluster"] for r in rows], dtype=pl.String),
-            "vc": pl.Series([r["vc"] for r in rows], dtype=pl.String),
-            "gpu_count": pl.Series([float(math.floor(r["gpu_count"] * factor + 0.5)) for r in rows], dtype=pl.Float64),
-        }
-    )
-
-
 def _manifest(model: WorkloadModel, outcomes: Outcomes) -> Manifest:
     document = model.document
     requests = document["sizes"]["requests"]
@@ -246,18 +228,11 @@ def _manifest(model: WorkloadModel, outcomes: Outcomes) -> Manifest:
         "statuses": any(g["status"] not in (None, "unknown") for g in document["statuses"]["groups"]),
         "hour_of_day": document["source"]["hour_of_day_known"],
     }
-    notes = {"queueing": "a synthetic Trace has no queue times before it is replayed"}
-    return Manifest(
-        format="generate",
-        files=[],
-        tracekit_version=__version__,
-        schema_version=schema.SCHEMA_VERSION,
-        time_base="relative" if document["source"]["time_base"] == "relative" else "shifted",
+    return synthetic_manifest(
+        has,
+        relative=document["source"]["time_base"] == "relative",
         timezone=document["arrivals"]["timezone"],
-        created=document["source"]["created"],  # the same model gives the same bytes
-        capabilities={
-            name: Capability(available=has.get(name, False), note=notes.get(name, "" if has.get(name) else "not drawn"))
-            for name in CAPABILITIES
-        },
-        notes=[f"synthetic: drawn from a model of {model.origin}"],
+        created=document["source"]["created"],
+        origin=f"synthetic: drawn from a model of {model.origin}",
+        absent="not drawn",
     )

@@ -59,6 +59,11 @@ class Rate:
         cells = hours.of_week % self.profile.size
         return self.per_hour * self.profile[cells] * np.exp(self.trend_per_day * days) * hours.open_s / HOUR_S
 
+    def mean_per_hour(self, hours: Hours) -> float:
+        """Return the rate without a trend that has as many arrivals in these hours."""
+        flat = self.profile[hours.of_week % self.profile.size] * hours.open_s / HOUR_S
+        return float(self.expected(hours).sum() / flat.sum())
+
 
 def hours_between(first_s: int, last_s: int, timezone: str) -> Hours:
     """Return the hours of the window [first_s, last_s)."""
