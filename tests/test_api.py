@@ -43,6 +43,7 @@ CALLS: dict[str, Callable[[Any, Path], object]] = {
     "export": lambda trace, out: tracekit.export(trace, "swf", out).jobs,
     "fidelity": lambda trace, out: _refused(tracekit.fidelity, trace),
     "fit": lambda trace, out: tracekit.fit(trace, replicates=0).document["source"]["jobs"],
+    "generate": lambda trace, out: tracekit.generate(trace, out, days=3).manifest.tables["jobs"].rows,
     "guidelines": lambda trace, out: len(tracekit.guidelines(trace).judged),
     "plan": lambda trace, out: _refused(tracekit.plan, trace),
     "replay": lambda trace, out: tracekit.replay(trace, policy="fifo").summary["jobs"],

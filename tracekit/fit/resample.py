@@ -151,7 +151,7 @@ def _read(trace: Trace) -> _Log:
     jobs = (
         columns.with_columns(run_s=own, unfinished=unfinished, local_us=local.dt.epoch("us"))
         .select("job_id", *_KEPT, *_NAMES, "run_s", "submit_time", "unfinished", "local_us")
-        .sort("submit_time", "job_id", nulls_last=True)
+        .sort("submit_time", nulls_last=True, maintain_order=True)
         .collect()
     )
     usable = (
