@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import View
 
-__all__ = ["Pools", "make_pools", "pool_speeds"]
+__all__ = ["Pools", "make_pools", "pool_fits", "pool_speeds"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,15 @@ def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
         bit = (found.kind_accept >> np.uint64(group - low[group])) & np.uint64(1)
         accepts[:, inverse[group]] |= (bit == 1) & (kind_domain == domain[group])
     return Pools(inverse.astype(np.int64), code // models, code % models, found.kind, kind_domain, first, accepts)
+
+
+def pool_fits(pools: Pools, jobs: Jobs, cluster: Cluster) -> NDArray[np.bool_]:
+    """Return whether gangs of each kind could have the fewest nodes in each pool, all of them free (K, P)."""
+    found = assign(jobs, cluster)
+    fits = np.zeros((len(found.kind_devices), len(pools.model)), np.bool_)
+    for group, pool in enumerate(pools.group_pool.tolist()):
+        fits[:, pool] |= found.fits_group(group, found.kind_devices)
+    return fits
 
 
 def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models) -> NDArray[np.int64]:
