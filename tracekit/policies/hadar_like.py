@@ -74,15 +74,8 @@ class _Market:
         fits = ((self.gpus[job, None] <= free) & (self.speed[kind] > 0)).any(axis=1)
         waiting = np.flatnonzero((running < 0) & fits)
         if len(waiting) > self.candidates:
-            best = self._worth(view, running, waiting)[1].max(axis=1)
-            domain = self.pools.kind_domain[kind[waiting]]
-            chosen = [
-                own[np.argpartition(-best[own], self.candidates - 1)[: self.candidates]]
-                if len(own) > self.candidates
-                else own
-                for own in (np.flatnonzero(domain == d) for d in np.unique(domain).tolist())
-            ]
-            waiting = np.sort(waiting[np.concatenate(chosen)])
+            worth = self._worth(view, running, waiting)[1].max(axis=1)
+            waiting = waiting[self.pools.best(worth, kind[waiting], self.candidates)]
         return np.sort(np.concatenate([np.flatnonzero((running >= 0) & ~kept), waiting]))
 
     def _worth(

@@ -54,6 +54,27 @@ class Pools:
             return np.where(view.group >= 0, self.group_pool[view.group], -1)
         return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)
 
+    def best(self, worth: NDArray[np.float64], kind: NDArray[np.int32], most: int) -> NDArray[np.int64]:
+        """Return the places of the jobs that are worth most, at most so many in each domain, ascending.
+
+        Parameters
+        ----------
+        worth : array (k,)
+            What each is worth; between equals it is any of them.
+        kind : array (k,)
+            Kind of demand of each.
+        most : int
+            Jobs of a domain, at least 1.
+        """
+        if len(worth) <= most:
+            return np.arange(len(worth))
+        if self.domain[0] == self.domain[-1]:
+            return np.sort(np.argpartition(-worth, most - 1)[:most])
+        domain = self.kind_domain[kind]
+        found = [np.flatnonzero(domain == d) for d in np.unique(domain).tolist()]
+        found = [own if len(own) <= most else own[np.argpartition(-worth[own], most - 1)[:most]] for own in found]
+        return np.sort(np.concatenate(found))
+
 
 def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
     """Return the pools of a cluster; with fit 'count' all GPUs of a domain are one pool."""
