@@ -17,7 +17,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.type_trades import Traders, match_types, trade
+from tracekit.policies.type_trades import Traders, change_places, match_types, move_to_idle
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.scenario import Scenario
 
@@ -132,33 +132,54 @@ def test_nobody_is_left_for_whom_there_is_room(
     assert not ((np.isfinite(price) & (sizes[:, None] <= left)).any(axis=1) & (found < 0)).any()
 
 
+PRICES = st.tuples(st.sampled_from([1.0, 2.0, 4.5]), st.sampled_from([1.0, 3.0, 4.0]), st.integers(0, 1))
+
+
+def traders(rows: list[tuple[float, float, int]], size: int, high: int, margin: float, toll: float = 0.0) -> Traders:
+    """Return jobs of (price on type 0, on type 1, type) rows, whose prices fall with GPUs, all of them running."""
+    pool = np.array([row[2] for row in rows], np.int64)
+    many = np.ones(len(rows), np.int64)
+    factor = 1 / np.maximum(np.arange(9), 0.1)
+    price = np.array([row[:2] for row in rows])
+    return Traders(price, factor, np.full(9, toll), pool.copy(), many, many * high, many * size, pool, margin)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(rows=st.lists(PRICES, min_size=1, max_size=6), size=st.integers(1, 2), toll=st.sampled_from([0.0, 0.4]))
+def test_changed_places_reach_the_least_sum(rows: list[tuple[float, float, int]], size: int, toll: float) -> None:
+    def total(there: tuple[int, ...]) -> float:
+        moves = sum(where != row[2] for row, where in zip(rows, there, strict=True))
+        return sum(row[where] / size for row, where in zip(rows, there, strict=True)) + toll * moves
+
+    found = traders(rows, size, size, 0.0, toll)
+    there = sum(row[2] for row in rows)
+    least = min(total(p) for p in itertools.product((0, 1), repeat=len(rows)) if sum(p) == there)
+    change_places(found)
+    assert int(found.pool.sum()) == there
+    assert total(tuple(found.pool.tolist())) == pytest.approx(least)
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(
-    rows=st.lists(
-        st.tuples(st.sampled_from([1.0, 2.0, 4.5]), st.sampled_from([1.0, 3.0, 4.0]), st.integers(0, 1)),
-        min_size=1,
-        max_size=5,
-    ),
-    idle=st.tuples(st.integers(0, 2), st.integers(0, 2)),
-    size=st.sampled_from([1, 2]),
+    rows=st.lists(PRICES, min_size=1, max_size=5),
+    idle=st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    margin=st.sampled_from([0.0, 0.3]),
 )
-def test_trades_between_two_types_reach_the_least_sum(
-    rows: list[tuple[float, float, int]], idle: tuple[int, int], size: int
+def test_nobody_who_would_save_by_moving_is_left(
+    rows: list[tuple[float, float, int]], idle: tuple[int, int], margin: float
 ) -> None:
-    price = np.array([row[:2] for row in rows])
-    pool = np.array([row[2] for row in rows])
-    places = np.bincount(pool, minlength=2) + np.array(idle)
-    least = min(
-        sum(row[where] for row, where in zip(rows, there, strict=True))
-        for there in itertools.product((0, 1), repeat=len(rows))
-        if all(there.count(p) <= places[p] for p in (0, 1))
-    )
-    free = np.array(idle) * size
-    traders = Traders(price, np.full(len(rows), size), pool, np.zeros(2, np.int64), 0.0)
-    trade(traders, free)
-    assert sum(row[p] for row, p in zip(price.tolist(), traders.pool.tolist(), strict=True)) == pytest.approx(least)
-    assert (free == (places - np.bincount(traders.pool, minlength=2)) * size).all()
+    found = traders(rows, 2, 4, margin)
+    before = found.price[np.arange(len(rows)), found.pool] * found.factor[found.gpus]
+    free = np.array(idle)
+    move_to_idle(found, free)
+    used = np.bincount(found.pool, found.gpus, 2)
+    assert (free + used == np.array(idle) + 2 * np.bincount([row[2] for row in rows], minlength=2)).all()
     assert (free >= 0).all()
+    price = found.price[np.arange(len(rows)), found.pool] * found.factor[found.gpus]
+    assert (price <= before).all()
+    for job, pool in enumerate(found.pool.tolist()):
+        gpus = min(4, int(free[1 - pool]))
+        assert gpus == 0 or found.price[job, 1 - pool] / gpus >= (1 - margin) * price[job] * (1 - 1e-9)
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -11,6 +11,7 @@ def buy_bundles(
     int64_t[::1] size,
     int64_t[::1] free,
     int64_t[::1] home,
+    double margin,
     bint priced,
     int64_t[::1] chosen,
 ):
@@ -31,7 +32,9 @@ def buy_bundles(
     size, free : array (P,)
         GPUs of each pool, and those that nobody has; lowered by those taken.
     home : array (k,)
-        Pool that a job takes between equals; -1 the first.
+        Pool in which a job runs, which it takes between equals; -1 none.
+    margin : float
+        Part of its utility that a job has to gain by leaving that pool.
     priced : bool
         Whether a job takes only what is worth its price; if not, it takes the free GPUs that are worth most to it.
     chosen : array (k,)
@@ -48,9 +51,11 @@ def buy_bundles(
             if worth[i, pool] <= 0 or gpus[i] > free[pool]:
                 continue
             gain = worth[i, pool]
+            if home[i] >= 0 and pool != home[i]:
+                gain *= 1 - margin
             if priced:
                 price = low[pool] * exp(span[pool] * (size[pool] - free[pool]) / size[pool])
-                if gain < price:
+                if worth[i, pool] < price:
                     continue
                 gain = (gain - price) * need[i, pool]
             if best < 0 or gain > most or (gain == most and pool == home[i]):

@@ -30,7 +30,7 @@ class _Market:
     def __init__(self, policy: HadarLike, jobs: Jobs, cluster: Cluster, models: Models) -> None:
         p = policy.parameters
         self.utility, self.refused, self.candidates = p["utility"], p["refused"], p["candidates"]
-        self.preempt = p["preempt"]
+        self.preempt, self.margin = p["preempt"], p["margin"]
         self.round_ms = round(p["round"] * 1000)
         self.cost_ms = overheads(models, p["overhead"], jobs)
         self.gpus, self.submit_ms, self.work_ms = jobs.devices.astype(np.int64), jobs.submit_ms, jobs.work_ms
@@ -116,7 +116,9 @@ class _Market:
         chosen = np.full(len(job), -1)
         gpus = self.gpus[job]
         for priced in (True, False) if self.refused == "run" else (True,):
-            buy_bundles(order, gpus, worth, need, low, np.log(high / low), size, free, running, priced, chosen)
+            buy_bundles(
+                order, gpus, worth, need, low, np.log(high / low), size, free, running, self.margin, priced, chosen
+            )
         return chosen, order
 
     def _named(
@@ -162,9 +164,9 @@ class HadarLike(Policy):
             "where its utility is at least what it would pay until its end at the present price; it takes the type on "
             "which most is left over. Who finds every type too dear waits, or (refused=run) has the GPUs that would be "
             "idle, of the type that is worth most to it. Jobs that have nothing then are stopped, and jobs move where "
-            "another type has become better for them; with preempt=off running jobs keep what they have. What is "
-            "bought by number and finds no place is filled in the next round, for which nobody is stopped. A gang's "
-            "GPUs are of one type, on the fewest nodes."
+            "another type has become better for them by margin; with preempt=off running jobs keep what they have. "
+            "What is bought by number and finds no place is filled in the next round, for which nobody is stopped. A "
+            "gang's GPUs are of one type, on the fewest nodes."
         ),
         parameters=(
             Parameter("round", 360.0, "length of a round, 0 at every event [s]"),
@@ -177,6 +179,9 @@ class HadarLike(Policy):
             ),
             Parameter("refused", "run", "who finds every type too dear waits, or has idle GPUs", ("wait", "run")),
             Parameter("preempt", True, "running jobs are offered GPUs anew, and may be stopped or moved"),
+            Parameter(
+                "margin", 0.1, "part of its utility that a running job has to gain by moving to another type", maximum=1
+            ),
             Parameter(
                 "candidates",
                 500,

@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.pools import pool_fits, pool_speeds
 from tracekit.policies.resizing import GAP, RESIZE, Sizes, Wish
-from tracekit.policies.type_trades import Traders, match_types, trade
+from tracekit.policies.type_trades import Traders, change_places, match_types, move_to_idle
 from tracekit.replay.assumptions.costs import overhead_ms
 from tracekit.replay.assumptions.speeds import PPM, elastic_ppm
 from tracekit.replay.mechanisms import Plan, Planner, View
@@ -42,11 +42,16 @@ class _Prices:
         fits = pool_fits(self.pools, jobs, cluster) if self.rigid else True
         self.speed = np.where(fits, pool_speeds(self.pools, jobs, cluster, models), 0)
         """Speed of each kind in each pool with the GPUs it asks for; 0 where it may not run [ppm] (K, P)."""
-        self.factor = np.append(np.inf, np.arange(1, most + 1) ** self.balance / self.sizes.speed[1:])
-        """What 0, 1, ... GPUs do to the price of a job, whose time is that on one (most + 1,)."""
-        self.least = self._price(np.arange(len(jobs)), jobs.work_ms.astype(np.float64), self.sizes.low).min(
-            axis=1, initial=np.inf
-        )
+        power = np.arange(most + 1) ** self.balance
+        scale = np.ones(most + 1) if self.rigid else np.maximum(self.sizes.speed, 1.0)
+        self.on_one = scale[self.sizes.requested]
+        """Run time of each job on one GPU, in units of that on those it asks for (n,)."""
+        self.factor = power / scale
+        self.factor[0] = np.inf
+        """What 0, 1, ... GPUs do to the price of a job, which is its time on one GPU (most + 1,)."""
+        self.toll = power * self.cost_ms
+        price = self._on_one(np.arange(len(jobs)), jobs.work_ms.astype(np.float64))
+        self.least = (price * self.factor[self.sizes.low][:, None]).min(axis=1, initial=np.inf)
         """Least price of each job at its minimum, before it runs (n,)."""
 
     def plan(self, view: View) -> Plan:
@@ -59,26 +64,23 @@ class _Prices:
         wish.free -= np.bincount(before[runs], least[runs], len(wish.free)).astype(np.int64)
         rows, price = self._waiting(wish, least), np.zeros((0, len(wish.free)))
         if len(rows):
-            price = self._price(job[rows], left[rows], least[rows])
+            price = self._on_one(job[rows], left[rows]) * self.factor[least[rows]][:, None]
             order = np.argsort(price.min(axis=1), kind="stable")
             rows, price = rows[order], price[order]
             wish.pool[rows] = match_types(price, least[rows], wish.free)
             wish.gpus[rows] = np.where(wish.pool[rows] >= 0, least[rows], 0)
-        if not self.rigid:
-            self._grow(wish, left)
+        self._grow(wish, left)
         if self.margin < np.inf and len(wish.free) > 1:
             self._trade(wish, left + view.overhead_ms)
+            self._grow(wish, left)
         return self._named(wish, rows, price)
 
-    def _price(
-        self, job: NDArray[np.int64], left_ms: NDArray[np.float64], gpus: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """Return the price of so many GPUs of each pool for jobs; infinite where they may not run (m, P)."""
-        size = elastic_ppm(self.models, self.sizes.requested[job], gpus)[:, None] / PPM
-        speed = self.speed[self.pools.kind[job]] / PPM * size
+    def _on_one(self, job: NDArray[np.int64], left_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the time of jobs on one GPU of each pool; infinite where they may not run [ms] (m, P)."""
+        speed = self.speed[self.pools.kind[job]] / PPM
         time = np.full(speed.shape, np.inf)
-        np.divide(left_ms[:, None], speed, out=time, where=speed > 0)
-        return np.asarray(gpus[:, None] ** self.balance * time)
+        np.divide((left_ms * self.on_one[job])[:, None], speed, out=time, where=speed > 0)
+        return time
 
     def _waiting(self, wish: Wish, least: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of the jobs that are matched: of those for which there is room the cheapest."""
@@ -91,23 +93,32 @@ class _Prices:
 
     def _grow(self, wish: Wish, left_ms: NDArray[np.float64]) -> None:
         """Give jobs GPUs one by one, where that lowers a price most."""
+        if self.rigid:
+            return
         place, gpus = self.sizes.steps(wish)
         job = wish.job[place]
-        # A price is the time that is left on one GPU, times what the number of GPUs does to it.
         speed = self.speed[self.pools.kind[job], wish.pool[place]] / PPM
-        time = left_ms[place] / np.maximum(speed, 1 / PPM) * self.sizes.speed[self.sizes.requested[job]]
+        time = left_ms[place] * self.on_one[job] / np.maximum(speed, 1 / PPM)
         self.sizes.grow(wish, place, time * (self.factor[gpus] - self.factor[gpus + 1]))
 
     def _trade(self, wish: Wish, left_ms: NDArray[np.float64]) -> None:
         """Let jobs of as many GPUs change places, and move to idle ones, where that saves enough."""
         has = np.flatnonzero(wish.gpus > 0)
-        gpus, before = wish.gpus[has], wish.before[has]
-        price = self._price(wish.job[has], left_ms[has], gpus)
-        moves = (before[:, None] >= 0) & (before[:, None] != np.arange(price.shape[1]))
-        price += np.where(moves, (gpus**self.balance * self.cost_ms[gpus])[:, None], 0.0)
-        traders = Traders(price, gpus, wish.pool[has], self.pools.domain, self.margin)
-        trade(traders, wish.free)
-        wish.pool[has] = traders.pool
+        job = wish.job[has]
+        traders = Traders(
+            price=self._on_one(job, left_ms[has]),
+            factor=self.factor,
+            toll=self.toll,
+            before=wish.before[has],
+            low=self.sizes.low[job],
+            high=self.sizes.high[job],
+            gpus=wish.gpus[has],
+            pool=wish.pool[has],
+            margin=self.margin,
+        )
+        change_places(traders)
+        move_to_idle(traders, wish.free)
+        wish.pool[has], wish.gpus[has] = traders.pool, traders.gpus
 
     def _named(self, wish: Wish, rows: NDArray[np.int64], price: NDArray[np.float64]) -> Plan:
         """Return the plan: running jobs that change, then those that were matched, the cheapest first."""
@@ -148,10 +159,10 @@ class HeetLike(Policy):
             "places as the smallest of them would find there; those matched start in the order of their prices, as "
             "long as there are GPUs, and the others are matched again with what is left. Then one GPU after the other "
             "goes to the job whose price it lowers most, up to its maximum, and to nobody where no price falls. Last, "
-            "jobs with as many GPUs on different types change places, or move to idle GPUs, where that lowers the sum "
-            "of their prices by at least margin, the cost of moving included. Gangs may be spread over nodes of a "
-            "type. With elastic=off, or where no job is elastic (rigid), jobs have the GPUs they ask for, on the "
-            "fewest nodes."
+            "jobs with as many GPUs on different types change places, and jobs move to as many idle GPUs of another "
+            "type as suit them, where that lowers their prices by at least margin, the cost of moving included; what "
+            "they leave goes to those whose prices it lowers. Gangs may be spread over nodes of a type. With "
+            "elastic=off, or where no job is elastic (rigid), jobs have the GPUs they ask for, on the fewest nodes."
         ),
         parameters=(
             Parameter("balance", 0.5, "power of the number of GPUs in the price [0..1]", maximum=1),

@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Traders", "match_types", "trade"]
+__all__ = ["Traders", "change_places", "match_types", "move_to_idle"]
 
 
 def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -63,25 +63,72 @@ def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArr
 
 @dataclass
 class Traders:
-    """Jobs that may trade; m jobs, P pools."""
+    """Jobs with GPUs; m jobs, P pools. The price of a job with n GPUs is that of one GPU times `factor[n]`.
+
+    Where it has to leave a pool for that, `toll[n]` is added.
+    """
 
     price: NDArray[np.float64]
-    """Price of each in each pool, with the GPUs that it has; infinite where it may not run (m, P)."""
+    """Price of each on one GPU of each pool; infinite where it may not run (m, P)."""
+    factor: NDArray[np.float64]
+    """What 0, 1, ... GPUs do to a price; it falls, and then rises."""
+    toll: NDArray[np.float64]
+    """Price of leaving a pool with 0, 1, ... GPUs."""
+    before: NDArray[np.int64]
+    """Pool that a job would have to leave; -1 none (m,)."""
+    low: NDArray[np.int64]
+    """Fewest GPUs (m,)."""
+    high: NDArray[np.int64]
+    """Most GPUs (m,)."""
     gpus: NDArray[np.int64]
-    """GPUs of each (m,)."""
+    """GPUs of each; overwritten (m,)."""
     pool: NDArray[np.int64]
     """Where each is; overwritten (m,)."""
-    domain: NDArray[np.int64]
-    """Domain of each pool (P,)."""
     margin: float
     """Part of the prices of those who trade that a trade has to save, and more [0..1]."""
 
+    def prices(self, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the prices with so many GPUs (m, 1) or (m, P) in each pool (m, P)."""
+        leaves = (self.before[:, None] >= 0) & (self.before[:, None] != np.arange(self.price.shape[1]))
+        return self.price * self.factor[gpus] + np.where(leaves, self.toll[gpus], 0.0)
 
-def trade(traders: Traders, free: NDArray[np.int64]) -> None:
-    """Let jobs of two pools with as many GPUs change places, or move to idle GPUs, while that saves enough.
 
-    Between two pools the jobs that gain most by moving trade with each other first, the most with the most; that is the
-    least sum of prices that trades of this size can reach between them.
+def change_places(traders: Traders) -> None:
+    """Let jobs of two pools with as many GPUs change places, while that saves enough.
+
+    Between two pools the jobs that gain most by moving change first, the most with the most; that is the least sum of
+    prices that jobs of one size reach between them.
+    """
+    price = traders.prices(traders.gpus[:, None])
+    here = price[np.arange(len(price)), traders.pool]
+    # Of two who save a part of their prices together, one saves as large a part of its own.
+    if not (price.min(axis=1, initial=np.inf) < (1 - traders.margin) * here).any():
+        return
+    for one, other in combinations(range(price.shape[1]), 2):
+        sides = [
+            np.flatnonzero((traders.pool == a) & np.isfinite(price[:, b])) for a, b in ((one, other), (other, one))
+        ]
+        gains = [price[jobs, b] - price[jobs, a] for jobs, a, b in zip(sides, (one, other), (other, one), strict=True)]
+        best = np.full((2, len(traders.factor)), np.inf)
+        for row, jobs, gain in zip(best, sides, gains, strict=True):
+            np.minimum.at(row, traders.gpus[jobs], gain)
+        for size in np.flatnonzero(best.sum(axis=0) < 0).tolist():
+            line = []
+            for jobs, gain in zip(sides, gains, strict=True):
+                same = np.flatnonzero(traders.gpus[jobs] == size)
+                same = same[np.argsort(gain[same], kind="stable")]
+                line.append((jobs[same], gain[same]))
+            (ours, first), (theirs, second) = line
+            pairs = min(len(ours), len(theirs))
+            ours, theirs = ours[:pairs], theirs[:pairs]
+            saves = first[:pairs] + second[:pairs] < -traders.margin * (price[ours, one] + price[theirs, other])
+            # No later pair saves more.
+            last = pairs if saves.all() else int(saves.argmin())
+            traders.pool[ours[:last]], traders.pool[theirs[:last]] = other, one
+
+
+def move_to_idle(traders: Traders, free: NDArray[np.int64]) -> None:
+    """Let jobs move to idle GPUs of another type, as many as suit them, while that saves enough: the most first.
 
     Parameters
     ----------
@@ -89,32 +136,23 @@ def trade(traders: Traders, free: NDArray[np.int64]) -> None:
     free : array (P,)
         Idle GPUs of each pool; overwritten.
     """
-    for one, other in combinations(range(len(free)), 2):
-        if traders.domain[one] != traders.domain[other]:
-            continue
-        there = (traders.pool == one) | (traders.pool == other)
-        there &= np.isfinite(traders.price[:, one]) & np.isfinite(traders.price[:, other])
-        # Large gangs first: what they leave has room for small ones.
-        for size in np.unique(traders.gpus[there])[::-1].tolist():
-            _trade_pair(traders, free, one, other, np.flatnonzero(there & (traders.gpus == size)))
-
-
-def _trade_pair(traders: Traders, free: NDArray[np.int64], one: int, other: int, jobs: NDArray[np.int64]) -> None:
-    """Trade between two pools, among jobs of one size."""
-    size = int(traders.gpus[jobs[0]])
-    # Idle GPUs gain nothing and cost nothing; more of them than there are jobs on the other side are of no use.
-    idle = [min(int(free[pool]) // size, len(jobs)) for pool in (one, other)]
-    lines = []
-    for here, there, empty in ((one, other, idle[0]), (other, one, idle[1])):
-        mine = jobs[traders.pool[jobs] == here]
-        now = traders.price[mine, here]
-        gains = zip((traders.price[mine, there] - now).tolist(), now.tolist(), mine.tolist(), strict=True)
-        lines.append(sorted([*gains, *[(0.0, 0.0, -1)] * empty]))
-    for (gain, price, job), (back, paid, partner) in zip(*lines, strict=False):
-        if gain + back >= -traders.margin * (price + paid) or (job < 0 and partner < 0):
-            break
-        for who, here, there in ((job, one, other), (partner, other, one)):
-            if who >= 0:
-                traders.pool[who] = there
-                free[here] += size
-                free[there] -= size
+    suits = int(traders.factor.argmin())
+    moved = len(traders.pool) > 0 and len(free) > 1
+    while moved:
+        moved = False
+        most = np.minimum(traders.high[:, None], free)
+        gpus = np.clip(suits, traders.low[:, None], np.maximum(most, traders.low[:, None]))
+        now = traders.prices(traders.gpus[:, None])[np.arange(len(traders.pool)), traders.pool]
+        saving = now[:, None] - traders.prices(gpus)
+        able = (most >= traders.low[:, None]) & (saving > traders.margin * now[:, None])
+        able &= traders.pool[:, None] != np.arange(len(free))
+        job, pool = np.nonzero(able)
+        seen = set[int]()
+        for at in np.argsort(-saving[job, pool], kind="stable").tolist():
+            who, there = int(job[at]), int(pool[at])
+            if who not in seen and gpus[who, there] <= free[there]:
+                seen.add(who)
+                moved = True
+                free[traders.pool[who]] += traders.gpus[who]
+                free[there] -= gpus[who, there]
+                traders.pool[who], traders.gpus[who] = there, gpus[who, there]
