@@ -72,6 +72,13 @@ def test_a_short_job_has_the_fast_type_and_a_long_one_leaves_it() -> None:
     assert run(jobs, TWO, "hadar-like,round=0,margin=0.3", ratio).end_ms.tolist() == [10_000, 60_000, 40_000]
 
 
+def test_prices_know_no_unit() -> None:
+    # The same in months: 10 and 40 million seconds.
+    jobs = make_jobs([(0, 1, 10e6), (0, 1, 40e6), (0, 1, 40e6)], model="A")
+    found = run(jobs, TWO, "hadar-like,round=0", {"A": {"B": 0.5}}).end_ms / 1e9
+    assert found.tolist() == pytest.approx([10, 45, 40])
+
+
 def test_a_shorter_job_stops_a_longer_one() -> None:
     # At 5 s j0 has 95 s left and j1 10: j0 is stopped, and goes on when j1 ends.
     jobs = make_jobs([(0, 1, 100), (5, 1, 10)])

@@ -109,7 +109,9 @@ class _Market:
 
         order = np.lexsort((job, running < 0, -worth.max(axis=1, initial=0.0)))
         able = worth > 0
-        high = np.max(worth, axis=0, initial=_LEAST**3, where=able)
+        high = worth.max(axis=0, initial=0.0)
+        # Nobody asks for the price of what nobody may use.
+        high[high <= 0] = 1.0
         first, part = np.unique(self.pools.domain, return_index=True, return_inverse=True)[1:]
         low = np.minimum.reduceat(np.min(worth, axis=0, initial=np.inf, where=able), first)[part]
         low = np.minimum(low, high)
