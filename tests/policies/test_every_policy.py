@@ -33,6 +33,7 @@ CLUSTER = make_cluster([8] * 5, model=["A100"] * 3 + ["V100"] * 2, quota={"a": 2
 POSSIBLE = JOBS.devices <= 16
 ELASTIC = (
     *("afs-l", "elastic-fifo", "elastic-srjf", "elastic-tiresias", "ffdl-optimizer", "optimus", "pollux-lite"),
+    "heet-like",
     "powerflow-like",
 )
 SHARING = ("antman", "gandiva", "lucid", "miger-like", "muri", "sjf-ffs", "sjf-bsbf")

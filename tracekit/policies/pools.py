@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import View
 
-__all__ = ["Pools", "make_pools", "pool_speeds"]
+__all__ = ["Pools", "make_pools", "pool_fits", "pool_speeds"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,27 @@ class Pools:
             return np.where(view.group >= 0, self.group_pool[view.group], -1)
         return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)
 
+    def best(self, worth: NDArray[np.float64], kind: NDArray[np.int32], most: int) -> NDArray[np.int64]:
+        """Return the places of the jobs that are worth most, at most so many in each domain, ascending.
+
+        Parameters
+        ----------
+        worth : array (k,)
+            What each is worth; between equals it is any of them.
+        kind : array (k,)
+            Kind of demand of each.
+        most : int
+            Jobs of a domain, at least 1.
+        """
+        if len(worth) <= most:
+            return np.arange(len(worth))
+        if self.domain[0] == self.domain[-1]:
+            return np.sort(np.argpartition(-worth, most - 1)[:most])
+        domain = self.kind_domain[kind]
+        found = [np.flatnonzero(domain == d) for d in np.unique(domain).tolist()]
+        found = [own if len(own) <= most else own[np.argpartition(-worth[own], most - 1)[:most]] for own in found]
+        return np.sort(np.concatenate(found))
+
 
 def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
     """Return the pools of a cluster; with fit 'count' all GPUs of a domain are one pool."""
@@ -75,6 +96,15 @@ def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
         bit = (found.kind_accept >> np.uint64(group - low[group])) & np.uint64(1)
         accepts[:, inverse[group]] |= (bit == 1) & (kind_domain == domain[group])
     return Pools(inverse.astype(np.int64), code // models, code % models, found.kind, kind_domain, first, accepts)
+
+
+def pool_fits(pools: Pools, jobs: Jobs, cluster: Cluster) -> NDArray[np.bool_]:
+    """Return whether gangs of each kind could have the fewest nodes in each pool, all of them free (K, P)."""
+    found = assign(jobs, cluster)
+    fits = np.zeros((len(found.kind_devices), len(pools.model)), np.bool_)
+    for group, pool in enumerate(pools.group_pool.tolist()):
+        fits[:, pool] |= found.fits_group(group, found.kind_devices)
+    return fits
 
 
 def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models) -> NDArray[np.int64]:

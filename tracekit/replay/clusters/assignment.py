@@ -127,7 +127,7 @@ class Assignment:
         for group in range(low, high):
             accepts = (accept >> np.uint64(group - low)) & np.uint64(1) == 1
             gpus = int(self.group_gpus[group])
-            found |= accepts & (devices <= gpus if relaxed else self._fits_strictly(group, devices))
+            found |= accepts & (devices <= gpus if relaxed else self.fits_group(group, devices))
             if relaxed and scope == 2:
                 model = int(self.group_model[group])
                 sums = of_model.get(model, np.zeros(len(devices), dtype=np.int64))
@@ -146,7 +146,8 @@ class Assignment:
             found |= accepts & ((rounded <= largest) | (-(-devices // largest) <= count))
         return found
 
-    def _fits_strictly(self, group: int, devices: Ints) -> NDArray[np.bool_]:
+    def fits_group(self, group: int, devices: Ints) -> NDArray[np.bool_]:
+        """Return which gangs of so many GPUs the fewest nodes of a group could hold, all of them free (k,)."""
         largest, count = int(self.group_largest[group]), int(self.group_largest_nodes[group])
         whole, rest = devices // largest, devices % largest
         other = (count > whole) | (rest <= int(self.group_second[group]))

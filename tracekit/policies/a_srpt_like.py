@@ -1,0 +1,113 @@
+"""A-SRPT, as far as its rule is known: jobs start in the order in which a virtual machine would end them."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Policy
+from tracekit.policies.parameters import FIT, NOISE, believed, scan
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.mechanisms import Ordered
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["ASrptLike", "virtual_order"]
+
+
+def virtual_order(arrival_ms: NDArray[np.int64], service: NDArray[np.int64], gpus: int) -> NDArray[np.int64]:
+    """Return the place of each job in the order in which one virtual machine ends them (n,).
+
+    The machine does `gpus` GPU*ms of work in a millisecond, always of the job that has least of it left, the earlier
+    one among equals. Of two jobs that are there at once, the one with less left ends first, whoever comes later: so the
+    order among the jobs that have come is known before they end, and what comes later decides nothing about it.
+
+    Parameters
+    ----------
+    arrival_ms : array (n,)
+        When the jobs come, ascending [ms].
+    service : array (n,)
+        Work of each [GPU*ms].
+    gpus : int
+        Size of the machine, above 0.
+    """
+    place = np.zeros(len(arrival_ms), np.int64)
+    left: list[tuple[int, int]] = []
+    ended, now = 0, 0
+    for job, (arrival, work) in enumerate(zip(arrival_ms.tolist(), service.tolist(), strict=True)):
+        # Time is counted in work that the machine can do, so that all is whole numbers.
+        able, now = arrival * gpus - now, arrival * gpus
+        while left and left[0][0] <= able:
+            done, other = heappop(left)
+            able -= done
+            place[other], ended = ended, ended + 1
+        if left:
+            heapreplace(left, (left[0][0] - able, left[0][1]))
+        heappush(left, (work, job))
+    while left:
+        place[heappop(left)[1]], ended = ended, ended + 1
+    return place
+
+
+def by_virtual_end(
+    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
+) -> int:
+    """First to end on the virtual machine first."""
+    return value
+
+
+class ASrptLike(Policy):
+    """Order by the ends on a virtual machine."""
+
+    card: ClassVar[Card] = Card(
+        name="a-srpt-like",
+        title="in the order in which one virtual machine would end the jobs by shortest remaining time (after A-SRPT)",
+        rule=(
+            "A virtual machine as fast as all GPUs together runs the jobs one at a time: always the one with the least "
+            "run time times GPUs left, so that shorter jobs that come later interrupt longer ones, the earlier "
+            "submission first among equals. The jobs really start in the order in which they end there, and nothing "
+            "that runs is stopped. What has waited is done in part on the virtual machine, so that a long job is not "
+            "passed by short ones for ever, as it may be by ssf. A job need not have ended on the virtual machine: "
+            "where GPUs are free it starts at once. Gangs take the nodes that --placement names."
+        ),
+        parameters=(scan("stop"), FIT, NOISE),
+        assumptions=("D1", "M11"),
+        equal_to=(
+            "With all submissions at once: ssf; with jobs of one size: sjf.",
+            "With equal run times and sizes: fifo.",
+        ),
+        sources=(
+            (
+                "Luo et al., Prediction-Assisted Online Distributed Deep Learning Workload Scheduling (arXiv "
+                "2501.05563), abstract: one virtual machine, shortest remaining time first with preemption, whose "
+                "solution guides the start of jobs; run times foretold; gangs near each other."
+            ),
+            (
+                "Own choices: the machine's speed, one for each part of a divided cluster, GPUs of all types alike; "
+                "GPU time as a job's size; starts before the virtual end; run times by M11 in place of the random "
+                "forest; the placement, which has no graph of the parts of a model to look at."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
+        """Return keys by the place in the virtual order."""
+        p = self.parameters
+        estimate = believed(jobs, models, p["noise"], seed)
+        service = (jobs.work_ms if estimate is None else estimate) * jobs.devices.astype(np.int64)
+        found = assign(jobs, cluster)
+        gpus = np.bincount(found.group_domain, found.group_gpus, found.domains).astype(np.int64)
+        # Whoever never starts is not in the machine's way.
+        able = found.can_ever_fit(p["fit"])
+        place = np.zeros(len(jobs), np.int64)
+        for domain, size in enumerate(gpus.tolist()):
+            own = np.flatnonzero(able & (found.domain == domain))
+            place[own] = virtual_order(jobs.arrival_ms[own], service[own], size)
+        return Ordered(by_virtual_end, scan=p["scan"], fit=p["fit"], drift="none", estimate_ms=estimate, value=place)
