@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["ARRAYS", "assert_lawful", "elastic", "run", "same", "takes"]
+__all__ = ["ARRAYS", "assert_all_work_done", "assert_lawful", "elastic", "run", "same", "takes"]
 
 ARRAYS = ("first_start_ms", "end_ms", "run_ms", "overhead_ms", "preemptions", "migrations", "unschedulable")
 
@@ -41,6 +41,29 @@ def takes(outcome: Outcome) -> list[tuple[int, int, int]]:
         elif row[1] == LOG_KINDS["take"]:
             found[-1][2] += row[5] // 1000
     return [(a, b, c) for a, b, c in found]
+
+
+def assert_all_work_done(jobs: Jobs, outcome: Outcome) -> None:
+    """Hold the time of each job at its speeds by the log, less overhead, to its work: none ends early or late.
+
+    The end is on a millisecond, so that a job may do less than one at its last speed too much.
+    """
+    assert outcome.log is not None
+    n = len(jobs)
+    done, rate, since, owed, last = ([0] * n for _ in range(5))
+    for time, kind, job, _, _, value in outcome.log.tolist():
+        if kind not in {LOG_KINDS[name] for name in ("start", "rate", "stop", "finish")}:
+            continue
+        if rate[job]:
+            waited = min(time - since[job], owed[job])
+            done[job] += (time - since[job] - waited) * rate[job]
+            owed[job] -= waited
+        since[job], last[job] = time, rate[job]
+        rate[job] = value if kind in {LOG_KINDS["start"], LOG_KINDS["rate"]} else 0
+        owed[job] += value if kind == LOG_KINDS["stop"] else 0
+    for job, work_ms in enumerate(jobs.work_ms.tolist()):
+        if outcome.end_ms[job] >= 0:
+            assert 0 <= done[job] - work_ms * 1_000_000 <= max(last[job] - 1, 0), job
 
 
 def same(one: Outcome, two: Outcome) -> None:

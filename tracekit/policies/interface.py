@@ -260,6 +260,11 @@ class Policy(ABC):
         return False
 
     @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Ids of the assumption models that it uses with its parameters: those of the card, or fewer of them."""
+        return self.card.assumptions
+
+    @property
     def label(self) -> str:
         """The policy and the parameters that differ from their defaults, as on a command line."""
         other = [

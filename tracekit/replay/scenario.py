@@ -182,7 +182,7 @@ class Scenario:
     def _assumptions(self, policy: Any, outcome: Outcome, cluster: Cluster, assignment: Assignment) -> dict[str, Any]:
         overhead = policy.parameters.get("overhead")
         found: dict[str, Any] = used_assumptions(
-            self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead)
+            self.models, (*policy.assumptions, "M7"), overhead and str(overhead)
         )
         found["utilization"] = utilization_assumption(self.jobs, self.models)
         if outcome.power is not None:
