@@ -30,6 +30,7 @@ __all__ = [
     "Interference",
     "LinkSpeeds",
     "Links",
+    "Loans",
     "Locality",
     "Online",
     "Overhead",
@@ -603,6 +604,32 @@ class PowerPrice(ModelSection):
 
 
 @dataclass(frozen=True)
+class Loans(ModelSection):
+    """M42: inference servers that are free for training."""
+
+    servers: Annotated[float, Range(0, 100)]
+    """For each training node of a domain and GPU model."""
+    mean: Share
+    """Part that is free on average."""
+    swing: Share
+    """Part by which that rises and falls."""
+    period_h: Annotated[float, Range(0.001, 10_000)]
+    peak_h: Annotated[float, Range(0, 24)]
+    """Hour of the day at which most are free, UTC [h]."""
+    series: tuple[Share, ...]
+    """Part that is free in each hour from the first submission on; empty for the wave."""
+
+    @property
+    def told(self) -> str:
+        """What is free, for people."""
+        if self.series:
+            span = f"{100 * min(self.series):g} to {100 * max(self.series):g} %"
+            return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, over and over"
+        wave = f"{100 * self.mean:g} % and {100 * self.swing:g} % more or less"
+        return f"{wave}, a sine wave of {self.period_h:g} h with most at {self.peak_h:g} h UTC, in steps of an hour"
+
+
+@dataclass(frozen=True)
 class GpuPrice(ModelSection):
     """M25: prices of GPUs."""
 
@@ -653,4 +680,5 @@ class Sections:
     online: Online
     switching: SwitchedNodes
     power_price: PowerPrice
+    loans: Loans
     gpu_price: GpuPrice
