@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tests.replay.auditor import audit
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.outcome import LOG_KINDS, Outcome
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["ARRAYS", "assert_all_work_done", "assert_lawful", "elastic", "run", "same", "takes"]
+__all__ = ["ARRAYS", "as_switched", "assert_all_work_done", "assert_lawful", "elastic", "run", "same", "takes"]
 
 ARRAYS = ("first_start_ms", "end_ms", "run_ms", "overhead_ms", "preemptions", "migrations", "unschedulable")
 
@@ -70,6 +72,18 @@ def same(one: Outcome, two: Outcome) -> None:
     """Hold two runs to the same schedule."""
     for name in ARRAYS:
         assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
+
+
+def as_switched(cluster: Cluster, outcome: Outcome) -> Cluster:
+    """Return the cluster with the nodes that come and go as the log says."""
+    assert outcome.log is not None
+    log = outcome.log[np.isin(outcome.log["kind"], (LOG_KINDS["up"], LOG_KINDS["down"]))]
+    return replace(
+        cluster,
+        change_ms=log["time_ms"].astype(np.int64),
+        change_node=log["node"].astype(np.int32),
+        change_up=(log["kind"] == LOG_KINDS["up"]).astype(np.int8),
+    )
 
 
 def assert_lawful(jobs: Jobs, cluster: Cluster, outcome: Outcome) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tests.policies.resized import assert_all_work_done, elastic, run, same, takes
+from tests.policies.resized import as_switched, assert_all_work_done, elastic, run, same, takes
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
@@ -42,18 +42,6 @@ def lending(**changes: Any) -> Models:
     models = elastic()
     models = replace(models, spread=replace(models.spread, levels={"default": 0.0}, level="default"))
     return replace(models, loans=replace(models.loans, **changes))
-
-
-def as_switched(cluster: Cluster, outcome: Outcome) -> Cluster:
-    """Return the cluster with the nodes that come and go as the log says."""
-    assert outcome.log is not None
-    log = outcome.log[np.isin(outcome.log["kind"], (UP, DOWN))]
-    return replace(
-        cluster,
-        change_ms=log["time_ms"].astype(np.int64),
-        change_node=log["node"].astype(np.int32),
-        change_up=(log["kind"] == UP).astype(np.int8),
-    )
 
 
 def held_after(outcome: Outcome, cluster: Cluster) -> list[tuple[int, int]]:
@@ -148,7 +136,7 @@ def test_the_cheapest_server_leaves_in_place_of_the_one_that_is_named() -> None:
 )
 def test_one_server_costs_least_of_all_and_further_ones_by_the_rule(homes: list[set[int]], count: int) -> None:
     cluster = make_cluster((8,) * 5, rack=ON_LOAN)
-    books = Servers(cluster, np.ones(5, np.bool_))
+    books = Servers(cluster, np.ones(5, np.bool_), np.zeros(9, np.bool_))
     on: dict[int, set[int]] = {}
     for job, nodes in enumerate(homes):
         books.base[job] = Spot(sorted(nodes), [1] * len(nodes))

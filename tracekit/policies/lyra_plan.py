@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["LyraPlans"]
 
 
+_NOBODY = np.zeros(0, np.int64)
+
+
 class LyraPlans:
     """Plans of one policy.
 
@@ -75,7 +78,7 @@ class LyraPlans:
         """Return who starts, is resized or gives way now."""
         if view is not self._view:
             self._view = view
-            self.books = Servers(self.cluster, self.lent)
+            self.books = Servers(self.cluster, self.lent, self.may_grow)
             self.grown_ms, self.news, self.seen = -1, True, (-1, -1)
         books, now = self.books, view.now_ms
         job, running = view.job, view.running
@@ -91,11 +94,11 @@ class LyraPlans:
             candidates = np.concatenate([candidates, back])
             left = np.concatenate([left, view.remaining_ms[np.searchsorted(job, back)]])
         self._start(view, candidates[np.lexsort((candidates, left))])
-        elastic = [j for j in books.base if self.may_grow[j]] if self.may_grow.any() else []
+        elastic = books.elastic
         wake = -1
         if elastic and self.news:
             if self.grown_ms < 0 or now >= self.grown_ms + self.interval_ms:
-                self.grow(books, view, elastic)
+                self.grow(books, view, list(elastic))
                 self.grown_ms, self.news = now, False
             else:
                 wake = self.grown_ms + self.interval_ms
@@ -177,10 +180,12 @@ class LyraPlans:
     def _written(self, wake_ms: int, exchange: NDArray[np.int64] | None) -> Plan:
         """Return the plan that makes of what was before what the books say."""
         named = self.books.changes()
+        if not named:
+            return Plan(_NOBODY, _NOBODY, keep=True, wake_ms=wake_ms, exchange=exchange)
         job = np.array([j for j, _ in named], np.int64)
         gpus = np.array([sum(spot.gpus) for _, spot in named], np.int64)
         rows = [(i, n, g) for i, (_, spot) in enumerate(named) for n, g in zip(spot.nodes, spot.gpus, strict=True)]
-        asks = self.asks[self.places.kind[job]] if len(job) else job
+        asks = self.asks[self.places.kind[job]]
         return Plan(
             job,
             gpus,

@@ -25,12 +25,16 @@ class Servers:
     cluster : Cluster
     lent : array of bool (N,)
         Nodes on loan.
+    may_grow : array of bool (n,)
+        Jobs that may have further workers.
     """
 
-    def __init__(self, cluster: Cluster, lent: NDArray[np.bool_]) -> None:
-        self.cluster, self.lent = cluster, lent
+    def __init__(self, cluster: Cluster, lent: NDArray[np.bool_], may_grow: NDArray[np.bool_]) -> None:
+        self.cluster, self.lent, self.may_grow = cluster, lent, may_grow
         self.base: dict[int, Spot] = {}
         """Where each running job has the GPUs that it asks for."""
+        self.elastic: dict[int, None] = {}
+        """Running jobs that may grow, in the order in which they started."""
         self.workers: dict[int, list[Spot]] = {}
         """Where its further workers are, the first to come first."""
         self.extra = np.zeros(cluster.nodes, np.int64)
@@ -39,6 +43,7 @@ class Servers:
         """GPUs of each node that nobody has now (N,)."""
         self.up = np.ones(cluster.nodes, np.bool_)
         """Whether each node is there (N,)."""
+        self._gone: NDArray[np.bool_] | None = None
         self.left = np.zeros(cluster.nodes, np.bool_)
         """Servers on loan that left since the last plan (N,)."""
         self.fixed: set[int] = set()
@@ -62,18 +67,23 @@ class Servers:
         if self.ended:
             for job in set(self.base) - set(running.tolist()):
                 del self.base[job]
+                self.elastic.pop(job, None)
                 for spot in self.workers.pop(job, ()):
                     self._note(spot, -1)
         self.free = view.node_free.astype(np.int64)
         up = view.node_gpus > 0
         self.left = self.lent & self.up & ~up
         self.up = up
-        self.fixed = {job for job, workers in self.workers.items() if workers and self.is_fixed(job)}
+        gone = ~up & ~self.lent
+        self._gone = gone if gone.any() else None
+        self.fixed = set()
+        if self._gone is not None:
+            self.fixed = {job for job, workers in self.workers.items() if workers and self.is_fixed(job)}
 
     def is_fixed(self, job: int) -> bool:
         """Return whether a job runs on a node that left though it is not on loan: it goes on there as it is."""
-        gone = ~self.up & ~self.lent
-        return bool(gone.any()) and any(gone[s.nodes].any() for s in (self.base[job], *self.workers.get(job, ())))
+        gone = self._gone
+        return gone is not None and any(gone[s.nodes].any() for s in (self.base[job], *self.workers.get(job, ())))
 
     def loose(self) -> NDArray[np.int64]:
         """Return the GPUs of each node that would be free without further workers (N,)."""
@@ -96,6 +106,8 @@ class Servers:
         """Let a job have GPUs that are free, or become so as further workers of others go."""
         self._changes_now(job)
         self.base[job] = spot
+        if self.may_grow[job]:
+            self.elastic[job] = None
         self._take(spot, 1)
         for node in spot.nodes:
             while self.free[node] < 0:
@@ -105,6 +117,7 @@ class Servers:
         """Take a job that has no further workers off its GPUs."""
         self._changes_now(job)
         self._take(self.base.pop(job), -1)
+        self.elastic.pop(job, None)
 
     def add(self, job: int, spot: Spot) -> None:
         """Let a job have a further worker on free GPUs."""
@@ -167,20 +180,24 @@ class Servers:
 
     def _cheapest(self, some: list[int], count: int, on: dict[int, set[int]], named: set[int]) -> set[int]:
         """Return so many of some servers; between equals those with fewer workers, then those that are named."""
-        left, chosen, over = set(some), set[int](), set[int]()
+        server = np.array(some, np.int64)
+        cost = np.array([sum(1 / len(self.base[j].nodes) for j in on.get(n, ())) for n in some], np.float64)
+        unnamed = np.array([n not in named for n in some])
+        chosen: set[int] = set()
+        over: set[int] = set()
+        order: list[int] = []
         while len(chosen) < count:
-            node = min(
-                left,
-                key=lambda n: (
-                    sum(1 / len(self.base[j].nodes) for j in on.get(n, set()) - over),
-                    int(self.extra[n]),
-                    n not in named,
-                    n,
-                ),
-            )
-            left.remove(node)
+            if not order:
+                order = np.lexsort((server, unnamed, self.extra[server], cost.round(9)))[::-1].tolist()
+            place = order.pop()
+            node = some[place]
+            cost[place] = np.inf
             chosen.add(node)
-            over |= on.get(node, set())
+            for job in sorted(on.get(node, set()) - over):
+                over.add(job)
+                spared = np.isin(server, self.base[job].nodes)
+                cost[spared] -= 1 / len(self.base[job].nodes)
+                order = []
         return chosen
 
     def changes(self) -> list[tuple[int, Spot]]:
