@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accumulation",
+    "Application",
+    "Applications",
     "Classes",
     "Contention",
     "Cpu",
@@ -604,6 +606,54 @@ class PowerPrice(ModelSection):
 
 
 @dataclass(frozen=True)
+class Application:
+    """How fast a class of applications is by GPUs and batch."""
+
+    gpu_h: Annotated[float, Range(0, 1e12)]
+    """Recorded GPU time up to which jobs are of this class [GPU*h]."""
+    fixed: Share
+    """Part of a pass with the recorded batch that a larger batch does not lengthen."""
+    sync: Factor
+    """Time to exchange gradients between two GPUs, in units of such a pass."""
+    more: Factor
+    """What each further GPU adds to that."""
+    gamma: Annotated[float, Range(1, 10)]
+    """How much computing and exchange overlap: 1 not at all."""
+    noise: tuple[Annotated[float, Range(0, 1_000_000)], ...]
+    """Gradient noise scale at the begin and the end, in units of the recorded batch."""
+    most: Annotated[float, Range(1, 1_000_000)]
+    """Largest batch, in units of the recorded one."""
+
+
+@dataclass(frozen=True)
+class Applications(ModelSection):
+    """M43: jobs whose batch adapts."""
+
+    local: Annotated[float, Range(0.001, 1000)]
+    stages: Annotated[int, Range(1, 1000)]
+    classes: dict[str, Application]
+
+    @property
+    def listed(self) -> str:
+        """The classes for the printed line."""
+        return "; ".join(
+            f"{name} to {a.gpu_h:g} GPU-hours (fixed {a.fixed:g}, sync {a.sync:g}, more {a.more:g}, "
+            f"gamma {a.gamma:g}, noise {a.noise[0]:g} to {a.noise[1]:g}, most {a.most:g})"
+            for name, a in self.classes.items()
+        )
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if list(self.classes) != ["small", "medium", "large", "xlarge"]:
+            yield "classes", "has to be small, medium, large, xlarge"
+        if any(a.gpu_h >= b.gpu_h for a, b in pairwise(self.classes.values())):
+            yield "classes", "needs gpu_h that ascend"
+        for name, application in self.classes.items():
+            if len(application.noise) != 2 or min(application.noise) <= 0:
+                yield f"classes.{name}.noise", "has to be two numbers above 0: at the begin and the end"
+
+
+@dataclass(frozen=True)
 class Loans(ModelSection):
     """M42: inference servers that are free for training."""
 
@@ -680,5 +730,6 @@ class Sections:
     online: Online
     switching: SwitchedNodes
     power_price: PowerPrice
+    applications: Applications
     loans: Loans
     gpu_price: GpuPrice
