@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.sections import Application
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["BATCHES", "SpeedTable", "goodput", "goodput_table", "plain_table"]
+__all__ = ["BATCHES", "SpeedTable", "application_of", "goodput", "goodput_table", "goodputs", "plain_table"]
 
 BATCHES = 50
 """Batches that are tried, in geometric steps."""
@@ -70,10 +70,15 @@ def plain_table(models: Models, high: NDArray[np.int64]) -> SpeedTable:
     return SpeedTable(speed, nothing, nothing, 1, models.elastic.sigma)
 
 
-def goodput(
-    application: Application, gpus: NDArray[np.int64], requested: int, noise: float, local: float
+def goodputs(
+    application: Application,
+    gpus: NDArray[np.int64],
+    requested: int,
+    noise: float,
+    local: float,
+    batches: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the largest goodput on numbers of GPUs, in units of that on the recorded GPUs with the recorded batch.
+    """Return the goodput on GPUs with batches, in units of that on the recorded GPUs with the recorded batch (n, m).
 
     Pollux: throughput times efficiency, (noise + 1) / (noise + m) with m times the recorded batch.
 
@@ -89,10 +94,12 @@ def goodput(
         Gradient noise scale in units of the recorded batch.
     local : float
         Batch of a GPU that fits into a pass, in units of the recorded one; more takes several passes.
+    batches : array
+        Batches of all GPUs together, in units of the recorded one.
     """
     a = application
     n = gpus.astype(np.float64)[:, None]
-    m = np.geomspace(1.0, max(a.most, 1.0), BATCHES)[None, :]
+    m = batches[None, :]
 
     def step(n: NDArray[np.float64], m: NDArray[np.float64]) -> NDArray[np.float64]:
         batch = m * requested / n
@@ -101,7 +108,24 @@ def goodput(
         return np.asarray((grad**a.gamma + sync**a.gamma) ** (1 / a.gamma))
 
     one = float(step(np.array([[float(requested)]]), np.ones((1, 1)))[0, 0])
-    return np.asarray((m / step(n, m) * (noise + 1) / (noise + m)).max(axis=1) * one)
+    return np.asarray(m / step(n, m) * (noise + 1) / (noise + m) * one)
+
+
+def goodput(
+    application: Application, gpus: NDArray[np.int64], requested: int, noise: float, local: float
+) -> NDArray[np.float64]:
+    """Return the goodput on numbers of GPUs with the best batch for each (see `goodputs`)."""
+    batches = np.geomspace(1.0, max(application.most, 1.0), BATCHES)
+    return np.asarray(goodputs(application, gpus, requested, noise, local, batches).max(axis=1))
+
+
+def application_of(models: Models, jobs: Jobs, profile: str) -> NDArray[np.int64]:
+    """Return the class of each job as an index into M43's: by recorded GPU time, or the one named (n,)."""
+    classes = models.applications.classes
+    if profile != "size":
+        return np.full(len(jobs), list(classes).index(profile))
+    ends = np.array([c.gpu_h for c in classes.values()]) * _GPU_HOUR_MS
+    return np.minimum(np.searchsorted(ends, jobs.work_ms * jobs.devices.astype(np.float64)), len(classes) - 1)
 
 
 def goodput_table(models: Models, jobs: Jobs, high: NDArray[np.int64], profile: str) -> SpeedTable:
@@ -113,12 +137,7 @@ def goodput_table(models: Models, jobs: Jobs, high: NDArray[np.int64], profile: 
         'size' for classes by recorded GPU time, or the class of all jobs.
     """
     given = models.applications
-    names, asks = list(given.classes), jobs.devices.astype(np.int64)
-    if profile == "size":
-        ends = np.array([c.gpu_h for c in given.classes.values()]) * _GPU_HOUR_MS
-        kind = np.minimum(np.searchsorted(ends, jobs.work_ms * asks.astype(np.float64)), len(names) - 1)
-    else:
-        kind = np.full(len(jobs), names.index(profile))
+    names, asks, kind = list(given.classes), jobs.devices.astype(np.int64), application_of(models, jobs, profile)
     pairs, inverse = np.unique(np.stack([kind, asks], axis=1).reshape(-1, 2), axis=0, return_inverse=True)
     parts: list[NDArray[np.float64]] = [np.zeros(1)]
     starts, widths, size = [], [], 1

@@ -10,7 +10,7 @@ from tracekit.policies.goodput import SpeedTable, goodput_table, plain_table
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
 from tracekit.policies.pollux_search import evolve
-from tracekit.policies.pools import Pools, make_pools
+from tracekit.policies.pools import make_pools, settle_pools
 from tracekit.replay.assumptions.costs import overhead_ms
 from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm, ppm
 from tracekit.replay.engine.state import struct_dtype
@@ -150,7 +150,7 @@ class _Rounds:
         rows = np.zeros(len(job), struct_dtype("FitnessRow"))
         rows["held"], rows["low"], rows["high"] = held, low, high
         rows["gpus"] = np.where(held > 0, low, 0)
-        rows["pool"] = _settle_pools(before, pools, job, low, free)
+        rows["pool"] = settle_pools(before, pools, job, low, free)
         rows["first"] = table.rows(job, stage)
         sharing = np.bincount(rows["pool"], minlength=len(free))
         fair = np.clip((free / np.maximum(sharing, 1))[rows["pool"]], 1.0, rows["high"])
@@ -215,21 +215,3 @@ class _Rounds:
             generations=self.given["generations"],
             random=np.random.default_rng((self.seed % 2**64, _STREAM, max(now_ms, 0))),
         )
-
-
-def _settle_pools(
-    before: NDArray[np.int64], pools: Pools, job: NDArray[np.int64], low: NDArray[np.int64], free: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the pool of each job: its own, else that of those it may use with most GPUs for each job there."""
-    found = before.copy()
-    kind = pools.kind[job]
-    several = pools.accepts.sum(axis=1) > 1
-    waiting = before < 0
-    simple = waiting & ~several[kind]
-    found[simple] = pools.accepts[kind[simple]].argmax(axis=1)
-    left = free - np.bincount(found[found >= 0], low[found >= 0], len(free))
-    for place in np.flatnonzero(waiting & several[kind]).tolist():
-        mine = np.where(pools.accepts[kind[place]] & (free >= low[place]), left, -np.inf)
-        found[place] = int(mine.argmax())
-        left[found[place]] -= low[place]
-    return found

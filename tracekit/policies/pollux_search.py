@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.policies.divisions import Bounds
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -82,41 +84,20 @@ def evolve(
     if not k:
         return first
     held = np.clip(rows["held"], np.where(rows["held"] > 0, rows["low"], 0), rows["high"])
-    drawn = np.concatenate([first[None], held[None], _drawn(rows, population, random)])
-    parents = np.concatenate([first[None], _within(drawn[1:], rows, free, random)])
+    least = np.where(rows["held"] > 0, rows["low"], 0)
+    bounds = Bounds(least, rows["low"], rows["high"], rows["pool"], free)
+    drawn = np.concatenate([held[None], bounds.drawn(population, random)])
+    parents = np.concatenate([first[None], bounds.within(drawn, random)])
     score = worths(parents, rows, speed, power).sum(axis=1)
     for _ in range(generations):
         pairs = random.integers(0, len(parents), (2, 2, population))
         better = np.where(score[pairs[0]] >= score[pairs[1]], pairs[0], pairs[1])
         children = np.where(random.random((population, k)) < 0.5, parents[better[0]], parents[better[1]])
         changed = random.random((population, k)) < 1 / k
-        children = _within(np.where(changed, _drawn(rows, population, random), children), rows, free, random)
+        children = bounds.within(np.where(changed, bounds.drawn(population, random), children), random)
         parents = np.concatenate([parents, children])
         score = np.concatenate([score, worths(children, rows, speed, power).sum(axis=1)])
         best = np.argsort(-score, kind="stable")[:population]
         parents, score = parents[best], score[best]
     found: NDArray[np.int64] = parents[int(score.argmax())]
-    return found
-
-
-def _drawn(rows: NDArray[Any], count: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Return divisions drawn at random, whatever there is room for: from one below the minimum, which is nothing."""
-    gpus = random.integers(rows["low"] - 1, rows["high"] + 1, (count, len(rows)))
-    return np.where(gpus < rows["low"], np.where(rows["held"] > 0, rows["low"], 0), gpus)
-
-
-def _within(
-    gpus: NDArray[np.int64], rows: NDArray[Any], free: NDArray[np.int64], random: np.random.Generator
-) -> NDArray[np.int64]:
-    """Return divisions for which there is room: jobs drawn too late have what is left, or their minimum or nothing."""
-    least = np.where(rows["held"] > 0, rows["low"], 0)
-    found = np.broadcast_to(least, gpus.shape).copy()
-    for pool in np.unique(rows["pool"]).tolist():
-        mine = np.flatnonzero(rows["pool"] == pool)
-        order = mine[np.argsort(random.random((len(gpus), len(mine))), axis=1)]
-        extra = np.take_along_axis(gpus, order, axis=1) - least[order]
-        before = np.cumsum(extra, axis=1) - extra
-        given = np.clip(free[pool] - before, 0, extra)
-        given = np.where(least[order] + given >= rows["low"][order], given, 0)
-        np.put_along_axis(found, order, least[order] + given, axis=1)
     return found
