@@ -45,3 +45,12 @@ class Bounds:
             given = np.where(self.least[order] + given >= self.low[order], given, 0)
             np.put_along_axis(found, order, self.least[order] + given, axis=1)
         return found
+
+    def in_order(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the division in which jobs have their minimum in an order, until the next one's is not there (k,)."""
+        found = self.least.copy()
+        for pool in np.unique(self.pool).tolist():
+            mine = order[self.pool[order] == pool]
+            fits = np.cumsum(self.low[mine] - self.least[mine]) <= self.free[pool]
+            found[mine[fits]] = self.low[mine[fits]]
+        return found
