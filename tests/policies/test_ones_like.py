@@ -147,9 +147,10 @@ def test_a_population_is_never_worse_than_its_parents() -> None:
         assert (after.sum(axis=1) <= 7).all()
 
 
-def test_with_room_for_all_everyone_has_the_most() -> None:
+@pytest.mark.parametrize("profile", ["none", "large"])
+def test_with_room_for_all_everyone_has_the_most(profile: str) -> None:
     jobs = make_jobs([(0, 1, 60), (0, 2, 60), (0, 4, 60)])
-    outcome = run(jobs, make_cluster((8, 8)), "ones-like,profile=large", applied(PLAIN))
+    outcome = run(jobs, make_cluster((8, 8)), f"ones-like,profile={profile}", applied(PLAIN))
     assert sorted((j, n) for _, j, n in takes(outcome)) == [(0, 2), (1, 4), (2, 8)]
 
 
@@ -157,11 +158,15 @@ def test_with_room_for_all_everyone_has_the_most() -> None:
 @given(work=st.lists(st.integers(1, 60), min_size=1, max_size=8))
 def test_on_one_gpu_the_shortest_goes_first(work: list[int]) -> None:
     jobs, models = make_jobs([(0, 1, w) for w in work]), applied(PLAIN)
-    one = run(jobs, make_cluster((1,)), "ones-like,profile=small,interval=7", models)
-    same(one, run(jobs, make_cluster((1,)), "sjf", models))
+    for profile in ("none", "small"):
+        one = run(jobs, make_cluster((1,)), f"ones-like,profile={profile},interval=7", models)
+        same(one, run(jobs, make_cluster((1,)), "sjf", models))
 
 
-@pytest.mark.parametrize("options", ["interval=5", "interval=5,profile=xlarge,generations=0", "fit=count,interval=11"])
+@pytest.mark.parametrize(
+    "options",
+    ["interval=5", "interval=5,profile=size", "interval=5,profile=xlarge,generations=0", "fit=count,interval=11"],
+)
 @settings(max_examples=examples(8), deadline=None)
 @given(jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_all_work_is_done(options: str, jobs: Jobs, cluster: Cluster) -> None:
@@ -172,15 +177,22 @@ def test_the_laws_hold_and_all_work_is_done(options: str, jobs: Jobs, cluster: C
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
     jobs = make_jobs([(i, 1 + i % 4, 300 + 20 * i) for i in range(12)])
-    cluster, text = make_cluster((4, 4)), "ones-like,interval=30"
+    cluster, text = make_cluster((4, 4)), "ones-like,profile=size,interval=30"
     one, two = (run(jobs, cluster, text, load_models(), seed=3) for _ in range(2))
     assert one.log is not None
     assert two.log is not None
     assert one.log.tobytes() == two.log.tobytes()
 
 
+def test_profiles_are_told_apart() -> None:
+    plain, profile = named_policy("ones-like"), named_policy("ones-like,profile=size")
+    assert (plain.label, profile.label) == ("ones-like", "ones-like,profile=size")
+    assert "M43" not in plain.assumptions
+    assert "M43" in profile.assumptions
+
+
 def test_bad_input_is_an_error_of_one_line() -> None:
-    for text in ("ones-like,profile=none", "ones-like,population=2", "ones-like,interval=0"):
+    for text in ("ones-like,profile=huge", "ones-like,population=2", "ones-like,interval=0"):
         with pytest.raises(UsageError) as error:
             named_policy(text)
         assert "\n" not in str(error.value)

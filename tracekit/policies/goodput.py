@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.sections import Application
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["BATCHES", "SpeedTable", "application_of", "goodput", "goodput_table", "goodputs", "plain_table"]
+__all__ = ["BATCHES", "SpeedTable", "application_of", "goodput", "goodput_table", "goodputs", "noise_in", "plain_table"]
 
 BATCHES = 50
 """Batches that are tried, in geometric steps."""
@@ -128,6 +128,12 @@ def application_of(models: Models, jobs: Jobs, profile: str) -> NDArray[np.int64
     return np.minimum(np.searchsorted(ends, jobs.work_ms * jobs.devices.astype(np.float64)), len(classes) - 1)
 
 
+def noise_in(application: Application, stage: int, stages: int) -> float:
+    """Return the noise in the middle of a stage: it grows by the same factor from each to the next."""
+    begin, end = application.noise
+    return float(begin * (end / begin) ** ((stage + 0.5) / stages))
+
+
 def goodput_table(models: Models, jobs: Jobs, high: NDArray[np.int64], profile: str) -> SpeedTable:
     """Return goodputs up to the most GPUs of each job, by its class of application (M43).
 
@@ -144,11 +150,10 @@ def goodput_table(models: Models, jobs: Jobs, high: NDArray[np.int64], profile: 
     for which, requested in pairs.tolist():
         application = given.classes[names[which]]
         most = int(high[(asks == requested)].max())
-        begin, end = application.noise
         starts.append(size)
         widths.append(most + 1)
         for stage in range(given.stages):
-            noise = begin * (end / begin) ** ((stage + 0.5) / given.stages)
+            noise = noise_in(application, stage, given.stages)
             parts += [np.zeros(1), goodput(application, np.arange(1, most + 1), requested, noise, given.local)]
         size += given.stages * (most + 1)
     place = inverse.ravel()

@@ -11,6 +11,7 @@ from tracekit.policies.divisions import Bounds
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.ones_table import BatchTable
 from tracekit.policies.parameters import FIT
+from tracekit.policies.pollux import PROFILE
 from tracekit.policies.pools import settle_pools
 from tracekit.policies.resizing import Sizes
 from tracekit.replay.assumptions.costs import overhead_ms
@@ -107,21 +108,18 @@ class OnesLike(Policy):
             "by some generations: children take GPUs and batch of each job from either of two parents, now and then "
             "drawn anew, and jobs for which there are too few GPUs get what is left; the schedules in which the sum "
             "over jobs of one over the time left is largest go on, the time left being the work left over the "
-            "goodput, and what a change costs. The schedule that is, the same with the best batches, and minima by "
+            "speed, and what a change costs. The schedule that is, the same with the best batches, and minima by "
             "the least work left are always among the parents. Of the waiting jobs as many take part as there are "
             "GPUs, those with the least work left. The best schedule is carried out: jobs are resized, stopped and "
             "started. What it leaves free, and what becomes free in between, goes to waiting jobs, those with the "
             "least work left first, with their minimum. Where there is room for the maximum of all, everybody has "
-            "the number of GPUs that is fastest. Batches are 1, 2, 4, ... times the recorded one, and change at no "
-            "cost. Work is goodput (M43), so that runs are not to be compared with runs of fixed work."
+            "the number of GPUs that is fastest. With profile=none there are no batches, and the work of a job is "
+            "fixed. With another profile jobs are applications (M43), batches are 1, 2, 4, ... times the recorded "
+            "one and change at no cost, and work is goodput, so that such runs are not to be compared with runs of "
+            "fixed work."
         ),
         parameters=(
-            Parameter(
-                "profile",
-                "size",
-                "applications of the jobs: by size (recorded GPU time), or one class for all (M43)",
-                ("size", "small", "medium", "large", "xlarge"),
-            ),
+            PROFILE,
             Parameter("population", 12, "schedules in the population", minimum=3, maximum=1000),
             Parameter("generations", 6, "generations each time", maximum=1000),
             Parameter("interval", 300.0, "least time between two steps of the evolution [s]", minimum=0.001),
@@ -131,8 +129,8 @@ class OnesLike(Policy):
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),
         equal_to=(
-            "With room for the maximum of all and applications of linear speed: every job has its maximum.",
-            "With one GPU, one application and jobs of one GPU that come at once: sjf.",
+            "With profile=none and room for the maximum of all: every job has its maximum.",
+            "With profile=none, one GPU, and jobs of one GPU that come at once: sjf.",
         ),
         sources=(
             (
@@ -146,6 +144,11 @@ class OnesLike(Policy):
             ),
         ),
     )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the card; without profiles not theirs."""
+        return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans at every event."""

@@ -1,4 +1,4 @@
-"""Goodputs of jobs by GPUs, batch and stage of training, in one table."""
+"""Speeds of jobs by GPUs, batch and stage of training, in one table."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.policies.goodput import application_of, goodputs
+from tracekit.policies.goodput import application_of, goodputs, noise_in
+from tracekit.replay.assumptions.speeds import PPM, elastic_ppm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.assumptions.sections import Application, Applications
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["BatchTable"]
@@ -29,30 +31,33 @@ class BatchTable:
     low, high : array (n,)
         Fewest and most GPUs of each job.
     profile : str
-        As for `goodput.goodput_table`.
+        As for `goodput.goodput_table`; or 'none', where speeds are M8's and there is one batch and one stage.
     """
 
     def __init__(
         self, models: Models, jobs: Jobs, low: NDArray[np.int64], high: NDArray[np.int64], profile: str
     ) -> None:
-        given = models.applications
-        classes, asks = list(given.classes.values()), jobs.devices.astype(np.int64)
-        kinds = np.stack([application_of(models, jobs, profile), asks, low, high], axis=1).reshape(-1, 4)
+        given, asks = models.applications, jobs.devices.astype(np.int64)
+        adapts = profile != "none"
+        classes = list(given.classes.values())
+        application_code = application_of(models, jobs, profile) if adapts else np.zeros(len(jobs), np.int64)
+        kinds = np.stack([application_code, asks, low, high], axis=1).reshape(-1, 4)
         kinds, inverse = np.unique(kinds, axis=0, return_inverse=True)
-        self._work_ms, self._kind, self._stages = jobs.work_ms, inverse.ravel().astype(np.int64), given.stages
+        self._work_ms, self._kind = jobs.work_ms, inverse.ravel().astype(np.int64)
+        self._stages = given.stages if adapts else 1
         speeds: list[NDArray[np.float64]] = [np.zeros(1)]
         best: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
         columns: list[tuple[int, int, int, int, int]] = []
         size, of_best = 1, 1
         for which, requested, least, most in kinds.tolist():
-            application = classes[which]
-            batches = np.exp2(np.arange(int(np.log2(application.most)) + 1, dtype=np.float64))
-            begin, end = application.noise
-            for stage in range(given.stages):
-                noise = begin * (end / begin) ** ((stage + 0.5) / given.stages)
-                found = np.zeros((len(batches), most + 1))
-                found[:, 1:] = goodputs(application, np.arange(1, most + 1), requested, noise, given.local, batches).T
-                columns.append((size, of_best, most + 1, len(batches), least + int(found.max(axis=0)[least:].argmax())))
+            gpus = np.arange(1, most + 1)
+            for stage in range(self._stages):
+                if adapts:
+                    own = _in_stage(given, classes[which], gpus, requested, stage)
+                else:
+                    own = (elastic_ppm(models, requested, gpus) / PPM)[None, :]
+                found = np.concatenate([np.zeros((len(own), 1)), own], axis=1)
+                columns.append((size, of_best, most + 1, len(own), least + int(found.max(axis=0)[least:].argmax())))
                 speeds.append(found.ravel())
                 best.append(found.argmax(axis=0))
                 size += found.size
@@ -76,3 +81,12 @@ class BatchTable:
     def best_batch(self, row: NDArray[np.int64], gpus: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the batch with which each is fastest on so many GPUs (..., k)."""
         return np.asarray(self._best[self._first_best[row] + gpus])
+
+
+def _in_stage(
+    given: Applications, application: Application, gpus: NDArray[np.int64], requested: int, stage: int
+) -> NDArray[np.float64]:
+    """Return the goodputs of a stage by batch and GPUs (B, n)."""
+    batches = np.exp2(np.arange(int(np.log2(application.most)) + 1, dtype=np.float64))
+    noise = noise_in(application, stage, given.stages)
+    return goodputs(application, gpus, requested, noise, given.local, batches).T

@@ -23,12 +23,29 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["PolluxLite"]
+__all__ = ["PROFILE", "PolluxLite"]
 
 _STREAM = 14
 """Of the random numbers."""
 _LONGEST_MS = 10**13
 """No job is waited for longer [ms]."""
+
+
+PROFILE = Parameter(
+    "profile",
+    "none",
+    "applications of the jobs: none, by size (recorded GPU time), or one class for all (M43)",
+    ("none", "size", "small", "medium", "large", "xlarge"),
+    words=(
+        "work is fixed",
+        "batches adapt: applications by recorded GPU time",
+        "batches adapt: all jobs are small applications",
+        "batches adapt: all jobs are medium applications",
+        "batches adapt: all jobs are large applications",
+        "batches adapt: all jobs are very large applications",
+    ),
+)
+"""What is known of a job's batches and steps: nothing, so that work is fixed, or a class of applications."""
 
 
 class PolluxLite(Policy):
@@ -52,20 +69,7 @@ class PolluxLite(Policy):
             "and runs without one are not to be compared."
         ),
         parameters=(
-            Parameter(
-                "profile",
-                "none",
-                "applications of the jobs: none, by size (recorded GPU time), or one class for all (M43)",
-                ("none", "size", "small", "medium", "large", "xlarge"),
-                words=(
-                    "work is fixed",
-                    "batches adapt: applications by recorded GPU time",
-                    "batches adapt: all jobs are small applications",
-                    "batches adapt: all jobs are medium applications",
-                    "batches adapt: all jobs are large applications",
-                    "batches adapt: all jobs are very large applications",
-                ),
-            ),
+            PROFILE,
             Parameter("p", -1.0, "power of the mean: 1 the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
             Parameter("search", "greedy", "how divisions are sought", ("greedy", "genetic")),
             Parameter("population", 20, "divisions in a generation of the search", minimum=2, maximum=1000),
