@@ -229,6 +229,9 @@ def test_the_laws_hold_and_loans_are_back_in_time(
     full = with_loans(cluster, jobs, models, minimum)
     there = as_switched(full, outcome)
     assert audit(jobs, there, outcome.log, outcome, gang="elastic") == []
+    if "elastic=off" in options and not run(jobs, cluster, "sjf,scan=skip", models).unschedulable.any():
+        # Nobody waits who has a place, on a training node or on loan.
+        assert audit(jobs, there, outcome.log, outcome, conserve=True) == []
     assert_all_work_done(jobs, outcome)
     assert held_after(outcome, full) == []
     # At every time as many servers of each kind join and leave as M42 says, whichever they are.
