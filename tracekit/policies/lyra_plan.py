@@ -79,21 +79,17 @@ class LyraPlans:
         if view is not self._view:
             self._view = view
             self.books = Servers(self.cluster, self.lent, self.may_grow)
-            self.grown_ms, self.news, self.seen = -1, True, (-1, -1)
+            self.grown_ms, self.news, self.seen = -1, True, -1
         books, now = self.books, view.now_ms
         job, running = view.job, view.running
         books.begin(view, job[running])
-        key = (view.submitted, int(view.node_gpus.sum()))
-        self.news |= books.ended or key != self.seen
-        self.seen = key
+        self.news |= books.ended or books.changed or view.submitted != self.seen
+        self.seen = view.submitted
         books.reclaim()
-        waiting = ~running
-        candidates, left = job[waiting], view.remaining_ms[waiting]
-        if books.stopped:
-            back = np.array(sorted(books.stopped), np.int64)
-            candidates = np.concatenate([candidates, back])
-            left = np.concatenate([left, view.remaining_ms[np.searchsorted(job, back)]])
-        self._start(view, candidates[np.lexsort((candidates, left))])
+        if len(books.base) < len(job):
+            waits = np.array([j not in books.base for j in job.tolist()]) if books.stopped else ~running
+            candidates, left = job[waits], view.remaining_ms[waits]
+            self._start(view, candidates[np.lexsort((candidates, left))])
         elastic = books.elastic
         wake = -1
         if elastic and self.news:
@@ -134,6 +130,8 @@ class LyraPlans:
                 continue
             chosen.append((job, spot))
             books.start(job, spot, view)
+            if not len(order):
+                break
             open_kind &= self._room()
         if self.decreasing and len(chosen) > 1:
             self._place_decreasing(chosen, view)

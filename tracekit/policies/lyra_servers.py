@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["Servers"]
 
 
+_NO_NODES = np.zeros(0, np.int64)
+
+
 class Servers:
     """The books of one run.
 
@@ -44,8 +47,11 @@ class Servers:
         self.up = np.ones(cluster.nodes, np.bool_)
         """Whether each node is there (N,)."""
         self._gone: NDArray[np.bool_] | None = None
-        self.left = np.zeros(cluster.nodes, np.bool_)
-        """Servers on loan that left since the last plan (N,)."""
+        self._there: NDArray[np.int64] | None = None
+        self.left = _NO_NODES
+        """Servers on loan that left since the last plan."""
+        self.changed = False
+        """Whether any node came or left since the last plan."""
         self.fixed: set[int] = set()
         """Jobs whose workers cannot be taken from them, as they run on nodes that left too."""
         self.gave = False
@@ -71,11 +77,16 @@ class Servers:
                 for spot in self.workers.pop(job, ()):
                     self._note(spot, -1)
         self.free = view.node_free.astype(np.int64)
-        up = view.node_gpus > 0
-        self.left = self.lent & self.up & ~up
-        self.up = up
-        gone = ~up & ~self.lent
-        self._gone = gone if gone.any() else None
+        there = view.node_gpus
+        self.changed = there is not self._there
+        self.left = _NO_NODES
+        if self.changed:
+            self._there = there
+            up = there > 0
+            self.left = np.flatnonzero(self.lent & self.up & ~up)
+            self.up = up
+            gone = ~up & ~self.lent
+            self._gone = gone if gone.any() else None
         self.fixed = set()
         if self._gone is not None:
             self.fixed = {job for job, workers in self.workers.items() if workers and self.is_fixed(job)}
@@ -135,9 +146,10 @@ class Servers:
 
     def reclaim(self) -> None:
         """Clear the servers on loan that have left: further workers go, and jobs whose gangs are there are stopped."""
-        gone = self.left
-        if not gone.any():
+        if not len(self.left):
             return
+        gone = np.zeros(len(self.up), np.bool_)
+        gone[self.left] = True
         for job in list(self.base):
             for place in range(len(self.workers.get(job, ())) - 1, -1, -1):
                 if gone[self.workers[job][place].nodes].any():
