@@ -166,7 +166,9 @@ class _Growth:
         for j, count in zip(job.tolist(), taken.tolist(), strict=True):
             while len(books.workers.get(j, ())) > count:
                 books.drop(j, self._worst(books.workers[j]))
-        for place in np.lexsort((job, -worker)).tolist():
+        has = np.array([len(books.workers.get(j, ())) for j in job.tolist()])
+        more = np.flatnonzero(taken > has)
+        for place in more[np.lexsort((job[more], -worker[more]))].tolist():
             self._add(books, int(job[place]), int(taken[place]), nodes)
 
     def _worst(self, workers: list[Spot]) -> int:

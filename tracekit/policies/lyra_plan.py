@@ -88,8 +88,7 @@ class LyraPlans:
         books.reclaim()
         if len(books.base) < len(job):
             waits = np.array([j not in books.base for j in job.tolist()]) if books.stopped else ~running
-            candidates, left = job[waits], view.remaining_ms[waits]
-            self._start(view, candidates[np.lexsort((candidates, left))])
+            self._start(view, np.flatnonzero(waits))
         elastic = books.elastic
         wake = -1
         if elastic and self.news:
@@ -109,13 +108,15 @@ class LyraPlans:
                     wake = due - 1 if wake < 0 else min(wake, due - 1)
         return self._written(wake, exchange)
 
-    def _start(self, view: View, order: NDArray[np.int64]) -> None:
-        """Let waiting jobs start in an order, passing over those for whom there is no place."""
+    def _start(self, view: View, waits: NDArray[np.int64]) -> None:
+        """Let jobs at places of the view start, the least time left first, passing over those without a place."""
         books, places = self.books, self.places
-        if not len(order):
-            return
-        kind = places.kind[order]
         open_kind = self.possible & self._room()
+        waits = waits[open_kind[places.kind[view.job[waits]]]]
+        if not len(waits):
+            return
+        order = view.job[waits[np.argsort(view.remaining_ms[waits], kind="stable")]]
+        kind = places.kind[order]
         chosen: list[tuple[int, Spot]] = []
         while True:
             fits = np.flatnonzero(open_kind[kind])
