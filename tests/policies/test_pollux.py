@@ -25,6 +25,8 @@ from tracekit.replay.kernel import raise_fitness
 from tracekit.replay.registry import named_policy
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
@@ -213,6 +215,22 @@ def test_profiles_are_told_apart() -> None:
     assert profile.what.endswith("; batches adapt: applications by recorded GPU time")
     assert "M43" not in plain.assumptions
     assert "M43" in profile.assumptions
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("applications.classes.small.noise = [1.0]", "two numbers above 0"),
+        ("applications.classes.small.noise = [0.0, 1.0]", "two numbers above 0"),
+        ("applications.classes.small.gpu_h = 10.0", "gpu_h that ascend"),
+        ("applications.classes.small.gamma = 0.5", "gamma"),
+    ],
+)
+def test_applications_that_make_no_sense_are_told(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=says):
+        load_models(file)
 
 
 def test_bad_input_is_an_error_of_one_line() -> None:
