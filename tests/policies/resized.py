@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tests.replay.auditor import audit
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.outcome import LOG_KINDS, Outcome
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["ARRAYS", "assert_lawful", "elastic", "run", "same", "takes"]
+__all__ = ["ARRAYS", "as_switched", "assert_all_work_done", "assert_lawful", "elastic", "run", "same", "takes"]
 
 ARRAYS = ("first_start_ms", "end_ms", "run_ms", "overhead_ms", "preemptions", "migrations", "unschedulable")
 
@@ -43,10 +45,45 @@ def takes(outcome: Outcome) -> list[tuple[int, int, int]]:
     return [(a, b, c) for a, b, c in found]
 
 
+def assert_all_work_done(jobs: Jobs, outcome: Outcome) -> None:
+    """Hold the time of each job at its speeds by the log, less overhead, to its work: none ends early or late.
+
+    The end is on a millisecond, so that a job may do less than one at its last speed too much.
+    """
+    assert outcome.log is not None
+    n = len(jobs)
+    done, rate, since, owed, last = ([0] * n for _ in range(5))
+    for time, kind, job, _, _, value in outcome.log.tolist():
+        if kind not in {LOG_KINDS[name] for name in ("start", "rate", "stop", "finish")}:
+            continue
+        if rate[job]:
+            waited = min(time - since[job], owed[job])
+            done[job] += (time - since[job] - waited) * rate[job]
+            owed[job] -= waited
+        since[job], last[job] = time, rate[job]
+        rate[job] = value if kind in {LOG_KINDS["start"], LOG_KINDS["rate"]} else 0
+        owed[job] += value if kind == LOG_KINDS["stop"] else 0
+    for job, work_ms in enumerate(jobs.work_ms.tolist()):
+        if outcome.end_ms[job] >= 0:
+            assert 0 <= done[job] - work_ms * 1_000_000 <= max(last[job] - 1, 0), job
+
+
 def same(one: Outcome, two: Outcome) -> None:
     """Hold two runs to the same schedule."""
     for name in ARRAYS:
         assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
+
+
+def as_switched(cluster: Cluster, outcome: Outcome) -> Cluster:
+    """Return the cluster with the nodes that come and go as the log says."""
+    assert outcome.log is not None
+    log = outcome.log[np.isin(outcome.log["kind"], (LOG_KINDS["up"], LOG_KINDS["down"]))]
+    return replace(
+        cluster,
+        change_ms=log["time_ms"].astype(np.int64),
+        change_node=log["node"].astype(np.int32),
+        change_up=(log["kind"] == LOG_KINDS["up"]).astype(np.int8),
+    )
 
 
 def assert_lawful(jobs: Jobs, cluster: Cluster, outcome: Outcome) -> None:

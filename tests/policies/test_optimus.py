@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.policies.resized import assert_lawful, elastic, run, same, takes
+from tests.policies.resized import assert_all_work_done, assert_lawful, elastic, run, same, takes
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.speeds import server_speed
+from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
@@ -140,8 +141,16 @@ def test_the_laws_hold(policy: str, jobs: Jobs, cluster: Cluster) -> None:
 @settings(max_examples=10, deadline=None)
 @given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_all_work_is_done(jobs: Jobs, cluster: Cluster) -> None:
-    outcome = run(jobs, cluster, "optimus,interval=5,servers=on,resize=0,overhead=none", load_models())
-    assert ((outcome.end_ms >= 0) | (outcome.unschedulable > 0)).all()
+    for options in ("servers=on,resize=0,overhead=none", "servers=on", "servers=off"):
+        outcome = run(jobs, cluster, f"optimus,interval=5,{options}", load_models())
+        assert ((outcome.end_ms >= 0) | (outcome.unschedulable > 0)).all()
+        assert_all_work_done(jobs, outcome)
+
+
+def test_only_servers_are_told_where_there_are_any() -> None:
+    made = Scenario.make(make_jobs([(0, 1, 10)]), make_cluster((4,)))
+    assert "M28" not in made.run("optimus").summary["assumptions"]
+    assert "M28" in made.run("optimus,servers=on").summary["assumptions"]
 
 
 def test_an_unknown_preset_is_an_error() -> None:

@@ -161,8 +161,9 @@ class Workbench:
         rules = settings.rules
         jobs, order = self.held_back(delays=settings.delays)
         chosen = named_policy(rules.policy if policy is None else in_twin(policy, rules))
-        cluster = cluster_under(self.cluster(settings), lends=chosen.lends)
-        mechanism = chosen.mechanism(jobs, cluster, models or self.models, self.seed)
+        used = models or self.models
+        cluster = chosen.borrowed(cluster_under(self.cluster(settings), lends=chosen.lends), jobs, used)
+        mechanism = chosen.mechanism(jobs, cluster, used, self.seed)
         outcome = simulate(
             jobs,
             cluster,

@@ -259,6 +259,24 @@ class Policy(ABC):
         """Whether VCs may use what others leave of their quotas, and so nodes that the source divides among them."""
         return False
 
+    def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
+        """Return the cluster with the nodes that the policy borrows from elsewhere, and when; the same where none.
+
+        Parameters
+        ----------
+        cluster : Cluster
+        jobs : Jobs
+            All jobs of the replay.
+        models : Models
+            Assumptions about what the trace does not record.
+        """
+        return cluster
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Ids of the assumption models that it uses with its parameters: those of the card, or fewer of them."""
+        return self.card.assumptions
+
     @property
     def label(self) -> str:
         """The policy and the parameters that differ from their defaults, as on a command line."""

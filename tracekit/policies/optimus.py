@@ -83,6 +83,11 @@ class Optimus(Policy):
         ),
     )
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the card; without servers not theirs."""
+        return tuple(name for name in self.card.assumptions if name != "M28" or self.parameters["servers"])
+
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans at intervals."""
         p = self.parameters

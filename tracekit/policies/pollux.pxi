@@ -1,4 +1,6 @@
-# Pollux without profiles: GPUs where they raise the harmonic mean of the jobs' speedups most.
+# Pollux: GPUs where they raise a power mean of the jobs' speedups most.
+
+from libc.math cimport log, pow
 
 # Speedup of a job without GPUs, in place of 0.
 cdef double _NOTHING = 1e-3
@@ -6,42 +8,51 @@ cdef double _NOTHING = 1e-3
 cdef double _SCALE = 1e12
 
 
-cdef inline double cost(int64_t n, FitnessRow* row, double sigma):
-    """Return the inverse of a job's speedup on n GPUs."""
-    if n == 0:
-        return 1 / _NOTHING
-    cdef double speedup = n / (1 + sigma * (n - 1)) / row.fair
-    if n != row.held:
-        speedup *= row.factor
-    return 1.0 / max(speedup, _NOTHING)
+cdef inline double worth(int64_t n, FitnessRow* row, double[::1] speed, double power):
+    """Return what a job on n GPUs adds to the mean: a number that rises with its speedup."""
+    cdef double speedup = _NOTHING
+    if n > 0:
+        speedup = speed[row.first + n] / row.fair
+        if n != row.held:
+            speedup *= row.factor
+        speedup = max(speedup, _NOTHING)
+    if power == -1.0:
+        return -(1.0 / speedup)
+    if power == 0.0:
+        return log(speedup)
+    return pow(speedup, power) if power > 0 else -pow(speedup, power)
 
 
-cdef inline double best_step(FitnessRow* row, double sigma, int64_t most):
+cdef inline double best_step(FitnessRow* row, double[::1] speed, double power, int64_t most):
     """Find the next number of GPUs that gains most per GPU (`row.next`, 0 none); return that gain."""
     cdef int64_t n
     cdef double gain
     cdef double best = 0.0
     row.next = 0
-    cdef double now = cost(row.gpus, row, sigma)
+    cdef double now = worth(row.gpus, row, speed, power)
     for n in range(max(row.gpus + 1, row.low), most + 1):
-        gain = (now - cost(n, row, sigma)) / (n - row.gpus)
+        gain = (worth(n, row, speed, power) - now) / (n - row.gpus)
         if gain > best:
             best = gain
             row.next = n
     return best
 
 
-def raise_fitness(FitnessRow[::1] rows, int64_t[::1] free, double sigma, Entry[::1] heap, int32_t[::1] at):
+def raise_fitness(
+    FitnessRow[::1] rows, int64_t[::1] free, double[::1] speed, double power, Entry[::1] heap, int32_t[::1] at
+):
     """Give GPUs to the jobs that gain most from each, until there are none left or nobody gains.
 
     Parameters
     ----------
     rows : array (k,)
-        Jobs; `gpus` is what each surely has, and is raised.
+        Jobs; `gpus` is what each surely has, and is raised; `first` is where its speeds on 0, 1, ... GPUs begin.
     free : array (P,)
         GPUs left in each pool.
-    sigma : float
-        Overhead of each further GPU.
+    speed : array
+        Speeds of all kinds of jobs.
+    power : float
+        Of the mean, from -2 to 1.
     heap, at : array (k,)
         Room to work in.
     """
@@ -50,7 +61,7 @@ def raise_fitness(FitnessRow[::1] rows, int64_t[::1] free, double sigma, Entry[:
     cdef FitnessRow* row
     cdef int64_t size = 0
     for k in range(len(rows)):
-        gain = best_step(&rows[k], sigma, min(rows[k].high, rows[k].gpus + free[rows[k].pool]))
+        gain = best_step(&rows[k], speed, power, min(rows[k].high, rows[k].gpus + free[rows[k].pool]))
         if rows[k].next > 0:
             heap_push(heap, at, 0, size, -<int64_t>(gain * _SCALE), k)
             size += 1
@@ -64,7 +75,7 @@ def raise_fitness(FitnessRow[::1] rows, int64_t[::1] free, double sigma, Entry[:
             free[row.pool] -= row.next - row.gpus
             row.gpus = row.next
         # Either its next step, or a smaller one in place of what there is no room for.
-        gain = best_step(row, sigma, min(row.high, row.gpus + free[row.pool]))
+        gain = best_step(row, speed, power, min(row.high, row.gpus + free[row.pool]))
         if row.next > 0:
             heap_push(heap, at, 0, size, -<int64_t>(gain * _SCALE), k)
             size += 1

@@ -1,16 +1,18 @@
-"""Pollux without profiles: GPUs where they raise the harmonic mean of the jobs' speedups most."""
+"""Pollux: GPUs where they raise a power mean of the jobs' speedups most, without profiles of the jobs or with them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from tracekit.policies.goodput import SpeedTable, goodput_table, plain_table
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
-from tracekit.policies.pools import Pools, make_pools
+from tracekit.policies.pollux_search import evolve
+from tracekit.policies.pools import make_pools, settle_pools
 from tracekit.replay.assumptions.costs import overhead_ms
-from tracekit.replay.assumptions.speeds import elastic_bounds, elastic_ppm
+from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, elastic_ppm, ppm
 from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.mechanisms import Plan, Planner, View
 
@@ -21,113 +23,201 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["PolluxLite"]
+__all__ = ["PROFILE", "PolluxLite"]
+
+_STREAM = 14
+"""Of the random numbers."""
+_LONGEST_MS = 10**13
+"""No job is waited for longer [ms]."""
+
+
+PROFILE = Parameter(
+    "profile",
+    "none",
+    "applications of the jobs: none, by size (recorded GPU time), or one class for all (M43)",
+    ("none", "size", "small", "medium", "large", "xlarge"),
+    words=(
+        "work is fixed",
+        "batches adapt: applications by recorded GPU time",
+        "batches adapt: all jobs are small applications",
+        "batches adapt: all jobs are medium applications",
+        "batches adapt: all jobs are large applications",
+        "batches adapt: all jobs are very large applications",
+    ),
+)
+"""What is known of a job's batches and steps: nothing, so that work is fixed, or a class of applications."""
 
 
 class PolluxLite(Policy):
-    """GPUs by the harmonic mean of speedups."""
+    """GPUs by a power mean of speedups."""
 
     card: ClassVar[Card] = Card(
         name="pollux-lite",
-        title="GPUs where they raise the harmonic mean of speedups most, without profiles of the jobs",
+        title="GPUs where they raise the power mean of speedups most (Pollux, by default without profiles)",
         rule=(
-            "In rounds GPUs are divided anew so that the harmonic mean of all jobs' speedups is large. A job's speedup "
-            "is its speed over that with an equal share of the GPUs. Another number of GPUs than it holds multiplies "
-            "it by max(age - R * delta, 0) / (age + delta), with R past changes; a first start is free of that. Jobs "
-            "that run have their minimum; then the GPUs go, step by step, where each gains most, the earlier job "
-            "between equals, up to the maximum. Running jobs are never stopped, and gangs may be spread over nodes. "
-            "The work of a job is fixed: there is no batch size that adapts, so nothing gets less efficient."
+            "In rounds GPUs are divided anew so that the power mean of all jobs' speedups, with p = -1 the harmonic "
+            "one, is large. A job's speedup is its speed over that with an equal share of the GPUs. Another number of "
+            "GPUs than it holds multiplies it by max(age - R * delta, 0) / (age + delta), with R past changes; a first "
+            "start is free of that. Jobs that run have their minimum; then the GPUs go, step by step, where each gains "
+            "most, the earlier job between equals, up to the maximum. With search=genetic that division is bettered by "
+            "a genetic search over divisions, seeded and of so many generations. Running jobs are never stopped, and "
+            "gangs may be spread over nodes. With profile=none the work of a job is fixed: there is no batch size "
+            "that adapts, so nothing gets less efficient. With another profile work is goodput: jobs are applications "
+            "(M43) whose batch is the best for their GPUs and for the noise of their gradients, which rises with what "
+            "they have done, in stages; a job's speed changes with its stage, at the next round. What is recorded is "
+            "taken to be the work with the recorded GPUs and a batch that did not adapt, so that runs with a profile "
+            "and runs without one are not to be compared."
         ),
         parameters=(
+            PROFILE,
+            Parameter("p", -1.0, "power of the mean: 1 the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
+            Parameter("search", "greedy", "how divisions are sought", ("greedy", "genetic")),
+            Parameter("population", 20, "divisions in a generation of the search", minimum=2, maximum=1000),
+            Parameter("generations", 20, "generations of the search", maximum=1000),
             Parameter("round", 60.0, "time between two plans [s]", minimum=0.001),
             Parameter("delta", 30.0, "cost of a change that the fitness reckons with [s]"),
             Parameter("resize", 30.0, "cost of a change in the number of GPUs [s]"),
             Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
             FIT,
         ),
-        assumptions=("D1", "D3", "M9", "M4"),
+        assumptions=("D1", "D3", "M43", "M9", "M4"),
         equal_to=(
             "With linear speed and equal jobs that come at once: equally many GPUs for each, to one.",
-            "With room for the maximum of all: every job has its maximum.",
+            "With profile=none and room for the maximum of all: every job has its maximum.",
+            (
+                "With a profile whose applications have no fixed part, exchange or larger batches (M43): profile=none "
+                "with linear speed."
+            ),
         ),
         sources=(
             (
-                "Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, 60 s; efficiency is left out, as no "
-                "trace has a gradient noise scale."
+                "Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, 60 s; goodput as throughput times "
+                "efficiency (noise + 1) / (noise + m), steps of computing and exchange that overlap, 50 batch sizes; "
+                "genetic search of 100 divisions in 100 generations, begun with earlier divisions."
             ),
             (
-                "Own choices: steps of the largest gain in place of the genetic search; running jobs are not stopped; "
-                "a first start bears no penalty; the maximum is that of D3, not twice the largest number so far."
+                "Own choices: steps of the largest gain in place of the genetic search, or before it, and fewer "
+                "generations; running jobs are not stopped; a first start bears no penalty; the maximum is that of "
+                "D3, not twice the largest number so far; jobs of several nodes may share them; the numbers of M43."
             ),
         ),
     )
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the card; without profiles not theirs."""
+        return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
+
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans in rounds."""
         p = self.parameters
-        requested = jobs.devices.astype(np.int64)
-        low, high = elastic_bounds(models, requested)
-        pools = make_pools(jobs, cluster, p["fit"])
-        round_ms = max(round(p["round"] * 1000), 1)
-        delta_ms = p["delta"] * 1000
-
-        def plan(view: View) -> Plan:
-            job, held, before = view.job, view.held, pools.held(view)
-            free = np.maximum(pools.gpus(view), pools.used(before, held))
-            from tracekit.replay.kernel import raise_fitness
-
-            rows = np.zeros(len(job), struct_dtype("FitnessRow"))
-            rows["held"], rows["low"], rows["high"] = held, low[job], high[job]
-            rows["gpus"] = np.where(held > 0, low[job], 0)
-            rows["pool"] = _settle_pools(before, pools, job, low[job], free)
-            sharing = np.bincount(rows["pool"], minlength=len(free))
-            fair = np.clip((free / np.maximum(sharing, 1))[rows["pool"]], 1.0, rows["high"])
-            sigma = models.elastic.sigma
-            rows["fair"] = fair / (1 + sigma * (fair - 1))
-            age = (view.now_ms - jobs.submit_ms[job]).astype(np.float64)
-            changes = (view.table["migrations"][job] + view.table["preemptions"][job]).astype(np.float64)
-            factor = np.maximum(age - changes * delta_ms, 0) / np.maximum(age + delta_ms, 1)
-            rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
-            free -= np.bincount(before[before >= 0], low[job][before >= 0], len(free)).astype(np.int64)
-            room = np.zeros(len(job), struct_dtype("Entry"))
-            raise_fitness(rows, np.maximum(free, 0), sigma, room, np.zeros(len(job), np.int32))
-            gpus = rows["gpus"]
-            named = np.flatnonzero(gpus != held)
-            named = named[np.argsort(-gpus[named], kind="stable")]
-            return Plan(
-                job[named],
-                gpus[named],
-                rate=np.maximum(elastic_ppm(models, requested[job[named]], gpus[named]), 1),
-                model=pools.model[rows["pool"][named]],
-                keep=True,
-                optional=len(named),
-                # With all that they may have nobody gains, however much time passes.
-                wake_ms=view.now_ms + round_ms if len(named) or (gpus < high[job]).any() else -1,
-            )
-
+        rounds = _Rounds(jobs, cluster, models, seed, p)
         return Planner(
-            plan,
-            round_ms=round_ms,
+            rounds.plan,
+            round_ms=rounds.round_ms,
             fit=p["fit"],
             scope=2,
-            overhead_ms=overhead_ms(models, p["overhead"], np.arange(int(high.max(initial=1)) + 1)),
+            overhead_ms=overhead_ms(models, p["overhead"], np.arange(int(rounds.high.max(initial=1)) + 1)),
             resize_ms=round(p["resize"] * 1000),
         )
 
 
-def _settle_pools(
-    before: NDArray[np.int64], pools: Pools, job: NDArray[np.int64], low: NDArray[np.int64], free: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the pool of each job: its own, else that of those it may use with most GPUs for each job there."""
-    found = before.copy()
-    kind = pools.kind[job]
-    several = pools.accepts.sum(axis=1) > 1
-    waiting = before < 0
-    simple = waiting & ~several[kind]
-    found[simple] = pools.accepts[kind[simple]].argmax(axis=1)
-    left = free - np.bincount(found[found >= 0], low[found >= 0], len(free))
-    for place in np.flatnonzero(waiting & several[kind]).tolist():
-        mine = np.where(pools.accepts[kind[place]] & (free >= low[place]), left, -np.inf)
-        found[place] = int(mine.argmax())
-        left[found[place]] -= low[place]
-    return found
+class _Rounds:
+    """Plans of one policy."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
+        self.jobs, self.models, self.seed, self.given = jobs, models, seed, given
+        self.requested = jobs.devices.astype(np.int64)
+        self.low, self.high = elastic_bounds(models, self.requested)
+        self.pools = make_pools(jobs, cluster, given["fit"])
+        self.round_ms = max(round(given["round"] * 1000), 1)
+        self.delta_ms = given["delta"] * 1000
+        profile = given["profile"]
+        self.table: SpeedTable = (
+            plain_table(models, self.high) if profile == "none" else goodput_table(models, jobs, self.high, profile)
+        )
+        self.view: View | None = None
+        self.stage = np.zeros(len(jobs), np.int64)
+        """In which stage of its training each job was when it was planned last (n,)."""
+
+    def plan(self, view: View) -> Plan:
+        """Return the GPUs of each job."""
+        if view is not self.view:
+            self.view = view
+            self.stage[:] = 0
+        job, held, before, pools, table = view.job, view.held, self.pools.held(view), self.pools, self.table
+        low, high = self.low[job], self.high[job]
+        free = np.maximum(pools.gpus(view), pools.used(before, held))
+        stage = np.zeros(len(job), np.int64)
+        if table.stages > 1:
+            stage = table.stage(view.remaining_ms, self.jobs.work_ms[job])
+        rows = np.zeros(len(job), struct_dtype("FitnessRow"))
+        rows["held"], rows["low"], rows["high"] = held, low, high
+        rows["gpus"] = np.where(held > 0, low, 0)
+        rows["pool"] = settle_pools(before, pools, job, low, free)
+        rows["first"] = table.rows(job, stage)
+        sharing = np.bincount(rows["pool"], minlength=len(free))
+        fair = np.clip((free / np.maximum(sharing, 1))[rows["pool"]], 1.0, rows["high"])
+        rows["fair"] = table.between(rows["first"], fair)
+        age = (view.now_ms - self.jobs.submit_ms[job]).astype(np.float64)
+        changes = (view.table["migrations"][job] + view.table["preemptions"][job]).astype(np.float64)
+        factor = np.maximum(age - changes * self.delta_ms, 0) / np.maximum(age + self.delta_ms, 1)
+        rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
+        free -= np.bincount(before[before >= 0], low[before >= 0], len(free)).astype(np.int64)
+        gpus = self._divided(rows, np.maximum(free, 0), view.now_ms)
+        changed = gpus != held
+        if table.stages > 1:
+            # Who goes on as he is has another speed in another stage.
+            changed |= (held > 0) & (stage != self.stage[job])
+            self.stage[job] = stage
+        named = np.flatnonzero(changed)
+        named = named[np.argsort(-gpus[named], kind="stable")]
+        if table.sigma is not None:
+            rate = elastic_ppm(self.models, self.requested[job[named]], gpus[named])
+        else:
+            rate = ppm(table.speed[rows["first"][named] + gpus[named]])
+        wake = -1
+        if len(named) or (gpus < high).any():
+            wake = view.now_ms + self.round_ms
+        elif table.stages > 1:
+            # With all that they may have nobody gains, however much time passes, until somebody's speed changes.
+            left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
+            wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
+        return Plan(
+            job[named],
+            gpus[named],
+            rate=np.maximum(rate, 1),
+            model=pools.model[rows["pool"][named]],
+            keep=True,
+            optional=len(named),
+            wake_ms=wake,
+        )
+
+    def _divided(self, rows: NDArray[Any], free: NDArray[np.int64], now_ms: int) -> NDArray[np.int64]:
+        """Return the GPUs of each job, of whose pools so many are free beyond the minima of running jobs (k,)."""
+        from tracekit.replay.kernel import raise_fitness
+
+        power, left = float(self.given["p"]), free.copy()
+        wanted = np.bincount(rows["pool"], rows["high"] - rows["gpus"], len(free))
+        raise_fitness(
+            rows,
+            left,
+            self.table.speed,
+            power,
+            np.zeros(len(rows), struct_dtype("Entry")),
+            np.zeros(len(rows), np.int32),
+        )
+        found: NDArray[np.int64] = rows["gpus"]
+        # Where all could have their maximum the steps have led each to its best.
+        if self.given["search"] == "greedy" or (wanted <= free).all():
+            return found
+        return evolve(
+            rows,
+            free,
+            self.table.speed,
+            power,
+            found,
+            population=self.given["population"],
+            generations=self.given["generations"],
+            random=np.random.default_rng((self.seed % 2**64, _STREAM, max(now_ms, 0))),
+        )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import View
 
-__all__ = ["Pools", "make_pools", "pool_fits", "pool_speeds"]
+__all__ = ["Pools", "make_pools", "pool_fits", "pool_speeds", "settle_pools"]
 
 
 @dataclass(frozen=True)
@@ -122,3 +122,21 @@ def _known_ratio(models: Models, job_models: list[str], models_there: list[str])
     ratio = models.type_speed.ratio
     rows = [[there in ratio.get(a, {}) or a in ratio.get(there, {}) for there in models_there] for a in job_models]
     return np.array([*rows, [True] * len(models_there)], np.bool_).reshape(len(job_models) + 1, len(models_there))
+
+
+def settle_pools(
+    before: NDArray[np.int64], pools: Pools, job: NDArray[np.int64], low: NDArray[np.int64], free: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the pool of each job: its own, else that of those it may use with most GPUs for each job there."""
+    found = before.copy()
+    kind = pools.kind[job]
+    several = pools.accepts.sum(axis=1) > 1
+    waiting = before < 0
+    simple = waiting & ~several[kind]
+    found[simple] = pools.accepts[kind[simple]].argmax(axis=1)
+    left = free - np.bincount(found[found >= 0], low[found >= 0], len(free))
+    for place in np.flatnonzero(waiting & several[kind]).tolist():
+        mine = np.where(pools.accepts[kind[place]] & (free >= low[place]), left, -np.inf)
+        found[place] = int(mine.argmax())
+        left[found[place]] -= low[place]
+    return found

@@ -2,7 +2,7 @@
 
 
 cdef struct FitnessRow:
-    int64_t gpus, held, low, high, next, pool
+    int64_t gpus, held, low, high, next, pool, first
     double fair, factor
 
 

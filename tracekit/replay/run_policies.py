@@ -143,7 +143,7 @@ def run_policies(
                     raise
                 skipped[label] = str(error)
                 continue
-            _write(staged.path / name, result, scenario.cluster, twin if label == TWIN else None)
+            _write(staged.path / name, result, result.cluster or scenario.cluster, twin if label == TWIN else None)
             speeds[label] = EngineSpeed(len(scenario.jobs), result.outcome.wall_s)
             results.append(_slim(result))
         if not results:

@@ -149,7 +149,7 @@ class Scenario:
         kernel()  # says what is missing
         from tracekit.replay.engine.run import simulate
 
-        cluster = cluster_under(self.cluster, lends=policy.lends)
+        cluster = policy.borrowed(cluster_under(self.cluster, lends=policy.lends), self.jobs, self.models)
         assignment = self.assignment if cluster is self.cluster else assign(self.jobs, cluster)
         mechanism = policy.mechanism(self.jobs, cluster, self.models, self.seed)
         outcome = simulate(
@@ -177,13 +177,11 @@ class Scenario:
             assumptions=self._assumptions(policy, outcome, cluster, assignment),
             measured=self.measured,
         )
-        return ReplayResult(policy.label, self.jobs, outcome, summary)
+        return ReplayResult(policy.label, self.jobs, outcome, summary, cluster)
 
     def _assumptions(self, policy: Any, outcome: Outcome, cluster: Cluster, assignment: Assignment) -> dict[str, Any]:
         overhead = policy.parameters.get("overhead")
-        found: dict[str, Any] = used_assumptions(
-            self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead)
-        )
+        found: dict[str, Any] = used_assumptions(self.models, (*policy.assumptions, "M7"), overhead and str(overhead))
         found["utilization"] = utilization_assumption(self.jobs, self.models)
         if outcome.power is not None:
             found["power cap"] = power_cap_assumption(outcome)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Accumulation",
+    "Application",
+    "Applications",
     "Classes",
     "Contention",
     "Cpu",
@@ -30,6 +32,7 @@ __all__ = [
     "Interference",
     "LinkSpeeds",
     "Links",
+    "Loans",
     "Locality",
     "Online",
     "Overhead",
@@ -603,6 +606,80 @@ class PowerPrice(ModelSection):
 
 
 @dataclass(frozen=True)
+class Application:
+    """How fast a class of applications is by GPUs and batch."""
+
+    gpu_h: Annotated[float, Range(0, 1e12)]
+    """Recorded GPU time up to which jobs are of this class [GPU*h]."""
+    fixed: Share
+    """Part of a pass with the recorded batch that a larger batch does not lengthen."""
+    sync: Factor
+    """Time to exchange gradients between two GPUs, in units of such a pass."""
+    more: Factor
+    """What each further GPU adds to that."""
+    gamma: Annotated[float, Range(1, 10)]
+    """How much computing and exchange overlap: 1 not at all."""
+    noise: tuple[Annotated[float, Range(0, 1_000_000)], ...]
+    """Gradient noise scale at the begin and the end, in units of the recorded batch."""
+    most: Annotated[float, Range(1, 1_000_000)]
+    """Largest batch, in units of the recorded one."""
+
+
+@dataclass(frozen=True)
+class Applications(ModelSection):
+    """M43: jobs whose batch adapts."""
+
+    local: Annotated[float, Range(0.001, 1000)]
+    stages: Annotated[int, Range(1, 1000)]
+    classes: dict[str, Application]
+
+    @property
+    def listed(self) -> str:
+        """The classes for the printed line."""
+        return "; ".join(
+            f"{name} to {a.gpu_h:g} GPU-hours (fixed {a.fixed:g}, sync {a.sync:g}, more {a.more:g}, "
+            f"gamma {a.gamma:g}, noise {a.noise[0]:g} to {a.noise[1]:g}, most {a.most:g})"
+            for name, a in self.classes.items()
+        )
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if list(self.classes) != ["small", "medium", "large", "xlarge"]:
+            yield "classes", "has to be small, medium, large, xlarge"
+        if any(a.gpu_h >= b.gpu_h for a, b in pairwise(self.classes.values())):
+            yield "classes", "needs gpu_h that ascend"
+        for name, application in self.classes.items():
+            if len(application.noise) != 2 or min(application.noise) <= 0:
+                yield f"classes.{name}.noise", "has to be two numbers above 0: at the begin and the end"
+
+
+@dataclass(frozen=True)
+class Loans(ModelSection):
+    """M42: inference servers that are free for training."""
+
+    servers: Annotated[float, Range(0, 100)]
+    """For each training node of a domain and GPU model."""
+    mean: Share
+    """Part that is free on average."""
+    swing: Share
+    """Part by which that rises and falls."""
+    period_h: Annotated[float, Range(0.001, 10_000)]
+    peak_h: Annotated[float, Range(0, 24)]
+    """Hour of the day at which most are free, UTC [h]."""
+    series: tuple[Share, ...]
+    """Part that is free in each hour from the first submission on; empty for the wave."""
+
+    @property
+    def told(self) -> str:
+        """What is free, for people."""
+        if self.series:
+            span = f"{100 * min(self.series):g} to {100 * max(self.series):g} %"
+            return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, over and over"
+        wave = f"{100 * self.mean:g} % and {100 * self.swing:g} % more or less"
+        return f"{wave}, a sine wave of {self.period_h:g} h with most at {self.peak_h:g} h UTC, in steps of an hour"
+
+
+@dataclass(frozen=True)
 class GpuPrice(ModelSection):
     """M25: prices of GPUs."""
 
@@ -653,4 +730,6 @@ class Sections:
     online: Online
     switching: SwitchedNodes
     power_price: PowerPrice
+    applications: Applications
+    loans: Loans
     gpu_price: GpuPrice

@@ -16,6 +16,7 @@ from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import ASK, NONE, OVER
 from tracekit.replay.keys import by_arrival, engine_key
 from tracekit.replay.planning.clocks import ClockBook
+from tracekit.replay.planning.exchange import exchange_changes
 from tracekit.replay.planning.plan import Plan
 from tracekit.replay.planning.plan_reader import HINT, PlanReader
 from tracekit.replay.planning.view import View
@@ -44,7 +45,7 @@ def prepare(planner: Planner, setting: Setting) -> Run:
     UsageError
         The planner fails, or its plan names a job twice, or one that neither waits nor runs, or asks for more GPUs than
         there are, for a group of nodes or a GPU model that is not there, or for a speed that is no speed; names nodes
-        that are not free; or puts a job beside one that does not run.
+        that are not free; or puts a job beside one that does not run; or exchanges nodes that are not alike.
     """
     state = _state(planner, setting)
     arrays = open_nodes(state, setting.cluster)
@@ -87,6 +88,7 @@ def _steps(
                     wrong = kernel.apply_plan(arrays, key, kernel.PlanArrays(read), named, stopped)
                     if wrong:
                         raise reader.fault(wrong, read)
+                exchange_changes(state, plan.exchange, name)
                 idle = 0 if g["running"] or g["submitted"] < n else idle + 1
                 if idle >= _IDLE_PLANS:
                     return False

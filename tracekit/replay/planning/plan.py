@@ -47,3 +47,6 @@ class Plan:
     clock: NDArray[np.int64] | None = None
     """Clock of each job's GPUs [ppm of the full clock]; full when None (k,). It needs a Planner with `clocks`, and
     decides the energy alone: what it does to the speed is part of `rate`."""
+    exchange: NDArray[np.int64] | None = None
+    """Nodes whose changes to come are exchanged: rows (node, other), both there and alike in group and GPUs (r, 2). So
+    a plan says which of the nodes leave where the cluster says how many."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
@@ -76,6 +77,8 @@ class ReplayResult:
     """The schedule."""
     summary: Mapping[str, Any]
     """What `summarize` says of it."""
+    cluster: Cluster | None = None
+    """Where it ran, with the nodes that the policy borrowed; None where nobody asks."""
 
 
 def compare_policies(

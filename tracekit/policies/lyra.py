@@ -1,0 +1,211 @@
+"""Lyra: training borrows idle inference servers, and elastic jobs grow into the GPUs that nobody asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.knapsack import take_chains
+from tracekit.policies.loans import loaned, with_loans, without_loans
+from tracekit.policies.lyra_plan import LyraPlans
+from tracekit.policies.places import Places, Spot, gathered
+from tracekit.policies.resizing import RESIZE, ragged, speedup
+from tracekit.replay.assumptions.costs import overhead_ms
+from tracekit.replay.assumptions.speeds import PPM, elastic_bounds, spread_ppm
+from tracekit.replay.mechanisms import Planner, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.policies.lyra_servers import Servers
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["Lyra"]
+
+_STREAM = 42
+"""Of the random numbers."""
+
+
+class Lyra(Policy):
+    """Loans of inference servers, and elastic jobs in what is left."""
+
+    card: ClassVar[Card] = Card(
+        name="lyra",
+        title="training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra)",
+        rule=(
+            "Waiting jobs start with the GPUs that they ask for, the least run time left first; jobs that find no "
+            "place are passed over. Of those that start at once the largest get their places first, each on the "
+            "tightest node that holds it, or else on whole nodes and one more; training nodes go before servers on "
+            "loan, and GPUs that are free before those that further workers would leave. What is left over goes to "
+            "further workers of elastic jobs, so that the time that these have left falls most in sum: at most one "
+            "number of workers for each job (a multiple-choice knapsack), up to its maximum. Workers are placed the "
+            "largest first, on the tightest server on loan that holds them, else on training nodes, and not where the "
+            "spread gang would be no faster. They give way to every waiting job; no job has less than it asks for. "
+            "Servers join when inference leaves them free, and are back in the moment in which it needs them (M42): "
+            "of servers alike those leave whose loss costs least, the sum over the gangs on them of one over the "
+            "servers that each gang has, reckoned anew after each choice. Further workers there go first; gangs "
+            "there are stopped, keep their progress, and wait again. Jobs that do not fit the training nodes are not "
+            "run. A cluster with nodes in a rack called 'on loan' says itself when these come and go."
+        ),
+        parameters=(
+            Parameter("loan", True, "inference servers are borrowed (M42)"),
+            Parameter("elastic", True, "some jobs have further workers on GPUs that are left over"),
+            Parameter("share", 0.3, "part of the jobs that are elastic, drawn once per job with the seed", maximum=1.0),
+            Parameter("workers", 4, "workers that a job asks for at most, all alike", minimum=1, maximum=64),
+            Parameter("interval", 300.0, "least time between two divisions of what is left over [s]"),
+            Parameter("min_loan", 0.0, "servers that are free for a shorter time are not borrowed [s]"),
+            Parameter(
+                "place",
+                "decreasing",
+                "who of the jobs that start at once gets places first: the largest, or the shortest",
+                ("decreasing", "order"),
+            ),
+            Parameter("core", 6, "jobs on either side of the first that does not fit, over which a program decides"),
+            RESIZE,
+            Parameter("overhead", "uniform", "preset of what each preemption and migration costs (M9)"),
+        ),
+        assumptions=("D1", "D3", "M42", "M9", "M4"),
+        equal_to=(
+            "With loan=off, elastic=off, place=order: sjf,scan=skip.",
+            "With loan=off, elastic=off and jobs of one GPU: sjf,scan=skip.",
+            "With loan=off: sjf,scan=skip and growth. With servers that are free all the time: the same on more nodes.",
+        ),
+        sources=(
+            (
+                "Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic "
+                "jobs, servers given back by a greedy rule on the cost of preemption. From reading notes: two phases, "
+                "knapsack, best fit decreasing. From memory: that cost, and which servers are preferred."
+            ),
+            (
+                "Own choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; an "
+                "exact step near the end of the knapsack in place of dynamic programming over all; the interval; "
+                "gangs that start go to the fewest nodes; inference servers are as fast as training nodes, and have a "
+                "rack of their own; jobs on nodes that leave for other reasons go on there and are not resized."
+            ),
+        ),
+    )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the card; without loans not theirs, nor those of elastic jobs without any."""
+        unused = {"M42"} if not self.parameters["loan"] else set[str]()
+        unused |= set() if self.parameters["elastic"] else {"D3"}
+        return tuple(name for name in self.card.assumptions if name not in unused)
+
+    def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
+        """Return the cluster with the servers on loan, or without any."""
+        if not self.parameters["loan"]:
+            return without_loans(cluster)
+        return with_loans(cluster, jobs, models, round(self.parameters["min_loan"] * 1000))
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans at every event."""
+        p = self.parameters
+        growth = _Growth(jobs, cluster, models, seed, p["share"] if p["elastic"] else 0.0, p["workers"], p["core"])
+        plans = LyraPlans(
+            Places(jobs, cluster),
+            cluster,
+            models,
+            growth.divide,
+            may_grow=growth.most > 0,
+            interval_ms=round(p["interval"] * 1000),
+            decreasing=p["place"] == "decreasing",
+        )
+        return Planner(
+            plans.plan,
+            names_nodes=True,
+            overhead_ms=overhead_ms(models, p["overhead"], np.arange(int(growth.high.max(initial=1)) + 1)),
+            resize_ms=round(p["resize"] * 1000),
+        )
+
+
+class _Growth:
+    """Further workers for elastic jobs."""
+
+    def __init__(
+        self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, share: float, workers: int, core: int
+    ) -> None:
+        self.models, self.core = models, core
+        self.asks = jobs.devices.astype(np.int64)
+        self.high = elastic_bounds(models, self.asks)[1]
+        elastic = np.random.default_rng((seed % 2**64, _STREAM)).random(len(jobs)) < share
+        parts = np.array([_parts(g, workers) for g in range(int(self.asks.max(initial=1)) + 1)], np.int64)
+        self.worker = self.asks // parts[self.asks]
+        """GPUs of a worker of each job (n,)."""
+        self.most = np.where(elastic, (self.high - self.asks) // self.worker, 0)
+        """Most further workers of each job (n,)."""
+        self.speed = speedup(models, np.arange(int(self.high.max(initial=1)) + 1))
+        self.lent = loaned(cluster)
+        self.node_pool = cluster.domain.astype(np.int64) * max(len(cluster.models), 1) + cluster.model
+        self.node_gpus = cluster.gpus.astype(np.int64)
+
+    def divide(self, books: Servers, view: View, elastic: list[int]) -> None:
+        """Divide the GPUs that are left over among elastic jobs that run."""
+        job = np.array([j for j in elastic if not books.is_fixed(j)], np.int64)
+        if not len(job):
+            return
+        pool = self.node_pool[[books.base[j].nodes[0] for j in job.tolist()]]
+        loose = books.loose()
+        for p in np.unique(pool).tolist():
+            self._divide_pool(books, view, job[pool == p], np.flatnonzero((self.node_pool == p) & books.up), loose)
+
+    def _divide_pool(
+        self, books: Servers, view: View, job: NDArray[np.int64], nodes: NDArray[np.int64], loose: NDArray[np.int64]
+    ) -> None:
+        asks, worker, most = self.asks[job], self.worker[job], self.most[job]
+        row, step = ragged(most)
+        before = asks[row] + step * worker[row]
+        left = view.table["remaining"][job] / PPM * self.speed[asks]
+        gain = left[row] * (1 / self.speed[before] - 1 / self.speed[before + worker[row]])
+        capacity = int(loose[nodes].sum())
+        taken = take_chains(row, worker[row], gain, capacity, rows=len(job), core=self.core)
+        for j, count in zip(job.tolist(), taken.tolist(), strict=True):
+            while len(books.workers.get(j, ())) > count:
+                books.drop(j, self._worst(books.workers[j]))
+        has = np.array([len(books.workers.get(j, ())) for j in job.tolist()])
+        more = np.flatnonzero(taken > has)
+        for place in more[np.lexsort((job[more], -worker[more]))].tolist():
+            self._add(books, int(job[place]), int(taken[place]), nodes)
+
+    def _worst(self, workers: list[Spot]) -> int:
+        """Return which worker goes first: the last on training nodes, else the last."""
+        return max(range(len(workers)), key=lambda i: (not self.lent[workers[i].nodes[0]], i))
+
+    def _add(self, books: Servers, job: int, count: int, nodes: NDArray[np.int64]) -> None:
+        """Place workers of a job until it has so many, and leave them out where they would not make it faster."""
+        had = len(books.workers.get(job, ()))
+        for _ in range(had, count):
+            spot = self._spot(books.free, nodes, int(self.worker[job]))
+            if spot is None:
+                break
+            books.add(job, spot)
+        while len(books.workers.get(job, ())) > had and self._pace(books, job, had) >= self._pace(books, job, None):
+            books.drop(job)
+
+    def _pace(self, books: Servers, job: int, workers: int | None) -> float:
+        """Return the speed of a job with the first so many of its further workers, or all, by GPUs and nodes."""
+        spots = [books.base[job], *books.workers.get(job, ())[:workers]]
+        nodes = {n for spot in spots for n in spot.nodes}
+        gpus = sum(sum(spot.gpus) for spot in spots)
+        least = -(-gpus // int(self.node_gpus[list(nodes)].max()))
+        return float(self.speed[gpus]) * float(spread_ppm(self.models, gpus, len(nodes), least))
+
+    def _spot(self, free: NDArray[np.int64], nodes: NDArray[np.int64], gpus: int) -> Spot | None:
+        """Return the tightest node for a worker, servers on loan first; wide ones go on nodes with most room."""
+        here = free[nodes]
+        fits = here >= gpus
+        if fits.any():
+            score = np.where(fits, np.where(self.lent[nodes], 0, 1 << 32) + here, 1 << 62)
+            return Spot([int(nodes[int(score.argmin())])], [gpus])
+        if gpus <= int(self.node_gpus[nodes].max(initial=0)) or int(here.sum()) < gpus:
+            return None
+        return gathered(nodes, here, np.argsort(-here, kind="stable"), gpus)
+
+
+def _parts(gpus: int, workers: int) -> int:
+    """Return into how many equal workers a gang is divided: as many as divide its GPUs evenly, up to a limit."""
+    return max((k for k in range(1, min(max(gpus, 1), workers) + 1) if gpus % k == 0), default=1)

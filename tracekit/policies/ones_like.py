@@ -1,0 +1,272 @@
+"""After ONES: an evolutionary search that goes on while jobs run decides on their GPUs and batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tracekit.policies.divisions import Bounds
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.ones_table import BatchTable
+from tracekit.policies.parameters import FIT
+from tracekit.policies.pollux import PROFILE
+from tracekit.policies.pools import settle_pools
+from tracekit.policies.resizing import Sizes
+from tracekit.replay.assumptions.costs import overhead_ms
+from tracekit.replay.assumptions.speeds import ppm
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.policies.resizing import Wish
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["Moment", "OnesLike", "evolved"]
+
+_STREAM = 21
+"""Of the random numbers."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The k jobs of which a search decides at a moment."""
+
+    row: NDArray[np.int64]
+    """Row of each in the table."""
+    left: NDArray[np.float64]
+    """Work left, at least 1 [ms]."""
+    held: NDArray[np.int64]
+    resize_ms: NDArray[np.float64]
+    """What another number of GPUs than held costs each [ms]."""
+    bounds: Bounds
+
+    def worths(self, table: BatchTable, gpus: NDArray[np.int64], batch: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return one over the time that each job would have left; 0 for those without GPUs (m, k) [1/ms]."""
+        speed = table.speed(self.row, gpus, batch)
+        cost = np.where(gpus != self.held, self.resize_ms, 0.0)
+        return np.asarray(speed / (self.left + speed * cost))
+
+
+def evolved(
+    table: BatchTable,
+    moment: Moment,
+    gpus: NDArray[np.int64],
+    batch: NDArray[np.int64],
+    *,
+    generations: int,
+    random: np.random.Generator,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a later population of schedules, the best first (m, k).
+
+    Each generation has as many children as there are schedules: of two parents, each the better of two drawn, a child
+    has GPUs and batch of each job from either; with a chance of one in k a job is drawn anew, GPUs and batch. The best
+    of all go on.
+
+    Parameters
+    ----------
+    table : BatchTable
+    moment : Moment
+    gpus, batch : array (m, k)
+        The population; batches are exponents of two.
+    generations : int
+    random : Generator
+        Of all draws.
+    """
+    count, k = gpus.shape
+    score = moment.worths(table, gpus, batch).sum(axis=1)
+    for _ in range(generations):
+        pairs = random.integers(0, len(gpus), (2, 2, count))
+        one, two = np.where(score[pairs[0]] >= score[pairs[1]], pairs[0], pairs[1])
+        from_one = random.random((count, k)) < 0.5
+        anew = random.random((count, k)) < 1 / k
+        drawn = np.where(anew, moment.bounds.drawn(count, random), np.where(from_one, gpus[one], gpus[two]))
+        children = moment.bounds.within(drawn, random)
+        kept = np.where(from_one, batch[one], batch[two])
+        batches = np.where(anew, random.integers(0, table.batches[moment.row], (count, k)), kept)
+        gpus, batch = np.concatenate([gpus, children]), np.concatenate([batch, batches])
+        score = np.concatenate([score, moment.worths(table, children, batches).sum(axis=1)])
+        best = np.argsort(-score, kind="stable")[:count]
+        gpus, batch, score = gpus[best], batch[best], score[best]
+    first = np.argsort(-score, kind="stable")
+    return gpus[first], batch[first]
+
+
+class OnesLike(Policy):
+    """Evolution of GPUs and batches."""
+
+    card: ClassVar[Card] = Card(
+        name="ones-like",
+        title="an evolutionary search over GPUs and batches that goes on while jobs run (after ONES)",
+        rule=(
+            "A population of schedules, each GPUs and a batch for every job, lives as long as the cluster: jobs "
+            "that come enter it without GPUs, jobs that end leave it. At most once in interval seconds it evolves "
+            "by some generations: children take GPUs and batch of each job from either of two parents, now and then "
+            "drawn anew, and jobs for which there are too few GPUs get what is left; the schedules in which the sum "
+            "over jobs of one over the time left is largest go on, the time left being the work left over the "
+            "speed, and what a change costs. The schedule that is, the same with the best batches, and minima by "
+            "the least work left are always among the parents. Of the waiting jobs as many take part as there are "
+            "GPUs, those with the least work left. The best schedule is carried out: jobs are resized, stopped and "
+            "started. What it leaves free, and what becomes free in between, goes to waiting jobs, those with the "
+            "least work left first, with their minimum. Where there is room for the maximum of all, everybody has "
+            "the number of GPUs that is fastest. With profile=none there are no batches, and the work of a job is "
+            "fixed. With another profile jobs are applications (M43), batches are 1, 2, 4, ... times the recorded "
+            "one and change at no cost, and work is goodput, so that such runs are not to be compared with runs of "
+            "fixed work."
+        ),
+        parameters=(
+            PROFILE,
+            Parameter("population", 12, "schedules in the population", minimum=3, maximum=1000),
+            Parameter("generations", 6, "generations each time", maximum=1000),
+            Parameter("interval", 300.0, "least time between two steps of the evolution [s]", minimum=0.001),
+            Parameter("resize", 10.0, "cost of a change in the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            FIT,
+        ),
+        assumptions=("D1", "D3", "M43", "M9", "M4"),
+        equal_to=(
+            "With profile=none and room for the maximum of all: every job has its maximum.",
+            "With profile=none, one GPU, and jobs of one GPU that come at once: sjf.",
+        ),
+        sources=(
+            (
+                "ONES (SC'21), abstract: batch sizes and workers of elastic jobs are decided by an evolutionary search "
+                "that is made while jobs run, for short mean completion times."
+            ),
+            (
+                "Own choices, as the rule could not be read: what is maximized, with work left known, not predicted; "
+                "the operators, population and interval; goodput by Pollux' model; powers of two as batches; waiting "
+                "jobs get their minimum in between; M8's bounds of GPUs; the placement, which the search does not know."
+            ),
+        ),
+    )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those of the card; without profiles not theirs."""
+        return tuple(name for name in self.card.assumptions if name != "M43" or self.parameters["profile"] != "none")
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans at every event."""
+        search = _Search(jobs, cluster, models, seed, self.parameters)
+        return Planner(
+            search.plan,
+            fit=self.parameters["fit"],
+            overhead_ms=search.overhead_ms,
+            resize_ms=search.resize_ms,
+        )
+
+
+class _Search:
+    """Plans of one policy, and the population of its run."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int, given: dict[str, Any]) -> None:
+        self.jobs, self.seed, self.given = jobs, seed, given
+        self.sizes = Sizes(jobs, cluster, models, given["fit"])
+        self.table = BatchTable(models, jobs, self.sizes.low, self.sizes.high, given["profile"])
+        most = int(self.sizes.high.max(initial=1))
+        self.overhead_ms = overhead_ms(models, given["overhead"], np.arange(most + 1))
+        self.resize_ms = round(given["resize"] * 1000)
+        self.interval_ms = max(round(given["interval"] * 1000), 1)
+        self.view: View | None = None
+
+    def plan(self, view: View) -> Plan:
+        """Return the GPUs and speeds of each job."""
+        if view is not self.view:
+            self.view, self.evolved_ms = view, -1
+            n = len(self.jobs)
+            self.gpus = np.zeros((self.given["population"], n), np.int32)
+            self.batches = np.zeros((self.given["population"], n), np.int8)
+            self.batch, self.rate = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        wish = self.sizes.begin(view)
+        job, left = wish.job, view.remaining_ms
+        row = self.table.rows(job, left)
+        capacity = wish.free.copy()
+        due = self.evolved_ms < 0 or view.now_ms >= self.evolved_ms + self.interval_ms
+        if due:
+            self.evolved_ms = view.now_ms
+            self._evolve(view, wish, row, left, capacity)
+        else:
+            wish.gpus[:] = wish.held
+        wish.free[:] = capacity - self.sizes.pools.used(np.where(wish.gpus > 0, wish.pool, -1), wish.gpus)
+        waits = np.flatnonzero(wish.gpus == 0)
+        if len(waits) and wish.free.max(initial=0) > 0:
+            self.sizes.give(wish, waits[np.argsort(left[waits], kind="stable")], self.sizes.low[job])
+            late = waits[wish.gpus[waits] > 0]
+            self.batch[job[late]] = self.table.best_batch(row[late], wish.gpus[late])
+        rate = np.maximum(ppm(self.table.speed(row, wish.gpus, self.batch[job])), 1)
+        also = rate != self.rate[job]
+        if not due:
+            # Between two steps nobody's speed changes but that of those who get GPUs.
+            also &= wish.gpus != wish.held
+            rate = np.where(wish.gpus == wish.held, self.rate[job], rate)
+        self.rate[job] = np.where(wish.gpus > 0, rate, 0)
+        return self.sizes.plan(wish, np.maximum(rate, 1), also=also, wake_ms=self.evolved_ms + self.interval_ms)
+
+    def _evolve(
+        self, view: View, wish: Wish, row: NDArray[np.int64], left: NDArray[np.int64], capacity: NDArray[np.int64]
+    ) -> None:
+        """Write the GPUs of each job and their pools, and the batches, by a further step of the evolution."""
+        job, sizes, table = wish.job, self.sizes, self.table
+        low, high = sizes.low[job], sizes.high[job]
+        pool = settle_pools(wish.before, sizes.pools, job, low, capacity)
+        if len(job) and (np.bincount(pool, high, len(capacity)) <= capacity).all():
+            moment = self._moment(view, wish, np.arange(len(job)), row, left, pool, capacity)
+            wish.gpus[:], self.batch[job] = _fastest(table, moment)
+            wish.pool[:] = pool
+            return
+        waits = np.flatnonzero(wish.held == 0)
+        first = waits[np.argsort(left[waits], kind="stable")][: max(int(capacity.sum()), 1)]
+        part = np.sort(np.concatenate([np.flatnonzero(wish.held > 0), first]))
+        if not len(part):
+            return
+        moment = self._moment(view, wish, part, row, left, pool, capacity)
+        mine = job[part]
+        random = np.random.default_rng((self.seed % 2**64, _STREAM, max(view.now_ms, 0)))
+        stored = np.clip(self.gpus[:, mine].astype(np.int64), 0, high[part])
+        stored = moment.bounds.within(np.where(stored < low[part], 0, stored), random)
+        now, own = wish.held[part], self.batch[mine]
+        short = moment.bounds.in_order(np.argsort(moment.left, kind="stable"))
+        parents = [(now, own), *((n, table.best_batch(moment.row, n)) for n in (now, short))]
+        gpus, batch = evolved(
+            table,
+            moment,
+            np.stack([*(n for n, _ in parents), *stored[len(parents) :]]),
+            np.stack([*(b for _, b in parents), *self.batches[len(parents) :, mine].astype(np.int64)]),
+            generations=self.given["generations"],
+            random=random,
+        )
+        self.gpus[:, mine], self.batches[:, mine] = gpus, batch
+        wish.gpus[part], self.batch[mine] = gpus[0], batch[0]
+        wish.pool[part] = pool[part]
+
+    def _moment(
+        self,
+        view: View,
+        wish: Wish,
+        part: NDArray[np.int64],
+        row: NDArray[np.int64],
+        left: NDArray[np.int64],
+        pool: NDArray[np.int64],
+        capacity: NDArray[np.int64],
+    ) -> Moment:
+        """Return the moment of some of the jobs."""
+        job, held = wish.job[part], wish.held[part]
+        restart = np.where(view.attained_gpu_ms[part] > 0, self.overhead_ms[self.sizes.low[job]], 0)
+        cost = np.where(held > 0, self.resize_ms, restart).astype(np.float64)
+        none = np.zeros(len(part), np.int64)
+        bounds = Bounds(none, self.sizes.low[job], self.sizes.high[job], pool[part], capacity)
+        return Moment(row[part], np.maximum(left[part], 1).astype(np.float64), held, cost, bounds)
+
+
+def _fastest(table: BatchTable, moment: Moment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each job the GPUs with which least time is left, and its best batch there, with room for all (k,)."""
+    fastest = table.fastest[moment.row]
+    stays = moment.worths(table, moment.held, table.best_batch(moment.row, moment.held))
+    changes = moment.worths(table, fastest, table.best_batch(moment.row, fastest)) > stays
+    gpus = np.where(changes, fastest, moment.held)
+    return gpus, table.best_batch(moment.row, gpus)
