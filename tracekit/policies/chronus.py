@@ -60,7 +60,8 @@ class _Leasing:
         if not waits.any():
             return _NOTHING
         state, begins = self.promises.state, now % self.lease_ms == 0
-        left = self.left[job] = view.remaining_ms + view.overhead_ms
+        left = view.remaining_ms
+        self.left[job] = left + view.overhead_ms
         fresh = job[waits & (state[job] == UNSEEN)]
         if len(fresh):
             self._admit(view, fresh, job)
@@ -185,7 +186,7 @@ class Chronus(Policy):
             "declined never run, and how many that are is told. Run times are known. Gangs may be spread over nodes."
         ),
         parameters=(
-            Parameter("lease", 240.0, "length of a lease [s]", minimum=1),
+            Parameter("lease", 240.0, "length of a lease [s]", minimum=1, maximum=1e9),
             SLO,
             Parameter(
                 "admission",
@@ -195,7 +196,7 @@ class Chronus(Policy):
             ),
             declined("last"),
             Parameter("between", True, "free GPUs are handed out between the beginnings of leases too"),
-            Parameter("margin", 1.1, "times its run time that a job is held to take [1]", minimum=1),
+            Parameter("margin", 1.1, "times its run time that a job is held to take [1]", minimum=1, maximum=1000),
             Parameter("repack", 64, "with as many promised jobs or more leases stay where they are, 0 always [jobs]"),
             Parameter("limit", 100, "most nodes of the program's search; unsolved by then, the job is declined"),
             Parameter("cells", 20_000, "most pairs of a job and a lease for which the program is tried"),

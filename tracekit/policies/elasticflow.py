@@ -178,7 +178,7 @@ class ElasticFlow(Policy):
             "declined never run, and how many that are is told. Run times are known. Gangs may be spread over nodes."
         ),
         parameters=(
-            Parameter("slot", 60.0, "time between plans, 0 at every event [s]"),
+            Parameter("slot", 60.0, "time between plans, 0 at every event [s]", maximum=1e9),
             SLO,
             Parameter("admission", True, "off: every job with a deadline is promised to meet it, if it can or not"),
             declined(),
