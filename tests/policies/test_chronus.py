@@ -64,26 +64,29 @@ def test_leases_are_reserved_late_and_kept() -> None:
     assert none.summary["late_share"] == pytest.approx(2 / 3)
 
 
-def test_a_best_effort_job_runs_until_a_promised_lease_begins() -> None:
-    # The second job, of 10 s at 20 s from now, has the lease from 10 s; until then the GPUs are free for the first,
-    # which has no deadline that it could meet (it would need ten leases of nine), is stopped at 10 s and goes on at 20.
-    jobs = make_jobs([(0, 2, 100), (0, 2, 10)])
-    models = due(0.9, 0.9)
-    cut = run(jobs, make_cluster((2,)), f"{EXACT},slo=0", models)
-    assert cut.outcome.end_ms.tolist() == [110_000, 10_000]
-    assert cut.summary["late_share"] is None
+def test_a_promised_lease_stops_a_best_effort_job() -> None:
+    # Job 0, due at 19.5 s, has one whole lease before it and needs two: declined. Job 1, due at 44 s, has leases 1, 2
+    # and 3: job 0 is stopped at 10 s, and goes on at 40 s.
+    result = run(make_jobs([(0, 1, 15), (5, 1, 30)]), make_cluster((1,)), EXACT, due(1.3, 1.3))
+    assert result.outcome.end_ms.tolist() == [45_000, 40_000]
+    assert result.outcome.preemptions.tolist() == [1, 0]
+    assert result.summary["late_share"] == 0.5
+
+
+def test_promised_jobs_run_before_their_time() -> None:
+    # Job 0, due at 14.5 s, has lease 0. Job 1, due at 291 s, has leases 19 to 28, and job 2, due at 30 s, lease 2. From
+    # 5 s on nobody else wants the GPUs: job 2 goes first by what is left, and job 1 does not fit beside it.
     jobs = make_jobs([(0, 2, 5), (1, 2, 100), (1, 1, 10)])
     result = run(jobs, make_cluster((2,)), EXACT, due(2.9, 2.9))
-    # Job 0 is due at 14.5 s: lease 0. Job 1 is due at 291 s: leases 19 to 28 are its own, but from 5 s nobody else is
-    # there who fits (job 2 comes first, by what is left). Job 2, due at 30 s, has lease 2; it runs from 5 s to 15 s
-    # already, and job 1 from 15 s on.
     assert result.outcome.end_ms.tolist() == [5_000, 115_000, 15_000]
     assert result.summary["late_share"] == 0.0
+    # Between leases nothing begins with between=off: job 2 has the GPU from 10 s, job 1 both from 20 s.
+    idle = run(jobs, make_cluster((2,)), f"{EXACT},between=off", due(2.9, 2.9))
+    assert idle.outcome.end_ms.tolist() == [5_000, 120_000, 20_000]
 
 
 def test_declined_jobs_last_or_never() -> None:
-    # 0.9 of its run time is too little for any job. Job 1 is the smaller one, but a job without a deadline goes first
-    # where the declined go last: all have one here, so that the order among them is that of what is left.
+    # 0.9 of its run time is too little for any job: all are declined, and the smaller goes first, or none ever runs.
     jobs = make_jobs([(0, 1, 30), (0, 1, 20)])
     for how, ends in (("best-effort", [50_000, 20_000]), ("last", [50_000, 20_000]), ("drop", [-1, -1])):
         result = run(jobs, make_cluster((1,)), f"{EXACT},declined={how}", due(0.9, 0.9))
@@ -93,9 +96,8 @@ def test_declined_jobs_last_or_never() -> None:
     assert result.outcome.unschedulable.tolist() == [True, True]
 
 
-def test_the_declined_go_last_behind_promised_jobs_before_their_time() -> None:
-    # At 30 s after each other: job 0 (deadline 24 s, impossible at 0.8 run times) and job 1, without a deadline by
-    # the draw of slo=0: it goes first, though more is left of it.
+def test_the_declined_go_last_behind_jobs_without_deadlines() -> None:
+    # Where job 0 alone has a deadline, which it cannot meet, job 1 goes first, though more is left of it.
     jobs = make_jobs([(0, 1, 30), (0, 1, 40)])
     shares = [Scenario.make(jobs, make_cluster((1,)), models=due(0.8, 0.8), seed=seed) for seed in range(60)]
     for scenario in shares:
@@ -264,6 +266,20 @@ def test_the_laws_hold(jobs: Jobs, cluster: Cluster, text: str) -> None:
     one = run(jobs, cluster, f"chronus,lease=3,overhead=gandiva{text}", due(1, 5)).outcome
     two = run(jobs, cluster, f"chronus,lease=3,overhead=gandiva{text}", due(1, 5)).outcome
     assert one.end_ms.tolist() == two.end_ms.tolist()
+
+
+def test_a_share_of_the_jobs_has_a_deadline_and_counts() -> None:
+    jobs = make_jobs([(float(i), 1, 10.0 + i) for i in range(200)])
+    half = run(jobs, make_cluster((8,)), f"{EXACT},slo=0.5", due(1, 3))
+    every = run(jobs, make_cluster((8,)), EXACT, due(1, 3)).outcome
+    deadline = half.outcome.deadline_ms
+    assert deadline is not None
+    assert every.deadline_ms is not None
+    has = deadline >= 0
+    assert 70 < has.sum() < 130
+    # Who has a deadline has the same one, however many have one.
+    assert deadline[has].tolist() == every.deadline_ms[has].tolist()
+    assert half.summary["late_share"] == (half.outcome.end_ms[has] > deadline[has]).mean()
 
 
 def test_values_out_of_range_are_refused() -> None:

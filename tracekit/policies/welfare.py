@@ -69,7 +69,7 @@ class Solved(NamedTuple):
 
 
 def greedy(window: Window) -> NDArray[np.int64] | None:
-    """Return how many rounds each job has (k,); None where the needs alone are more than the window holds.
+    """Return how many rounds each job has (k,); None where the needs, or one of them, are more than the window holds.
 
     Needs come first, then rounds by what they add to the welfare for a GPU, as long as the GPUs of the window last,
     and this for several bounds of the longest remaining time, of which the best counts. That gangs have to fit into
@@ -78,7 +78,8 @@ def greedy(window: Window) -> NDArray[np.int64] | None:
     most = np.minimum(np.ceil(window.left - 1e-9), window.rounds).astype(np.int64)
     need = np.minimum(np.ceil(window.need - 1e-9), most).astype(np.int64)
     room = window.capacity * window.rounds
-    if (np.bincount(window.pool, need * window.gpus, len(room)) > room).any():
+    long = bool((window.need > window.rounds + 1e-9).any())
+    if long or (np.bincount(window.pool, need * window.gpus, len(room)) > room).any():
         return None
     row, step = ragged(most)
     begun = window.whole - window.left
