@@ -105,7 +105,7 @@ class Outcome:
     energy_cost: float | None = None
     """What that energy cost by M41; None where the policy does not reckon with prices."""
     deadline_ms: NDArray[np.int64] | None = None
-    """Deadline of each job (D7) [ms]; None where the policy does not reckon with deadlines (n,)."""
+    """Deadline of each job (D7), -1 of one without [ms]; None where the policy does not reckon with deadlines (n,)."""
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
     """What the mechanism tells of the run beside the schedule, by a name: title, value and source, one line each."""
     violations: pl.DataFrame | None = None

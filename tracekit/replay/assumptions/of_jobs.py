@@ -38,6 +38,7 @@ __all__ = [
 _ESTIMATES, _CLASSES, _DEADLINES, _FAMILIES = range(4)
 _TRAFFIC = 36
 _PHASES = 33
+_WITH_DEADLINE = 7
 """Streams of random numbers."""
 _LONGEST_MS = 10**13
 """No estimate of a shorter job exceeds this, so that GPU-times stay far from the end of 64 bits [ms]."""
@@ -154,12 +155,16 @@ def _banded(bands: tuple[tuple[float, ...], ...], draws: np.random.Generator, co
 
 
 def deadlines_ms(
-    models: Models, submit_ms: NDArray[np.int64], work_ms: NDArray[np.int64], seed: int
+    models: Models, submit_ms: NDArray[np.int64], work_ms: NDArray[np.int64], seed: int, share: float = 1.0
 ) -> NDArray[np.int64]:
-    """Return deadlines, submission plus x times the run time with x uniform (D7) (n,) [ms]."""
+    """Return deadlines, submission plus x times the run time with x uniform (D7); -1 of jobs without one (n,) [ms].
+
+    A `share` of the jobs, drawn one by one, has a deadline; who has it with one share has it with any larger one.
+    """
     low, high = models.deadlines.factor
     x = low + (high - low) * _draws(seed, _DEADLINES).random(len(work_ms))
-    return submit_ms + np.rint(work_ms * x).astype(np.int64)
+    found = submit_ms + np.rint(work_ms * x).astype(np.int64)
+    return np.where(_draws(seed, _WITH_DEADLINE).random(len(work_ms)) < share, found, -1)
 
 
 def online_services(models: Models, jobs: Jobs, seed: int) -> NDArray[np.bool_]:

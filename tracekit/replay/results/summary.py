@@ -81,7 +81,7 @@ def summarize(
         "gpu_hours_lost_to_overhead": table.overhead_gpu_hours(table.all),
         "jain_fairness_vc": jain_index(list(service_ratios(jobs, outcome, table.measured).values())),
         "max_finish_time_ratio": _largest(finish_time_ratios(jobs, outcome)[table.measured]),
-        # Of the jobs that completed, those that did after their deadline (D7); only of policies that know deadlines.
+        # Of the completed jobs with a deadline (D7), those that ended after it; only of policies that know deadlines.
         "late_share": table.late_share(table.all),
         "energy_kwh": _number(outcome.energy_kwh),
         # By M41; only of policies that reckon with prices.
@@ -180,11 +180,12 @@ class _JobFigures:
         return _job_times(self.jct[done], self.queue[done], self.slowdown[done])
 
     def late_share(self, rows: NDArray[np.int64]) -> float | None:
-        """Return the share of completed jobs that ended after their deadline [1]."""
-        done = rows[self.completed[rows]]
-        if self.outcome.deadline_ms is None or not len(done):
+        """Return the share of completed jobs with a deadline that ended after it [1]."""
+        due = self.outcome.deadline_ms
+        if due is None:
             return None
-        return float((self.outcome.end_ms[done] > self.outcome.deadline_ms[done]).mean())
+        done = rows[self.completed[rows] & (due[rows] >= 0)]
+        return float((self.outcome.end_ms[done] > due[done]).mean()) if len(done) else None
 
     def overhead_gpu_hours(self, rows: NDArray[np.int64]) -> float:
         """Return GPU time held without progress: a job's overhead times the GPUs that it held on average [GPU*h]."""

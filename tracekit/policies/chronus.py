@@ -1,0 +1,246 @@
+"""Chronus: leases promised to jobs with deadlines, the rest to the smallest remaining GPU time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import overheads
+from tracekit.policies.promises import BROKEN, DECLINED, FREE, PROMISED, SLO, UNSEEN, Promises, declined
+from tracekit.policies.reservations import Need, Reservations
+from tracekit.policies.turns import Turns, next_slice
+from tracekit.replay.assumptions.speeds import PPM
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+__all__ = ["Chronus"]
+
+_DUE, _BEST_EFFORT, _PROMISED, _LAST = range(4)
+"""Who goes first."""
+_NOTHING = Plan(np.zeros(0, np.int64), np.zeros(0, np.int64), keep=True)
+
+
+class _Leasing:
+    """One run: promises, and leases reserved for them."""
+
+    def __init__(
+        self, policy: Chronus, jobs: Jobs, cluster: Cluster, models: Models, seed: int, view: View | None = None
+    ) -> None:
+        p = policy.parameters
+        self.view = view
+        self.lease_ms = max(round(p["lease"] * 1000), 1)
+        self.admission, self.between, self.last = p["admission"], p["between"], p["declined"] == "last"
+        self.repack, self.nodes, self.cells = p["repack"], p["limit"], p["cells"]
+        self.turns = Turns(jobs, cluster, models)
+        self.promises = Promises(jobs, models, seed, p["slo"], drop=p["declined"] == "drop")
+        self.reserved = Reservations(len(self.turns.pools.model))
+        restart = overheads(models, p["overhead"], jobs)[jobs.devices]
+        whole = self.lease_ms / np.maximum(self.lease_ms - restart, 1)
+        self.longer: NDArray[np.float64] = p["margin"] * whole
+        """How many times its run time a job is held to take: a restart in every lease, and the margin (n,)."""
+        self.left: NDArray[np.int64] = np.zeros(len(jobs), np.int64)
+        self.seen: NDArray[np.int64] = np.full(len(jobs), -1)
+        if self.admission == "none":
+            self.promises.state[:] = FREE
+
+    def plan(self, view: View) -> Plan:
+        """Return who has GPUs until the next lease begins."""
+        job, now = view.job, view.now_ms
+        running = self.turns.running(view)
+        waits = running < 0
+        if not waits.any():
+            return _NOTHING
+        state, begins = self.promises.state, now % self.lease_ms == 0
+        left = view.remaining_ms
+        self.left[job] = left + view.overhead_ms
+        fresh = job[waits & (state[job] == UNSEEN)]
+        if len(fresh):
+            self._admit(view, fresh, job)
+        line = np.full(len(job), _BEST_EFFORT)
+        line[state[job] == PROMISED] = _PROMISED
+        if self.last:
+            line[state[job] >= DECLINED] = _LAST
+        only = np.full(len(job), -1)
+        if begins:
+            self._due(view, job, line, only)
+        asked = ~self.promises.waits_for_nothing(job)
+        if not begins:
+            asked &= waits
+        order = np.flatnonzero(asked)
+        order = order[np.lexsort((waits[order], (left * self.turns.gpus[job])[order], line[order]))]
+        free = self.turns.capacity(view, running)
+        chosen = np.full(len(job), -1)
+        if not begins:
+            free -= self.turns.pools.used(running, view.held)
+            chosen = running.copy()
+        if len(order) and (free > 0).any():
+            chosen[order] = self.turns.choose(job, order, running, free, only)[order]
+        idle = (chosen < 0) & ~self.promises.waits_for_nothing(job)
+        wake = next_slice(now, self.lease_ms) if idle.any() else -1
+        return self.turns.plan(job, running, chosen, wake)
+
+    def _admit(self, view: View, fresh: NDArray[np.int64], job: NDArray[np.int64]) -> None:
+        """Promise jobs that came to meet their deadlines, or decline them, one after the other."""
+        low = -(-view.now_ms // self.lease_ms)
+        # Who ended needs no leases any more.
+        self.seen[job] = view.now_ms
+        self.reserved.free([j for j in self.reserved.of if self.seen[j] != view.now_ms], low)
+        capacity = self.turns.pools.gpus(view)
+        for j in fresh.tolist():
+            found = any(self._reserve(need, low, capacity) for need in self._needs(j, low))
+            self.promises.state[j] = PROMISED if found else DECLINED
+
+    def _needs(self, j: int, low: int) -> list[Need]:
+        """Return what a job needs in each pool in which it could meet its deadline, the fastest first."""
+        end = int(self.promises.deadline_ms[j]) // self.lease_ms
+        kind = self.turns.pools.kind[j]
+        found = []
+        for pool in np.argsort(self.turns.rank[kind], kind="stable").tolist():
+            leases = self._leases(j, pool)
+            if self.turns.speed[kind, pool] > 0 and leases <= end - low:
+                found.append(Need(j, pool, int(self.turns.gpus[j]), leases, end))
+        return found
+
+    def _leases(self, j: int, pool: int) -> int:
+        """Return how many leases a job still needs in a pool, at least one."""
+        speed = max(int(self.turns.speed[self.turns.pools.kind[j], pool]), 1)
+        return max(int(-(-self.left[j] * self.longer[j] * PPM // (speed * self.lease_ms))), 1)
+
+    def _reserve(self, need: Need, low: int, capacity: NDArray[np.int64]) -> bool:
+        if self.reserved.reserve(need, low, int(capacity[need.pool])):
+            return True
+        if need.gpus > capacity[need.pool] or len(self.reserved.of) >= self.repack:
+            return False
+        # Leases that jobs no longer need, as they ran in others', count for nothing here.
+        all_needs = [
+            had._replace(leases=min(self._leases(j, had.pool), max(had.end - low, 0)))
+            for j, (had, _) in self.reserved.of.items()
+        ]
+        all_needs.append(need)
+        if self.reserved.move_all(all_needs, low, capacity):
+            return True
+        return self.admission == "program" and self.reserved.solve(all_needs, low, capacity, self.nodes, self.cells)
+
+    def _due(self, view: View, job: NDArray[np.int64], line: NDArray[np.int64], only: NDArray[np.int64]) -> None:
+        """Mark the jobs whose leases begin now, and take back promises that cannot be kept."""
+        low = view.now_ms // self.lease_ms
+        place = {j: i for i, j in enumerate(job.tolist())}
+        capacity = self.turns.pools.gpus(view)
+        gone = []
+        for j, (need, leases) in self.reserved.of.items():
+            at = place.get(j)
+            if at is None:
+                gone.append(j)
+                continue
+            first = int(np.searchsorted(leases, low))
+            if first == len(leases) or leases[first] == low:
+                self._begin(j, need, low, capacity)
+                kept = self.reserved.of[j][1]
+                if len(kept) and kept[0] == low:
+                    line[at], only[at] = _DUE, need.pool
+                elif not len(kept):
+                    gone.append(j)
+                    line[at] = _LAST if self.last else _BEST_EFFORT
+        self.reserved.free(gone, low)
+
+    def _begin(self, j: int, need: Need, low: int, capacity: NDArray[np.int64]) -> None:
+        """Bring the leases of a job to the number that it still needs."""
+        _, leases = self.reserved.of[j]
+        had = len(leases) - int(np.searchsorted(leases, low))
+        needed = self._leases(j, need.pool)
+        self.reserved.drop_first(j, max(had - needed, 0), low)
+        if had >= needed:
+            return
+        if need.end > low:
+            self.reserved.extend(j, needed - had, low, int(capacity[need.pool]))
+        if not len(self.reserved.of[j][1]):
+            self.promises.state[j] = BROKEN
+
+
+class Chronus(Policy):
+    """Leases for deadlines."""
+
+    card: ClassVar[Card] = Card(
+        name="chronus",
+        title="leases promised to jobs with deadlines, the rest by the smallest remaining GPU time (Chronus)",
+        rule=(
+            "Time is divided into leases. A job with a deadline (D7) is promised to meet it when it comes, if all its "
+            "GPUs can be reserved for as many whole leases before the deadline as it needs, as late as possible; where "
+            "they cannot, all promised jobs' leases are reserved anew, the least slack first, and with "
+            "admission=program by a program of whole numbers. It is held to need its run time, a restart's overhead a "
+            "lease and the margin. When a lease begins, all GPUs are handed out anew: to the promised jobs whose "
+            "lease it is, then to best-effort jobs, then to promised jobs before their time, each group by the run "
+            "time left times the GPUs, the smallest first, and jobs that do not fit are passed over. Who has GPUs "
+            "keeps them for the lease, or to its end; what is free in between goes to waiting jobs in the same order "
+            "for what is left of it (between=on), or stays idle. A promise that cannot be kept any longer is taken "
+            "back. Jobs that are declined, and those without a deadline, are best-effort jobs; with declined=drop the "
+            "declined never run, and how many that are is told. Run times are known. Gangs may be spread over nodes."
+        ),
+        parameters=(
+            Parameter("lease", 240.0, "length of a lease [s]", minimum=1, maximum=1e9),
+            SLO,
+            Parameter(
+                "admission",
+                "greedy",
+                "how leases are reserved; with none no job is promised anything, and deadlines are only counted",
+                ("greedy", "program", "none"),
+            ),
+            declined("last"),
+            Parameter("between", True, "free GPUs are handed out between the beginnings of leases too"),
+            Parameter("margin", 1.1, "times its run time that a job is held to take [1]", minimum=1, maximum=1000),
+            Parameter("repack", 64, "with as many promised jobs or more leases stay where they are, 0 always [jobs]"),
+            Parameter("limit", 100, "most nodes of the program's search; unsolved by then, the job is declined"),
+            Parameter("cells", 20_000, "most pairs of a job and a lease for which the program is tried"),
+            Parameter("overhead", "chronus", "preset of what each preemption and migration costs (M9)"),
+        ),
+        assumptions=("D1", "D7", "M9", "M4"),
+        equal_to=(
+            "With slo=0, between=off and overhead=none: srsf,fit=count, if jobs come and end where leases begin.",
+            "With slo=0 and an endless lease: ssf,scan=skip,fit=count.",
+            "With admission=none: slo=0, the deadlines of all being counted.",
+        ),
+        sources=(
+            (
+                "Gao et al., Chronus (SoCC'21), as its released code has it: leases, whole leases before a deadline, "
+                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time times "
+                "GPUs and age, the margin, the overhead a lease, and that of the preset chronus."
+            ),
+            (
+                "Own choices: 240 s, which ElasticFlow's authors gave it (its own default, 60 units, is an hour where "
+                "a unit is a minute); every job has a deadline; a job that cannot meet it is a best-effort job, where "
+                "the code has it go last (declined=last); promised jobs also run before their time; one job after the "
+                "other is promised, the program asks for any solution, and jobs are not placed by local search."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by leases."""
+        run = _Leasing(self, jobs, cluster, models, seed)
+        p = self.parameters
+
+        def plan(view: View) -> Plan:
+            nonlocal run
+            if run.view is not view:
+                # A run that begins anew.
+                run = _Leasing(self, jobs, cluster, models, seed, view)
+            return run.plan(view)
+
+        def tell(outcome: Outcome) -> Outcome:
+            return run.promises.tell(outcome)
+
+        return Planner(
+            plan,
+            round_ms=0 if p["between"] else run.lease_ms,
+            overhead_ms=overheads(models, p["overhead"], jobs),
+            tell=tell,
+        )

@@ -1,0 +1,188 @@
+# ElasticFlow: the least number of GPUs by which each job meets its deadline, and GPUs that are left over.
+#
+# What is free in a pool through time is a row of steps: from a time on [ms from now] so many GPUs; the last has no end.
+
+
+cdef inline int64_t largest_level(int64_t[::1] level, int64_t first, int64_t most, int64_t free):
+    """Return the last of the levels first .. most that fits into so many GPUs; first - 1 none."""
+    cdef int64_t at = most
+    while at >= first and level[at] > free:
+        at -= 1
+    return at
+
+
+cdef inline int64_t end_with(
+    int64_t[::1] begins,
+    int64_t[::1] free,
+    int64_t size,
+    int64_t[::1] level,
+    int64_t[::1] rate,
+    int64_t first,
+    int64_t most,
+    int64_t work,
+    int64_t room,
+):
+    """Return when work is done on at most `level[most]` GPUs in every step, as many as fit; -1 not within `room`."""
+    cdef int64_t s, at, length, need
+    for s in range(size):
+        if begins[s] >= room:
+            return -1
+        at = largest_level(level, first, most, free[s])
+        if at < first:
+            continue
+        length = room - begins[s]
+        if s + 1 < size:
+            length = min(length, begins[s + 1] - begins[s])
+        need = (work + rate[at] - 1) // rate[at]
+        if need <= length:
+            return begins[s] + need
+        work -= rate[at] * length
+    return -1
+
+
+cdef inline int64_t take_until(
+    int64_t[::1] begins,
+    int64_t[::1] free,
+    int64_t size,
+    int64_t[::1] level,
+    int64_t first,
+    int64_t most,
+    int64_t end,
+):
+    """Take what `end_with` counted on from the steps before `end`; return how many steps there are then."""
+    cdef int64_t s, at, last
+    last = size - 1
+    while begins[last] >= end:
+        last -= 1
+    # The step in which the end lies is cut there.
+    if last + 1 == size or begins[last + 1] > end:
+        for s in range(size, last + 1, -1):
+            begins[s] = begins[s - 1]
+            free[s] = free[s - 1]
+        begins[last + 1] = end
+        free[last + 1] = free[last]
+        size += 1
+    for s in range(last + 1):
+        at = largest_level(level, first, most, free[s])
+        if at >= first:
+            free[s] -= level[at]
+    return size
+
+
+def least_shares(
+    int64_t[::1] line,
+    int64_t[::1] work,
+    int64_t[::1] room,
+    int64_t[::1] first,
+    int64_t[::1] count,
+    int64_t[::1] level,
+    int64_t[::1] rate,
+    int64_t[::1] kind,
+    uint8_t[:, ::1] accepts,
+    int64_t[::1] held,
+    int64_t[::1] free,
+    int64_t slot,
+    int64_t[:, ::1] begins,
+    int64_t[:, ::1] steps,
+    int64_t[::1] share,
+    int64_t[::1] pool,
+):
+    """Reserve for jobs, one after the other, the least GPUs by which each meets its deadline; return how many do.
+
+    A job has at most a level of GPUs at any time, as many as the levels below it and those before it leave, from now
+    to its end; the lowest level by which it ends in time is its own.
+
+    Parameters
+    ----------
+    line : array (m,)
+        Places of the jobs, first the first.
+    work : array (k,)
+        What is left of each [ms at 1 ppm].
+    room : array (k,)
+        Time to its deadline [ms].
+    first, count : array (k,)
+        Its levels: the first, and how many.
+    level, rate : array
+        GPUs of each level, ascending for a job, and the speed with them [ppm].
+    kind, accepts
+        Row of `accepts` (K, P) of each: the pools that it may use.
+    held : array (k,)
+        Pool in which each runs, -1 none: that is tried first.
+    free : array (P,)
+        GPUs of each pool.
+    slot : int
+        Reservations end at multiples of this from now on [ms].
+    begins, steps : array (P, m + 2)
+        Room to work in.
+    share : array (k,)
+        Overwritten for the jobs in line with the GPUs that each has now; -1 where the deadline cannot be met.
+    pool : array (k,)
+        Overwritten for these with the pool in which that is.
+    """
+    cdef int64_t i, p, q, at, most, end
+    cdef int64_t pools = len(free)
+    cdef int64_t met = 0
+    cdef int64_t[::1] size = share[:0]
+    for p in range(pools):
+        begins[p, 0] = 0
+        steps[p, 0] = free[p]
+        # The last column tells how many steps there are.
+        begins[p, begins.shape[1] - 1] = 1
+    for i in line:
+        share[i] = -1
+        for most in range(first[i], first[i] + count[i]):
+            # Too few GPUs even if it had them all the time.
+            if room[i] <= 0 or (work[i] + rate[most] - 1) // rate[most] > room[i]:
+                continue
+            for q in range(-1, pools):
+                p = held[i] if q < 0 else q
+                if p < 0 or (q >= 0 and p == held[i]) or not accepts[kind[i], p]:
+                    continue
+                size = begins[p, begins.shape[1] - 1 :]
+                end = end_with(begins[p], steps[p], size[0], level, rate, first[i], most, work[i], room[i])
+                if end < 0:
+                    continue
+                at = largest_level(level, first[i], most, steps[p, 0])
+                share[i] = level[at] if at >= first[i] else 0
+                pool[i] = p
+                end = max((end + slot - 1) // slot, 1) * slot
+                size[0] = take_until(begins[p], steps[p], size[0], level, first[i], most, end)
+                met += 1
+                break
+            if share[i] >= 0:
+                break
+    return met
+
+
+def grow_by_levels(
+    int64_t[::1] line,
+    int64_t[::1] pool,
+    int64_t[::1] first,
+    int64_t[::1] count,
+    int64_t[::1] level,
+    int64_t[::1] free,
+    int64_t[::1] gpus,
+):
+    """Let jobs that have GPUs grow, each to the largest of its levels for which there are GPUs left, in an order.
+
+    Parameters
+    ----------
+    line : array (m,)
+        Places of the jobs, first the first.
+    pool : array (k,)
+        Pool in which each is to run.
+    first, count, level
+        As in `least_shares`.
+    free : array (P,)
+        GPUs of each pool; overwritten with what is left.
+    gpus : array (k,)
+        GPUs of each; overwritten.
+    """
+    cdef int64_t i, at
+    for i in line:
+        if gpus[i] == 0:
+            continue
+        at = largest_level(level, first[i], first[i] + count[i] - 1, gpus[i] + free[pool[i]])
+        if at >= first[i] and level[at] > gpus[i]:
+            free[pool[i]] -= level[at] - gpus[i]
+            gpus[i] = level[at]

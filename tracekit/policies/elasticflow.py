@@ -1,0 +1,238 @@
+"""ElasticFlow: the fewest GPUs by which each promised deadline is met, and the rest where it costs least GPU time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import FIT
+from tracekit.policies.promises import DECLINED, PROMISED, SLO, UNSEEN, Promises, declined
+from tracekit.policies.resizing import RESIZE, Sizes, Wish
+from tracekit.replay.assumptions.costs import overhead_ms
+from tracekit.replay.assumptions.speeds import PPM, elastic_ppm
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+__all__ = ["ElasticFlow", "Levels"]
+
+_LATEST = np.iinfo(np.int64).max
+
+
+class Levels:
+    """Numbers of GPUs that jobs may have, and their speeds; K sizes of request, rows of levels side by side."""
+
+    def __init__(self, models: Models, requested: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]):
+        size, place, self._of = np.unique(requested, return_index=True, return_inverse=True)
+        gpus: list[int] = []
+        count = []
+        for g, least, most in zip(size.tolist(), low[place].tolist(), high[place].tolist(), strict=True):
+            powers = [2**k for k in range(most.bit_length()) if least <= 2**k <= most]
+            speed = elastic_ppm(models, g, powers or [g]).tolist()
+            # More GPUs that make it no faster are no level.
+            kept = [n for i, n in enumerate(powers or [g]) if i == 0 or speed[i] > max(speed[:i])]
+            gpus += kept
+            count.append(len(kept))
+        counts = np.array(count, np.int64)
+        self.gpus: NDArray[np.int64] = np.array(gpus, np.int64)
+        """Ascending inside a row (L,)."""
+        row = np.repeat(np.arange(len(size)), counts)
+        self.rate: NDArray[np.int64] = np.maximum(elastic_ppm(models, size[row], self.gpus), 1)
+        """Speed with them [ppm] (L,)."""
+        self.first: NDArray[np.int64] = (np.cumsum(counts) - counts)[self._of].astype(np.int64)
+        """First level of each job (n,)."""
+        self.count: NDArray[np.int64] = counts[self._of]
+        """Levels of each job (n,)."""
+        self.least: NDArray[np.int64] = self.gpus[self.first] if len(requested) else np.zeros(0, np.int64)
+        """Fewest GPUs of each job (n,)."""
+        last = self.first + self.count - 1
+        self.fastest: NDArray[np.int64] = self.rate[last] if len(requested) else np.zeros(0, np.int64)
+        """Speed of each with its most GPUs [ppm] (n,)."""
+
+
+class _Shares(NamedTuple):
+    """What promised jobs have now, by place in the wish; -1 where no number of GPUs meets the deadline."""
+
+    line: NDArray[np.int64]
+    share: NDArray[np.int64]
+    pool: NDArray[np.int64]
+
+
+class _Flow:
+    """One run: promises, and shares by them."""
+
+    def __init__(
+        self, policy: ElasticFlow, jobs: Jobs, cluster: Cluster, models: Models, seed: int, view: View | None = None
+    ) -> None:
+        p = policy.parameters
+        self.view = view
+        self.admission, self.margin = p["admission"], p["margin"]
+        self.slot_ms = max(round(p["slot"] * 1000), 1)
+        self.sizes = Sizes(jobs, cluster, models, p["fit"])
+        self.levels = Levels(models, self.sizes.requested, self.sizes.low, self.sizes.high)
+        self.promises = Promises(jobs, models, seed, p["slo"], drop=p["declined"] == "drop")
+        due = self.promises.deadline_ms
+        self.due_ms: NDArray[np.int64] = np.where(due < 0, _LATEST, due)
+        self.accepts: NDArray[np.uint8] = self.sizes.pools.accepts.view(np.uint8)
+
+    def plan(self, view: View) -> Plan:
+        """Return what every job has until something happens."""
+        wish, now = self.sizes.begin(view), view.now_ms
+        job, state = wish.job, self.promises.state
+        left = view.remaining_ms
+        work = (np.ceil(left * self.margin).astype(np.int64) + view.overhead_ms) * PPM
+        line = np.flatnonzero(state[job] == PROMISED)
+        line = line[np.argsort(self.due_ms[job[line]], kind="stable")]
+        found = self._fill(wish, line, work, now)
+        for place in np.flatnonzero(state[job] == UNSEEN).tolist():
+            found = self._admit(wish, place, found, work, now)
+        kept = found.line[found.share[found.line] >= 0]
+        wish.gpus[kept], wish.pool[kept] = found.share[kept], found.pool[kept]
+        wish.free -= np.bincount(wish.pool[kept], wish.gpus[kept], len(wish.free)).astype(np.int64)
+        self._rest(wish, kept, found.line[found.share[found.line] < 0])
+        self._grow(wish, left)
+        return self.sizes.plan(wish)
+
+    def _fill(self, wish: Wish, line: NDArray[np.int64], work: NDArray[np.int64], now_ms: int) -> _Shares:
+        """Return the least shares of jobs, in their order."""
+        from tracekit.replay.kernel import least_shares
+
+        job = wish.job
+        share, pool = np.zeros(len(job), np.int64), wish.before.copy()
+        if not len(line):
+            return _Shares(line, share, pool)
+        begins, steps = (np.empty((len(wish.free), len(line) + 2), np.int64) for _ in range(2))
+        first, count, kind = self.levels.first[job], self.levels.count[job], self.sizes.pools.kind[job]
+        least_shares(
+            *(line, work, self.due_ms[job] - now_ms, first, count, self.levels.gpus, self.levels.rate),
+            *(kind.astype(np.int64), self.accepts, wish.before, wish.free, self.slot_ms, begins, steps, share, pool),
+        )
+        return _Shares(line, share, pool)
+
+    def _admit(self, wish: Wish, place: int, before: _Shares, work: NDArray[np.int64], now_ms: int) -> _Shares:
+        """Promise a job to meet its deadline, or decline it; return the shares with it, or as they were."""
+        j = int(wish.job[place])
+        room = int(self.due_ms[j]) - now_ms
+        if self.admission and (room <= 0 or -(-int(work[place]) // int(self.levels.fastest[j])) > room):
+            self.promises.state[j] = DECLINED
+            return before
+        at = int(np.searchsorted(self.due_ms[wish.job[before.line]], self.due_ms[j], side="right"))
+        found = self._fill(wish, np.insert(before.line, at, place), work, now_ms)
+        met = before.line[before.share[before.line] >= 0]
+        if self.admission and (found.share[place] < 0 or (found.share[met] < 0).any()):
+            self.promises.state[j] = DECLINED
+            return before
+        self.promises.state[j] = PROMISED
+        return found
+
+    def _rest(self, wish: Wish, kept: NDArray[np.int64], late: NDArray[np.int64]) -> None:
+        """Give best-effort jobs their fewest GPUs: those that are late for a promise, who runs, then by submission."""
+        rest = ~self.promises.waits_for_nothing(wish.job)
+        rest[kept] = rest[late] = False
+        best = np.flatnonzero(rest)
+        best = best[np.argsort(wish.held[best] == 0, kind="stable")]
+        order = np.concatenate([late, best])
+        if len(order) and (wish.free > 0).any():
+            self.sizes.give(wish, order, self.levels.least[wish.job])
+
+    def _grow(self, wish: Wish, left: NDArray[np.int64]) -> None:
+        """Let jobs grow whose GPU time grows least by it."""
+        from tracekit.replay.kernel import grow_by_levels
+
+        if not (wish.free > 0).any():
+            return
+        job = wish.job
+        has = np.flatnonzero(wish.gpus > 0)
+        # By M8 a GPU more costs a job sigma times its work on one GPU, however many it has.
+        cost = self.sizes.models.elastic.sigma * left * self.sizes.speed[self.sizes.requested[job]]
+        line = has[np.lexsort((self.due_ms[job[has]], cost[has]))]
+        first, count = self.levels.first[job], self.levels.count[job]
+        grow_by_levels(line, wish.pool, first, count, self.levels.gpus, wish.free, wish.gpus)
+
+
+class ElasticFlow(Policy):
+    """Least shares for deadlines, the rest by marginal return."""
+
+    card: ClassVar[Card] = Card(
+        name="elasticflow",
+        title="the fewest GPUs by which deadlines are met, the rest where it costs least (ElasticFlow)",
+        rule=(
+            "A job runs on a power of two of GPUs between its fewest and its most (D3). The least share of a job is "
+            "the lowest of these levels with which it ends by its deadline (D7) if it has that many GPUs from now on, "
+            "or as many as there are where jobs with earlier deadlines leave fewer. A job that comes is promised to "
+            "meet its deadline if it has such a share and every promised job keeps one; else it is declined. Once in "
+            "a slot, when a job came or ended, promised jobs have their least shares, the earliest deadline first. "
+            "What is left goes to best-effort jobs, the fewest GPUs each: promised jobs that are late, then who runs, "
+            "then in the order of submission, and jobs that do not fit are passed over. What is left then goes to the "
+            "jobs that have GPUs, up to their most: at each step to the job whose GPU time to the end grows least for "
+            "a GPU more, and between equals to the one with the earliest deadline. A change costs resize seconds. "
+            "Jobs that are declined, and those without a deadline, are best-effort jobs; with declined=drop the "
+            "declined never run, and how many that are is told. Run times are known. Gangs may be spread over nodes."
+        ),
+        parameters=(
+            Parameter("slot", 60.0, "time between plans, 0 at every event [s]", maximum=1e9),
+            SLO,
+            Parameter("admission", True, "off: every job with a deadline is promised to meet it, if it can or not"),
+            declined(),
+            Parameter("margin", 1.1, "times the run time left that a job is held to need [1]", minimum=1, maximum=1000),
+            RESIZE,
+            Parameter("overhead", "elasticflow", "preset of what each preemption and migration costs (M9)"),
+            FIT,
+        ),
+        assumptions=("D1", "D7", "M8", "D3", "M9", "M4"),
+        equal_to=(
+            "Where no job is elastic (rigid), with slot=0, slo=0, fit=count: fifo,scan=skip,fit=count.",
+            "Where no job is elastic (rigid): the earliest deadline first among promised jobs, which stop all others.",
+            "With room for the most of all: every job has its most GPUs.",
+        ),
+        sources=(
+            (
+                "Gu et al., ElasticFlow (ASPLOS'23), as its released code has it: deadlines in place of numbers of "
+                "GPUs, admission in the order of deadlines, least shares by levels that are powers of two, GPUs that "
+                "are left by marginal GPU time, slots of 60 s, x of D7, and the costs of the preset elasticflow."
+            ),
+            (
+                "The released code sorts by the growth of GPU time for a GPU, the largest first, which gives GPUs to "
+                "those that make least of them; here the smallest goes first, as the paper means by marginal return."
+            ),
+            (
+                "Own choices: a share counts from now on, where the code reserves backwards from the deadline; jobs "
+                "that come together are admitted one by one; what a GPU more costs is reckoned by M8 and not by a new "
+                "reservation; the margin, for the time that changes cost and for gangs that are spread, as GPUs are "
+                "not given in buddy blocks by moving jobs; best-effort jobs in the order of submission."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by slots."""
+        run = _Flow(self, jobs, cluster, models, seed)
+        p = self.parameters
+
+        def plan(view: View) -> Plan:
+            nonlocal run
+            if run.view is not view:
+                # A run that begins anew.
+                run = _Flow(self, jobs, cluster, models, seed, view)
+            return run.plan(view)
+
+        def tell(outcome: Outcome) -> Outcome:
+            return run.promises.tell(outcome)
+
+        most = int(run.sizes.high.max(initial=1))
+        return Planner(
+            plan,
+            round_ms=round(p["slot"] * 1000),
+            fit=p["fit"],
+            overhead_ms=overhead_ms(models, p["overhead"], np.arange(most + 1)),
+            resize_ms=round(p["resize"] * 1000),
+            tell=tell,
+        )

@@ -1,0 +1,267 @@
+"""Rounds shared out by Nash welfare over a window of the future, with the longest job in view (after Shockwave)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import overheads
+from tracekit.policies.turns import Turns, next_slice
+from tracekit.policies.welfare import Window, greedy, solve
+from tracekit.replay.mechanisms import Plan, Planner, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+__all__ = ["ShockwaveLike"]
+
+_HEAVIEST = math.log(1e6)
+_AT_THE_END = 100.0
+"""Exponent of the weight of a job that has less than a round left."""
+
+
+class _Windows:
+    """One run: the window that is being carried out."""
+
+    def __init__(
+        self, policy: ShockwaveLike, jobs: Jobs, cluster: Cluster, models: Models, view: View | None = None
+    ) -> None:
+        p = policy.parameters
+        self.view, self.p = view, p
+        self.round_ms = max(round(p["round"] * 1000), 1)
+        self.turns = Turns(jobs, cluster, models)
+        self.submit_ms, self.work_ms = jobs.submit_ms, np.maximum(jobs.work_ms, 1)
+        self.contended: NDArray[np.float64] = np.zeros(len(jobs))
+        """Integral of the jobs for a GPU, at least 1, since each job came [ms] (n,)."""
+        self.seen_ms = 0
+        self.begun_ms: NDArray[np.int64] = jobs.work_ms.copy()
+        """What each had left when it last waited [ms] (n,)."""
+        self.of: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Jobs of the window, as they stood in the view (k,)."""
+        self.table: NDArray[np.bool_] | None = None
+        """Which job has which round (k, T); None where only numbers of rounds are known."""
+        self.counts: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Rounds that each still has (k,)."""
+        self.weight: NDArray[np.float64] = np.zeros(0)
+        self.at = 0
+        """Rounds of the window that are over."""
+        self.pool: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.windows = self.relaxed = self.programs = self.stopped = self.failed = 0
+
+    def plan(self, view: View) -> Plan:
+        """Return who has GPUs in the round that begins."""
+        job, now = view.job, view.now_ms
+        running = self.turns.running(view)
+        free = self.turns.capacity(view, running)
+        pool = self._pools(job, running, free)
+        crowd = np.maximum(np.bincount(pool, minlength=len(free)) / np.maximum(free, 1), 1.0)
+        since = np.maximum(self.submit_ms[job], self.seen_ms)
+        self.contended[job] += crowd[pool] * (now - since)
+        self.seen_ms = now
+        # Without the cost of the last change: else jobs that do nothing but change have more and more left.
+        left = view.remaining_ms
+        # Who has done nothing yet since its start goes on, or rounds shorter than a restart would end no job.
+        stuck = (running >= 0) & (left >= self.begun_ms[job])
+        self.begun_ms[job[running < 0]] = left[running < 0]
+        gpus = self.turns.gpus[job]
+        asked = np.bincount(pool, gpus, len(free))
+        if (asked <= free).all():
+            # All run: there is nothing to share out.
+            self.of = self.of[:0]
+            order = np.arange(len(job))
+            chosen = self.turns.choose(job, order, running, free)
+        else:
+            if self.at >= self.p["window"] or not np.array_equal(job, self.of):
+                self._share_out(job, pool, free, left, now, crowd)
+            order = self._order(running, left)
+            order = order[np.argsort(~stuck[order], kind="stable")]
+            chosen = self.turns.choose(job, order, running, free)
+            self.counts -= (chosen >= 0) & (self.counts > 0)
+            self.at += 1
+        wake = next_slice(now, self.round_ms) if (chosen < 0).any() else -1
+        return self.turns.plan(job, running, chosen, wake)
+
+    def _pools(self, job: NDArray[np.int64], running: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pool that each job counts for: its own, or that with fewest GPUs asked for among those it may."""
+        if len(free) == 1:
+            return np.zeros(len(job), np.int64)
+        gpus, found = self.turns.gpus[job], running.copy()
+        load = np.bincount(running[running >= 0], gpus[running >= 0], len(free)).astype(np.float64)
+        kind = self.turns.pools.kind[job]
+        for i in np.flatnonzero(running < 0).tolist():
+            may = (self.turns.speed[kind[i]] > 0) & (free > 0)
+            found[i] = int(np.where(may, load / np.maximum(free, 1), np.inf).argmin()) if may.any() else 0
+            load[found[i]] += gpus[i]
+        return found
+
+    def _share_out(
+        self,
+        job: NDArray[np.int64],
+        pool: NDArray[np.int64],
+        free: NDArray[np.int64],
+        left: NDArray[np.int64],
+        now: int,
+        crowd: NDArray[np.float64],
+    ) -> None:
+        """Decide about the rounds of a window."""
+        p, rounds = self.p, int(self.p["window"])
+        age = (now - self.submit_ms[job]).astype(np.float64)
+        crowded = np.where(age > 0, self.contended[job] / np.maximum(age, 1), crowd[pool])
+        fair = p["rhomax"] * self.work_ms[job] * crowded
+        need = np.zeros(len(job))
+        if np.isfinite(p["rhomax"]):
+            # The end that is expected after the window is no later than the fair one.
+            need = left - (fair - age - rounds * self.round_ms) / crowd[pool]
+        window = Window(
+            gpus=self.turns.gpus[job],
+            pool=pool,
+            capacity=free,
+            left=np.maximum(left, 1) / self.round_ms,
+            whole=np.maximum(self.work_ms[job], left) / self.round_ms,
+            weight=np.ones(len(job)),
+            need=np.maximum(need, 0) / self.round_ms,
+            rounds=rounds,
+            k=p["k"] * p["round"],
+        )
+        self.windows += 1
+        self.of, self.at, self.weight = job, 0, window.weight
+        if (need > left).any() or not self._decide(window):
+            self.relaxed += 1
+            rho = (age + left * crowd[pool]) / np.maximum(fair, 1)
+            power = np.where(left < self.round_ms, _AT_THE_END, p["power"])
+            heavy = np.exp(np.minimum(power * np.log(np.maximum(rho, 1e-300)), _HEAVIEST))
+            self.weight = np.where(rho > 1, heavy, 1.0)
+            self._decide(replace(window, weight=self.weight, need=np.zeros(len(job))))
+
+    def _decide(self, window: Window) -> bool:
+        """Find the rounds of a window; False where the needs cannot be met."""
+        self.table = None
+        if self.p["solver"] == "program" and len(window.left) * window.rounds <= self.p["cells"]:
+            self.programs += 1
+            solved = solve(window, self.p["limit"], self.p["gap"])
+            self.stopped += solved.stopped
+            if solved.impossible:
+                return False
+            if solved.rounds is not None:
+                self.table, self.counts = solved.rounds, solved.rounds.sum(axis=1)
+                return True
+            self.failed += 1
+        counts = greedy(window)
+        if counts is None:
+            return False
+        self.counts = counts
+        return True
+
+    def _order(self, running: NDArray[np.int64], left: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return who is asked first in this round: who is to have it, the heaviest first; then the longest left."""
+        waits = running < 0
+        if self.table is not None:
+            now = self.table[:, self.at]
+            return np.lexsort((waits, -left, ~now))
+        has = self.counts > 0
+        # Who has rounds in all that are left of the window cannot wait.
+        late = self.counts < int(self.p["window"]) - self.at
+        by_left = np.where(has, 0, -left)
+        return np.lexsort((by_left, -self.counts, waits, late, np.where(has, -self.weight, 0.0), ~has))
+
+    def tell(self, outcome: Outcome) -> Outcome:
+        """Return an outcome with what became of the windows."""
+        value = f"{self.windows:,} windows were shared out, {self.relaxed:,} without the bound on the finish-time ratio"
+        if self.p["solver"] == "program":
+            value += (
+                f"; {self.programs:,} programs were solved, of which {self.stopped:,} ended at the limit with the best "
+                f"found so far, or nothing ({self.failed:,}, shared out greedily)"
+            )
+        fact = {"title": "windows of rounds", "value": value, "source": "the engine"}
+        return replace(outcome, facts={**outcome.facts, "windows": fact})
+
+
+class ShockwaveLike(Policy):
+    """Nash welfare over the rounds to come."""
+
+    card: ClassVar[Card] = Card(
+        name="shockwave-like",
+        title="rounds shared out by Nash welfare over a window to come, the longest job in view (after Shockwave)",
+        rule=(
+            "Time is divided into rounds. When a job came or ended, or a window of rounds is over, the rounds of the "
+            "next window are shared out so that the sum of the logarithms of the progress that jobs will have made is "
+            "large, and the longest run time left, at the price k a second, is short; the sum is divided by the jobs "
+            "and the rounds, the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every "
+            "job's expected end after the window is to be no later than rhomax times its fair one: the time from "
+            "submission that it would take at a share of one GPU in as many as there are jobs, at most a whole one, "
+            "on average since it came. Where that cannot be had the bound is left out, and jobs that are beyond it "
+            "weigh as much as the ratio to it, to the given power (100 with less than a round left), at most 1e6. GPUs "
+            "that are idle in a round go to the jobs with the longest run time left. solver=program solves this with "
+            "whole rounds; solver=greedy takes rounds by what they add for a GPU, for several bounds of the longest "
+            "run time left. Where all jobs have room all run. A job is not stopped before it has made progress. Run "
+            "times are known. Gangs may be spread over nodes."
+        ),
+        parameters=(
+            Parameter("round", 120.0, "length of a round [s]", minimum=0.001, maximum=1e9),
+            Parameter("window", 20, "rounds that are shared out at once", minimum=1, maximum=10_000),
+            Parameter("k", 0.001, "price of the longest run time left [1/s]", maximum=1e9),
+            Parameter(
+                "rhomax", 1.0, "bound on the ratio of the expected to the fair time, inf none [1]", maximum=math.inf
+            ),
+            Parameter("power", 12.0, "exponent of the weight of jobs beyond the bound [1]", maximum=1000),
+            Parameter("solver", "greedy", "how windows are shared out", ("greedy", "program")),
+            Parameter("limit", 15.0, "time for a program, whose best so far then counts [s]"),
+            Parameter("gap", 0.001, "what a program may miss of the best, as a share of it [1]"),
+            Parameter("cells", 2000, "most pairs of a job and a round for a program; larger windows go greedily"),
+            Parameter("overhead", "shockwave", "preset of what each preemption and migration costs (M9)"),
+        ),
+        assumptions=("D1", "M9", "M4"),
+        equal_to=(
+            (
+                "With solver=program, k=0, rhomax=inf, window=1: in every round the jobs whose logarithms of progress "
+                "grow most in sum."
+            ),
+            "With solver=program, rhomax=inf, large k: the longest run time left after a window is as short as can be.",
+            "With room for all: every job starts with the next round and none is stopped.",
+        ),
+        sources=(
+            (
+                "Zheng et al., Shockwave (NSDI'23), as its released code has it: the objective, the fair finish by "
+                "jobs for a GPU whatever their gangs, the relaxed program and its weights, who gets idle GPUs, rounds "
+                "of 120 s, windows of 20, gap and limit; k and power those given for 32 GPUs (elsewhere 10 and 5, "
+                "0.001 and 15, 1e5 and 5, for 64, 128 and 256 GPUs)."
+            ),
+            (
+                "Own choices: the greedy way, which is the default, as programs over hundreds of jobs take minutes; "
+                "one regime a job, whose run time is known, as no trace tells batch sizes, so that what the paper is "
+                "about - efficiency that changes while a job runs, and its forecast - is not here; ratios of times "
+                "since submission, where the code divides times since the log began; the largest weight; jobs with "
+                "several GPU models to choose from count for the one that is asked for least."
+            ),
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by rounds."""
+        run = _Windows(self, jobs, cluster, models)
+
+        def plan(view: View) -> Plan:
+            nonlocal run
+            if run.view is not view:
+                # A run that begins anew.
+                run = _Windows(self, jobs, cluster, models, view)
+            return run.plan(view)
+
+        def tell(outcome: Outcome) -> Outcome:
+            return run.tell(outcome)
+
+        return Planner(
+            plan,
+            round_ms=run.round_ms,
+            overhead_ms=overheads(models, self.parameters["overhead"], jobs),
+            tell=tell,
+        )
