@@ -47,3 +47,6 @@ class Plan:
     clock: NDArray[np.int64] | None = None
     """Clock of each job's GPUs [ppm of the full clock]; full when None (k,). It needs a Planner with `clocks`, and
     decides the energy alone: what it does to the speed is part of `rate`."""
+    lost_ms: NDArray[np.int64] | None = None
+    """Run time since its last checkpoint that each job has to do again if it is stopped or moved, on top of what that
+    costs [ms]; 0 when None (k,)."""

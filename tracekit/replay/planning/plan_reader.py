@@ -33,6 +33,7 @@ __all__ = ["HINT", "PlanArrays", "PlanReader"]
 
 HINT = "mend the policy"
 _FULL_SPEED = 1_000_000
+_LONGEST_MS = 100 * 366 * 86_400_000
 
 
 class PlanArrays(NamedTuple):
@@ -56,6 +57,8 @@ class PlanArrays(NamedTuple):
     """Place i of the plan has the rows from `ends[i]` to `ends[i + 1]` (k + 1,)."""
     beside: NDArray[np.int64] | None
     """The job whose GPUs each job has (k,); None where jobs do not share."""
+    lost: NDArray[np.int64]
+    """Run time that each job has to do again if it is stopped or moved [ms]."""
     share: int
     """Jobs that a GPU may have."""
     keep: bool
@@ -81,13 +84,16 @@ class PlanReader:
             ("groups", plan.group, -1),
             ("models", plan.model, -1),
             ("beside", plan.beside, -1),
+            ("lost times", plan.lost_ms, 0),
         )
-        rates, groups, models, beside = (
+        rates, groups, models, beside, lost = (
             np.full(count, usual) if values is None else self._whole(values, what) for what, values, usual in given
         )
-        lengths = {len(column) for column in (jobs, gpus, rates, groups, models, beside)}
+        lengths = {len(column) for column in (jobs, gpus, rates, groups, models, beside, lost)}
         if len(lengths) > 1 or not 0 <= plan.optional <= count:
             raise self._error("made a plan whose columns differ in length")
+        if count and (lost.min() < 0 or lost.max() > _LONGEST_MS):
+            raise self._error("gave a lost time that is negative or longer than a century")
         known = int(self.state.groups["model"].max(initial=-1))
         if count and (models.min() < -1 or models.max() > known):
             raise self._error("asked for a GPU model that the cluster does not have")
@@ -110,6 +116,7 @@ class PlanReader:
             rows=rows,
             ends=None if rows is None else np.searchsorted(rows[:, 0], np.arange(count + 1)),
             beside=beside[order] if self.planner.share > 1 else None,
+            lost=lost[order],
             share=self.planner.share,
             keep=plan.keep,
             any_model=self.planner.any_model,
