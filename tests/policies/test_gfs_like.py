@@ -155,6 +155,21 @@ def test_the_factor_falls_by_evictions_and_grows_by_waits() -> None:
     assert feedback.factor == pytest.approx(0.2)
 
 
+def test_gangs_that_never_fit_are_told_and_evict_nobody() -> None:
+    jobs = make_jobs([(0, 1, 30), (1, 9, 10), (2, 3, 5)], preemptible=[1, 0, 0])
+    found = lawful(jobs, make_cluster((2, 2)), "gfs-like", 1)
+    assert found.unschedulable.tolist() == [False, True, False]
+    # The gang of 3 takes the other node and the free GPU beside the spot job.
+    assert found.end_ms.tolist() == [30_000, -1, 7_000]
+
+
+def test_one_gpu_goes_to_the_guaranteed_job_and_back() -> None:
+    jobs = make_jobs([(0, 1, 10), (4, 1, 3), (5, 1, 2)], preemptible=[1, 0, 1])
+    # With a restart of 7 s for a preemption and 4 s to do again: 7 + 7 + 4 + 6.
+    found = lawful(jobs, make_cluster((1,)), "gfs-like,quota=all,overhead=helios", 1)
+    assert found.end_ms.tolist() == [24_000, 7_000, 26_000]
+
+
 @settings(max_examples=examples(30), deadline=None)
 @given(jobs=mixed_jobs(), cluster=clusters(), scan=st.sampled_from(["skip", "stop"]))
 def test_without_spot_jobs_it_is_first_in_first_out(jobs: Jobs, cluster: Cluster, scan: str) -> None:
@@ -305,6 +320,11 @@ def test_the_cheapest_nodes_are_the_best_of_all(data: st.DataObject, largest: in
     assert int(harm[leave].sum()) == min(every)
     assert sum(sizes) == gpus
     assert ((free + part[:, leave].sum(axis=1))[place] >= sizes).all()
+    # A short search finds nothing, or a place that may cost more.
+    short = cheapest_nodes(free, part, harm, largest, gpus, limit=1)
+    if short is not None:
+        assert int(harm[short[2]].sum()) >= min(every)
+        assert ((free + part[:, short[2]].sum(axis=1))[short[0]] >= short[1]).all()
 
 
 def _holds(free: np.ndarray, largest: int, gpus: int) -> bool:

@@ -35,6 +35,8 @@ class Evictable:
         Harm of an eviction beside the time lost [GPU*ms].
     restart_ms : array
         What a restart costs by gang size [ms].
+    limit : int
+        Most nodes of the search for a gang of several nodes, 0 any number.
     """
 
     def __init__(
@@ -45,8 +47,9 @@ class Evictable:
         checkpoint_ms: float,
         each: int,
         restart_ms: NDArray[np.int64],
+        limit: int,
     ) -> None:
-        self.gpus, self.each = gpus, each
+        self.gpus, self.each, self.limit = gpus, each, limit
         self.guarantee_ms = int(min(guarantee_ms, _FAR))
         self.checkpoint_ms = int(min(checkpoint_ms, _FAR))
         self.on = np.zeros(nodes, np.int64)
@@ -173,7 +176,7 @@ class Evictable:
         part = np.zeros((len(nodes), len(known)), np.int64)
         part[place[node], column] = held
         harm = self.harm(known, now_ms)
-        found = cheapest_nodes(free[nodes], part, harm, largest, gpus)
+        found = cheapest_nodes(free[nodes], part, harm, largest, gpus, self.limit)
         if found is None:
             return None
         at, sizes, leave = found

@@ -53,6 +53,12 @@ class GfsLike(Policy):
             Parameter("wait", 3600.0, "wait of a spot job from which the factor grows [s]"),
             Parameter("harm", 3600.0, "harm of an eviction beside the time lost [GPU*s]", maximum=1e9),
             Parameter("checkpoint", 1800.0, "run time between two checkpoints, 0 nothing is lost, inf all of it [s]"),
+            Parameter(
+                "limit",
+                1000,
+                "most nodes of the program's search, whose best so far then counts; without one the gang waits; 0 any "
+                "number",
+            ),
             scan("skip"),
             Parameter("overhead", "none", "preset of what each preemption and migration costs (M9)"),
         ),

@@ -46,7 +46,7 @@ def cheapest_nodes(
     harm: NDArray[np.int64],
     largest: int,
     gpus: int,
-    limit_s: float = 1.0,
+    limit: int = 0,
 ) -> tuple[list[int], list[int], list[int]] | None:
     """Return whole nodes, and one more for the rest, that a gang gets with the least harm, by an integer program.
 
@@ -62,8 +62,8 @@ def cheapest_nodes(
         GPUs of a whole node.
     gpus : int
         Size of the gang.
-    limit_s : float
-        Time for the program [s]; the best found by then counts.
+    limit : int
+        Most nodes of the program's search, 0 any number; the best found by then counts.
 
     Returns
     -------
@@ -93,6 +93,7 @@ def cheapest_nodes(
     sums = np.zeros((2, size))
     sums[0, :count], sums[1, count : 2 * count] = 1, 1
     upper = np.concatenate([room >= largest, (room >= rest) & (rest > 0), np.ones(jobs)])
+    options: Any = {"mip_rel_gap": 0.0} | ({"node_limit": limit} if limit else {})
     found: Any = milp(
         np.concatenate([np.zeros(2 * count), harm / max(int(harm.max(initial=1)), 1)]),
         integrality=np.ones(size, np.int64),
@@ -103,7 +104,7 @@ def cheapest_nodes(
             LinearConstraint(once.tocsr(), ub=1),
             LinearConstraint(sums, lb=[whole, rest > 0], ub=[whole, rest > 0]),
         ],
-        options={"time_limit": limit_s, "mip_rel_gap": 0.0},
+        options=options,
     )
     if found.x is None:
         return None

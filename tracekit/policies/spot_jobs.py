@@ -84,6 +84,7 @@ class SpotJobs:
             p["checkpoint"] * 1000,
             round(p["harm"] * 1000),
             overhead_ms,
+            int(p["limit"]),
         )
         self.since: dict[int, int] = {}
         """Since when each waiting spot job waits [ms]."""
