@@ -84,11 +84,6 @@ class GfsLike(Policy):
         ),
     )
 
-    @property
-    def lends(self) -> bool:
-        """Spot jobs use the nodes of all VCs."""
-        return True
-
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans that name the nodes of every job."""
         p = self.parameters
