@@ -78,6 +78,7 @@ class ScoredSeats:
         new, ended = self.books.follow(view)
         for job in ended:
             self.whole[self.gangs.pop(job, [])] = False
+            self.left_seat(job)
         for job in new:
             self.waiting.add(job)
         self.due(view.now_ms)
@@ -86,6 +87,9 @@ class ScoredSeats:
             self.left = view.table["remaining"]
             self.waiting.start(self._begin_job)
         return self.books.plan(self.speed, self.wake(view.now_ms))
+
+    def left_seat(self, job: int) -> None:
+        """Note that a job ended."""
 
     def due(self, now_ms: int) -> None:
         """Do what is due by now."""
