@@ -63,10 +63,7 @@ class GandivaRun:
         if view.node_gpus is not self.nodes:
             freed = True
             self._follow_nodes(view, job, held)
-        for j in job[np.searchsorted(job, self.known) :].tolist():
-            if not self.homes.settle(j, within=False):
-                heapq.heappush(self.queue, (j, j))
-        self.known, self.active = view.submitted, job
+        self._settle_new(view, job)
         if freed and self.queue:
             self._settle_queue()
         waits = (held == 0) & (self.homes.rows[job] > 0)
@@ -79,6 +76,8 @@ class GandivaRun:
                 self._pack(job[self.homes.rows[job] > 0])
         if freed and self.pack:
             self._part(job[self.host[job] >= 0])
+        if not (ticks or self.grow or self.changed or waits.any()):
+            return Plan(np.zeros(0, np.int64), np.zeros(0, np.int64), keep=True)
         if ticks or self.grow:
             gpus = self._chosen(view, job, held, ticks=ticks)
             changed = np.isin(job, list(self.changed)) if self.changed else np.zeros(len(job), np.bool_)
@@ -129,6 +128,13 @@ class GandivaRun:
                     self.homes.carry(guest)
                 self.homes.rows[j] = 0
                 heapq.heappush(self.queue, (j, j))
+
+    def _settle_new(self, view: View, job: NDArray[np.int64]) -> None:
+        """Give those who came homes; who finds none waits for one."""
+        for j in job[np.searchsorted(job, self.known) :].tolist():
+            if not self.homes.settle(j, within=False):
+                heapq.heappush(self.queue, (j, j))
+        self.known, self.active = view.submitted, job
 
     def _settle_queue(self) -> None:
         """Give those who have no home one, in the order of submission; a kind that finds none is not tried again."""

@@ -7,12 +7,11 @@ in memory are one type, and wait in one line: where the first of a type finds no
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.policies.node_search import NodeSearch
 from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import interference_ppm
 from tracekit.replay.clusters.assignment import assign
@@ -33,41 +32,6 @@ __all__ = ["FULL", "Demand", "Lines", "Residents"]
 FULL = 1_000_000
 """A whole GPU, all of its memory, or the recorded speed [ppm]."""
 _PERCENT = 10_000
-_MANY = 1 << 30
-"""More than any number of GPUs of a node."""
-
-
-@dataclass(frozen=True)
-class _Search:
-    """Where the gangs of one kind look for places."""
-
-    one: slice | NDArray[np.int64]
-    """Nodes that could have the whole gang, by group."""
-    groups: list[tuple[int, int, int]]
-    """Groups in which it needs several nodes: first node, the one after the last, GPUs of the largest (r,)."""
-    several: NDArray[np.int64]
-    """The nodes of these (m,)."""
-    largest: NDArray[np.int64]
-    """GPUs of the largest node of the group of each (m,)."""
-    low: NDArray[np.int64]
-    """First place of each group in `several` (r,)."""
-    least: NDArray[np.int64]
-    """Whole nodes that the gang needs in each group (r,)."""
-
-    @staticmethod
-    def among(groups: list[tuple[int, int, int]], gpus: int) -> _Search:
-        """Lay out the groups (first node, the one after the last, GPUs of the largest) for a gang."""
-        ones = [(low, high) for low, high, largest in groups if gpus <= largest]
-        one: slice | NDArray[np.int64]
-        if ones and all(left[1] == right[0] for left, right in pairwise(ones)):
-            one = slice(ones[0][0], ones[-1][1])
-        else:
-            one = np.array([node for low, high in ones for node in range(low, high)], np.int64)
-        wide = [group for group in groups if gpus > group[2]]
-        size = np.array([high - low for low, high, _ in wide], np.int64)
-        largest = np.array([most for _, _, most in wide], np.int64)
-        several = np.array([node for low, high, _ in wide for node in range(low, high)], np.int64)
-        return _Search(one, wide, several, np.repeat(largest, size), np.cumsum(size) - size, gpus // largest)
 
 
 class Demand:
@@ -108,7 +72,7 @@ class Demand:
                 [(int(found.group_low[g]), int(found.group_high[g]), int(found.group_largest[g])) for g in own]
             )
         self._gpus: dict[int, list[NDArray[np.int64]]] = {}
-        self._searches: dict[int, _Search] = {}
+        self._searches: dict[int, NodeSearch] = {}
         self._pairs: dict[tuple[int, int], int] = {}
 
     def groups_of(self, job: int) -> list[int]:
@@ -130,25 +94,11 @@ class Demand:
 
         In one place: the node with the fewest that suffice; larger gangs on whole nodes, and one more for what is left.
         """
-        gpus, kind = self.gpus[job], self.kind[job]
+        kind = self.kind[job]
         search = self._searches.get(kind)
         if search is None:
-            search = self._searches[kind] = _Search.among(self._groups[kind], gpus)
-        part = room[search.one]
-        if len(part):
-            fits = np.where(part >= gpus, part, _MANY)
-            at = int(fits.argmin())
-            if part[at] >= gpus:
-                return [(search.one.start + at if isinstance(search.one, slice) else int(search.one[at]), gpus)]
-        if search.groups:
-            # One pass over all nodes: most groups have too few whole nodes.
-            whole = np.add.reduceat(room[search.several] >= search.largest, search.low, dtype=np.int64)
-            for index in np.flatnonzero(whole >= search.least).tolist():
-                low, high, largest = search.groups[index]
-                found = _whole_nodes(room[low:high], gpus, largest)
-                if found is not None:
-                    return [(low + node, count) for node, count in found]
-        return None
+            search = self._searches[kind] = NodeSearch.among(self._groups[kind], self.gpus[job])
+        return search.find(room)
 
     def speed_beside(self, job: int, other: int) -> int:
         """Return the speed of a job beside another on one GPU (M1) [ppm]."""
@@ -169,23 +119,6 @@ class Demand:
         for speed in sorted(self.speed_beside(job, other) for other in others):
             found = (found * speed + FULL // 2) // FULL
         return max(found, 1)
-
-
-def _whole_nodes(room: NDArray[np.int64], gpus: int, largest: int) -> list[tuple[int, int]] | None:
-    """Return whole nodes of one group, and one more for the remainder, the one with most room."""
-    whole, rest = divmod(gpus, largest)
-    free = np.flatnonzero(room >= largest)[:whole].tolist()
-    if len(free) < whole:
-        return None
-    found = [(node, largest) for node in free]
-    if rest:
-        left = room.copy()
-        left[free] = 0
-        at = int(left.argmax())
-        if left[at] < rest:
-            return None
-        found.append((at, rest))
-    return sorted(found)
 
 
 class Residents:
