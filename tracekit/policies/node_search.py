@@ -54,8 +54,8 @@ class NodeSearch:
     def find(self, room: NDArray[np.int64]) -> list[tuple[int, int]] | None:
         """Return the nodes that the gang takes as (node, GPUs); None where there is no place.
 
-        In one place: the node with the fewest GPUs that suffice, the first of equals; larger gangs on whole nodes of the
-        first group that has them, and one more for what is left.
+        In one place: the node with the fewest GPUs that suffice, the first of equals; larger gangs on whole nodes of
+        the first group that has them, and one more for what is left.
 
         Parameters
         ----------
