@@ -168,7 +168,9 @@ class ScoredSeats:
         return self.there[kind]
 
     def _company(self, job: int, gpus: NDArray[np.int64], idle: NDArray[np.bool_]) -> Company:
-        seat, pair = self.books.seat[gpus], self.pair
+        # Seats that are empty on all of them change nothing.
+        width = max(int(self.books.count[gpus].max(initial=0)), 1)
+        seat, pair = self.books.seat[gpus, :width], self.pair
         used = self.percent[seat]
         own = int(self.percent[job])
         there = seat >= 0
