@@ -113,13 +113,13 @@ class SpotJobs:
 
     def _follow(self, view: View) -> None:
         """Take out who ended, and let who came wait."""
-        table, names = view.table, kernel()
-        status = table["status"]
-        running = np.fromiter(chain(self.hosts, self.spots.where), np.int64, len(self.hosts) + len(self.spots.where))
-        ended = running[status[running] != names.RUNNING]
-        if len(ended):
+        status, names = view.status, kernel()
+        count = len(self.hosts) + len(self.spots.where)
+        if view.running_jobs < count:
+            running = np.fromiter(chain(self.hosts, self.spots.where), np.int64, count)
+            ended = running[status[running] != names.RUNNING]
             # No plan is asked for while nothing runs or waits: an hour may have ended since.
-            end_ms = table["end"][ended]
+            end_ms = view.table["end"][ended]
             for at in np.lexsort((ended, end_ms)).tolist():
                 self._end_hours(int(end_ms[at]))
                 self._end(int(ended[at]))
