@@ -49,6 +49,8 @@ FAULTS = {
     "group": (lambda v: Plan(ints(0), ints(1), group=ints(1)), "the group of nodes 1, which is not in the job's"),
     "group below": (lambda v: Plan(ints(0), ints(1), group=ints(-2)), "the group of nodes -2"),
     "model": (lambda v: Plan(ints(0), ints(1), model=ints(1)), "a GPU model that the cluster does not have"),
+    "lost": (lambda v: Plan(ints(0), ints(1), lost_ms=ints(-1)), "gave a lost time that is negative"),
+    "lost for ever": (lambda v: Plan(ints(0), ints(1), lost_ms=ints(2**62)), "or longer than a century"),
     "lengths": (lambda v: Plan(ints(0), ints(1, 1)), "columns differ in length"),
     "fractions": (lambda v: Plan(ints(0), np.array([0.5])), "gpus are no list of whole numbers"),
     "nothing": (lambda v: None, "returned NoneType at 0 s, not a Plan"),
@@ -93,6 +95,25 @@ def test_keep_leaves_running_jobs_alone_and_none_stops_one() -> None:
     outcome = run(jobs, cluster, plan)
     assert outcome.end_ms.tolist() == [20_000, 15_000]
     assert outcome.preemptions.tolist() == [1, 0]
+    assert broken(jobs, cluster, outcome) == []
+
+
+def test_what_a_stopped_or_moved_job_loses_is_done_again() -> None:
+    def plan(v: View) -> Plan:
+        if v.now_ms == 0:
+            return Plan(ints(0, 1), ints(2, 2), group=ints(0, 1))
+        if v.now_ms == 5000:
+            # Job 0 is stopped, job 1 moves; job 2, which starts, has nothing to lose.
+            return Plan(ints(0, 1, 2), ints(0, 2, 2), group=ints(-1, 0, 1), lost_ms=ints(4000, 1500, 9000))
+        return Plan(v.job[~v.running], v.job[~v.running] * 0 + 2, keep=True)
+
+    jobs = make_jobs([(0, 2, 10), (0, 2, 10), (5, 2, 3)])
+    cluster = make_cluster((2, 2), rack=["r0", "r1"])
+    outcome = run(jobs, cluster, plan, overhead_ms=ints(0, 0, 500))
+    # Job 1: 0.5 s to move, 1.5 s again, 5 s. Job 2 ends at 8 s; then job 0: 0.5 s, 4 s again and 5 s.
+    assert outcome.end_ms.tolist() == [17_500, 12_000, 8_000]
+    assert outcome.preemptions.tolist() == [1, 0, 0]
+    assert outcome.migrations.tolist() == [0, 1, 0]
     assert broken(jobs, cluster, outcome) == []
 
 

@@ -66,6 +66,10 @@ class _Stride:
         if ticks and not (np.array_equal(job, self.active) and np.array_equal(pools, self.free)):
             self._entitle(job, pools)
             self.active, self.free = job, pools
+        if not ticks and (running >= 0).all():
+            # Nobody waits: all go on.
+            self.ran = job
+            return Plan(np.zeros(0, np.int64), np.zeros(0, np.int64), keep=True)
         free = self.turns.capacity(view, running)
         chosen = running.copy()
         if not ticks:

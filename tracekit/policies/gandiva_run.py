@@ -46,6 +46,8 @@ class GandivaRun:
         """The job on whose GPUs a job sits; -1 none (n,)."""
         self.guest: NDArray[np.int64] = np.full(n, -1, np.int64)
         """The job that sits on a job's GPUs; -1 none (n,)."""
+        self.pairs = 0
+        """How many sit on the GPUs of another."""
         self.changed: set[int] = set()
         """Jobs that come to the GPUs of another, or are no longer together with one."""
         self.parted: list[int] = []
@@ -63,22 +65,22 @@ class GandivaRun:
         if view.node_gpus is not self.nodes:
             freed = True
             self._follow_nodes(view, job, held)
-        for j in job[np.searchsorted(job, self.known) :].tolist():
-            if not self.homes.settle(j, within=False):
-                heapq.heappush(self.queue, (j, j))
-        self.known, self.active = view.submitted, job
+        self._settle_new(view, job)
         if freed and self.queue:
             self._settle_queue()
         waits = (held == 0) & (self.homes.rows[job] > 0)
-        if freed and self.migrate:
+        some = bool(waits.any())
+        if freed and self.migrate and some:
             self._move(job[waits & (self.host[job] < 0)])
-        ticks = self.slices and view.now_ms % self.slice_ms == 0 and bool(waits.any())
+        ticks = self.slices and view.now_ms % self.slice_ms == 0 and some
         if ticks:
             self._turn(job[held > 0])
             if self.pack:
                 self._pack(job[self.homes.rows[job] > 0])
-        if freed and self.pack:
+        if freed and self.pack and self.pairs:
             self._part(job[self.host[job] >= 0])
+        if not (ticks or self.grow or self.changed or some):
+            return Plan(np.zeros(0, np.int64), np.zeros(0, np.int64), keep=True)
         if ticks or self.grow:
             gpus = self._chosen(view, job, held, ticks=ticks)
             changed = np.isin(job, list(self.changed)) if self.changed else np.zeros(len(job), np.bool_)
@@ -111,6 +113,7 @@ class GandivaRun:
 
     def _split(self, guest: int, host: int) -> None:
         self.guest[host], self.host[guest] = -1, -1
+        self.pairs -= 1
         self.changed.update((guest, host))
 
     def _follow_nodes(self, view: View, job: NDArray[np.int64], held: NDArray[np.int64]) -> None:
@@ -129,6 +132,13 @@ class GandivaRun:
                     self.homes.carry(guest)
                 self.homes.rows[j] = 0
                 heapq.heappush(self.queue, (j, j))
+
+    def _settle_new(self, view: View, job: NDArray[np.int64]) -> None:
+        """Give those who came homes; who finds none waits for one."""
+        for j in job[np.searchsorted(job, self.known) :].tolist():
+            if not self.homes.settle(j, within=False):
+                heapq.heappush(self.queue, (j, j))
+        self.known, self.active = view.submitted, job
 
     def _settle_queue(self) -> None:
         """Give those who have no home one, in the order of submission; a kind that finds none is not tried again."""
@@ -204,6 +214,7 @@ class GandivaRun:
                 host, guest = guest, host
             self.homes.drop(guest)
             self.host[guest], self.guest[host] = host, guest
+            self.pairs += 1
             self.changed.update((host, guest))
 
     def _part(self, guests: NDArray[np.int64]) -> None:

@@ -43,6 +43,8 @@ class Homes:
         self.pool: NDArray[np.int64] = pools.group_pool[group] if nodes else group
         self.may: NDArray[np.bool_] = pools.accepts[:, self.pool]
         """Which nodes a kind of demand may use (K, N)."""
+        self._wide: dict[int, bool] = {}
+        """Whether the gangs of a kind need several nodes."""
         self.size: NDArray[np.int64] = cluster.gpus.astype(np.int64)
         """GPUs of each node (N,)."""
         self.there: NDArray[np.int64] = self.size.copy()
@@ -94,9 +96,12 @@ class Homes:
         """Find a home for a job: with room for it now, or, unless `within`, where it has to take turns."""
         gpus = int(self.asks[job])
         may = self.may[self.kind[job]] & (self.there > 0)
-        fits = may & (self.there >= gpus)
-        if not (self.may[self.kind[job]] & (self.size >= gpus)).any():
+        kind = int(self.kind[job])
+        if kind not in self._wide:
+            self._wide[kind] = not (self.may[kind] & (self.size >= gpus)).any()
+        if self._wide[kind]:
             return self._settle_wide(job, gpus, may, within=within)
+        fits = may & (self.there >= gpus)
         node = self._narrow(gpus, fits & (self.load + gpus <= self.there))
         if node < 0 and not within:
             node = self._narrow(gpus, fits & (self.load + gpus <= self.depth * self.there))

@@ -55,9 +55,11 @@ class _Seats(ScoredSeats):
         if len(self.books.on[gpu]) > 1 and self.tune_ms:
             self.tuning[gpu] = self.books.view.now_ms + self.tune_ms
 
-    def due(self, now_ms: int) -> None:
-        for job in [job for job in self.mine if job not in self.books.of]:
+    def left_seat(self, job: int) -> None:
+        if job in self.mine:
             self.load[self.mine.pop(job)] -= self.demand.used[job]
+
+    def due(self, now_ms: int) -> None:
         ready = [gpu for gpu, until in self.tuning.items() if until <= now_ms]
         for gpu in ready:
             del self.tuning[gpu]

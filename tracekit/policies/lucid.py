@@ -57,6 +57,11 @@ class _Packing:
         self.partner: dict[int, int] = {}
         self.alone: dict[tuple[int, int], dict[int, None]] = {}
         """Jobs that run alone, in the order of their starts, by kind of place and GPUs."""
+        self.listed: dict[int, tuple[int, int]] = {}
+        """Under which of these each stands."""
+        self.fits: dict[int, bool] = {}
+        """Whether jobs of a kind fit on the profiler's nodes that are there."""
+        self.there: NDArray[np.int64] | None = None
         self.packing, self.checked_ms = False, -1
 
     def plan(self, view: View) -> Plan:
@@ -95,8 +100,12 @@ class _Packing:
         """Return whether a job is short of GPUs enough for the profiler, and may use its nodes."""
         if self.demand.gpus[job] > self.small:
             return False
-        room = np.where(self.nodes, self.books.view.node_gpus, 0)
-        return self.demand.nodes_for(job, room) is not None
+        there, kind = self.books.view.node_gpus, self.demand.kind[job]
+        if there is not self.there:
+            self.there, self.fits = there, {}
+        if kind not in self.fits:
+            self.fits[kind] = self.demand.nodes_for(job, np.where(self.nodes, there, 0)) is not None
+        return self.fits[kind]
 
     def _room(self, *, profiler: bool) -> NDArray[np.int64]:
         there = self.nodes if profiler else ~self.nodes
@@ -125,7 +134,8 @@ class _Packing:
 
     def _list(self, job: int) -> None:
         gpu = self.books.of[job][0]
-        self.alone.setdefault((int(self.demand.group[gpu]), self.demand.gpus[job]), {})[job] = None
+        self.listed[job] = int(self.demand.group[gpu]), self.demand.gpus[job]
+        self.alone.setdefault(self.listed[job], {})[job] = None
 
     def _beside(self, job: int) -> bool:
         demand, gpus = self.demand, self.demand.gpus[job]
@@ -142,7 +152,7 @@ class _Packing:
                 ):
                     self.books.put(job, self.books.of[other])
                     self.partner[job], self.partner[other] = other, job
-                    del self.alone[group, gpus][other]
+                    del self.alone[self.listed.pop(other)][other]
                     return True
         return False
 
@@ -156,8 +166,8 @@ class _Packing:
             if other in self.books.of:
                 self._list(other)
             return
-        for line in self.alone.values():
-            line.pop(job, None)
+        if job in self.listed:
+            del self.alone[self.listed.pop(job)][job]
 
     def _speed(self, job: int, gpu: int) -> int:
         other = self.partner.get(job, -1)

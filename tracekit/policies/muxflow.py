@@ -77,7 +77,7 @@ class _Pairs:
         if self.matched_ms < 0 or view.now_ms >= self.matched_ms + self.round_ms:
             self.matched_ms = view.now_ms // self.round_ms * self.round_ms
             self._match(view)
-        shared = any(len(self.books.on[gpu]) > 1 for gpu in self.host)
+        shared = self.books.count.max() > 1 and any(len(self.books.on[gpu]) > 1 for gpu in self.host)
         wake = self.matched_ms + self.round_ms if shared or (self.waiting and self.host) else -1
         return self.books.plan(self._speed, wake)
 

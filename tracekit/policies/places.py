@@ -46,6 +46,12 @@ class Pool:
     """Their indices, ascending (m,)."""
     racks: list[Run]
     """Those of one GPU model and rack."""
+    rack_low: NDArray[np.int64]
+    """First of each of these, as an index into `nodes` (r,)."""
+    rack_largest: NDArray[np.int64]
+    """GPUs of the largest node of each (r,)."""
+    whole: NDArray[np.int64]
+    """GPUs of the largest node of each node's rack (m,)."""
     models: list[Run]
     """Those of one GPU model."""
     largest: int
@@ -148,7 +154,10 @@ class Places:
 
 def _pool(cluster: Cluster, nodes: NDArray[np.int64], domain: int) -> Pool:
     gpus, model, rack = cluster.gpus[nodes], cluster.model[nodes], cluster.rack[nodes]
-    return Pool(domain, nodes, _runs(gpus, model, rack), _runs(gpus, model), int(gpus.max(initial=0)))
+    racks = _runs(gpus, model, rack)
+    low, high, largest = np.array(racks, np.int64).reshape(-1, 3).T
+    whole = np.repeat(largest, high - low)
+    return Pool(domain, nodes, racks, low, largest, whole, _runs(gpus, model), int(gpus.max(initial=0)))
 
 
 def _runs(gpus: NDArray[np.int32], *columns: NDArray[np.int32]) -> list[Run]:
@@ -171,13 +180,12 @@ def _fewest(pool: Pool, gpus: int, free: NDArray[np.int64]) -> Spot | None:
         node = int(enough.argmin())
         if free[node] >= gpus:
             return Spot([int(pool.nodes[node])], [gpus])
-    for low, high, largest in pool.racks:
-        if gpus <= largest:
-            continue
+    # One pass over all nodes: most racks have too few whole nodes.
+    full = np.add.reduceat(free == pool.whole, pool.rack_low, dtype=np.int64)
+    for index in ((gpus > pool.rack_largest) & (full >= gpus // pool.rack_largest)).nonzero()[0].tolist():
+        low, high, largest = pool.racks[index]
         whole, rest = divmod(gpus, largest)
         taken = np.flatnonzero(free[low:high] == largest)[:whole]
-        if len(taken) < whole:
-            continue
         sizes = [largest] * whole
         if rest:
             others = free[low:high].copy()

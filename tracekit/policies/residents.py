@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.policies.node_search import NodeSearch
 from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
 from tracekit.replay.assumptions.speeds import interference_ppm
 from tracekit.replay.clusters.assignment import assign
@@ -71,6 +72,7 @@ class Demand:
                 [(int(found.group_low[g]), int(found.group_high[g]), int(found.group_largest[g])) for g in own]
             )
         self._gpus: dict[int, list[NDArray[np.int64]]] = {}
+        self._searches: dict[int, NodeSearch] = {}
         self._pairs: dict[tuple[int, int], int] = {}
 
     def groups_of(self, job: int) -> list[int]:
@@ -92,22 +94,11 @@ class Demand:
 
         In one place: the node with the fewest that suffice; larger gangs on whole nodes, and one more for what is left.
         """
-        gpus = self.gpus[job]
-        best = -1
-        for low, high, largest in self._groups[self.kind[job]]:
-            if gpus <= largest:
-                part = room[low:high]
-                fits = np.where(part >= gpus, part, 1 << 30)
-                at = int(fits.argmin())
-                if fits[at] < 1 << 30 and (best < 0 or room[low + at] < room[best]):
-                    best = low + at
-        if best >= 0:
-            return [(best, gpus)]
-        for low, high, largest in self._groups[self.kind[job]]:
-            found = None if gpus <= largest else _whole_nodes(room[low:high], gpus, largest)
-            if found is not None:
-                return [(low + node, count) for node, count in found]
-        return None
+        kind = self.kind[job]
+        search = self._searches.get(kind)
+        if search is None:
+            search = self._searches[kind] = NodeSearch.among(self._groups[kind], self.gpus[job])
+        return search.find(room)
 
     def speed_beside(self, job: int, other: int) -> int:
         """Return the speed of a job beside another on one GPU (M1) [ppm]."""
@@ -128,23 +119,6 @@ class Demand:
         for speed in sorted(self.speed_beside(job, other) for other in others):
             found = (found * speed + FULL // 2) // FULL
         return max(found, 1)
-
-
-def _whole_nodes(room: NDArray[np.int64], gpus: int, largest: int) -> list[tuple[int, int]] | None:
-    """Return whole nodes of one group, and one more for the remainder, the one with most room."""
-    whole, rest = divmod(gpus, largest)
-    free = np.flatnonzero(room >= largest)[:whole].tolist()
-    if len(free) < whole:
-        return None
-    found = [(node, largest) for node in free]
-    if rest:
-        left = room.copy()
-        left[free] = 0
-        at = int(left.argmax())
-        if left[at] < rest:
-            return None
-        found.append((at, rest))
-    return sorted(found)
 
 
 class Residents:
@@ -174,14 +148,17 @@ class Residents:
 
     def follow(self, view: View) -> tuple[list[int], list[int]]:
         """Take out who ended; return (jobs that came since, jobs that ended)."""
-        table, running, status = view.table, np.fromiter(self.of, np.int64, len(self.of)), kernel()
-        ended = running[table["status"][running] != status.RUNNING].tolist()
+        status, names = view.status, kernel()
+        ended: list[int] = []
+        if view.running_jobs < len(self.of):
+            running = np.fromiter(self.of, np.int64, len(self.of))
+            ended = running[status[running] != names.RUNNING].tolist()
         for job in ended:
             self._take_out(job)
             del self.rate[job]
         came = range(self._submitted, view.submitted)
         self._submitted = view.submitted
-        new = [job for job in came if table["status"][job] == status.WAITING]
+        new = [job for job in came if status[job] == names.WAITING]
         self._new, self._gone = [], []
         return new, ended
 

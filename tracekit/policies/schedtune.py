@@ -58,11 +58,10 @@ class _Seats(ScoredSeats):
         of_model = self.type_speed[self.demand.jobs.model[job], self.demand.model[company.gpu]]
         found = company.own_s / (company.speed * of_model) + self.harm * company.harm_s
         # Between equals the GPU with least memory left.
-        taken = self.books.memory[company.gpu]
-        order = np.lexsort((company.gpu, -taken, found))
-        rank = np.empty(len(order))
-        rank[order] = np.arange(len(order))
-        return rank
+        equal = np.flatnonzero(found == found.min())
+        gpu = company.gpu[equal]
+        best = equal[np.lexsort((gpu, -self.books.memory[gpu]))[0]]
+        return np.where(np.arange(len(found)) == best, 0.0, 1.0)
 
     def seated(self, job: int, gpu: int) -> None:
         if self.books.memory[gpu] > FULL:

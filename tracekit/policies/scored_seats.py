@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -70,6 +71,9 @@ class ScoredSeats:
         self.whole = np.zeros(len(self.demand.node), np.bool_)
         """GPUs that gangs have (T,)."""
         self.gangs: dict[int, list[int]] = {}
+        self.nodes: NDArray[np.int64] | None = None
+        self.there: dict[int, list[NDArray[np.int64]]] = {}
+        """GPUs on nodes that are there for each kind of demand, by GPU model."""
 
     def plan(self, view: View) -> Plan:
         """Return who starts where, and how fast everyone is now."""
@@ -78,14 +82,19 @@ class ScoredSeats:
         new, ended = self.books.follow(view)
         for job in ended:
             self.whole[self.gangs.pop(job, [])] = False
+            self.left_seat(job)
         for job in new:
             self.waiting.add(job)
         self.due(view.now_ms)
         if len(self.waiting):
-            self.up = (view.node_gpus > 0)[self.demand.node]
+            if view.node_gpus is not self.nodes:
+                self.nodes, self.there = view.node_gpus, {}
             self.left = view.table["remaining"]
             self.waiting.start(self._begin_job)
         return self.books.plan(self.speed, self.wake(view.now_ms))
+
+    def left_seat(self, job: int) -> None:
+        """Note that a job ended."""
 
     def due(self, now_ms: int) -> None:
         """Do what is due by now."""
@@ -139,8 +148,7 @@ class ScoredSeats:
     def _candidates(self, job: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the GPUs that a job may join, and whether they are idle: of these one for each model, the first."""
         idle, shared = [], []
-        for accepted in self.demand.gpus_of(job):
-            own = accepted[self.up[accepted]]
+        for own in self._accepted(job):
             count = self.books.count[own]
             taken = own[(count > 0) & (count < self.residents) & ~self.whole[own]]
             shared.append(taken[self.allowed(job, taken)])
@@ -151,16 +159,24 @@ class ScoredSeats:
         gpus = np.concatenate([np.array(idle, np.int64), *shared])
         return gpus, np.arange(len(gpus)) < len(idle)
 
+    def _accepted(self, job: int) -> list[NDArray[np.int64]]:
+        """Return the GPUs that a job may use on nodes that are there, by GPU model."""
+        kind, view = self.demand.kind[job], self.books.view
+        if kind not in self.there:
+            up = (view.node_gpus > 0)[self.demand.node]
+            self.there[kind] = [own[up[own]] for own in self.demand.gpus_of(job)]
+        return self.there[kind]
+
     def _company(self, job: int, gpus: NDArray[np.int64], idle: NDArray[np.bool_]) -> Company:
-        seat, pair = self.books.seat[gpus], self.pair
+        # Seats that are empty on all of them change nothing.
+        width = max(int(self.books.count[gpus].max(initial=0)), 1)
+        seat, pair = self.books.seat[gpus, :width], self.pair
         used = self.percent[seat]
         own = int(self.percent[job])
         there = seat >= 0
         before = np.ones(seat.shape)
-        for column in range(seat.shape[1]):
-            others = pair[used, used[:, column, None]]
-            others[:, column] = 1.0
-            before *= others
+        for column, other in permutations(range(seat.shape[1]), 2):
+            before[:, column] *= pair[used[:, column], used[:, other]]
         left = np.where(there, self.left[np.maximum(seat, 0)], 0) / _REMAINING
         return Company(
             gpu=gpus,

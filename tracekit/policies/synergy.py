@@ -76,6 +76,10 @@ class _Rounds:
         self.free = np.bincount(self.demand.node, minlength=nodes).astype(np.int64)
         self.left = self.hosts.supply.copy()
         self.where: dict[int, list[tuple[int, int]]] = {}
+        self.at: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        """The same as nodes (m,) and GPUs on each (m, 1)."""
+        self.least: dict[int, NDArray[np.float64]] = {}
+        """What each job has at least for each GPU on its nodes (m, 2)."""
         self.share: dict[int, NDArray[np.float64]] = {}
         """CPUs and memory for each GPU of every job on each of its nodes (nodes, 2)."""
         self.on: list[set[int]] = [set() for _ in range(nodes)]
@@ -135,8 +139,9 @@ class _Rounds:
             new.append(j)
             self.where[j] = found
             nodes, gpus = np.array(found).T
+            self.at[j], self.least[j] = (nodes, gpus[:, None]), self._least(j, nodes)
             self.free[nodes] -= gpus
-            self._give(j, self._least(j))
+            self._give(j, self.least[j])
             if self.mode != "proportional":
                 self._raise(j)
             for node, _ in found:
@@ -165,24 +170,25 @@ class _Rounds:
             return demand.nodes_for(j, room) if whole or not narrow else None
         return demand.nodes_for(j, room)
 
-    def _least(self, j: int) -> NDArray[np.float64]:
-        """Return what a job has at least for each GPU on its nodes."""
-        fair = self.hosts.fair[[node for node, _ in self.where[j]]]
+    def _least(self, j: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return what a job has at least for each GPU on its nodes (m, 2)."""
+        fair = self.hosts.fair[nodes]
         return fair if self.mode == "proportional" else np.minimum(fair, self.hosts.want[self.family[j]])
 
     def _give(self, j: int, share: NDArray[np.float64] | None) -> None:
         """Let a job have CPUs and memory for each GPU, in place of what it had; None nothing."""
-        nodes, gpus = np.array(self.where[j]).T
+        nodes, gpus = self.at[j]
         old = self.share.pop(j, None)
         if old is not None:
-            self.left[nodes] += old * gpus[:, None]
+            self.left[nodes] += old * gpus
         if share is not None:
-            self.left[nodes] -= share * gpus[:, None]
+            self.left[nodes] -= share * gpus
             self.share[j] = share
 
     def _leave(self, j: int) -> set[int]:
         self._give(j, None)
         place = self.where.pop(j)
+        del self.at[j], self.least[j]
         self.rate.pop(j, None)
         for node, gpus in place:
             self.free[node] += gpus
@@ -194,7 +200,7 @@ class _Rounds:
         near = sorted({j for node in touched for j in self.on[node]}, key=rank.__getitem__)
         if self.mode != "proportional":
             for j in near:
-                self._give(j, self._least(j))
+                self._give(j, self.least[j])
             for j in near:
                 self._raise(j)
         changed = []
@@ -210,10 +216,9 @@ class _Rounds:
 
     def _raise(self, j: int) -> None:
         """Give a job all that it can use, if that is left on its nodes."""
-        nodes, gpus = np.array(self.where[j]).T
-        want = np.broadcast_to(self.hosts.want[self.family[j]], (len(nodes), 2))
-        want = np.maximum(want, self.share[j])
-        if (self.left[nodes] + _SLACK >= (want - self.share[j]) * gpus[:, None]).all():
+        nodes, gpus = self.at[j]
+        want = np.maximum(self.hosts.want[self.family[j]], self.share[j])
+        if (self.left[nodes] + _SLACK >= (want - self.share[j]) * gpus).all():
             self._give(j, want)
 
     def _speed(self, family: int, share: tuple[float, ...], fair: tuple[float, ...]) -> int:

@@ -149,7 +149,7 @@ def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1]
         for i in range(unnamed):
             if s.job_classes[s.jobs[stopped[i]].job_class].domain == d:
                 stop_job(s, key, stopped[i])
-                lose_job(s, &s.jobs[stopped[i]])
+                lose_job(s, &s.jobs[stopped[i]], 0)
         high = low
         while high < len(p.jobs) and s.job_classes[s.jobs[p.jobs[high]].job_class].domain == d:
             high += 1
@@ -221,7 +221,7 @@ cdef inline int64_t give_rest(State s, Key key, PlanArrays p, int64_t low, int64
     for i in range(low, high):
         # It found no place: it waits, as if it had been stopped.
         if s.jobs[p.jobs[i]].evicted:
-            lose_job(s, &s.jobs[p.jobs[i]])
+            lose_job(s, &s.jobs[p.jobs[i]], p.lost[i])
     return wrong
 
 

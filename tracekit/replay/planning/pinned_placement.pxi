@@ -51,6 +51,43 @@ cdef inline bint may_go(State s, JobClass* job_class, PlanArrays p, int64_t i, i
     return (accept >> <uint64_t>(index - domain.group_low)) & <uint64_t>1 == <uint64_t>1
 
 
+def rows_sound(
+    int64_t[:, ::1] rows, int64_t[::1] sizes, int64_t[::1] jobs, int64_t[::1] gpus, int64_t[::1] beside
+):
+    """Return whether rows, in order, name what exists, no GPU twice, and for each job none or as many as it gets.
+
+    Parameters
+    ----------
+    rows : array (r, 4)
+        Those of a plan of the jobs (k,).
+    sizes : array (N,)
+        GPUs of each node.
+    gpus, beside : arrays (k,)
+        Of the plan.
+    """
+    cdef int64_t at, place, node, held, gpu
+    cdef int64_t total = 0
+    for at in range(len(rows)):
+        place, node, held, gpu = rows[at, 0], rows[at, _NODE], rows[at, _GPUS], rows[at, _GPU]
+        if place < 0 or place >= len(jobs) or node < 0 or node >= len(sizes):
+            return False
+        if held < 1 or gpu < NONE or held > sizes[node] - max(gpu, 0):
+            return False
+        if beside[place] != NONE and beside[place] != jobs[place]:
+            return False
+        if at > 0 and rows[at - 1, 0] == place:
+            if rows[at - 1, _NODE] == node and (
+                rows[at - 1, _GPU] == NONE or rows[at - 1, _GPU] + rows[at - 1, _GPUS] > gpu
+            ):
+                return False
+            total += held
+        else:
+            total = held
+        if (at + 1 == len(rows) or rows[at + 1, 0] != place) and total != gpus[place]:
+            return False
+    return True
+
+
 cdef inline int64_t check_rows(State s, PlanArrays p):
     """Return 0, or what is wrong with the nodes that a plan names for its jobs, room left aside."""
     cdef int64_t i, at, first

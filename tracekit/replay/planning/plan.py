@@ -36,6 +36,9 @@ class Plan:
     """How many of the last jobs named may be more than there are GPUs for: each starts only if there is room."""
     wake_ms: int = -1
     """When to be asked again even if nothing happens [ms]; -1 not."""
+    lost_ms: NDArray[np.int64] | None = None
+    """Run time since its last checkpoint that each job has to do again if it is stopped or moved, on top of what that
+    costs [ms]; 0 when None (k,)."""
     place: NDArray[np.int64] | None = None
     """Nodes that are named: rows (place in `job`, node, GPUs there), for some jobs or all (r, 3). Such a job is placed
     before the others, exactly there, or goes on if it runs there. Where jobs share GPUs a fourth number may name the

@@ -19,6 +19,7 @@ from tracekit.replay.kernel import (
     NOT_ACCEPTED,
     NOT_ACTIVE,
     TOO_FAR,
+    rows_sound,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = ["HINT", "PlanArrays", "PlanReader"]
 
 HINT = "mend the policy"
 _FULL_SPEED = 1_000_000
+_LONGEST_MS = 100 * 366 * 86_400_000
 
 
 class PlanArrays(NamedTuple):
@@ -56,6 +58,8 @@ class PlanArrays(NamedTuple):
     """Place i of the plan has the rows from `ends[i]` to `ends[i + 1]` (k + 1,)."""
     beside: NDArray[np.int64] | None
     """The job whose GPUs each job has (k,); None where jobs do not share."""
+    lost: NDArray[np.int64]
+    """Run time that each job has to do again if it is stopped or moved [ms]."""
     share: int
     """Jobs that a GPU may have."""
     keep: bool
@@ -71,52 +75,75 @@ class PlanReader:
 
     def __init__(self, state: EngineState, planner: Planner, name: str, job_id: pl.Series, node_id: list[str]) -> None:
         self.state, self.planner, self.name, self.job_id, self.node_id = state, planner, name, job_id, node_id
+        self._sizes = state.nodes["gpus"].astype(np.int64)
+        self._models = int(state.groups["model"].max(initial=-1))
+        self._room = -1
+        self._grow(64)
+
+    def _grow(self, count: int) -> None:
+        """Have what a plan of so many jobs says where it says nothing, which most plans do: no plan writes to it."""
+        if count > self._room:
+            self._room = 2 * count
+            self._full, self._none, self._zeros = (np.full(self._room, usual) for usual in (_FULL_SPEED, -1, 0))
+            self._sure, self._places = np.zeros(self._room, np.uint8), np.arange(self._room + 1)
 
     def read(self, plan: Plan) -> PlanArrays:
         """Return a plan's arrays, those of a domain side by side."""
         jobs, gpus = self._whole(plan.job, "jobs"), self._whole(plan.gpus, "gpus")
         count = len(jobs)
+        self._grow(count)
         given = (
-            ("rates", plan.rate, _FULL_SPEED),
-            ("groups", plan.group, -1),
-            ("models", plan.model, -1),
-            ("beside", plan.beside, -1),
+            ("rates", plan.rate, self._full),
+            ("groups", plan.group, self._none),
+            ("models", plan.model, self._none),
+            ("beside", plan.beside, self._none),
+            ("lost times", plan.lost_ms, self._zeros),
         )
-        rates, groups, models, beside = (
-            np.full(count, usual) if values is None else self._whole(values, what) for what, values, usual in given
+        rates, groups, models, beside, lost = (
+            usual[:count] if values is None else self._whole(values, what) for what, values, usual in given
         )
-        lengths = {len(column) for column in (jobs, gpus, rates, groups, models, beside)}
+        lengths = {len(column) for column in (jobs, gpus, rates, groups, models, beside, lost)}
         if len(lengths) > 1 or not 0 <= plan.optional <= count:
             raise self._error("made a plan whose columns differ in length")
-        known = int(self.state.groups["model"].max(initial=-1))
-        if count and (models.min() < -1 or models.max() > known):
+        if count and plan.lost_ms is not None and (lost.min() < 0 or lost.max() > _LONGEST_MS):
+            raise self._error("gave a lost time that is negative or longer than a century")
+        if count and plan.model is not None and (models.min() < -1 or models.max() > self._models):
             raise self._error("asked for a GPU model that the cluster does not have")
         if plan.beside is not None and self.planner.share == 1:
             raise self._error("put jobs beside others, which needs a Planner with a share of 2 or more")
-        optional = (np.arange(count) >= count - plan.optional).view(np.uint8)
-        rows = self._rows(plan, count)
-        order: slice | NDArray[np.intp] = slice(None)
+        optional = self._sure[:count]
+        if plan.optional:
+            optional = (self._places[:count] >= count - plan.optional).view(np.uint8)
+        rows = self._rows(plan)
+        sound = rows is None or rows_sound(rows, self._sizes, jobs, gpus, beside)
+        if rows is not None and not sound:
+            self._check_places(rows, count)
         if len(self.state.domains) > 1:
             inside = np.where((jobs >= 0) & (jobs < len(self.job_id)), jobs, 0)
             order = np.argsort(self.state.job_classes["domain"][self.state.jobs["job_class"][inside]], kind="stable")
             rows = None if rows is None else _moved(rows, order)
+            optional = optional[order]
+            jobs, gpus, rates, groups, models, beside, lost = (
+                column[order] for column in (jobs, gpus, rates, groups, models, beside, lost)
+            )
         found = PlanArrays(
-            jobs[order],
-            gpus[order],
-            rates[order],
-            groups[order],
-            models[order],
-            optional[order],
+            jobs,
+            gpus,
+            rates,
+            groups,
+            models,
+            optional,
             rows=rows,
-            ends=None if rows is None else np.searchsorted(rows[:, 0], np.arange(count + 1)),
-            beside=beside[order] if self.planner.share > 1 else None,
+            ends=None if rows is None else np.searchsorted(rows[:, 0], self._places[: count + 1]),
+            beside=beside if self.planner.share > 1 else None,
+            lost=lost,
             share=self.planner.share,
             keep=plan.keep,
             any_model=self.planner.any_model,
             resize_ms=self.planner.resize_ms,
         )
-        if rows is not None and len(rows):
-            self._check_rows(found, rows, beside[order])
+        if rows is not None and not sound:
+            self._check_rows(found, rows, beside)
         return found
 
     def _whole(self, values: Any, what: str) -> NDArray[np.int64]:
@@ -127,7 +154,7 @@ class PlanReader:
         # Always a copy: compiled code would be made anew for arrays that are read-only.
         return np.array(array, np.int64)
 
-    def _rows(self, plan: Plan, count: int) -> NDArray[np.int64] | None:
+    def _rows(self, plan: Plan) -> NDArray[np.int64] | None:
         """Return the nodes named as rows (place, node, GPUs, GPU) in order; None where the planner names none."""
         if plan.place is None:
             named = self.planner.names_nodes or self.planner.share > 1
@@ -135,16 +162,18 @@ class PlanReader:
         if not self.planner.names_nodes:
             raise self._error("named nodes, which needs a Planner with names_nodes=True")
         widths = (3,) if self.planner.share == 1 else (3, 4)
-        rows = np.asarray(plan.place)
-        if rows.ndim != 2 or rows.shape[1] not in widths or (rows.dtype.kind not in "iu" and len(rows)):
+        given = np.asarray(plan.place)
+        if given.ndim != 2 or given.shape[1] not in widths or (given.dtype.kind not in "iu" and len(given)):
             raise self._error(f"named nodes, but not in rows of {' or '.join(map(str, widths))} whole numbers")
-        rows = rows.astype(np.int64)
-        if rows.shape[1] == 3:
-            rows = np.column_stack([rows, np.full(len(rows), -1)])
+        rows = np.full((len(given), 4), -1)
+        rows[:, : given.shape[1]] = given
+        return _sorted(rows)
+
+    def _check_places(self, rows: NDArray[np.int64], count: int) -> None:
+        """Raise an error where rows name a place that the plan does not have."""
         strange = rows[(rows[:, 0] < 0) | (rows[:, 0] >= count), 0]
         if len(strange):
             raise self._error(f"named nodes for place {strange[0]} of a plan of {count} jobs")
-        return _sorted(rows)
 
     def _check_rows(self, plan: PlanArrays, rows: NDArray[np.int64], beside: NDArray[np.int64]) -> None:
         """Raise an error where rows name what does not exist, the same GPUs twice, or not as many as the plan gives."""
@@ -222,4 +251,4 @@ def _moved(rows: NDArray[np.int64], order: NDArray[np.intp]) -> NDArray[np.int64
 
 
 def _sorted(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.ascontiguousarray(rows[np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0]))])
+    return rows if len(rows) < 2 else np.ascontiguousarray(rows[np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0]))])

@@ -10,22 +10,20 @@ cdef inline int stop_job(State s, Key key, int64_t j) except -1:
     job.evicted = max(s.g[0].log_size, 1)
 
 
-cdef inline int lose_job(State s, Job* job) except -1:
-    """Book a stopped job that did not start again as preempted."""
-    job.evicted = 0
-    drop_allocation(s, job)
-    job.preemptions += 1
-    job.overhead += overhead_of(s, job.gpus)
-
-
 cdef inline int charge(State s, Job* job, int64_t cost) except -1:
-    """Charge a job that goes on elsewhere, in the row of its stop too."""
+    """Charge a job that was stopped, in the row of its stop too."""
     cdef Globals* g = &s.g[0]
     if g.log_on and job.evicted <= len(s.log):
         s.log[job.evicted - 1].value = cost
     job.overhead += cost
-    job.migrations += 1
     job.evicted = 0
+
+
+cdef inline int lose_job(State s, Job* job, int64_t lost) except -1:
+    """Book a stopped job that did not start again as preempted; it has to do so much time again."""
+    charge(s, job, overhead_of(s, job.gpus) + lost)
+    drop_allocation(s, job)
+    job.preemptions += 1
 
 
 cdef inline bint same_seats(State s, int64_t old, int64_t new):
@@ -59,5 +57,6 @@ cdef inline int go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, P
     job.allocation = fresh
     job.gpus = gpus
     if job.evicted:
-        charge(s, job, p.resize_ms if old_gpus != gpus else overhead_of(s, gpus))
+        charge(s, job, p.lost[i] + (p.resize_ms if old_gpus != gpus else overhead_of(s, gpus)))
+        job.migrations += 1
     start(s, key, j, nodes, p.rates[i])

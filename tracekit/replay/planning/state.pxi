@@ -13,6 +13,7 @@ cdef class PlanArrays(Arrays):
     cdef public int64_t[:, ::1] rows
     cdef public int64_t[::1] ends
     cdef public int64_t[::1] beside
+    cdef public int64_t[::1] lost
     cdef public int64_t share
     cdef public bint keep
     cdef public bint any_model

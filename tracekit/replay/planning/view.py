@@ -34,6 +34,7 @@ class View:
         self._group_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
         self._table = state.jobs.view()
         self._table.flags.writeable = False
+        self._status = self._table["status"]
         self.group_model = _frozen(state.groups["model"].astype(np.int64))
         """GPU model of each group, index into `Cluster.models` (G,)."""
         self.group_domain = _frozen(state.groups["domain"].astype(np.int64))
@@ -106,6 +107,16 @@ class View:
             self._node_gpus = _frozen((nodes["gpus"] * nodes["up"]).astype(np.int64))
             there = np.bincount(nodes["group"], self._node_gpus, len(self._state.groups))
             self._group_gpus = _frozen(there.astype(np.int64))
+
+    @property
+    def running_jobs(self) -> int:
+        """How many jobs run."""
+        return int(self._state.g["running"][0])
+
+    @property
+    def status(self) -> NDArray[Any]:
+        """What each of all jobs does, as `table` has it, which settles progress first (n,). Not copied."""
+        return self._status
 
     @property
     def group_gpus(self) -> NDArray[np.int64]:

@@ -1,0 +1,183 @@
+"""Running jobs that may be evicted: where they are, and what harm it would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.policies.least_harm import cheapest_cover, cheapest_nodes
+from tracekit.policies.places import Spot
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.policies.places import Pool
+
+__all__ = ["Evictable"]
+
+_FAR = 1 << 60
+"""Longer than any time [ms]."""
+
+
+class Evictable:
+    """The spot jobs that run; n jobs, N nodes.
+
+    Parameters
+    ----------
+    gpus : array (n,)
+        GPUs of each job.
+    nodes : int
+        N.
+    guarantee_ms, checkpoint_ms : float
+        Guaranteed time, and run time between two checkpoints [ms].
+    each : int
+        Harm of an eviction beside the time lost [GPU*ms].
+    restart_ms : array
+        What a restart costs by gang size [ms].
+    limit : int
+        Most nodes of the search for a gang of several nodes, 0 any number.
+    """
+
+    def __init__(
+        self,
+        gpus: NDArray[np.int64],
+        nodes: int,
+        guarantee_ms: float,
+        checkpoint_ms: float,
+        each: int,
+        restart_ms: NDArray[np.int64],
+        limit: int,
+    ) -> None:
+        self.gpus, self.each, self.limit = gpus, each, limit
+        self.guarantee_ms = int(min(guarantee_ms, _FAR))
+        self.checkpoint_ms = int(min(checkpoint_ms, _FAR))
+        self.on = np.zeros(nodes, np.int64)
+        """GPUs of spot jobs on each node (N,)."""
+        self.where: dict[int, Spot] = {}
+        self._node = np.full(len(gpus), -1)
+        """The node of each job that runs on one (n,)."""
+        self._gangs: set[int] = set()
+        self._start_ms = np.zeros(len(gpus), np.int64)
+        self._cost_ms = restart_ms[gpus]
+        self._idle_ms = np.zeros(len(gpus), np.int64)
+        """Cost of restarts that each job has still to serve when it starts [ms] (n,)."""
+
+    def put(self, job: int, spot: Spot, now_ms: int) -> None:
+        """Let a job run."""
+        self.where[job] = spot
+        self.on[spot.nodes] += spot.gpus
+        if len(spot.nodes) == 1:
+            self._node[job] = spot.nodes[0]
+        else:
+            self._gangs.add(job)
+            self._node[job] = -1
+        self._start_ms[job] = now_ms
+
+    def evict(self, job: int, now_ms: int) -> tuple[Spot, int]:
+        """Take a job out that will start again; return where it was, and the run time that it loses [ms]."""
+        lost = int(self.lost_ms(np.array([job]), now_ms)[0])
+        served = now_ms - self._start_ms[job]
+        self._idle_ms[job] = max(self._idle_ms[job] - served, 0) + self._cost_ms[job]
+        return self.take(job), lost
+
+    def take(self, job: int) -> Spot:
+        """Take a job out, and return where it was."""
+        spot = self.where.pop(job)
+        self.on[spot.nodes] -= spot.gpus
+        self._gangs.discard(job)
+        return spot
+
+    def lost_ms(self, jobs: NDArray[np.int64], now_ms: int) -> NDArray[np.int64]:
+        """Return the run time since the last checkpoint of some jobs, what was done again included [ms]."""
+        if self.checkpoint_ms == 0:
+            return np.zeros(len(jobs), np.int64)
+        done = now_ms - self._start_ms[jobs] - self._idle_ms[jobs]
+        return np.asarray(np.maximum(done, 0) % self.checkpoint_ms)
+
+    def harm(self, jobs: NDArray[np.int64], now_ms: int) -> NDArray[np.int64]:
+        """Return the harm of evicting each of some jobs, at least 1 [GPU*ms]."""
+        harm = self.gpus[jobs] * self.lost_ms(jobs, now_ms) + self.each
+        past = now_ms - self._start_ms[jobs] >= self.guarantee_ms
+        # One more, so that of equals the fewest jobs are evicted.
+        return np.asarray(np.where(past, harm // 2, harm) + 1)
+
+    def cheapest(
+        self, pool: Pool, gpus: int, free: NDArray[np.int64], there: NDArray[np.bool_], now_ms: int
+    ) -> tuple[Spot, list[int]] | None:
+        """Return the place that a gang gets with the least harm, and the jobs that leave for it; None without one.
+
+        Parameters
+        ----------
+        pool : Pool
+            Nodes that the gang may have; it does not fit among them now.
+        gpus : int
+            Size of the gang.
+        free : array (N,)
+            Free GPUs of each node.
+        there : array of bool (N,)
+            Nodes that take jobs.
+        """
+        room = np.where(there, free + self.on, 0)
+        fits = np.zeros(len(room), np.bool_)
+        fits[pool.nodes] = room[pool.nodes] >= gpus
+        if fits.any():
+            return self._one_node(fits, gpus, free, now_ms)
+        best: tuple[int, Spot, list[int]] | None = None
+        for low, high, largest in pool.racks:
+            nodes = pool.nodes[low:high]
+            if gpus > largest and int(room[nodes].sum()) >= gpus:
+                found = self._several(nodes[there[nodes]], largest, gpus, free, now_ms)
+                if found is not None and (best is None or found[0] < best[0]):
+                    best = found
+        return None if best is None else best[1:]
+
+    def _rows(self, fits: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return jobs, nodes and GPUs there, of what is on some nodes."""
+        jobs = np.fromiter(self.where, np.int64, len(self.where))
+        jobs = jobs[self._node[jobs] >= 0]
+        more = [(job, *held) for job in sorted(self._gangs) for held in zip(*self.where[job], strict=True)]
+        gangs = np.array(more, np.int64).reshape(-1, 3)
+        job = np.concatenate([jobs, gangs[:, 0]])
+        node = np.concatenate([self._node[jobs], gangs[:, 1]])
+        held = np.concatenate([self.gpus[jobs], gangs[:, 2]])
+        mine = fits[node]
+        return job[mine], node[mine], held[mine]
+
+    def _one_node(
+        self, fits: NDArray[np.bool_], gpus: int, free: NDArray[np.int64], now_ms: int
+    ) -> tuple[Spot, list[int]]:
+        """Return the node on which a gang gets its GPUs with the least harm, and who leaves."""
+        job, node, held = self._rows(fits)
+        harm = self.harm(job, now_ms)
+        # No choice on a node costs less than if a part of its cheapest job could leave.
+        least = np.full(len(fits), np.inf)
+        np.minimum.at(least, node, harm / held)
+        least *= np.where(fits, gpus - free, 1)
+        candidates = np.flatnonzero(np.isfinite(least) & fits)
+        best, found, victims = _FAR, -1, list[int]()
+        for at in candidates[np.argsort(least[candidates], kind="stable")].tolist():
+            if least[at] > best * (1 + 1e-9):
+                break
+            own = np.flatnonzero(node == at)
+            cover = cheapest_cover(held[own].tolist(), harm[own].tolist(), gpus - int(free[at]))
+            if cover is not None and cover[0] < best:
+                best, found, victims = cover[0], at, job[own[cover[1]]].tolist()
+        return Spot([found], [gpus]), victims
+
+    def _several(
+        self, nodes: NDArray[np.int64], largest: int, gpus: int, free: NDArray[np.int64], now_ms: int
+    ) -> tuple[int, Spot, list[int]] | None:
+        """Return harm, place and victims for a gang of several of some nodes."""
+        place = np.full(len(free), -1)
+        place[nodes] = np.arange(len(nodes))
+        job, node, held = self._rows(place >= 0)
+        known, column = np.unique(job, return_inverse=True)
+        part = np.zeros((len(nodes), len(known)), np.int64)
+        part[place[node], column] = held
+        harm = self.harm(known, now_ms)
+        found = cheapest_nodes(free[nodes], part, harm, largest, gpus, self.limit)
+        if found is None:
+            return None
+        at, sizes, leave = found
+        return int(harm[leave].sum()), Spot(nodes[at].tolist(), sizes), known[leave].tolist()
