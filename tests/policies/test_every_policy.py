@@ -34,8 +34,8 @@ JOBS = make_jobs(
 CLUSTER = make_cluster([8] * 5, model=["A100"] * 3 + ["V100"] * 2, quota={"a": 20, "b": 16, "c": 16})
 POSSIBLE = JOBS.devices <= 16
 ELASTIC = (
-    *("afs-l", "elastic-fifo", "elastic-srjf", "elastic-tiresias", "elasticflow", "ffdl-optimizer", "heet-like", "lyra"),
-    *("ones-like", "optimus", "pollux-lite", "powerflow-like"),
+    *("afs-l", "elastic-fifo", "elastic-srjf", "elastic-tiresias", "elasticflow", "ffdl-optimizer", "heet-like"),
+    *("lyra", "ones-like", "optimus", "pollux-lite", "powerflow-like"),
 )
 SHARING = ("antman", "gandiva", "lucid", "miger-like", "muri", "sjf-ffs", "sjf-bsbf")
 """Policies that give jobs other numbers of GPUs than they ask for."""

@@ -268,6 +268,18 @@ def test_overheads_by_event_and_by_model_family() -> None:
     assert costs.overhead_ms(DEFAULT, "muri", [1, 8], family="resnet18").tolist() == [4_000, 4_000]
 
 
+def test_a_preempted_job_does_its_last_work_again() -> None:
+    models = load_models()
+    losing = replace(models, overhead=replace(models.overhead, lost_work_s=600.0))
+    assert overhead_ms(losing, "helios", [1, 8]).tolist() == [607_000, 630_000]
+    assert overhead_ms(losing, "voda", [4], "resize").tolist() == overhead_ms(models, "voda", [4], "resize").tolist()
+    # A is stopped after 10 s for a shorter job and does these again, since 600 s would be more than it has done: the
+    # replay charges the 600 s all the same, as a checkpoint is that old on average.
+    jobs = make_jobs([(0, 1, 100), (10, 1, 20)])
+    ends = Scenario.make(jobs, make_cluster((1,)), models=losing).run("srtf,overhead=none").outcome.end_ms
+    assert ends.tolist() == [30_000 + 600_000 + 90_000, 30_000]
+
+
 def test_an_unknown_overhead_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="'helio' is not an overhead preset; did you mean 'helios'"):
         costs.overhead_ms(DEFAULT, "helio", 1)

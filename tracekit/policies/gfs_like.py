@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.policies.interface import Card, Parameter, Policy
@@ -88,7 +89,9 @@ class GfsLike(Policy):
         """Return plans that name the nodes of every job."""
         p = self.parameters
         spot = classes(models, jobs, seed) == 1
-        overhead_ms = overheads(models, p["overhead"], jobs)
+        # What a stopped job has to do again is told by `checkpoint`, so that M9's share of it is not charged as well.
+        restarts = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
+        overhead_ms = overheads(restarts, p["overhead"], jobs)
         run: SpotJobs | None = None
 
         def plan(view: View) -> Plan:

@@ -27,7 +27,7 @@ def overhead_ms(
     event: Literal["preempt", "migrate", "resize"] = "preempt",
     family: str | None = None,
 ) -> NDArray[np.int64]:
-    """Return the time that gangs hold their GPUs without progress after an event (M9).
+    """Return the time that gangs hold their GPUs without progress after an event (M9), doing lost work again included.
 
     Parameters
     ----------
@@ -63,6 +63,8 @@ def overhead_ms(
         seconds = _by_family(models.overhead.families[family], size, _by_size(found, size))
     else:
         seconds = _by_size(found, size)
+    if event == "preempt":
+        seconds = seconds + models.overhead.lost_work_s
     return np.asarray(np.rint(seconds * 1000), np.int64)
 
 
