@@ -21,7 +21,7 @@ from tracekit.policies.goodput import goodputs
 from tracekit.policies.ones_like import Moment, evolved
 from tracekit.policies.ones_table import BatchTable
 from tracekit.replay.assumptions.models import load_models
-from tracekit.replay.assumptions.sections import Application
+from tracekit.replay.assumptions.sections.speed import Application
 from tracekit.replay.registry import named_policy
 
 if TYPE_CHECKING:

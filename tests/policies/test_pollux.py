@@ -19,7 +19,7 @@ from tracekit.errors import UsageError
 from tracekit.policies.goodput import goodput, goodput_table
 from tracekit.policies.pollux_search import evolve, power_mean, worths
 from tracekit.replay.assumptions.models import load_models
-from tracekit.replay.assumptions.sections import Application
+from tracekit.replay.assumptions.sections.speed import Application
 from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import raise_fitness
 from tracekit.replay.registry import named_policy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracekit
-from tests.replay.builders import make_jobs
+from tests.replay.builders import make_cluster, make_jobs
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions import costs, of_jobs, speeds
 from tracekit.replay.assumptions.models import load_models, used_assumptions
+from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -268,13 +270,13 @@ def test_overheads_by_event_and_by_model_family() -> None:
     assert costs.overhead_ms(DEFAULT, "muri", [1, 8], family="resnet18").tolist() == [4_000, 4_000]
 
 
-def test_a_preempted_job_does_its_last_work_again() -> None:
+def test_lost_work_adds_to_each_preemption() -> None:
     models = load_models()
     losing = replace(models, overhead=replace(models.overhead, lost_work_s=600.0))
-    assert overhead_ms(losing, "helios", [1, 8]).tolist() == [607_000, 630_000]
-    assert overhead_ms(losing, "voda", [4], "resize").tolist() == overhead_ms(models, "voda", [4], "resize").tolist()
-    # A is stopped after 10 s for a shorter job and does these again, since 600 s would be more than it has done: the
-    # replay charges the 600 s all the same, as a checkpoint is that old on average.
+    assert costs.overhead_ms(losing, "helios", [1, 8]).tolist() == [607_000, 630_000]
+    assert costs.overhead_ms(losing, "voda", [4], "resize").tolist() == [10_000]
+    # The first job is stopped after 10 s for a shorter one. When that has ended, it holds its GPU for 600 s, and then
+    # for the 90 s that it still has to do.
     jobs = make_jobs([(0, 1, 100), (10, 1, 20)])
     ends = Scenario.make(jobs, make_cluster((1,)), models=losing).run("srtf,overhead=none").outcome.end_ms
     assert ends.tolist() == [30_000 + 600_000 + 90_000, 30_000]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.assumptions.sections import Application
+    from tracekit.replay.assumptions.sections.speed import Application
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["BATCHES", "SpeedTable", "application_of", "goodput", "goodput_table", "goodputs", "noise_in", "plain_table"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.assumptions.sections import Application, Applications
+    from tracekit.replay.assumptions.sections.speed import Application, Applications
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["BatchTable"]

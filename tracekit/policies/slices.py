@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.replay.assumptions.sections import Slices
+    from tracekit.replay.assumptions.sections.sharing import Slices
 
 __all__ = ["Cut", "Layouts", "Resident", "Slice"]
 

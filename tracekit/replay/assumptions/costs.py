@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.assumptions.sections import PowerConfig, Preset
+    from tracekit.replay.assumptions.sections.jobs import Preset
+    from tracekit.replay.assumptions.sections.power import PowerConfig
 
 __all__ = ["clock_speed_ppm", "gpu_prices", "overhead_ms", "power_config", "power_mw", "power_w"]
 

@@ -1,0 +1,61 @@
+"""The assumption models of models.toml as typed objects, one class a section, one module a subject.
+
+A field's type says what the file may hold: `Annotated` numbers carry their range, `dict` stands for a table with keys
+of the user's own, a class for a table with fixed keys. `faults` checks what depends on several keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracekit.replay.assumptions.sections.jobs import Classes, Deadlines, Estimates, Overhead, Quotas
+from tracekit.replay.assumptions.sections.network import Contention, Links, Traffic
+from tracekit.replay.assumptions.sections.nodes import Loans, SwitchedNodes
+from tracekit.replay.assumptions.sections.power import GpuPrice, Power, PowerPrice
+from tracekit.replay.assumptions.sections.sharing import Accumulation, GpuMemory, Interference, Online, Slices
+from tracekit.replay.assumptions.sections.speed import (
+    Applications,
+    Cpu,
+    Elastic,
+    Locality,
+    Servers,
+    Spread,
+    Stages,
+    TypeSpeed,
+    Work,
+)
+
+__all__ = ["Sections"]
+
+
+@dataclass(frozen=True)
+class Sections:
+    """All sections of a models file."""
+
+    work: Work
+    interference: Interference
+    memory: GpuMemory
+    accumulation: Accumulation
+    spread: Spread
+    locality: Locality
+    stages: Stages
+    cpu: Cpu
+    power: Power
+    elastic: Elastic
+    servers: Servers
+    overhead: Overhead
+    classes: Classes
+    estimates: Estimates
+    type_speed: TypeSpeed
+    deadlines: Deadlines
+    quotas: Quotas
+    links: Links
+    traffic: Traffic
+    contention: Contention
+    slices: Slices
+    online: Online
+    switching: SwitchedNodes
+    power_price: PowerPrice
+    applications: Applications
+    loans: Loans
+    gpu_price: GpuPrice

@@ -1,0 +1,39 @@
+"""What sections of a models file are made of: their base, and kinds of numbers with their range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from tracekit.decode import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+__all__ = ["Factor", "Fault", "ModelSection", "Rate", "Seconds", "Share", "Watts", "chosen", "is_count"]
+
+Share: TypeAlias = Annotated[float, Range(0, 1)]
+Rate: TypeAlias = Annotated[float, Range(0.000001, 1)]
+Factor: TypeAlias = Annotated[float, Range(0, 1000)]
+Seconds: TypeAlias = Annotated[float, Range(0, 10_000_000)]
+Watts: TypeAlias = Annotated[float, Range(0, 100_000)]
+Fault: TypeAlias = tuple[str, str]
+"""Dotted key inside a section, and what is wrong with it."""
+
+
+class ModelSection:
+    """A section whose keys do not depend on each other, unless `faults` says otherwise."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together, by key."""
+        yield from ()
+
+
+def chosen(key: str, name: str, table: str, choices: Collection[str]) -> Iterator[Fault]:
+    """Yield the fault of a key that names no entry of a table."""
+    if name not in choices:
+        yield key, f"'{name[:80]}' is not in {table}: {', '.join(choices)}"
+
+
+def is_count(text: str) -> bool:
+    """Return whether a text is a whole number from 1 on."""
+    return text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) >= 1

@@ -1,0 +1,90 @@
+"""Assumptions about links between GPUs, nodes and racks, and what gangs send over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tracekit.decode import Range
+from tracekit.replay.assumptions.sections.kinds import ModelSection, Rate, Share, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.replay.assumptions.sections.kinds import Fault
+
+__all__ = ["Contention", "LinkSpeeds", "Links", "Traffic", "TrafficFamily"]
+
+
+@dataclass(frozen=True)
+class LinkSpeeds:
+    """What one gang alone has of each kind of link [Gbit/s]."""
+
+    gpu_gbit: Annotated[float, Range(0.001, 1_000_000)]
+    """Between the GPUs of a node."""
+    node_gbit: Annotated[float, Range(0.001, 1_000_000)]
+    """From a node to its rack's switch."""
+    spine_gbit: Annotated[float, Range(0.001, 1_000_000)]
+    """Of one of the links from a rack to the spine."""
+
+
+@dataclass(frozen=True)
+class Links(ModelSection):
+    """M36: bandwidth of links."""
+
+    level: str
+    levels: dict[str, LinkSpeeds]
+    oversubscription: Annotated[float, Range(0.001, 1000)]
+    """Bandwidth of a rack's nodes over that of its links to the spine."""
+
+    @property
+    def gbit(self) -> LinkSpeeds:
+        """The bandwidth in use."""
+        return self.levels[self.level]
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        yield from chosen("level", self.level, "levels", self.levels)
+
+
+@dataclass(frozen=True)
+class TrafficFamily:
+    """What the GPUs of a model family do in an iteration."""
+
+    share: Share
+    """Of the jobs."""
+    message_mb: Annotated[float, Range(0, 1_000_000)]
+    """Gradients that all GPUs sum up [MB]."""
+    compute_s: Annotated[float, Range(0.000001, 1_000_000)]
+    """Time in which they compute and send nothing [s]."""
+
+
+@dataclass(frozen=True)
+class Traffic(ModelSection):
+    """M37: traffic of gangs."""
+
+    families: dict[str, TrafficFamily]
+
+    @property
+    def listed(self) -> str:
+        """The families for the printed line."""
+        return ", ".join(
+            f"{name} {100 * f.share:g} % ({f.message_mb:g} MB, {f.compute_s:g} s)" for name, f in self.families.items()
+        )
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if abs(sum(family.share for family in self.families.values()) - 1) > 1e-9:
+            yield "families", "has shares that do not sum to 1"
+
+
+@dataclass(frozen=True)
+class Contention(ModelSection):
+    """M38: gangs on one link."""
+
+    sharing: Literal["always", "duty"]
+    """Whether a gang counts on its links all the time, or for the part of an iteration in which it sends."""
+    extra: Annotated[float, Range(0, 100)]
+    """What each further gang costs beyond the share of the link."""
+    least: Rate
+    """Part of a link that a gang keeps whatever goes before it."""

@@ -1,0 +1,49 @@
+"""Assumptions about nodes that come and go: switched off, or on loan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tracekit.decode import Range
+from tracekit.replay.assumptions.sections.kinds import ModelSection, Seconds, Share
+from tracekit.text import counted
+
+__all__ = ["Loans", "SwitchedNodes"]
+
+
+@dataclass(frozen=True)
+class SwitchedNodes(ModelSection):
+    """M40: nodes that are switched off and on."""
+
+    wake_s: Seconds
+    """From switching on until jobs may start [s]."""
+    wake_sweep_s: tuple[Seconds, Seconds, Seconds]
+    off_share: Share
+    """Power of a node that is off, of its idle power [0..1]."""
+
+
+@dataclass(frozen=True)
+class Loans(ModelSection):
+    """M42: inference servers that are free for training."""
+
+    servers: Annotated[float, Range(0, 100)]
+    """For each training node of a domain and GPU model."""
+    mean: Share
+    """Part that is free on average."""
+    swing: Share
+    """Part by which that rises and falls."""
+    period_h: Annotated[float, Range(0.001, 10_000)]
+    peak_h: Annotated[float, Range(0, 24)]
+    """Hour of the day at which most are free, UTC [h]."""
+    series: tuple[Share, ...]
+    """Part that is free in each hour from the first submission on; empty for the wave."""
+
+    @property
+    def told(self) -> str:
+        """What is free, for people."""
+        if self.series:
+            span = f"{100 * min(self.series):g} to {100 * max(self.series):g} %"
+            return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, over and over"
+        wave = f"{100 * self.mean:g} % and {100 * self.swing:g} % more or less"
+        return f"{wave}, a sine wave of {self.period_h:g} h with most at {self.peak_h:g} h UTC, in steps of an hour"

@@ -1,0 +1,120 @@
+"""Assumptions about power and prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from tracekit.decode import Range
+from tracekit.replay.assumptions.sections.kinds import ModelSection, Share, Watts, chosen
+from tracekit.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.replay.assumptions.sections.kinds import Fault
+
+__all__ = ["GpuPrice", "Power", "PowerConfig", "PowerPrice", "Workload"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How power and speed depend on the clock."""
+
+    s0: Share
+    """Share of the dynamic power that does not fall with the clock."""
+    a: Annotated[float, Range(0, 10)]
+    """Speed is clock share to this power."""
+
+
+@dataclass(frozen=True)
+class PowerConfig:
+    """Power of one GPU [W]."""
+
+    idle_w: Watts
+    max_w: Watts
+
+
+@dataclass(frozen=True)
+class Power(ModelSection):
+    """M7: power and clock."""
+
+    workload: str
+    workloads: dict[str, Workload]
+    config: str
+    configs: dict[str, PowerConfig]
+    gpu_models: dict[str, str]
+    """Name of the configuration by beginning of a GPU model's name."""
+
+    @property
+    def s0(self) -> float:
+        """Of the workload in use."""
+        return self.workloads[self.workload].s0
+
+    @property
+    def a(self) -> float:
+        """Of the workload in use."""
+        return self.workloads[self.workload].a
+
+    @property
+    def idle_w(self) -> float:
+        """Idle power where the GPU model is unknown [W]."""
+        return self.configs[self.config].idle_w
+
+    @property
+    def max_w(self) -> float:
+        """Full power where the GPU model is unknown [W]."""
+        return self.configs[self.config].max_w
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        yield from chosen("workload", self.workload, "workloads", self.workloads)
+        yield from chosen("config", self.config, "configs", self.configs)
+        for model, config in self.gpu_models.items():
+            yield from chosen(f"gpu_models.{model}", config, "configs", self.configs)
+        for name, config_power in self.configs.items():
+            if config_power.idle_w > config_power.max_w:
+                yield f"configs.{name}", "has more power idle than at most"
+
+
+@dataclass(frozen=True)
+class PowerPrice(ModelSection):
+    """M41: the price of power through time."""
+
+    unit: str
+    day: tuple[Annotated[float, Range(-1000, 100_000)], ...]
+    """Of each hour of the day [per kWh]."""
+    series: tuple[Annotated[float, Range(-1000, 100_000)], ...]
+    """Of each hour from that of the first submission on [per kWh]; empty for those of the day."""
+    utc_offset_h: Annotated[float, Range(-24, 24)]
+    """Local time less UTC [h]."""
+
+    @property
+    def told(self) -> str:
+        """The prices in use, for people."""
+        prices = self.series or self.day
+        span = f"{min(prices):g} to {max(prices):g} {self.unit} per kWh" if prices else "no price"
+        if self.series:
+            return f"{span}, {counted(len(self.series), 'hours')} from the first submission on, over and over"
+        return f"{span} by the hour of the day (UTC{self.utc_offset_h:+g}), the same every day"
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if not 0 < len(self.unit) <= 20:
+            yield "unit", "has to be the name of a currency, such as EUR"
+        if len(self.day) != 24:
+            yield "day", "needs a price for each of 24 hours"
+
+
+@dataclass(frozen=True)
+class GpuPrice(ModelSection):
+    """M25: prices of GPUs."""
+
+    default: Annotated[float, Range(0.000001, 1_000_000)]
+    models: dict[str, Annotated[float, Range(0.000001, 1_000_000)]]
+    """By beginning of a GPU model's name."""
+
+    @property
+    def listed(self) -> str:
+        """The table for the printed line."""
+        return ", ".join(f"{model} {price:g}" for model, price in self.models.items())
