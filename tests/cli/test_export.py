@@ -43,12 +43,21 @@ def test_what_was_left_out_and_filled_in_is_printed(folder: str, tmp_path: Path)
         "1 of 2 jobs exported to gavel",
         f"gavel: {tmp_path / 'o.throughputs.json'}",
         f"gavel: {out}",
+        (
+            "to run: python simulate_scheduler_with_trace.py -t o.trace --throughputs_file o.throughputs.json -c 8:0:0 "
+            "--num_gpus_per_server 8:8:8 -p max_min_fairness"
+        ),
     ]
     assert done.stderr.splitlines() == [
         "note: 1 job left out: how long they ran is unknown, or they never did",
         "note: job type: tracekit, for 1 job where the Trace does not have it (option job_type)",
         "note: priority weight: 3, for 1 job where the Trace does not have it (option weight)",
         "note: throughputs are not in the Trace: one step a second on v100 (options throughputs, worker)",
+        "note: GPUs of a node are not in the Trace: 8 (option gpus_per_node)",
+        (
+            "note: nodes are not in the Trace: 1, for the 1 GPU held at once, so that hardly a job waits and policies "
+            "tie (--machines, --target-load)"
+        ),
     ]
 
 
