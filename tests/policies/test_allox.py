@@ -155,8 +155,8 @@ def test_the_documented_sample_of_gavels_simulator(seed: int) -> None:
     """Its generator: a job in five runs 10^3 to 10^4 minutes, others 10^1.5 to 10^3, uniform in the exponent.
 
     Jobs 4000 to 4999 count. 6 % of the GPUs are in use, so that every job has a V100 at once. There it takes what was
-    drawn, plus what rounds of 360 s cost: the wait for a round's beginning and the rest of the last one. This replay
-    has no rounds, so that it is up to two of them faster.
+    drawn. Rounds of 360 s, which this replay has not, add the wait for one to begin and the rest of the last one, up to
+    two of them.
     """
     kind, gap = random.Random(seed + 2), random.Random(seed + 3)
     rows, at = [], 0.0

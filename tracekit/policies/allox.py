@@ -215,7 +215,8 @@ class Allox(Policy):
             "Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version of it.",
             (
                 "Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of "
-                "its generator; this policy has 0.9 to 1.1 % less on the same jobs, as it has no rounds of 360 s."
+                "its generator; this policy has 0.9 to 1.1 % less on the same jobs, 520 to 590 s, and has no rounds "
+                "as that simulator has, of 360 s; what else the difference holds is not known."
             ),
             (
                 "Own choices: gangs, which the paper does not have; when busy machines are free, from the run times "
