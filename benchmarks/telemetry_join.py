@@ -3,8 +3,8 @@
     python benchmarks/telemetry_join.py [--samples 10_000_000] [--memory 4GB] [--keep DIR]
 
 ingest  samples of two metrics to gpu_utilization with the job of each, by label on half of the machines and by whole
-        machines on the others, against DuckDB aggregating the same samples from Parquet by series, and against DuckDB
-        copying them to Parquet as they are
+        machines on the others, against DuckDB aggregating a long table of the same samples (Parquet, with the labels
+        that a site's own table has) by their labels, and against DuckDB copying that table
 query   attempt_samples aggregated, against DuckDB aggregating gpu_utilization as it stands
 """
 
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tracekit.characterize.session import Session
@@ -43,7 +42,6 @@ _DAY = 86_400 // _STEP_S
 _BEGIN = datetime(2026, 3, 2, tzinfo=UTC).replace(tzinfo=None)
 _METRICS = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE")
 _JOBS_A_DAY = 8
-_PLAIN = pa.schema({"series": pa.int64(), "time": pa.timestamp("us"), "value": pa.float64()})
 
 
 @contextmanager
@@ -98,14 +96,21 @@ def _sample(samples: SampleFile, nodes: int, days: int) -> SeriesTable:
     return series
 
 
-def _write_plain(samples: SampleFile, path: Path) -> None:
-    """Write the same samples as Parquet, for the bound."""
-    with pq.ParquetWriter(path, _PLAIN, compression="none", use_dictionary=["series"]) as file:
-        runs = samples.runs()
-        for part in runs.iter_slices(2_000):
-            times, values = samples.read(part["offset"].to_list(), part["count"].to_list())
-            number = np.repeat(part["series"].to_numpy(), part["count"].to_numpy())
-            file.write_table(pa.table([number, pa.array(times).cast(pa.timestamp("us")), values], schema=_PLAIN))
+def _write_plain(samples: SampleFile, series: SeriesTable, path: Path) -> None:
+    """Write the same samples as a long table with their labels, as a site has them, for the bound."""
+    labels = series.frame().select("host", "gpu_index", "job", "metric")
+    runs = samples.runs()
+    file = None
+    for part in runs.iter_slices(500):
+        times, values = samples.read(part["offset"].to_list(), part["count"].to_list())
+        rows = labels[np.repeat(part["series"].to_numpy(), part["count"].to_numpy())]
+        table = rows.with_columns(
+            pl.Series("time", times).cast(pl.Datetime("us")), pl.Series("value", values)
+        ).to_arrow()
+        file = file or pq.ParquetWriter(path, table.schema, compression="none", use_dictionary=rows.columns)
+        file.write_table(table)
+    if file:
+        file.close()
 
 
 def _query(folder: Path, seconds: dict[str, float], memory: str) -> None:
@@ -132,9 +137,12 @@ def measure(samples: int, memory: str, folder: Path) -> None:
             with _timed("making", seconds):
                 series = _sample(file, nodes, days)
             plain = f"read_parquet({sql_text(folder / 'plain.parquet')})"
-            _write_plain(file, folder / "plain.parquet")
+            _write_plain(file, series, folder / "plain.parquet")
             with _timed("ingest: bare scan", seconds), connect_duckdb(memory) as con:
-                con.execute(f"SELECT series, count(*), sum(value), max(time) FROM {plain} GROUP BY series").fetchall()
+                labels = "host, gpu_index, job, metric"
+                con.execute(
+                    f"SELECT {labels}, count(*), sum(value), max(time) FROM {plain} GROUP BY {labels}"
+                ).fetchall()
             with _timed("ingest: bare copy", seconds), connect_duckdb(memory) as con:
                 copy = f"COPY (FROM {plain}) TO {sql_text(folder / 'copy.parquet')} (FORMAT parquet, COMPRESSION zstd)"
                 con.execute(copy)

@@ -165,8 +165,11 @@ class Holders:
         # Rows of one holder and place follow each other.
         both = rows.holder[labelled] * width + rows.local[labelled]
         begins = np.flatnonzero(np.concatenate([[True], np.diff(both) != 0]))
-        pairs, of_run = np.unique(both[begins], return_inverse=True)
-        of_row = np.repeat(of_run, np.diff(np.append(begins, len(both))))
+        found_pairs, seen, of_run = np.unique(both[begins], return_index=True, return_inverse=True)
+        # Numbered as they appear, rows of pairs with one run each are in the order of the numbers.
+        order = np.argsort(seen)
+        pairs = found_pairs[order]
+        of_row = np.repeat(np.argsort(order)[of_run], np.diff(np.append(begins, len(both))))
         told = pl.DataFrame({"holder": pairs // width, "local": pairs % width, "pair": np.arange(len(pairs))})
         told = told.join(places.select(pl.col("local").cast(pl.Int64), "cluster"), on="local")
         held = self.held.filter(pl.col("holder").is_in(told["holder"].unique().implode()))
@@ -184,19 +187,30 @@ class Holders:
 
 
 def _within(keys: Keys, spans: pl.DataFrame, local: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row of `spans`, ordered by `local` and `since`, that has each time of the batch; -1 where none has."""
+    """Return the row of `spans`, ordered by `local` and `since`, that has each time of the batch; -1 where none has.
+
+    Spans of one `local` do not overlap.
+    """
+    at = np.full(len(time), -1, dtype=np.int64)
     spans = spans.with_row_index("row").filter(
         (pl.col("since") < keys.origin + keys.span) & (pl.col("until") > keys.origin)
     )
     if not len(spans):
-        return np.full(len(time), -1, dtype=np.int64)
+        return at
     where = spans["local"].to_numpy().astype(np.int64)
     since = np.maximum(spans["since"].to_numpy(), keys.origin) - keys.origin
+    until = np.minimum(spans["until"].to_numpy() - keys.origin, keys.span)
     passed, width = time - keys.origin, keys.span
     if width * (int(max(where.max(), local.max())) + 1) >= WIDEST:
         # Too many for one number of place and time: the order of the times tells the same.
         moments = np.unique(passed)
-        passed, since, width = np.searchsorted(moments, passed), np.searchsorted(moments, since), len(moments) + 1
-    at = np.searchsorted(where * width + since, local * width + passed, side="right") - 1
-    good = (at >= 0) & (where[at] == local) & (time < spans["until"].to_numpy()[at])
-    return np.where(good, spans["row"].to_numpy()[at].astype(np.int64), -1)
+        passed, since, until = (np.searchsorted(moments, t) for t in (passed, since, until))
+        width = len(moments)
+    # Spans are few and rows many, so that spans are looked up among the rows.
+    moment = local * width + passed
+    order = None if (np.diff(moment) >= 0).all() else np.argsort(moment, kind="stable")
+    first, end = (np.searchsorted(moment, where * width + t, sorter=order) for t in (since, until))
+    count = np.maximum(end - first, 0)
+    inside = np.repeat(first - (count.cumsum() - count), count) + np.arange(count.sum())
+    at[inside if order is None else order[inside]] = np.repeat(spans["row"].to_numpy().astype(np.int64), count)
+    return at

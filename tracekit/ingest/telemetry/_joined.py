@@ -132,7 +132,7 @@ def write_samples(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sin
 
 
 def _frame(rows: Wide, matched: Matched, places: pl.DataFrame, jobs: pl.Series) -> pl.DataFrame:
-    values = {name: pl.Series(column).fill_nan(None) for name, column in rows.values.items()}
+    values = {name: pl.Series(column, nan_to_null=True) for name, column in rows.values.items()}
     job = pl.Series(np.where(matched.job >= 0, matched.job, len(jobs)))
     return places.select("node_id", "gpu_index", "gpu_instance")[rows.local].with_columns(
         pl.Series("time", rows.time).cast(pl.Datetime("us")),
@@ -143,8 +143,11 @@ def _frame(rows: Wide, matched: Matched, places: pl.DataFrame, jobs: pl.Series) 
 
 def _shown(rows: Wide, matched: Matched, places: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
     """Return the GPUs on which labels show the attempts of jobs."""
-    named = matched.named >= 0
-    found = pl.DataFrame({"number": matched.named[named], "local": rows.local[named]}).unique()
+    # Rows of one attempt and place follow each other nearly always: most repeats go before the search for others.
+    first = np.diff(matched.named, prepend=-1) != 0
+    first |= np.diff(rows.local, prepend=-1) != 0
+    first &= matched.named >= 0
+    found = pl.DataFrame({"number": matched.named[first], "local": rows.local[first]}).unique()
     whole = places.with_row_index("local").filter(pl.col("gpu_instance").is_null()).cast({"local": pl.Int64})
     return (
         found.join(whole, on="local")

@@ -87,7 +87,7 @@ class _Samples(NamedTuple):
     series: NDArray[np.int64]
     holder: NDArray[np.int64]
 
-    def take(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> _Samples:
+    def take(self, which: NDArray[np.bool_] | NDArray[np.int64] | slice) -> _Samples:
         return _Samples(self.key[which], self.value[which], self.series[which], self.holder[which])
 
 
@@ -120,6 +120,7 @@ def batches(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sink) -> 
 def _wide(con: duckdb.DuckDBPyConnection, runs: pl.DataFrame, samples: SampleFile, sink: Sink) -> Iterator[Wide]:
     origin = int(runs["first"].to_numpy().min())
     span = int(runs["last"].to_numpy().max()) - origin + 1
+    runs = runs.sort("slot", maintain_order=True)  # each metric's samples are together
     places, local = np.unique(runs["place"].to_numpy(), return_inverse=True)
     if len(places) > 1 and span * len(places) >= WIDEST:
         middle = int(places[len(places) // 2])
@@ -137,19 +138,18 @@ def _wide(con: duckdb.DuckDBPyConnection, runs: pl.DataFrame, samples: SampleFil
         keys.of(np.repeat(local, counts), times), values, series, np.repeat(runs["holder"].to_numpy(), counts)
     )
     del times, values, series
-    ends = np.cumsum(counts)
     by_slot: dict[int, _Samples] = {}
     lost = 0
-    for slot in runs["slot"].unique().sort().to_list():
-        chosen = np.flatnonzero(runs["slot"].to_numpy() == slot)
-        part = found.take(np.repeat(runs["slot"].to_numpy() == slot, counts)) if len(chosen) < len(ends) else found
+    slots, at = np.unique(runs["slot"].to_numpy(), return_index=True)
+    bounds = np.append((counts.cumsum() - counts)[at], len(found.key))
+    for slot, begin, end in zip(slots.tolist(), bounds[:-1], bounds[1:], strict=True):
+        part = found.take(slice(begin, end))
         column, rank = SLOTS[slot]
-        possible = (
-            np.ones(len(part.value), dtype=bool) if rank < 0 else (part.value >= 0) & (part.value <= MOST[column])
-        )
-        if not possible.all():
-            lost += int(len(possible) - possible.sum())
-            part = part.take(possible)
+        if rank >= 0:
+            possible = (part.value >= 0) & (part.value <= MOST[column])
+            if not possible.all():
+                lost += int(len(possible) - possible.sum())
+                part = part.take(possible)
         by_slot[slot] = _in_order(part)
     sink.check("telemetry_impossible_values", lost, None, _IMPOSSIBLE)
     xid = next((slot for slot in by_slot if SLOTS[slot][0] == XID), None)
