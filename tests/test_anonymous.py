@@ -55,13 +55,18 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def texts(folder: Path) -> dict[str, str]:
-    """Return all that the files of a folder say, by path; of Parquet its rows and what else is in the file."""
+    """Return all that the files of a folder say, by path; of Parquet its rows and the names in the file itself.
+
+    Two letters stand in compressed bytes by chance, so that these are searched for whole names.
+    """
     found = {}
     for file in sorted(folder.rglob("*")):
         if file.is_file():
-            raw = file.read_bytes().decode("latin-1")
-            rows = json.dumps(pl.read_parquet(file).to_dicts(), default=str) if file.suffix == ".parquet" else ""
-            found[str(file.relative_to(folder))] = f"{file.name}\n{raw}\n{rows}"
+            said = file.read_bytes().decode("latin-1")
+            if file.suffix == ".parquet":
+                seen = [name for name in NAMES if name in said]
+                said = f"{seen}\n{json.dumps(pl.read_parquet(file).to_dicts(), default=str)}"
+            found[str(file.relative_to(folder))] = f"{file.name}\n{said}"
     return found
 
 

@@ -1,13 +1,13 @@
-"""Gavel: a reader written from the description of its trace and its throughputs finds the jobs again."""
+"""Gavel: the trace and its throughputs."""
 
 from __future__ import annotations
 
-import ast
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.export.loaders import GavelJob, read_gavel, read_throughputs
 from tracekit.errors import SourceError, UsageError
 from tracekit.export.api import export
 
@@ -19,50 +19,10 @@ if TYPE_CHECKING:
 
     Run = Callable[..., tuple[Path, Any]]
 
-JobKind = tuple[str, int]
-
-
-class GavelJob(NamedTuple):
-    kind: str
-    steps: int
-    scale: int
-    weight: float
-    arrival: float
-
-
-def read_trace(path: Path) -> list[GavelJob]:
-    """Read ten fields a line: type, command, folder, argument, data flag, steps, scale, weight, SLO, arrival."""
-    jobs = []
-    for line in path.read_bytes().decode().split("\n")[:-1]:
-        kind, command, folder, argument, data, steps, scale, weight, slo, arrival = line.split("\t")
-        assert command
-        assert folder
-        assert argument.startswith("-")
-        assert int(data) in (0, 1)
-        assert int(scale) >= 1
-        assert int(steps) >= 1
-        assert float(slo) == -1
-        jobs.append(GavelJob(kind, int(steps), int(scale), float(weight), float(arrival)))
-    assert [j.arrival for j in jobs] == sorted(j.arrival for j in jobs)
-    return jobs
-
-
-def read_throughputs(path: Path) -> dict[str, dict[JobKind, dict[str | JobKind, Any]]]:
-    """Read steps a second by GPU, by (type, scale), alone ('null') or beside another (type, scale)."""
-    return {
-        worker: {
-            ast.literal_eval(kind): {
-                other if other == "null" else ast.literal_eval(other): rate for other, rate in rates.items()
-            }
-            for kind, rates in kinds.items()
-        }
-        for worker, kinds in json.loads(path.read_text()).items()
-    }
-
 
 def test_jobs_run_for_as_long_as_in_the_trace(small: Trace, run: Run) -> None:
     path, done = run(small, "gavel", "small.trace")
-    jobs = read_trace(path)
+    jobs = read_gavel(path)
     assert jobs == [
         GavelJob("tracekit", 100, 4, 1.0, 0.0),
         GavelJob("tracekit", 75, 8, 1.0, 60.0),
@@ -96,7 +56,7 @@ def test_throughputs_of_gavel_turn_run_times_into_steps(small: Trace, run: Run, 
         small, "gavel", "o.trace", throughputs=throughputs(tmp_path), job_type="LM (batch size 5)", weight=2
     )
     # 100 s at 9 steps a second, 12.4 s at 2.5; 8 GPUs make no step.
-    assert read_trace(path) == [
+    assert read_gavel(path) == [
         GavelJob("LM (batch size 5)", 900, 4, 2.0, 0.0),
         GavelJob("LM (batch size 5)", 31, 1, 2.0, 240.0),
     ]

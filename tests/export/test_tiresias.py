@@ -1,13 +1,12 @@
-"""Tiresias: a reader written from the description of its job trace and cluster specification."""
+"""Tiresias: its job trace and cluster specification."""
 
 from __future__ import annotations
 
-import csv
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.export.loaders import read_cluster, read_tiresias
 from tracekit.errors import UsageError
 from tracekit.export.api import export
 
@@ -19,40 +18,11 @@ if TYPE_CHECKING:
 
     Run = Callable[..., tuple[Path, Any]]
 
-MODELS = {
-    "vgg19", "vgg16", "vgg11", "alexnet", "resnet50", "resnet101", "resnet152", "inception3", "inception4",
-}  # fmt: skip
-
-
-def read_jobs(path: Path) -> list[dict[str, Any]]:
-    """Read a job trace: commas, one header line, digits are whole numbers, times in seconds from 0 on."""
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    jobs: list[dict[str, Any]] = [
-        {name: int(text) if text.isdigit() else text for name, text in row.items()} for row in rows
-    ]
-    for job in jobs:
-        assert job["model_name"] in MODELS
-        assert all(type(job[name]) is int for name in job if name != "model_name")
-        assert job["num_gpu"] > 0
-        assert job["duration"] > 0
-    for job, following in itertools.pairwise(jobs):
-        assert job["submit_time"] + job["interval"] == following["submit_time"]
-    assert jobs[0]["submit_time"] == 0
-    return jobs
-
-
-def read_cluster(path: Path) -> dict[str, int]:
-    """Read a cluster specification: one line below the header."""
-    with path.open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    return {name: int(text) for name, text in row.items()}
-
 
 def test_jobs_and_cluster_are_read_back(small: Trace, run: Run) -> None:
     path, done = run(small, "tiresias", "small.csv", model="vgg19", iterations_per_second=2)
     rest = {"model_name": "vgg19"}
-    assert read_jobs(path) == [
+    assert read_tiresias(path) == [
         {"job_id": 0, "num_gpu": 4, "submit_time": 0, "iterations": 200, "duration": 100, "interval": 60, **rest},
         {"job_id": 1, "num_gpu": 8, "submit_time": 60, "iterations": 150, "duration": 75, "interval": 180, **rest},
         {"job_id": 2, "num_gpu": 1, "submit_time": 240, "iterations": 25, "duration": 12, "interval": 0, **rest},
@@ -74,7 +44,7 @@ def test_a_run_of_no_length_takes_a_second(make_trace: Callable[..., Trace], run
         {"job_id": "b", "submit_time": "2020-01-01 00:00:02.600", "run_s": 1.5, "gpu_count": 1},
     ]
     path, done = run(make_trace(jobs=jobs), "tiresias")
-    assert [(j["submit_time"], j["duration"], j["interval"]) for j in read_jobs(path)] == [(0, 1, 3), (3, 2, 0)]
+    assert [(j["submit_time"], j["duration"], j["interval"]) for j in read_tiresias(path)] == [(0, 1, 3), (3, 2, 0)]
     assert "1 job: they ran for less than half a second; the duration is 1 s" in done.log.notes
 
 
