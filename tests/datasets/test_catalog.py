@@ -18,7 +18,7 @@ FILES = [(d, f) for d in EVERY for f in d.files]
 
 
 def test_it_holds_every_public_trace_that_tracekit_reads() -> None:
-    names = ["philly", "helios", "alibaba-pai", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "acme"]
+    names = ["philly", "helios", "alibaba-pai", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "acme", "infinitehbd"]
     assert list(all_datasets()) == names
     assert set(names) == set(all_formats()) - {"csv", "kubernetes", "lsf", "pbs", "slurm", "swf"}
 

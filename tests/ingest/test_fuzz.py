@@ -24,7 +24,7 @@ RUN = 20_260
 """Number of the run; the tool makes the same cases with `--seed 20260 --format NAME --case NUMBER`."""
 NAMES = (
     *("philly", "helios", "alibaba-pai", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "acme", "slurm", "swf"),
-    *("slurm-site", "pbs", "lsf", "kubernetes"),
+    *("slurm-site", "pbs", "lsf", "kubernetes", "infinitehbd"),
     *("csv", "csv-jsonl", "csv-parquet", "tar-gz", "tar", "tar-xz", "zip", "parts"),
 )
 

@@ -109,6 +109,7 @@ def seeds() -> dict[str, Seed]:
         # A record of a printed history is a block of lines, which the judge of the account does not count.
         "lsf": Seed("lsf", {name: text for name, text in _heads("lsf", 60).items() if name != "history.txt"}),
         "kubernetes": Seed("kubernetes", _kubernetes()),
+        "infinitehbd": Seed("infinitehbd", _faults()),
     }
     rows = [_mapped_job(number) for number in range(30)]
     text = "\n".join(",".join(row.values()) for row in [dict(zip(_JOB_COLUMNS, _JOB_COLUMNS, strict=True)), *rows])
@@ -170,6 +171,24 @@ def _kubernetes() -> dict[str, bytes]:
         whole["items"] = whole["items"][:6] + whole["items"][-6:]
         files[path.name] = json.dumps(whole, indent=1).encode()
     return files
+
+
+def _faults() -> dict[str, bytes]:
+    """Return faults of a few servers, and the statistics that go with them."""
+    kinds = [("Hardware Failure", "GPU", "GPU Lost"), ("Other Failure", "Unknown Error", "Unknown Error")]
+    records = [
+        {
+            "node_id": f"server-{number % 5}",
+            "event_time": number + 0.25 * ends,
+            "event_type": "fault_end" if ends else "fault_start",
+            "fault_type": dict(zip(("Level", "Class", "Desc"), kinds[number % 2], strict=True)),
+        }
+        for number in range(20)
+        for ends in (False, True)
+    ]
+    stated = {level: {"LevelTotal": 10, part: {"ClassTotal": 10, text: 10}} for level, part, text in kinds}
+    tables = {"fault_trace.json": records, "fault_statistics.json": stated}
+    return {name: json.dumps(table, indent=1).encode() for name, table in tables.items()}
 
 
 def _philly() -> dict[str, bytes]:

@@ -1,0 +1,294 @@
+"""InfiniteHBD-Trace (StepFun, 2024): faults of servers that train large language models, and no jobs.
+
+Origin: github.com/stepfun-ai/InfiniteHBD-Trace, Apache-2.0. Study: Shou et al., InfiniteHBD, SIGCOMM'25. Its
+description says: faults of 400 servers with GPUs in 348 days from 2024-03-30 on, 231 of them with a fault; a server is
+unavailable from fault_start until fault_end. Times are days since the begin, with four decimals, that is 8.64 s; the
+hour of the day in which they begin is not known, nor how many GPUs a server has.
+
+Known faults: the description counts times from the first event, yet that stands at 3.8955. Servers without a fault
+have no name: `servers` of them in all are listed, the others as unnamed-1 and up. Some faults end when they begin. A
+fault of a server may lie inside another one of the same server.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import orjson
+import polars as pl
+
+from tracekit.errors import SourceError, UsageError
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
+from tracekit.ingest.json_array import json_runs
+from tracekit.ingest.machines._causes import cause_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracekit.ingest.sink import OpenedFile
+
+__all__ = ["FORMAT"]
+
+_TRACE, _STATISTICS = "fault_trace", "fault_statistics"
+_CLUSTER = "infinitehbd"
+_BEGIN = datetime(1970, 1, 1)
+_DAYS = 36_500
+_LARGEST_STATISTICS = 16 * 1024 * 1024
+
+_PLANNED = frozenset({"Change", "Test"})
+"""Classes in which people took a server out: no part of it had failed."""
+
+_CAUSES = {
+    "Parameter Plane Cable": "network cable",
+    "NIC": "nic",
+    "Power Supply": "power",
+    "Fan": "fan",
+    "File System": "file system",
+    "Software Tool": "software",
+    "Operating System": "software",
+    "Firmware": "software",
+    "Motherboard": "host",
+    "Motherboard Battery": "host",
+    "CPU": "host",
+    "RAID Card": "host",
+    "Riser Card": "host",
+    "System Crash": "host",
+    "Change": "maintenance",
+    "Test": "maintenance",
+    "Stress Test Failure": "unknown",
+    "Training Task Troubleshooting": "unknown",
+    "Unknown Error": "unknown",
+    "Other Failures": "unknown",
+}
+"""The common word for a class, ours; that of a GPU's fault, and of a class that is not here, follows from its words."""
+
+_GPU_CAUSES = {
+    "GPU DBE(Double Bit ECC) > Threshold": "gpu memory",
+    "GPU SBE(Single Bit ECC) > Threshold": "gpu memory",
+    "GPU device not found": "gpu lost",
+    "GPU Temperature High": "fan",
+    "GPU PCI link width low": "host",
+    "GPU P2P Bandwidth Low": "unknown",
+    "GPU device unknow error": "unknown",
+    "Silent Data Corruption": "unknown",
+}
+
+
+class _Moment(NamedTuple):
+    """One record: a fault begins or ends."""
+
+    day: float
+    ends: bool
+    node: str
+    kind: tuple[str, str, str]
+    line: int
+    raw: bytes
+
+
+class InfiniteHbdFormat(Format):
+    """Faults of servers."""
+
+    name = "infinitehbd"
+    title = "StepFun InfiniteHBD-Trace 2024: faults of servers, without jobs"
+    raw_files = (
+        RawFile(
+            _TRACE,
+            "begins and ends of faults",
+            r"fault_trace\.json",
+            lambda head: b'"fault_type"' in head and b'"event_type"' in head and head.lstrip()[:1] == b"[",
+        ),
+        RawFile(
+            _STATISTICS,
+            "faults by level, class and description, to check against",
+            r"fault_statistics\.json",
+            lambda head: b'"LevelTotal"' in head and head.lstrip()[:1] == b"{",
+        ),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
+        "servers": Option("400", "servers that were watched, also those without a fault; 0: those with a fault alone"),
+        "gpus_per_server": Option("", "GPUs of a server; empty: unknown"),
+    }
+    no_append: ClassVar[str] = "its times count from the start of the release"
+
+    def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the options with defaults filled in.
+
+        Raises
+        ------
+        UsageError
+            An option does not exist, or is no whole number.
+        """
+        filled = super().fill_options(given)
+        for name, most in (("servers", 1_000_000), ("gpus_per_server", 4_096)):
+            text = filled[name]
+            if text and not (text.isascii() and text.isdigit() and int(text) <= most):
+                raise UsageError(f"'{text}' is not a whole number up to {most:,}", where=f"--option {name}")
+        return filled
+
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
+        """Read the faults, and compare them with the statistics where these are there."""
+        files = found.get(_TRACE)
+        if len(files) != 1:
+            raise SourceError(
+                f"holds {len(files)} files of faults", hint="keep one fault_trace.json: times count from its begin"
+            )
+        faults = _read_faults(files[0], sink)
+        sink.write("node_events", faults.drop("kind"))
+        sink.write("nodes", _servers(faults, sink))
+        for file in found.get(_STATISTICS):
+            _compare(file, faults, sink)
+        sink.note("the source holds faults of servers and no jobs")
+        return TimeFrame(
+            "relative", "UTC", hour_of_day=False, note="times are days since the begin of the trace, 2024-03-30"
+        )
+
+
+def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
+    """Return one row a fault, in order of their begin, with `kind`: level, class and description."""
+    with sink.opened(file) as opened:
+        moments = sorted(_moments(opened), key=lambda m: (m.day, m.ends))
+        began: dict[tuple[str, tuple[str, str, str]], deque[int]] = defaultdict(deque)
+        faults: list[tuple[_Moment, float | None]] = []
+        twice: list[str] = []
+        for moment in moments:
+            pending = began[moment.node, moment.kind]
+            if not moment.ends:
+                if pending:
+                    twice.append(moment.node)
+                pending.append(len(faults))
+                faults.append((moment, None))
+            elif pending:
+                first = pending.popleft()
+                faults[first] = (faults[first][0], moment.day)
+            else:
+                opened.reject(moment.line, "event_type", "ends a fault whose begin is not there", moment.raw)
+    sink.check("faults_that_began_twice", len(twice), len(faults), "faults that began again before they ended", twice)
+    last = [moment.node for moment, end in faults if end is None]
+    sink.check("faults_without_end", len(last), len(faults), "faults whose end is not there; they go on", last)
+    rows = [
+        {
+            "node_id": moment.node,
+            "start_time": _time(moment.day),
+            "end_time": None if end is None else _time(end),
+            "state": "maintenance" if moment.kind[1] in _PLANNED else "down",
+            "cause": _cause(*moment.kind[1:]),
+            "source_cause": ": ".join(moment.kind),
+            "source": "fault_trace",
+            "kind": moment.kind,
+        }
+        for moment, end in faults
+    ]
+    times = {name: pl.Datetime("us") for name in ("start_time", "end_time")}
+    texts = dict.fromkeys(("node_id", "state", "cause", "source_cause", "source"), pl.String())
+    order = ("node_id", "start_time", "end_time", "state", "cause", "source_cause", "source")
+    return pl.DataFrame(rows, schema={**{n: {**times, **texts}[n] for n in order}, "kind": pl.List(pl.String)})
+
+
+def _moments(opened: OpenedFile) -> Iterator[_Moment]:
+    for run in json_runs(opened.stream, opened.path):
+        opened.count(len(run.texts) + len(run.bad))
+        for stray in run.bad:
+            opened.reject(stray.line, None, stray.reason, stray.raw)
+        for line, raw in zip(run.lines.tolist(), run.texts, strict=True):
+            try:
+                yield _moment(orjson.loads(raw), line, raw)
+            except orjson.JSONDecodeError as error:
+                opened.reject(line, None, f"is not JSON: {str(error)[:120]}", raw)
+            except _BadCellError as error:
+                opened.reject(line, error.column, str(error), raw)
+
+
+class _BadCellError(ValueError):
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
+
+
+def _moment(record: dict[str, Any], line: int, raw: bytes) -> _Moment:
+    """Return a record.
+
+    Raises
+    ------
+    _BadCellError
+        A value is missing, or is not what it has to be.
+    """
+    day, what, node = (record.get(name) for name in ("event_time", "event_type", "node_id"))
+    if not isinstance(node, str) or not node:
+        raise _BadCellError("node_id", "is missing")
+    if isinstance(day, bool) or not isinstance(day, int | float) or not 0 <= day <= _DAYS:
+        raise _BadCellError("event_time", f"is not a number of days from 0 to {_DAYS:,}")
+    if what not in ("fault_start", "fault_end"):
+        raise _BadCellError("event_type", "is neither fault_start nor fault_end")
+    kind = record.get("fault_type")
+    level, part, text = (
+        value if isinstance(kind, dict) and isinstance(value := kind.get(name), str) else ""
+        for name in ("Level", "Class", "Desc")
+    )
+    return _Moment(float(day), what == "fault_end", node, (level, part, text), line, raw)
+
+
+def _time(day: float) -> datetime:
+    """Return a time to 0.01 s: four decimals of a day are 8.64 s."""
+    return _BEGIN + timedelta(seconds=round(day * 86_400, 2))
+
+
+def _cause(part: str, text: str) -> str:
+    own = _GPU_CAUSES.get(text) if part == "GPU" else _CAUSES.get(part)
+    return own or cause_of(f"{part}: {text}") or "unknown"
+
+
+def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
+    """Return the servers with a fault, and as many more as were watched."""
+    names = faults["node_id"].unique().sort().to_list()
+    watched = int(sink.options["servers"] or 0)
+    more = max(0, watched - len(names))
+    if more:
+        sink.note(
+            f"{more:,} of {watched:,} servers had no fault and have no name: they are unnamed-1 and up (option servers)"
+        )
+    sink.check(
+        "servers_beyond_those_watched",
+        max(0, len(names) - watched) if watched else 0,
+        len(names),
+        "servers with a fault beyond the number that was watched (option servers)",
+    )
+    gpus = int(sink.options["gpus_per_server"]) if sink.options["gpus_per_server"] else None
+    every = [*names, *(f"unnamed-{number}" for number in range(1, more + 1))]
+    return pl.DataFrame({"node_id": every}).with_columns(
+        cluster=pl.lit(_CLUSTER), gpu_count=pl.lit(gpus, dtype=pl.Int64)
+    )
+
+
+def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
+    """Count the kinds of faults of which the statistics state another number.
+
+    Raises
+    ------
+    SourceError
+        The file is not such a table.
+    """
+    with sink.opened(file) as opened:
+        text = opened.stream.read(_LARGEST_STATISTICS)
+        try:
+            stated = dict(_stated(orjson.loads(text)))
+        except (orjson.JSONDecodeError, AttributeError, TypeError) as error:
+            raise SourceError("is not a table of faults by level, class and description", where=file.path) from error
+        opened.count(len(stated))
+    ours = {tuple(kind): count for kind, count in faults.group_by("kind").len().iter_rows()}
+    other = sorted(": ".join(kind) for kind in {*ours, *stated} if ours.get(kind, 0) != stated.get(kind, 0))
+    sink.check(
+        "faults_against_statistics", len(other), len({*ours, *stated}),
+        "kinds of faults that the trace holds in another number than its statistics state", other,
+    )  # fmt: skip
+
+
+def _stated(levels: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], int]]:
+    for level, classes in levels.items():
+        for part, texts in classes.items():
+            if part != "LevelTotal":
+                yield from (((level, part, text), int(n)) for text, n in texts.items() if text != "ClassTotal")
+
+
+FORMAT = InfiniteHbdFormat()
