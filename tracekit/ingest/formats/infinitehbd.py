@@ -135,7 +135,7 @@ class InfiniteHbdFormat(Format):
                 f"holds {len(files)} files of faults", hint="keep one fault_trace.json: times count from its begin"
             )
         faults = _read_faults(files[0], sink)
-        sink.write("node_events", faults.drop("kind"))
+        sink.write("node_events", _events(faults, sink))
         sink.write("nodes", _servers(faults, sink))
         for file in found.get(_STATISTICS):
             _compare(file, faults, sink)
@@ -155,6 +155,11 @@ def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
         for moment in moments:
             pending = began[moment.node, moment.kind]
             if not moment.ends:
+                if pending and faults[pending[-1]][0].day == moment.day:
+                    opened.reject(
+                        moment.line, "event_type", "begins a fault that began at this time already", moment.raw
+                    )
+                    continue
                 if pending:
                     twice.append(moment.node)
                 pending.append(len(faults))
@@ -184,6 +189,20 @@ def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
     texts = dict.fromkeys(("node_id", "state", "cause", "source_cause", "source"), pl.String())
     order = ("node_id", "start_time", "end_time", "state", "cause", "source_cause", "source")
     return pl.DataFrame(rows, schema={**{n: {**times, **texts}[n] for n in order}, "kind": pl.List(pl.String)})
+
+
+def _events(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
+    """Return one row a time out of service: faults of one server that begin together are one, until all have ended."""
+    keys = ("node_id", "start_time", "state", "source")
+    end = pl.when(pl.col("end_time").is_null().any()).then(None).otherwise(pl.col("end_time").max()).alias("end_time")
+    events = faults.group_by(keys, maintain_order=True).agg(
+        end, pl.col("cause").first(), pl.col("source_cause").unique(maintain_order=True).str.join("; ")
+    )
+    sink.check(
+        "faults_that_begin_together", len(faults) - len(events), len(faults),
+        "faults of a server that begin at the time of another one of it; they are one time out of service",
+    )  # fmt: skip
+    return events
 
 
 def _moments(opened: OpenedFile) -> Iterator[_Moment]:
