@@ -265,6 +265,33 @@ def test_out_of_service_names_what_cost_most() -> None:
     assert finding("failures/out_of_service", rows[2:]) is None
 
 
+def test_node_availability_names_the_least_available() -> None:
+    columns = "node_id down_h events availability_share"
+    rows = _rows(columns, ("m", 5.0, 2, 0.5), ("n", 1.0, 1, 0.9), ("o", 0.0, 0, 1.0), ("p", 0.0, 0, 1.0))
+    assert finding("failures/node_availability", rows) == (
+        "Nodes were fit for work 85.0 % of the time, the mean of 4 nodes; 2 of them were out of service at least once,"
+        " and m most: it was fit 50.0 %."
+    )
+    assert finding("failures/node_availability", rows[1:]) == (
+        "Nodes were fit for work 96.7 % of the time, the mean of 3 nodes; 1 of them was out of service at least once."
+    )
+    assert finding("failures/node_availability", rows[2:]) is None
+
+
+def test_repair_time_compares_causes_that_are_named() -> None:
+    columns = "cause state events p50_h"
+    fan, nic, unknown = ("fan", "down", 50, 82.0), ("nic", "down", 40, 0.5), ("unknown", "down", 90, 900.0)
+    few, going_on = ("xid", "down", 3, 999.0), ("power", "down", 60, None)
+    assert finding("failures/repair_time", _rows(columns, fan, nic, unknown, few, going_on)) == (
+        "Half of the times out of service were over within 30 min where the cause was nic, and within 3.42 d where it"
+        " was fan."
+    )
+    assert finding("failures/repair_time", _rows(columns, fan)) == (
+        "Half of the times out of service were over within 3.42 d where the cause was fan."
+    )
+    assert finding("failures/repair_time", _rows(columns, unknown)) is None
+
+
 def test_wait_reasons_are_those_of_gpu_jobs() -> None:
     columns = "reason_group jobs gpu_jobs wait_share gpu_wait_share"
     rows = _rows(columns, ("none", 50, 10, 0.9, 0.5), ("limit", 5, 4, 0.06, 0.3), ("begin time", 2, 1, 0.04, 0.2))

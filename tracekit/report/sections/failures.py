@@ -25,7 +25,7 @@ from tracekit.report.charts import (
 from tracekit.report.phrases import bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.text import count, counted, duration, percent, shorten
+from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -317,26 +317,6 @@ def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     return [Panel(drawn, note="Dot: median. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
 
 
-def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many GPU-hours nodes were out of service for, and what cost most of them."""
-    out = [r for r in rows if r["state"] != "degraded"]
-    events, going_on = (sum(r[name] for r in out) for name in ("events", "going_on"))
-    if not events:
-        return None
-    lost = sum(r["gpu_hours"] or 0 for r in out)
-    text = f"Nodes were out of service {counted(events, 'times')}"
-    if going_on:
-        text += f", {count(going_on)} of which the log does not see the end"
-    worst = largest(out, "gpu_hours")
-    if not lost or worst is None:
-        return f"{text}."
-    why = f"for {shorten(worst['cause'], 30)}" if worst["cause"] else "without a reason"
-    return (
-        f"{text}, with {count(lost)} GPU-hours; {percent(worst['gpu_hours'] / lost)} of these were of nodes"
-        f" {worst['state']} {why}."
-    )
-
-
 def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the user who loses most GPU time to failures."""
     worst = largest(rows, "gpu_hours_lost")
@@ -381,6 +361,5 @@ PRESENTATIONS = (
     Presentation("failures/retries", finding=retries_finding, chart=retries_chart),
     Presentation("failures/reasons", finding=reasons_finding, chart=reasons_chart),
     Presentation("failures/run_time_to_failure", finding=run_time_to_failure_finding, chart=run_time_to_failure_chart),
-    Presentation("failures/out_of_service", finding=out_of_service_finding),
     Presentation("failures/by_user", finding=by_user_finding, chart=by_user_chart),
 )
