@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from tracekit.fit.families import FAMILIES
 from tracekit.fit.goodness import GOODNESS_JOBS, anderson_darling, bootstrap, kolmogorov, residuals
 from tracekit.fit.likelihood import FitFailure, maximize
+from tracekit.fit.splice import fit_splice
 from tracekit.fit.tail import fit_tail, tail_p_value
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tracekit.fit.families import Family
     from tracekit.fit.likelihood import Fitted
     from tracekit.fit.sample import Sample
+    from tracekit.fit.splice import Splice
 
 __all__ = ["LEVELS", "Effort", "best", "describe", "fit_families", "observed_quantiles"]
 
@@ -57,12 +59,28 @@ def best(fitted: list[Fitted], criterion: str) -> Fitted:
 
 
 def describe(
-    sample: Sample, rng: np.random.Generator, effort: Effort, *, tail: bool = False, p_value: bool = True
+    sample: Sample,
+    rng: np.random.Generator,
+    effort: Effort,
+    *,
+    bound_s: float | None = None,
+    p_tail: bool = False,
+    p_value: bool = True,
 ) -> dict[str, Any]:
     """Return everything that workload.json says about the distribution of one sample.
 
     The family with the least BIC is chosen: among 11 families, some of them nested, AIC would choose a needless
     parameter in one case of six, however large the sample.
+
+    Parameters
+    ----------
+    sample : Sample
+    rng : Generator
+    effort : Effort
+    bound_s : float, optional
+        The longest duration that is drawn [s]; a tail is fitted where it is given.
+    p_tail, p_value : bool
+        Whether the bootstrap is done for the tail and for the chosen family.
     """
     fitted, failed = fit_families(sample, FAMILIES.values())
     seen = {one.family.name: one for one in fitted}
@@ -84,10 +102,19 @@ def describe(
         "families": families,
         "goodness_jobs": part.n,
         "bootstrap": None,
-        "tail": _tail(sample, rng, effort) if tail else None,
+        "tail": None,
+        "drawn_from": None if fitted or not sample.observed_n else "quantiles",
     }
+    if bound_s is not None:
+        found["tail"] = _tail(sample, rng, effort if p_tail else replace(effort, replicates=0))
     if fitted:
         by_bic = best(fitted, "bic")
+        found["drawn_from"] = "family"
+        if bound_s is not None and "failed" not in found["tail"]:
+            splice = fit_splice(by_bic, sample, bound_s)
+            if splice is not None:
+                found["tail"]["truncated"] = _truncated(splice)
+                found["drawn_from"] = "family+tail" if splice.better else "family"
         found["chosen"] = by_bic.family.name
         found["best_by"] = {"aic": best(fitted, "aic").family.name, "bic": by_bic.family.name}
         if p_value and effort.replicates:
@@ -146,4 +173,18 @@ def _tail(sample: Sample, rng: np.random.Generator, effort: Effort) -> dict[str,
         "ks": tail.ks,
         "p_ks": None if p is None else p[0],
         "bootstrap_jobs": None if p is None else p[1],
+    }
+
+
+def _truncated(splice: Splice) -> dict[str, Any]:
+    return {
+        "scipy": "truncpareto",
+        "parameters": {"b": splice.b, "c": splice.bound / splice.xmin, "scale": splice.xmin},
+        "standard_errors": None if splice.error is None else {"b": splice.error},
+        "xmin_s": splice.xmin,
+        "ends_above": splice.above,
+        "share_above": splice.share,
+        "bound_s": splice.bound,
+        "log_likelihood_gain": splice.gain,
+        "needed_gain": splice.needed,
     }

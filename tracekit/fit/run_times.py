@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.fit.choice import describe, observed_quantiles
+from tracekit.fit.duration_draws import longest_drawn
 from tracekit.fit.jobs import CLASSES, STOPPED
 from tracekit.fit.sample import Sample, resolution_of
 
@@ -71,11 +72,12 @@ def fit_run_times(table: JobTable, seed: int, effort: Effort, *, workers: int = 
     if known.is_empty():
         return []
     resolution = resolution_of(known.filter("known")["held_s"].to_numpy())
+    longest_s = float(known["held_s"].to_numpy().max())
     stopped = bool((known["status"].is_in(STOPPED).fill_null(value=False) & known["known"]).any())
     groups = _groups(known, stopped=stopped)
     big = [group for group in groups if group.jobs.height >= LEAST_JOBS or group.whole]
     with ThreadPoolExecutor(workers) as pool:
-        done = list(pool.map(lambda group: _fit(group, resolution, seed, effort), big))
+        done = list(pool.map(lambda group: _fit(group, resolution, longest_s, seed, effort), big))
     fits = {_place(fit): fit for fit in done}
     return [fits.get(_place(group.head)) or _pooled(group, fits, resolution) for group in groups]
 
@@ -104,14 +106,20 @@ def _place(head: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(head[name] for name in ("measure", *_KEYS))
 
 
-def _fit(group: _Group, resolution: float, seed: int, effort: Effort) -> dict[str, Any]:
+def _fit(group: _Group, resolution: float, longest_s: float, seed: int, effort: Effort) -> dict[str, Any]:
     observed = group.jobs.filter(group.seen)["held_s"].to_numpy()
     right = group.jobs.filter(~group.seen)["held_s"].to_numpy()
     sample = Sample.make(observed, right, resolution_s=resolution)
     one_tenant = group.key["vc"] is not None
     rng = seeded(seed, str(_place(group.head)))
-    tail = not one_tenant and group.key["status"] is None
-    shape = describe(sample, rng, effort, tail=tail, p_value=not one_tenant)
+    shape = describe(
+        sample,
+        rng,
+        effort,
+        bound_s=None if one_tenant else longest_drawn(longest_s, sample.n, sample.right_n_total),
+        p_tail=group.key["status"] is None,
+        p_value=not one_tenant,
+    )
     return {**group.head, "pooled_to": None, **shape}
 
 

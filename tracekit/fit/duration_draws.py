@@ -1,0 +1,54 @@
+"""Run times drawn from an entry of workload.json."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import special
+
+from tracekit.fit.families import FAMILIES, quantiles
+from tracekit.fit.splice import Splice, spliced_quantiles
+
+if TYPE_CHECKING:
+    from tracekit.fit.arrays import Floats
+
+__all__ = ["drawn_durations", "longest_drawn"]
+
+_UNSEEN = 10
+"""Factor on the longest run time of the log, for a group of which more than 1 % still ran."""
+
+
+def longest_drawn(longest_s: float | None, n: int, right_censored: int) -> float:
+    """Return the longest run time that is drawn for a group [s].
+
+    That of the log, since it bounds what the machines and their limits allow; ten times that where more than 1 % of
+    the group still ran, since the longest that was seen is then not the longest there is.
+    """
+    return max(float(longest_s or 0.0), 1.0) * (_UNSEEN if right_censored > 0.01 * n else 1)
+
+
+def drawn_durations(entry: dict[str, Any], longest_s: float | None, scores: Floats) -> Floats:
+    """Return the run times [s] of a fitted group at given normal scores, not rounded.
+
+    Parameters
+    ----------
+    entry : dict
+        With a fit of its own: `pooled_to` is None.
+    longest_s : float, optional
+        The longest run time of the log.
+    scores : array
+    """
+    if entry["chosen"] is None:
+        levels = np.array(entry["quantiles_s"], float)
+        found: Floats = np.interp(special.ndtr(scores), levels[:, 0], levels[:, 1])
+        return found
+    family = FAMILIES[entry["chosen"]]
+    p = family.vector(next(f for f in entry["families"] if f["family"] == family.name)["parameters"])
+    # Files of earlier versions do not say what is drawn from: the family.
+    if entry.get("drawn_from") == "family+tail":
+        tail = entry["tail"]["truncated"]
+        splice = Splice(tail["xmin_s"], tail["parameters"]["b"], tail["share_above"], tail["bound_s"])
+        return spliced_quantiles(family, p, splice, scores)
+    longest = longest_drawn(longest_s, entry["n"], entry["right_censored"])
+    return quantiles(family, p, scores, longest_s=longest)
