@@ -12,6 +12,7 @@ from scipy import stats
 
 model, number, rng = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2]), np.random.default_rng(0)
 fits = {(e["gpu_class"], e["status"]): e for e in model["run_times"] if e["measure"] == "until_end" and not e["vc"]}
+pools = {(e["status"], *e["gpu_classes"]): e for e in model.get("run_time_pools", []) if e["measure"] == "until_end"}
 
 
 def pick(items, weights):
@@ -24,6 +25,7 @@ def duration(size, status):
     entry = fits.get((size, status)) or fits.get((size, None)) or fits[None, None]
     ratio = entry.get("median_ratio") or 1.0  # a small group takes another's shape, moved to its own median
     shape = {None: entry, "gpu_class": fits.get((size, None)), "status": fits.get((None, status))}
+    shape["neighbours"] = pools.get((entry["status"], *entry.get("pooled_classes", [])))
     entry = shape.get(entry["pooled_to"]) or fits[None, None]
     if entry["chosen"] is None:
         return ratio * np.interp(rng.random(), *np.transpose(entry["quantiles_s"]))

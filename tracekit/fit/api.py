@@ -115,7 +115,8 @@ def fit(
     # other programs run (scipy issue 22438); one thread also keeps the digits from depending on the processors.
     with threadpool_limits(limits=1, user_api="blas"):
         progress.stage("fitting run times")
-        document["run_times"] = fit_run_times(table, seed, effort, workers=workers)
+        fitted = fit_run_times(table, seed, effort, workers=workers)
+        document["run_times"], document["run_time_pools"] = fitted
         progress.stage("fitting failures")
         document["failures"] = fit_failures(whole, seed, effort)
     progress.stage("reading utilization")

@@ -218,12 +218,7 @@ def _through(values: Floats, known: Floats, placed: Floats) -> Floats:
 
 
 def _durations(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
-    entry = _entry(model, size, status)
-    ratio = 1.0
-    if entry["pooled_to"] is not None:
-        ratio = entry["median_ratio"] or 1.0
-        key = {"gpu_class": {"gpu_class": size}, "status": {"status": status}}.get(entry["pooled_to"], {})
-        entry = model.run_time("until_end", **key) or model.whole
+    entry, ratio = model.shape(_entry(model, size, status))
     longest_s = model.document["source"]["longest_s"]
     longest = longest_drawn(longest_s, entry["n"], entry["right_censored"])
     step = entry["resolution_s"]
