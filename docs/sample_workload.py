@@ -27,7 +27,7 @@ def duration(size, status):
     shape = {None: entry, "gpu_class": fits.get((size, None)), "status": fits.get((None, status))}
     shape["neighbours"] = pools.get((entry["status"], *entry.get("pooled_classes", [])))
     entry = shape.get(entry["pooled_to"]) or fits[None, None]
-    if entry["chosen"] is None:
+    if (entry.get("drawn_from") or "quantiles") == "quantiles" and entry["quantiles_s"]:
         return ratio * np.interp(rng.random(), *np.transpose(entry["quantiles_s"]))
     p = next(f for f in entry["families"] if f["family"] == entry["chosen"])
     parts = {k[7:]: w for k, w in p["parameters"].items() if k.startswith("weight_")}

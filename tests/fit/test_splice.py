@@ -149,3 +149,32 @@ def test_generate_draws_the_tail_and_reads_files_that_do_not_say_so(
     for one in model.run_times:
         del one["drawn_from"]
     assert upper("family") != with_tail
+
+
+def test_quantiles_are_drawn_where_no_family_fits() -> None:
+    """Half of the jobs end at a limit of an hour or of a day, the others anywhere up to it."""
+    rng = np.random.default_rng(2)
+    limit = np.where(rng.random(3000) < 0.6, 3600.0, 86_400.0)
+    durations = np.where(rng.random(3000) < 0.5, limit, np.round(rng.random(3000) * limit))
+    sample = Sample.make(durations, resolution_s=1)
+    found = describe(sample, rng, Effort(replicates=0), bound_s=86_400)
+    assert found["drawn_from"] == "quantiles"
+    drawn = np.round(drawn_durations({**found, "pooled_to": None}, 86_400, rng.standard_normal(100_000)))
+    # Between quantiles 0.05 apart, a spike may lose as much.
+    for at in (3600, 86_400):
+        assert (drawn == at).mean() == pytest.approx((durations == at).mean(), abs=0.05)
+    assert stats.ks_2samp(drawn, durations).statistic < 0.06
+    # Jobs that still run hide the upper end: then the family stays.
+    running = Sample.make(durations, [90_000.0] * 50, resolution_s=1)
+    assert describe(running, rng, Effort(replicates=0), bound_s=900_000)["drawn_from"] != "quantiles"
+
+
+def test_between_quantiles_the_logarithm_is_linear_and_zero_stays_zero() -> None:
+    entry = {
+        "drawn_from": "quantiles",
+        "quantiles_s": [[0, 0.0], [0.25, 0.0], [0.5, 100.0], [1, 10_000.0]],
+        "resolution_s": 1.0,
+    }
+    found = drawn_durations(entry, None, special.ndtri([0.1, 0.25, 0.5, 0.75, 1 - 1e-12]))
+    # Halfway from 100 to 10,000 on a logarithmic scale is 1,000; what is read as a quarter of a step is rounded to 0.
+    np.testing.assert_allclose(found, [0.25, 0.25, 100, 1000, 10_000], rtol=1e-6)

@@ -29,6 +29,11 @@ LEVELS = (
 )
 """Shares at which workload.json has the observed quantiles of a group."""
 
+_MISFIT = 0.03
+"""Kolmogorov-Smirnov distance above which no family fits well; quantiles 0.05 apart, and lines between, come nearer."""
+_BY_CHANCE = 1.63
+"""Times 1 / sqrt(n): the distance that 1 of 100 samples of the right distribution exceeds (Kolmogorov)."""
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -109,13 +114,15 @@ def describe(
         found["tail"] = _tail(sample, rng, effort if p_tail else replace(effort, replicates=0))
     if fitted:
         by_bic = best(fitted, "bic")
+        found["chosen"] = by_bic.family.name
         found["drawn_from"] = "family"
         if bound_s is not None and "failed" not in found["tail"]:
             splice = fit_splice(by_bic, sample, bound_s)
             if splice is not None:
                 found["tail"]["truncated"] = _truncated(splice)
                 found["drawn_from"] = "family+tail" if splice.better else "family"
-        found["chosen"] = by_bic.family.name
+        if _poor(found):
+            found["drawn_from"] = "quantiles"
         found["best_by"] = {"aic": best(fitted, "aic").family.name, "bic": by_bic.family.name}
         if p_value and effort.replicates:
             drawn = bootstrap(by_bic, sample, rng, jobs=effort.bootstrap_jobs, replicates=effort.replicates)
@@ -123,6 +130,12 @@ def describe(
     else:
         found["reason"] = f"no family could be fitted: {next(iter(failed.values()))}"
     return found
+
+
+def _poor(entry: dict[str, Any]) -> bool:
+    """Return whether the chosen family fits badly, by more than chance, and the quantiles reach the longest job."""
+    ks = next(f["ks"] for f in entry["families"] if f["family"] == entry["chosen"])
+    return bool(ks > max(_MISFIT, _BY_CHANCE / np.sqrt(entry["goodness_jobs"])) and entry["quantiles_s"][-1][0] == 1)
 
 
 def _fitted(one: Fitted, part: Sample, rng: np.random.Generator) -> dict[str, Any]:

@@ -39,14 +39,17 @@ def drawn_durations(entry: dict[str, Any], longest_s: float | None, scores: Floa
         The longest run time of the log.
     scores : array
     """
-    if entry["chosen"] is None:
-        levels = np.array(entry["quantiles_s"], float)
-        found: Floats = np.interp(special.ndtr(scores), levels[:, 0], levels[:, 1])
+    # Files of earlier versions do not say what is drawn from.
+    source = entry.get("drawn_from") or ("quantiles" if entry["chosen"] is None else "family")
+    if source == "quantiles":
+        shares, values = np.array(entry["quantiles_s"], float).T
+        # A run time of 0 has no logarithm; a quarter of a step is rounded to 0.
+        logs = np.log(np.maximum(values, entry["resolution_s"] / 4))
+        found: Floats = np.exp(np.interp(special.ndtr(scores), shares, logs))
         return found
     family = FAMILIES[entry["chosen"]]
     p = family.vector(next(f for f in entry["families"] if f["family"] == family.name)["parameters"])
-    # Files of earlier versions do not say what is drawn from: the family.
-    if entry.get("drawn_from") == "family+tail":
+    if source == "family+tail":
         tail = entry["tail"]["truncated"]
         splice = Splice(tail["xmin_s"], tail["parameters"]["b"], tail["share_above"], tail["bound_s"])
         return spliced_quantiles(family, p, splice, scores)
