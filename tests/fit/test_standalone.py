@@ -6,7 +6,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -65,7 +65,7 @@ def fitted(make_trace: Callable[..., Trace]) -> WorkloadModel:
     assert tailed is not None
     assert counted is not None
     parameters = {"b": 0.6, "c": 100.0, "scale": 3000.0}
-    truncated = {"scipy": "truncpareto", "parameters": parameters, "standard_errors": None, "ends_above": 90}
+    truncated: dict[str, Any] = {"scipy": "truncpareto", "parameters": parameters, "standard_errors": None, "ends_above": 90}
     truncated |= {"xmin_s": 3000.0, "share_above": 0.1, "bound_s": 300_000.0}
     tailed["tail"]["truncated"] = truncated | {"log_likelihood_gain": 20.0, "needed_gain": 7.0}
     tailed["drawn_from"] = "family+tail"
@@ -88,7 +88,7 @@ def test_it_draws_what_generate_draws(fitted: WorkloadModel, tmp_path: Path, pro
     document["arrivals"]["timezone"] = "America/New_York"
     model = WorkloadModel.checked(document)
     model.write(tmp_path / "w.json")
-    command = [sys.executable, SAMPLER, tmp_path / "w.json", "20000", "1"]
+    command: list[str | Path] = [sys.executable, SAMPLER, tmp_path / "w.json", "20000", "1"]
     own = pl.read_csv(subprocess.run(command, capture_output=True, check=True, cwd=tmp_path).stdout)
     made = tracekit.generate(model, tmp_path / "t", jobs=20_000).scan("jobs").collect()
     seconds = made["submit_time"].dt.epoch("s")
