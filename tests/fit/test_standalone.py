@@ -65,7 +65,12 @@ def fitted(make_trace: Callable[..., Trace]) -> WorkloadModel:
     assert tailed is not None
     assert counted is not None
     parameters = {"b": 0.6, "c": 100.0, "scale": 3000.0}
-    truncated: dict[str, Any] = {"scipy": "truncpareto", "parameters": parameters, "standard_errors": None, "ends_above": 90}
+    truncated: dict[str, Any] = {
+        "scipy": "truncpareto",
+        "parameters": parameters,
+        "standard_errors": None,
+        "ends_above": 90,
+    }
     truncated |= {"xmin_s": 3000.0, "share_above": 0.1, "bound_s": 300_000.0}
     tailed["tail"]["truncated"] = truncated | {"log_likelihood_gain": 20.0, "needed_gain": 7.0}
     tailed["drawn_from"] = "family+tail"

@@ -14,7 +14,7 @@ from tracekit.fit.splice import fit_splice
 from tracekit.fit.tail import fit_tail, tail_p_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tracekit.fit.families import Family
     from tracekit.fit.likelihood import Fitted
@@ -68,6 +68,7 @@ def describe(
     rng: np.random.Generator,
     effort: Effort,
     *,
+    families: Mapping[str, Family] = FAMILIES,
     bound_s: float | None = None,
     p_tail: bool = False,
     p_value: bool = True,
@@ -82,17 +83,19 @@ def describe(
     sample : Sample
     rng : Generator
     effort : Effort
+    families : mapping
+        Those that are fitted, by name.
     bound_s : float, optional
         The longest duration that is drawn [s]; a tail is fitted where it is given.
     p_tail, p_value : bool
         Whether the bootstrap is done for the tail and for the chosen family.
     """
-    fitted, failed = fit_families(sample, FAMILIES.values())
+    fitted, failed = fit_families(sample, families.values())
     seen = {one.family.name: one for one in fitted}
     part = sample.draw(GOODNESS_JOBS, rng)
-    families = [
+    described = [
         _fitted(seen[name], part, rng) if name in seen else {"family": name, "failed": failed[name]}
-        for name in FAMILIES
+        for name in families
     ]
     found: dict[str, Any] = {
         "n": sample.n,
@@ -104,7 +107,7 @@ def describe(
         "unit": "s",
         "chosen": None,
         "best_by": None,
-        "families": families,
+        "families": described,
         "goodness_jobs": part.n,
         "bootstrap": None,
         "tail": None,

@@ -188,6 +188,8 @@ def _bad_families(document: dict[str, Any]) -> Iterator[str]:
     groups = [("run_times", e) for e in document["run_times"]]
     groups += [("failures/run_time_to_failure", e) for e in document["failures"]["run_time_to_failure"]]
     groups += [("run_time_pools", {**e, "pooled_to": None}) for e in document.get("run_time_pools", [])]
+    for group in document.get("node_failures", {}).get("groups") or []:
+        groups += [("node_failures", {**group[part], "pooled_to": None}) for part in ("until_failure", "away")]
     for place, entry in groups:
         if entry["pooled_to"] is not None:
             if entry["pooled_to"] == "neighbours" and _pool(document, entry) is None:
