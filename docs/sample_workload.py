@@ -37,31 +37,38 @@ def from_family(fit, size):
     return family(**{k: np.array([named[f"{k}_{i}"] for i in part]) for k in own}).rvs(size, random_state=rng)
 
 
-def run_times(gpu_class, status, size):
-    """Draw run times [s] of jobs of a size class that end so."""
-    keys = [(gpu_class, status), (gpu_class, None), (None, status), (None, None)]
-    entry = next(fits[k] for k in keys if k in fits)
-    ratio = entry.get("median_ratio") or 1.0  # a small group takes another's shape, moved to its own median
-    own = {None: entry, "gpu_class": fits.get((entry["gpu_class"], None)), "status": fits.get((None, entry["status"]))}
-    own["neighbours"] = pools.get((entry["status"], *entry.get("pooled_classes", [])))
-    entry = own.get(entry["pooled_to"]) or fits[None, None]
-    longest, step = max(model["source"]["longest_s"], 1.0), entry["resolution_s"]
-    if entry["right_censored"] > 0.01 * entry["n"]:  # longer ones still ran
-        longest *= 10
+def shape(entry, size):
+    """Draw run times [s] from what the entry says."""
     kind = entry.get("drawn_from") or ("family" if entry["chosen"] else "quantiles")
     if kind == "quantiles":
         shares, values = np.transpose(entry["quantiles_s"])
-        drawn = np.exp(np.interp(rng.random(size), shares, np.log(np.maximum(values, step / 4))))
-    else:
-        tail = entry["tail"]["truncated"] if kind == "family+tail" else None
-        fit = next(f for f in entry["families"] if f["family"] == entry["chosen"])
-        drawn = from_family(fit, size)
-        while (over := drawn > (tail["xmin_s"] if tail else longest)).any():
+        return np.exp(np.interp(rng.random(size), shares, np.log(np.maximum(values, entry["resolution_s"] / 4))))
+    fit = next(f for f in entry["families"] if f["family"] == entry["chosen"])
+    drawn = from_family(fit, size)
+    if kind == "family+tail":  # the family below xmin, the power law above it
+        tail = entry["tail"]["truncated"]
+        while (over := drawn > tail["xmin_s"]).any():
             drawn[over] = from_family(fit, over.sum())
-        if tail:
-            above = rng.random(size) < tail["share_above"]
-            drawn[above] = stats.truncpareto(**tail["parameters"]).rvs(above.sum(), random_state=rng)
-    return np.minimum(np.round(drawn * ratio / step) * step, longest)
+        above = rng.random(size) < tail["share_above"]
+        drawn[above] = stats.truncpareto(**tail["parameters"]).rvs(above.sum(), random_state=rng)
+    return drawn
+
+
+def run_times(gpu_class, status, size):
+    """Draw run times [s] of jobs of a size class that end so."""
+    keys = [(gpu_class, status), (gpu_class, None), (None, status), (None, None)]
+    group = next(fits[k] for k in keys if k in fits)
+    ratio = group.get("median_ratio") or 1.0  # a small group takes another's shape, moved to its own median
+    own = {None: group, "gpu_class": fits.get((group["gpu_class"], None)), "status": fits.get((None, group["status"]))}
+    whose = (group.get("pooled_status", group["status"]), *group.get("pooled_classes", []))
+    entry = (own | {"neighbours": pools.get(whose)}).get(group["pooled_to"]) or fits[None, None]
+    longest, known = max(model["source"]["longest_s"], 1.0), [e for e in (group, entry) if "right_censored" in e]
+    if all(e["right_censored"] > 0.01 * e["n"] for e in known):  # longer ones still ran
+        longest *= 10
+    drawn = ratio * shape(entry, size)
+    while (over := drawn > longest).any():
+        drawn[over] = ratio * shape(entry, over.sum())
+    return np.minimum(np.round(drawn / entry["resolution_s"]) * entry["resolution_s"], longest)
 
 
 def operational_times(size):

@@ -124,6 +124,20 @@ def test_small_groups_take_the_shape_of_their_pool_at_their_own_median(make_trac
     assert entry(model, "until_end", gpu_class=">8", status="completed")["pooled_to"] == "neighbours"
 
 
+def test_a_status_of_few_jobs_takes_the_pool_of_its_class_whatever_the_status(make_trace: Callable[..., Trace]) -> None:
+    tables = workload(1000)
+    for n, job in enumerate(tables["jobs"][:60]):
+        job.update(gpu_count=16.0, status="cancelled" if n % 2 else "completed")
+    tables["jobs"][100].update(gpu_count=1.0, status="cancelled")
+    model = tracekit.fit(make_trace(**tables), replicates=0)
+    found = entry(model, "until_end", gpu_class=">8", status="cancelled")
+    assert (found["pooled_to"], found["pooled_classes"], found["pooled_status"]) == ("neighbours", ["5-8", ">8"], None)
+    assert (found["n"], found["right_censored"]) == (30, 0)
+    pool, _ = model.shape(found)
+    assert (pool["gpu_classes"], pool["status"]) == (["5-8", ">8"], None)
+    assert entry(model, "until_end", gpu_class="1", status="cancelled")["pooled_to"] == "gpu_class"
+
+
 def test_a_file_must_have_the_pools_that_its_groups_name(make_trace: Callable[..., Trace]) -> None:
     tables = workload(1000)
     for job in tables["jobs"][:60]:

@@ -175,6 +175,26 @@ def test_between_quantiles_the_logarithm_is_linear_and_zero_stays_zero() -> None
         "quantiles_s": [[0, 0.0], [0.25, 0.0], [0.5, 100.0], [1, 10_000.0]],
         "resolution_s": 1.0,
     }
-    found = drawn_durations(entry, None, special.ndtri([0.1, 0.25, 0.5, 0.75, 1 - 1e-12]))
+    found = drawn_durations(entry, 10_000, special.ndtri([0.1, 0.25, 0.5, 0.75, 1 - 1e-12]))
     # Halfway from 100 to 10,000 on a logarithmic scale is 1,000; what is read as a quarter of a step is rounded to 0.
     np.testing.assert_allclose(found, [0.25, 0.25, 100, 1000, 10_000], rtol=1e-6)
+
+
+def test_what_is_cut_at_a_shorter_bound_keeps_its_shape_below_it() -> None:
+    quantiles = [[0, 1.0], [0.5, 100.0], [1, 10_000.0]]
+    entry = {"drawn_from": "quantiles", "chosen": None, "quantiles_s": quantiles, "resolution_s": 1.0}
+    # Half of the jobs are below 100 s: cut there, the median is the quartile, 10 s.
+    np.testing.assert_allclose(drawn_durations(entry, 100, special.ndtri([0.5, 1 - 1e-12])), [10, 100], rtol=1e-6)
+    rng = np.random.default_rng(3)
+    found = describe(
+        Sample.make(np.round(planted(10_000, rng)), resolution_s=1), rng, Effort(replicates=0), bound_s=BOUND
+    )
+    scores = rng.standard_normal(50_000)
+    whole = drawn_durations(found, BOUND, scores)
+    for bound in (5_000.0, 100_000.0):
+        cut = drawn_durations(found, bound, scores)
+        assert cut.max() <= bound * (1 + 1e-9)
+        # Below xmin the share is that of the jobs below the bound; the power law is cut within its own share.
+        expected = whole[whole <= bound]
+        tolerance = 0.02 if bound < found["tail"]["truncated"]["xmin_s"] else 0.06
+        assert stats.ks_2samp(cut, expected).statistic < tolerance

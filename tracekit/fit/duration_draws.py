@@ -28,15 +28,15 @@ def longest_drawn(longest_s: float | None, n: int, right_censored: int) -> float
     return max(float(longest_s or 0.0), 1.0) * (_UNSEEN if right_censored > 0.01 * n else 1)
 
 
-def drawn_durations(entry: dict[str, Any], longest_s: float | None, scores: Floats) -> Floats:
-    """Return the run times [s] of a fitted group at given normal scores, not rounded.
+def drawn_durations(entry: dict[str, Any], bound_s: float, scores: Floats) -> Floats:
+    """Return the durations [s] of a fitted group, cut at a bound, at given normal scores; they are not rounded.
 
     Parameters
     ----------
     entry : dict
         With a fit of its own: `pooled_to` is None.
-    longest_s : float, optional
-        The longest run time of the log.
+    bound_s : float
+        The longest that is drawn [s].
     scores : array
     """
     # Files of earlier versions do not say what is drawn from.
@@ -45,13 +45,14 @@ def drawn_durations(entry: dict[str, Any], longest_s: float | None, scores: Floa
         shares, values = np.array(entry["quantiles_s"], float).T
         # A run time of 0 has no logarithm; a quarter of a step is rounded to 0.
         logs = np.log(np.maximum(values, entry["resolution_s"] / 4))
-        found: Floats = np.exp(np.interp(special.ndtr(scores), shares, logs))
+        within = np.interp(np.log(bound_s), logs, shares) if bound_s < values[-1] else 1.0
+        found: Floats = np.exp(np.interp(special.ndtr(scores) * within, shares, logs))
         return found
     family = FAMILIES[entry["chosen"]]
     p = family.vector(next(f for f in entry["families"] if f["family"] == family.name)["parameters"])
-    if source == "family+tail":
+    if source == "family+tail" and bound_s > entry["tail"]["truncated"]["xmin_s"]:
         tail = entry["tail"]["truncated"]
-        splice = Splice(tail["xmin_s"], tail["parameters"]["b"], tail["share_above"], tail["bound_s"])
+        bound = min(bound_s, tail["bound_s"])
+        splice = Splice(tail["xmin_s"], tail["parameters"]["b"], tail["share_above"], bound)
         return spliced_quantiles(family, p, splice, scores)
-    longest = longest_drawn(longest_s, entry["n"], entry["right_censored"])
-    return quantiles(family, p, scores, longest_s=longest)
+    return quantiles(family, p, scores, longest_s=bound_s)

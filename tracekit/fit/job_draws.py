@@ -218,11 +218,17 @@ def _through(values: Floats, known: Floats, placed: Floats) -> Floats:
 
 
 def _durations(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
-    entry, ratio = model.shape(_entry(model, size, status))
-    longest_s = model.document["source"]["longest_s"]
-    longest = longest_drawn(longest_s, entry["n"], entry["right_censored"])
-    step = entry["resolution_s"]
-    drawn = drawn_durations(entry, longest_s, scores)
+    entry = _entry(model, size, status)
+    shape, ratio = model.shape(entry)
+    # Longer ones than the log has are drawn where jobs of the group and of its pool still ran; pooled groups of earlier
+    # versions do not say how many of theirs did.
+    longest = min(
+        longest_drawn(model.document["source"]["longest_s"], one["n"], one["right_censored"])
+        for one in (entry, shape)
+        if "right_censored" in one
+    )
+    step = shape["resolution_s"]
+    drawn = drawn_durations(shape, longest / ratio, scores)
     found: Floats = np.minimum(np.round(drawn * ratio / step) * step, longest)
     return found
 

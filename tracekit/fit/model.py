@@ -160,7 +160,7 @@ def rounded(value: Any) -> Any:
 
 def _pool(document: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any] | None:
     """Return the pool of size classes that a group takes its shape from, None where it is not in the file."""
-    key = (entry["measure"], entry["status"], entry.get("pooled_classes"))
+    key = (entry["measure"], entry.get("pooled_status", entry["status"]), entry.get("pooled_classes"))
     pools = document.get("run_time_pools", [])
     return next((p for p in pools if (p["measure"], p["status"], p["gpu_classes"]) == key), None)
 

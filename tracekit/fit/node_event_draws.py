@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.fit.duration_draws import drawn_durations
+from tracekit.fit.duration_draws import drawn_durations, longest_drawn
 from tracekit.fit.run_times import seeded
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def _away(group: dict[str, Any], number: int, rng: np.random.Generator) -> Float
     if entry["drawn_from"] is None:
         return np.full(number, np.inf)
     step = entry["resolution_s"]
-    found: Floats = np.round(drawn_durations(entry, group["longest_away_s"], rng.standard_normal(number)) / step) * step
+    longest = longest_drawn(group["longest_away_s"], entry["n"], entry["right_censored"])
+    found: Floats = np.round(drawn_durations(entry, longest, rng.standard_normal(number)) / step) * step
     return found
 
 

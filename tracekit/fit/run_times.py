@@ -7,7 +7,7 @@ has no fit of its own but is pooled: it takes the shape of the first of these th
 where at least 20 of its durations are known to the end.
 
 - size class, also by status: the jobs of the same status in its class and those beside it (`neighbours`)
-- class by status: its class, then its status
+- class by status: its class, the jobs of its class and those beside it whatever their status, its status
 - any: all jobs
 """
 
@@ -159,12 +159,14 @@ def _fit(group: _Group, resolution: float, longest_s: float, seed: int, effort: 
 def _pooled(
     group: _Group, fits: dict[str, dict[str, Any]], shared: dict[str, _Group], resolution: float
 ) -> dict[str, Any]:
-    key, pool = group.key, shared.get(group.name)
-    ways: list[tuple[str, _Group]] = [] if pool is None else [("neighbours", pool)]
+    key = group.key
+    ways: list[tuple[str, _Group | None]] = [("neighbours", shared.get(group.name))]
     if key["gpu_class"] is not None and key["status"] is not None:
-        ways += [(name, replace(group, key={**_ALL, name: key[name]})) for name in ("gpu_class", "status")]
+        its_class, its_status = (replace(group, key={**_ALL, name: key[name]}) for name in ("gpu_class", "status"))
+        ways += [("gpu_class", its_class), ("neighbours", shared.get(its_class.name)), ("status", its_status)]
     ways.append(("all", replace(group, key=_ALL)))
-    name, parent = next((way, fits[of.name]) for way, of in ways if of.name in fits)
+    name, whose = next((way, of) for way, of in ways if of is not None and of.name in fits)
+    parent = fits[whose.name]
     seen = group.jobs.filter(group.seen)["held_s"].to_numpy()
     right = group.jobs.filter(~group.seen)["held_s"].to_numpy()
     own = None
@@ -174,9 +176,9 @@ def _pooled(
     median, middle = _median(own), _median(parent["quantiles_s"])
     ratio = median / middle if middle > 0 and median > 0 else None
     found: dict[str, Any] = {**group.head, "n": group.jobs.height, "pooled_to": name, "median_ratio": ratio}
-    if name == "neighbours" and pool is not None:
-        found["pooled_classes"] = list(pool.classes)
-    found["drawn_from"] = parent["drawn_from"]
+    if name == "neighbours":
+        found |= {"pooled_classes": list(whose.classes), "pooled_status": whose.key["status"]}
+    found |= {"drawn_from": parent["drawn_from"], "right_censored": right.size}
     if key["status"] is None and key["vc"] is None and own is not None:
         found["quantiles_s"] = own
     return found
