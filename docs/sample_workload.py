@@ -1,49 +1,123 @@
-"""Draw jobs from a workload.json without tracekit: python sample_workload.py workload.json 1000 > jobs.csv."""
+"""Draw jobs from a workload.json without tracekit: python sample_workload.py workload.json 1000 [seed] > jobs.csv.
+
+As `tracekit generate` draws them, but for users and VCs: no job has to do with the one before it.
+"""
 
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import json
 import sys
+import zoneinfo
 from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
-model, number, rng = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2]), np.random.default_rng(0)
-fits = {(e["gpu_class"], e["status"]): e for e in model["run_times"] if e["measure"] == "until_end" and not e["vc"]}
+model, number = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), int(sys.argv[2])
+rng = np.random.default_rng(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+drawn_from = [e for e in model["run_times"] if e["measure"] == "until_end" and not e["vc"]]
+fits = {(e["gpu_class"], e["status"]): e for e in drawn_from}
+pools = {(e["status"], *e["gpu_classes"]): e for e in model.get("run_time_pools", []) if e["measure"] == "until_end"}
 
 
-def pick(items, weights):
-    """Draw one of the items by its weight."""
-    return items[rng.choice(len(items), p=np.array(weights) / sum(weights))]
+def pick(weights, size):
+    """Draw places in a list by weight."""
+    return rng.choice(len(weights), size, p=np.array(weights) / sum(weights))
 
 
-def duration(size, status):
-    """Draw a run time [s] of a job of this size that ends so."""
-    entry = fits.get((size, status)) or fits.get((size, None)) or fits[None, None]
-    ratio = entry.get("median_ratio") or 1.0  # a small group takes another's shape, moved to its own median
-    shape = {None: entry, "gpu_class": fits.get((size, None)), "status": fits.get((None, status))}
-    entry = shape.get(entry["pooled_to"]) or fits[None, None]
-    if entry["chosen"] is None:
-        return ratio * np.interp(rng.random(), *np.transpose(entry["quantiles_s"]))
-    p = next(f for f in entry["families"] if f["family"] == entry["chosen"])
-    parts = {k[7:]: w for k, w in p["parameters"].items() if k.startswith("weight_")}
-    end = "_" + pick(list(parts), list(parts.values())) if parts else ""
-    named = {k.removesuffix(end): v for k, v in p["parameters"].items() if k.endswith(end) and k[:6] != "weight"}
-    return min(ratio * getattr(stats, p["scipy"])(**named).rvs(random_state=rng), model["source"]["longest_s"])
+def from_family(fit, size):
+    """Draw from a family; a mixture's parameters are numbered by its parts."""
+    named, family = fit["parameters"], getattr(stats, fit["scipy"])
+    if "weight_1" not in named:
+        return family(**named).rvs(size, random_state=rng)
+    part = pick([v for k, v in named.items() if k.startswith("weight_")], size) + 1
+    own = {k[:-2] for k in named} - {"weight"}
+    return family(**{k: np.array([named[f"{k}_{i}"] for i in part]) for k in own}).rvs(size, random_state=rng)
 
 
-arrivals, rows, hour = model["arrivals"], [], 0
-while len(rows) < number:  # a Poisson process at the mean rate: bursts and time zone are left out
-    profile, batch = arrivals["rate"]["profile"], arrivals["batch"]
-    at = (arrivals["start"] // 3600 + hour - 96) % 168  # 1970 began on a Thursday, 96 hours before a Monday
-    for _ in range(rng.poisson(arrivals["rate"]["mean_per_hour"] * profile[at % len(profile)])):
-        second = round(3600 * (hour + rng.random()))
-        for _ in range(pick(batch["sizes"], batch["shares"])):
-            asked = pick(model["sizes"]["requests"], [r["share"] for r in model["sizes"]["requests"]])
-            ends = [g for g in model["statuses"]["groups"] if g["gpu_class"] == asked["gpu_class"]]
-            status = pick(ends, [g["jobs"] for g in ends])["status"]
-            rows.append([second, asked["gpu_count"], status, round(duration(asked["gpu_class"], status))])
-    hour += 1
-csv.writer(sys.stdout).writerows([["submit_s", "gpus", "status", "run_s"], *sorted(rows)[:number]])
+def shape(entry, size):
+    """Draw run times [s] from what the entry says."""
+    kind = entry.get("drawn_from") or ("family" if entry["chosen"] else "quantiles")
+    if kind == "quantiles":
+        shares, values = np.transpose(entry["quantiles_s"])
+        return np.exp(np.interp(rng.random(size), shares, np.log(np.maximum(values, entry["resolution_s"] / 4))))
+    fit = next(f for f in entry["families"] if f["family"] == entry["chosen"])
+    drawn = from_family(fit, size)
+    if kind == "family+tail":  # the family below xmin, the power law above it
+        tail = entry["tail"]["truncated"]
+        while (over := drawn > tail["xmin_s"]).any():
+            drawn[over] = from_family(fit, over.sum())
+        above = rng.random(size) < tail["share_above"]
+        drawn[above] = stats.truncpareto(**tail["parameters"]).rvs(above.sum(), random_state=rng)
+    return drawn
+
+
+def run_times(gpu_class, status, size):
+    """Draw run times [s] of jobs of a size class that end so."""
+    keys = [(gpu_class, status), (gpu_class, None), (None, status), (None, None)]
+    group = next(fits[k] for k in keys if k in fits)
+    ratio = group.get("median_ratio") or 1.0  # a small group takes another's shape, moved to its own median
+    own = {None: group, "gpu_class": fits.get((group["gpu_class"], None)), "status": fits.get((None, group["status"]))}
+    whose = (group.get("pooled_status", group["status"]), *group.get("pooled_classes", []))
+    entry = (own | {"neighbours": pools.get(whose)}).get(group["pooled_to"]) or fits[None, None]
+    longest, known = max(model["source"]["longest_s"], 1.0), [e for e in (group, entry) if "right_censored" in e]
+    if all(e["right_censored"] > 0.01 * e["n"] for e in known):  # longer ones still ran
+        longest *= 10
+    drawn = ratio * shape(entry, size)
+    while (over := drawn > longest).any():
+        drawn[over] = ratio * shape(entry, over.sum())
+    return np.minimum(np.round(drawn / entry["resolution_s"]) * entry["resolution_s"], longest)
+
+
+def operational_times(size):
+    """Draw the times of batches on a clock on which one comes in each unit of time, by the fitted process."""
+    known = {"gamma_renewal", "mmpp"}  # of other processes the one that fits best among these, else Poisson
+    fitted = [c for c in model["arrivals"]["candidates"] if c["process"] in known]
+    fitted.sort(key=lambda c: (c["process"] != model["arrivals"]["process"], c["bic"]))
+    if model["arrivals"]["process"] == "poisson" or not fitted:
+        return rng.exponential(size=size).cumsum()
+    p = fitted[0]["parameters"]
+    if fitted[0]["process"] == "gamma_renewal":  # gaps of a gamma distribution that are above `least`
+        gaps = stats.gamma(p["a"], scale=p["scale"])
+        above = gaps.sf(p["least"])
+        mean = gaps.mean() * stats.gamma(p["a"] + 1, scale=p["scale"]).sf(p["least"]) / above
+        return (gaps.isf(rng.random(size) * above) / mean).cumsum()
+    rates, leaves = (p["quiet_rate"], p["busy_rate"]), (p["to_busy"], p["to_quiet"])
+    share = leaves[0] / sum(leaves)  # of the time that is busy
+    state, now, times = int(rng.random() < share), 0.0, []
+    while len(times) < size:
+        stay = rng.exponential(1 / leaves[state])
+        times += (now + np.sort(rng.random(rng.poisson(rates[state] * stay)) * stay)).tolist()
+        state, now = 1 - state, now + stay
+    return np.array(times[:size]) * (rates[0] * (1 - share) + rates[1] * share)
+
+
+arrivals = model["arrivals"]
+rate, batch, zone = arrivals["rate"], arrivals["batch"], zoneinfo.ZoneInfo(arrivals["timezone"])
+sizes = np.array(batch["sizes"])[pick(batch["shares"], number)]
+times = operational_times(number)
+hour = arrivals["start"] // 3600 * 3600
+clock, expected = [arrivals["start"]], [0.0]
+while expected[-1] < times[-1]:  # batches expected up to the end of each hour, at the mean rate of the log
+    local = dt.datetime.fromtimestamp(hour, zone)
+    factor = rate["profile"][(24 * local.weekday() + local.hour) % len(rate["profile"])]
+    hour += 3600
+    expected.append(expected[-1] + rate.get("mean_per_hour", rate["per_hour"]) * factor * (hour - clock[-1]) / 3600)
+    clock.append(hour)
+seconds = np.floor(np.interp(times, expected, clock) / arrivals["step_s"]) * arrivals["step_s"]
+submit = np.repeat(seconds, sizes)[:number] - arrivals["start"]
+requests, groups = model["sizes"]["requests"], model["statuses"]["groups"]
+asked, status, run_s = pick([r["share"] for r in requests], number), np.empty(number, int), np.full(number, np.nan)
+for gpu_class in dict.fromkeys(r["gpu_class"] for r in requests):
+    mine = np.flatnonzero([requests[i]["gpu_class"] == gpu_class for i in asked])
+    ends = [i for i, g in enumerate(groups) if g["gpu_class"] == gpu_class] or list(range(len(groups)))
+    status[mine] = np.array(ends)[pick([groups[i]["jobs"] for i in ends], mine.size)]
+    for i in ends:
+        ran = mine[(status[mine] == i) & (rng.random(mine.size) >= groups[i]["no_run_time_share"])]
+        run_s[ran] = run_times(gpu_class, groups[i]["status"], ran.size)
+out = csv.writer(sys.stdout)
+out.writerow(["submit_s", "gpus", "status", "run_s"])  # submit_s: since the first submission of the log
+for second, i, j, held in zip(submit, asked, status, run_s, strict=True):
+    out.writerow([int(second), requests[i]["gpu_count"], groups[j]["status"], "" if np.isnan(held) else f"{held:.10g}"])

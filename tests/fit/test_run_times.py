@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import tracekit
+from tests.effort import examples
 from tests.fit.workloads import workload
+from tracekit.errors import UsageError
 from tracekit.fit import api
-from tracekit.fit.jobs import read_jobs
+from tracekit.fit.jobs import CLASSES, read_jobs
+from tracekit.fit.model import WorkloadModel
+from tracekit.fit.neighbours import neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.fit.model import WorkloadModel
     from tracekit.trace import Trace
 
 
@@ -66,17 +72,81 @@ def test_nothing_was_stopped_so_demand_is_no_measure_of_its_own(model: WorkloadM
     assert model.run_time(vc="a") is not None
 
 
-def test_small_groups_are_pooled_and_keep_their_median(make_trace: Callable[..., Trace]) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "name", "expected"),
+    [
+        # The next class has enough with it.
+        ({"1": 900, "5-8": 150, ">8": 60}, ">8", ["5-8", ">8"]),
+        # Of both sides the one with fewer jobs comes first: 120, then 120 + 50, then 120 + 50 + 90.
+        ({"1": 900, "2-4": 90, "5-8": 120, ">8": 50}, "5-8", ["2-4", "5-8", ">8"]),
+        # Classes without jobs are passed over; those without GPUs are no neighbours.
+        ({"0": 5, "<1": 80, "2-4": 150}, "<1", ["<1", "2-4"]),
+        ({"0": 900, "1": 80, "2-4": 90}, "1", None),
+        ({"0": 100, "1": 800}, "0", None),
+    ],
+)
+def test_a_class_of_few_jobs_is_pooled_with_those_beside_it(
+    jobs: dict[str, int], name: str, expected: list[str] | None
+) -> None:
+    assert neighbours(jobs, name, 200) == expected
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.integers(0, 300), min_size=6, max_size=6), st.sampled_from(CLASSES))
+def test_a_pool_is_enough_and_no_longer_than_needed(counts: list[int], name: str) -> None:
+    jobs = dict(zip(CLASSES, counts, strict=True))
+    found = neighbours(jobs, name, 200)
+    if found is None:
+        assert name == "0" or not jobs[name] or sum(counts[1:]) < 200
+        return
+    assert name in found
+    assert sum(jobs[c] for c in found) >= 200
+    there = [c for c in CLASSES[1:] if jobs[c]]
+    first, last = there.index(found[0]), there.index(found[-1])
+    assert there[first : last + 1] == found
+    # Without the end that was added last there were too few.
+    ends = [sum(jobs[c] for c in part) for part in (found[1:], found[:-1]) if name in part]
+    assert not ends or min(ends) < 200
+
+
+def test_small_groups_take_the_shape_of_their_pool_at_their_own_median(make_trace: Callable[..., Trace]) -> None:
+    tables = workload(1000)
+    for job in tables["jobs"][:60]:
+        job.update(gpu_count=16.0, status="completed")
+    big = sum(job["gpu_count"] == 8 for job in tables["jobs"])
+    model = tracekit.fit(make_trace(**tables), replicates=0)
+    found = entry(model, "until_end", gpu_class=">8")
+    assert (found["n"], found["pooled_to"], found["pooled_classes"]) == (60, "neighbours", ["5-8", ">8"])
+    pool, ratio = model.shape(found)
+    assert (pool["gpu_classes"], pool["status"], pool["n"]) == (["5-8", ">8"], None, big + 60)
+    own, others = (dict(e["quantiles_s"])[0.5] for e in (found, pool))
+    assert ratio == found["median_ratio"] == pytest.approx(own / others)
+    assert entry(model, "until_end", gpu_class=">8", status="completed")["pooled_to"] == "neighbours"
+
+
+def test_a_status_of_few_jobs_takes_the_pool_of_its_class_whatever_the_status(make_trace: Callable[..., Trace]) -> None:
+    tables = workload(1000)
+    for n, job in enumerate(tables["jobs"][:60]):
+        job.update(gpu_count=16.0, status="cancelled" if n % 2 else "completed")
+    tables["jobs"][100].update(gpu_count=1.0, status="cancelled")
+    model = tracekit.fit(make_trace(**tables), replicates=0)
+    found = entry(model, "until_end", gpu_class=">8", status="cancelled")
+    assert (found["pooled_to"], found["pooled_classes"], found["pooled_status"]) == ("neighbours", ["5-8", ">8"], None)
+    assert (found["n"], found["right_censored"]) == (30, 0)
+    pool, _ = model.shape(found)
+    assert (pool["gpu_classes"], pool["status"]) == (["5-8", ">8"], None)
+    assert entry(model, "until_end", gpu_class="1", status="cancelled")["pooled_to"] == "gpu_class"
+
+
+def test_a_file_must_have_the_pools_that_its_groups_name(make_trace: Callable[..., Trace]) -> None:
     tables = workload(1000)
     for job in tables["jobs"][:60]:
         job["gpu_count"] = 16.0
-    found = entry(tracekit.fit(make_trace(**tables), replicates=0), "until_end", gpu_class=">8")
-    assert found["n"] == 60
-    assert found["pooled_to"] == "all"
-    assert 0.2 < found["median_ratio"] < 5
-    whole = entry(tracekit.fit(make_trace(**tables), replicates=0), "until_end")
-    own, others = (dict(e["quantiles_s"])[0.5] for e in (found, whole))
-    assert found["median_ratio"] == pytest.approx(own / others)
+    document = json.loads(tracekit.fit(make_trace(**tables), replicates=0).to_json())
+    WorkloadModel.checked(document)
+    del document["run_time_pools"]
+    with pytest.raises(UsageError, match="run_time_pools lacks the size classes"):
+        WorkloadModel.checked(document)
 
 
 def test_stopped_jobs_are_right_censored_in_demand(make_trace: Callable[..., Trace]) -> None:

@@ -12,6 +12,7 @@ from tracekit.fit.arrivals import HOURS_UNKNOWN, fit_arrivals
 from tracekit.fit.choice import Effort
 from tracekit.fit.jobs import read_jobs
 from tracekit.fit.model import VERSION, WorkloadModel, rounded
+from tracekit.fit.node_failures import fit_node_failures
 from tracekit.fit.outcomes import fit_failures, fit_statuses, fit_utilization
 from tracekit.fit.run_times import fit_run_times, seeded
 from tracekit.fit.shapes import fit_cluster, fit_correlation, fit_sizes, fit_users
@@ -115,9 +116,11 @@ def fit(
     # other programs run (scipy issue 22438); one thread also keeps the digits from depending on the processors.
     with threadpool_limits(limits=1, user_api="blas"):
         progress.stage("fitting run times")
-        document["run_times"] = fit_run_times(table, seed, effort, workers=workers)
+        fitted = fit_run_times(table, seed, effort, workers=workers)
+        document["run_times"], document["run_time_pools"] = fitted
         progress.stage("fitting failures")
         document["failures"] = fit_failures(whole, seed, effort)
+        document["node_failures"] = fit_node_failures(whole, seed, effort)
     progress.stage("reading utilization")
     document["utilization"] = fit_utilization(whole)
     document["notes"] = _notes(document)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,14 +10,16 @@ import numpy as np
 from tracekit.fit.families import FAMILIES
 from tracekit.fit.goodness import GOODNESS_JOBS, anderson_darling, bootstrap, kolmogorov, residuals
 from tracekit.fit.likelihood import FitFailure, maximize
+from tracekit.fit.splice import fit_splice
 from tracekit.fit.tail import fit_tail, tail_p_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tracekit.fit.families import Family
     from tracekit.fit.likelihood import Fitted
     from tracekit.fit.sample import Sample
+    from tracekit.fit.splice import Splice
 
 __all__ = ["LEVELS", "Effort", "best", "describe", "fit_families", "observed_quantiles"]
 
@@ -26,6 +28,11 @@ LEVELS = (
     *(0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1),
 )
 """Shares at which workload.json has the observed quantiles of a group."""
+
+_MISFIT = 0.03
+"""Kolmogorov-Smirnov distance above which no family fits well; quantiles 0.05 apart, and lines between, come nearer."""
+_BY_CHANCE = 1.63
+"""Times 1 / sqrt(n): the distance that 1 of 100 samples of the right distribution exceeds (Kolmogorov)."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +64,38 @@ def best(fitted: list[Fitted], criterion: str) -> Fitted:
 
 
 def describe(
-    sample: Sample, rng: np.random.Generator, effort: Effort, *, tail: bool = False, p_value: bool = True
+    sample: Sample,
+    rng: np.random.Generator,
+    effort: Effort,
+    *,
+    families: Mapping[str, Family] = FAMILIES,
+    bound_s: float | None = None,
+    p_tail: bool = False,
+    p_value: bool = True,
 ) -> dict[str, Any]:
     """Return everything that workload.json says about the distribution of one sample.
 
     The family with the least BIC is chosen: among 11 families, some of them nested, AIC would choose a needless
     parameter in one case of six, however large the sample.
+
+    Parameters
+    ----------
+    sample : Sample
+    rng : Generator
+    effort : Effort
+    families : mapping
+        Those that are fitted, by name.
+    bound_s : float, optional
+        The longest duration that is drawn [s]; a tail is fitted where it is given.
+    p_tail, p_value : bool
+        Whether the bootstrap is done for the tail and for the chosen family.
     """
-    fitted, failed = fit_families(sample, FAMILIES.values())
+    fitted, failed = fit_families(sample, families.values())
     seen = {one.family.name: one for one in fitted}
     part = sample.draw(GOODNESS_JOBS, rng)
-    families = [
+    described = [
         _fitted(seen[name], part, rng) if name in seen else {"family": name, "failed": failed[name]}
-        for name in FAMILIES
+        for name in families
     ]
     found: dict[str, Any] = {
         "n": sample.n,
@@ -81,14 +107,25 @@ def describe(
         "unit": "s",
         "chosen": None,
         "best_by": None,
-        "families": families,
+        "families": described,
         "goodness_jobs": part.n,
         "bootstrap": None,
-        "tail": _tail(sample, rng, effort) if tail else None,
+        "tail": None,
+        "drawn_from": None if fitted or not sample.observed_n else "quantiles",
     }
+    if bound_s is not None:
+        found["tail"] = _tail(sample, rng, effort if p_tail else replace(effort, replicates=0))
     if fitted:
         by_bic = best(fitted, "bic")
         found["chosen"] = by_bic.family.name
+        found["drawn_from"] = "family"
+        if bound_s is not None and "failed" not in found["tail"]:
+            splice = fit_splice(by_bic, sample, bound_s)
+            if splice is not None:
+                found["tail"]["truncated"] = _truncated(splice)
+                found["drawn_from"] = "family+tail" if splice.better else "family"
+        if _poor(found):
+            found["drawn_from"] = "quantiles"
         found["best_by"] = {"aic": best(fitted, "aic").family.name, "bic": by_bic.family.name}
         if p_value and effort.replicates:
             drawn = bootstrap(by_bic, sample, rng, jobs=effort.bootstrap_jobs, replicates=effort.replicates)
@@ -96,6 +133,12 @@ def describe(
     else:
         found["reason"] = f"no family could be fitted: {next(iter(failed.values()))}"
     return found
+
+
+def _poor(entry: dict[str, Any]) -> bool:
+    """Return whether the chosen family fits badly, by more than chance, and the quantiles reach the longest job."""
+    ks = next(f["ks"] for f in entry["families"] if f["family"] == entry["chosen"])
+    return bool(ks > max(_MISFIT, _BY_CHANCE / np.sqrt(entry["goodness_jobs"])) and entry["quantiles_s"][-1][0] == 1)
 
 
 def _fitted(one: Fitted, part: Sample, rng: np.random.Generator) -> dict[str, Any]:
@@ -146,4 +189,18 @@ def _tail(sample: Sample, rng: np.random.Generator, effort: Effort) -> dict[str,
         "ks": tail.ks,
         "p_ks": None if p is None else p[0],
         "bootstrap_jobs": None if p is None else p[1],
+    }
+
+
+def _truncated(splice: Splice) -> dict[str, Any]:
+    return {
+        "scipy": "truncpareto",
+        "parameters": {"b": splice.b, "c": splice.bound / splice.xmin, "scale": splice.xmin},
+        "standard_errors": None if splice.error is None else {"b": splice.error},
+        "xmin_s": splice.xmin,
+        "ends_above": splice.above,
+        "share_above": splice.share,
+        "bound_s": splice.bound,
+        "log_likelihood_gain": splice.gain,
+        "needed_gain": splice.needed,
     }

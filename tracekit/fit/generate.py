@@ -1,4 +1,4 @@
-"""Synthetic Traces: drawn from a fitted workload, or from the days of a log; jobs, attempts, nodes and capacity.
+"""Synthetic Traces: drawn from a fitted workload, or from the days of a log; jobs, attempts, machines.
 
 There are no queue times: no job has a start, an end or a wait until a replay gives it one.
 """
@@ -15,6 +15,7 @@ from tracekit.errors import UsageError
 from tracekit.fit.arrival_draws import RATES, at_rate, draw_arrivals
 from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
 from tracekit.fit.model import WorkloadModel
+from tracekit.fit.node_event_draws import write_node_events
 from tracekit.fit.resample import resample
 from tracekit.fit.synthetic import Extent, capacity_table, node_table, synthetic_manifest
 from tracekit.progress import Progress
@@ -132,7 +133,10 @@ def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force:
             writer.write("jobs", part)
             writer.write("attempts", _attempts(known, part, outcomes.attempts[cut], rng))
         cluster = known.document["cluster"]
-        writer.write("nodes", node_table(cluster, extent.scale_gpus))
+        nodes = node_table(cluster, extent.scale_gpus)
+        writer.write("nodes", nodes)
+        span_us = int(seconds[0]) * 1_000_000, int(seconds[-1] + 1) * 1_000_000
+        write_node_events(writer, known.document.get("node_failures"), nodes["node_id"], span_us, extent.seed)
         writer.write("capacity", capacity_table(cluster, int(seconds[0]) * 1_000_000, extent.scale_gpus))
         writer.drain()
         manifest = _manifest(known, outcomes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
-from tracekit.fit.families import FAMILIES, quantiles
+from tracekit.fit.duration_draws import drawn_durations, longest_drawn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -179,8 +179,6 @@ def _chained(noise: Floats, rho: float) -> Floats:
     return found
 
 
-_UNSEEN = 10
-"""Factor on the longest run time of the log, for a group of which more than 1 % still ran."""
 _REACH = np.linspace(-8.0, 8.0, 801)
 
 
@@ -221,22 +219,16 @@ def _through(values: Floats, known: Floats, placed: Floats) -> Floats:
 
 def _durations(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
     entry = _entry(model, size, status)
-    ratio = 1.0
-    if entry["pooled_to"] is not None:
-        ratio = entry["median_ratio"] or 1.0
-        key = {"gpu_class": {"gpu_class": size}, "status": {"status": status}}.get(entry["pooled_to"], {})
-        entry = model.run_time("until_end", **key) or model.whole
-    longest = max(float(model.document["source"]["longest_s"] or 0.0), 1.0)
-    step = entry["resolution_s"]
-    if entry["chosen"] is None:
-        levels = np.array(entry["quantiles_s"], float)
-        drawn = np.interp(special.ndtr(scores), levels[:, 0], levels[:, 1])
-    else:
-        family = FAMILIES[entry["chosen"]]
-        fit = next(f for f in entry["families"] if f["family"] == family.name)
-        # Where jobs still ran, the longest that was seen is not the longest there is.
-        longest *= _UNSEEN if entry["right_censored"] > 0.01 * entry["n"] else 1
-        drawn = quantiles(family, family.vector(fit["parameters"]), scores, longest_s=longest)
+    shape, ratio = model.shape(entry)
+    # Longer ones than the log has are drawn where jobs of the group and of its pool still ran; pooled groups of earlier
+    # versions do not say how many of theirs did.
+    longest = min(
+        longest_drawn(model.document["source"]["longest_s"], one["n"], one["right_censored"])
+        for one in (entry, shape)
+        if "right_censored" in one
+    )
+    step = shape["resolution_s"]
+    drawn = drawn_durations(shape, longest / ratio, scores)
     found: Floats = np.minimum(np.round(drawn * ratio / step) * step, longest)
     return found
 

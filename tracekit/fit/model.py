@@ -77,6 +77,17 @@ class WorkloadModel:
             raise UsageError("the model has no run times", hint="fit a Trace whose jobs ran")
         return found
 
+    def shape(self, entry: dict[str, Any]) -> tuple[dict[str, Any], float]:
+        """Return the fit that a group takes, its own or that of the pool it is in, and the factor on its durations."""
+        name = entry["pooled_to"]
+        if name is None:
+            return entry, 1.0
+        if name == "neighbours":
+            found = _pool(self.document, entry)
+        else:
+            found = self.run_time(entry["measure"], **({} if name == "all" else {name: entry[name]}))
+        return found or self.whole, entry["median_ratio"] or 1.0
+
     def to_json(self) -> bytes:
         """Return workload.json's bytes: numbers of 10 significant digits, keys in a fixed order."""
         return orjson.dumps(rounded(self.document), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
@@ -147,6 +158,13 @@ def rounded(value: Any) -> Any:
     return value
 
 
+def _pool(document: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the pool of size classes that a group takes its shape from, None where it is not in the file."""
+    key = (entry["measure"], entry.get("pooled_status", entry["status"]), entry.get("pooled_classes"))
+    pools = document.get("run_time_pools", [])
+    return next((p for p in pools if (p["measure"], p["status"], p["gpu_classes"]) == key), None)
+
+
 def _problems(document: dict[str, Any]) -> Iterator[str]:
     """Yield problems, at least the first of each kind."""
     import jsonschema
@@ -169,8 +187,13 @@ def _bad_families(document: dict[str, Any]) -> Iterator[str]:
     whole = False
     groups = [("run_times", e) for e in document["run_times"]]
     groups += [("failures/run_time_to_failure", e) for e in document["failures"]["run_time_to_failure"]]
+    groups += [("run_time_pools", {**e, "pooled_to": None}) for e in document.get("run_time_pools", [])]
+    for group in document.get("node_failures", {}).get("groups") or []:
+        groups += [("node_failures", {**group[part], "pooled_to": None}) for part in ("until_failure", "away")]
     for place, entry in groups:
         if entry["pooled_to"] is not None:
+            if entry["pooled_to"] == "neighbours" and _pool(document, entry) is None:
+                yield f"{place}: run_time_pools lacks the size classes {entry.get('pooled_classes')}"
             continue
         whole |= place == "run_times" and all(entry[k] is None for k in ("gpu_class", "status", "cluster", "vc"))
         fitted = {f["family"]: f for f in entry["families"] if "parameters" in f}

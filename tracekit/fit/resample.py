@@ -16,8 +16,11 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.fit.choice import Effort
 from tracekit.fit.day_blocks import block_length, drawn_days
 from tracekit.fit.jobs import LONGEST_S, UNFINISHED
+from tracekit.fit.node_event_draws import write_node_events
+from tracekit.fit.node_failures import fit_node_failures
 from tracekit.fit.shapes import fit_cluster
 from tracekit.fit.synthetic import LONGEST_DAYS, MOST_JOBS, capacity_table, node_table, synthetic_manifest
 from tracekit.text import counted
@@ -44,6 +47,10 @@ _KEPT = (
     *("instance_count", "priority", "time_limit_s", "preemptible", "partition", "qos"),
 )
 """Columns of jobs that stay as they are."""
+_STAYING = (
+    *("arrivals", "run_time", "gpu_count", "node_count", "tenants", "users", "statuses", "hour_of_day", "retries"),
+)
+"""Capabilities that it has where the log has them."""
 _OF_ATTEMPTS = ("attempt", "run_s", "gpu_count", "node_count", "status")
 
 
@@ -111,22 +118,15 @@ def resample(trace: Trace, out: Path, extent: Extent, *, force: bool, progress: 
                 job = np.repeat(np.arange(rows.size), number)
                 inside = np.arange(job.size) - (number.cumsum() - number)[job]
                 writer.write("attempts", attempts.rows[first[job] + inside].with_columns(ids[job]))
-        writer.write("nodes", node_table(cluster, extent.scale_gpus))
+        nodes = node_table(cluster, extent.scale_gpus)
+        writer.write("nodes", nodes)
         started = int(submit.dt.epoch("us")[0])
+        span_us = started, int(submit.dt.epoch("us")[-1]) + 1_000_000
+        failures = fit_node_failures(trace, extent.seed, Effort(replicates=0))
+        write_node_events(writer, failures, nodes["node_id"], span_us, extent.seed)
         writer.write("capacity", capacity_table(cluster, started, extent.scale_gpus))
         writer.drain()
-        names = (
-            "arrivals",
-            "run_time",
-            "gpu_count",
-            "node_count",
-            "tenants",
-            "users",
-            "statuses",
-            "hour_of_day",
-            "retries",
-        )
-        has = {name: bool((known := trace.capabilities.get(name)) and known.available) for name in names}
+        has = {name: bool((known := trace.capabilities.get(name)) and known.available) for name in _STAYING}
         manifest = synthetic_manifest(
             {**has, "capacity": bool(cluster["capacity"]), "nodes": bool(cluster["nodes"])},
             relative=trace.manifest.time_base == "relative",

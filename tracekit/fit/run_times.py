@@ -3,28 +3,31 @@
 The same durations have two measures. `demand` is how long jobs run when nothing stops them: jobs that were
 cancelled, timed out, were preempted, lost their node or still run are right-censored. `until_end` is how long jobs
 held their resources, whatever ended them; only jobs that still run are right-censored. A group of less than 200 jobs
-is not fitted but pooled: it takes the shape of the first of these that has a fit (class by status: its class, its
-status, all jobs; any other: all jobs), moved to its own median where at least 20 of its durations are known to the
-end.
+has no fit of its own but is pooled: it takes the shape of the first of these that there is, moved to its own median
+where at least 20 of its durations are known to the end.
+
+- size class, also by status: the jobs of the same status in its class and those beside it (`neighbours`)
+- class by status: its class, the jobs of its class and those beside it whatever their status, its status
+- any: all jobs
 """
 
 from __future__ import annotations
 
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from tracekit.fit.choice import describe, observed_quantiles
+from tracekit.fit.duration_draws import longest_drawn
 from tracekit.fit.jobs import CLASSES, STOPPED
+from tracekit.fit.neighbours import neighbours
 from tracekit.fit.sample import Sample, resolution_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tracekit.fit.choice import Effort
     from tracekit.fit.jobs import JobTable
 
@@ -44,11 +47,20 @@ class _Group:
     measure: str
     key: dict[str, str | None]
     jobs: pl.DataFrame
+    classes: tuple[str, ...] = ()
+    """Of a pool of several size classes."""
 
     @property
-    def head(self) -> dict[str, str | None]:
+    def head(self) -> dict[str, Any]:
         """The keys of the group in workload.json."""
+        if self.classes:
+            return {"measure": self.measure, "gpu_classes": list(self.classes), "status": self.key["status"]}
         return {"measure": self.measure, **self.key}
+
+    @property
+    def name(self) -> str:
+        """What tells the group apart from the others."""
+        return str(tuple(self.head.values()))
 
     @property
     def whole(self) -> bool:
@@ -63,21 +75,48 @@ class _Group:
         return pl.col("known") & ~pl.col("status").is_in(STOPPED).fill_null(value=False)
 
 
-def fit_run_times(table: JobTable, seed: int, effort: Effort, *, workers: int = 2) -> list[dict[str, Any]]:
-    """Return the fit of every group of jobs; the result does not depend on the number of threads (`workers`)."""
+def fit_run_times(
+    table: JobTable, seed: int, effort: Effort, *, workers: int = 2
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the fit of every group of jobs, and that of every pool of size classes that small ones take theirs from.
+
+    The result does not depend on the number of threads (`workers`).
+    """
     known = table.frame.filter(pl.col("held_s").is_not_null()).select(
         "held_s", "known", "cluster", "vc", "status", "gpu_class"
     )
     if known.is_empty():
-        return []
+        return [], []
     resolution = resolution_of(known.filter("known")["held_s"].to_numpy())
+    longest_s = float(known["held_s"].to_numpy().max())
     stopped = bool((known["status"].is_in(STOPPED).fill_null(value=False) & known["known"]).any())
     groups = _groups(known, stopped=stopped)
     big = [group for group in groups if group.jobs.height >= LEAST_JOBS or group.whole]
-    with ThreadPoolExecutor(workers) as pool:
-        done = list(pool.map(lambda group: _fit(group, resolution, seed, effort), big))
-    fits = {_place(fit): fit for fit in done}
-    return [fits.get(_place(group.head)) or _pooled(group, fits, resolution) for group in groups]
+    shared = _pools(groups)
+    pools = list({pool.name: pool for pool in shared.values()}.values())
+    with ThreadPoolExecutor(workers) as threads:
+        done = list(threads.map(lambda group: _fit(group, resolution, longest_s, seed, effort), [*big, *pools]))
+    fits = {group.name: fit for group, fit in zip([*big, *pools], done, strict=True)}
+    found = [fits.get(group.name) or _pooled(group, fits, shared, resolution) for group in groups]
+    return found, done[len(big) :]
+
+
+def _pools(groups: list[_Group]) -> dict[str, _Group]:
+    """Return the pool of neighbouring size classes that each small group takes its shape from, by the group's name."""
+    sets: dict[tuple[str, str | None], dict[str, _Group]] = {}
+    for group in groups:
+        size = group.key["gpu_class"]
+        if size is not None:
+            sets.setdefault((group.measure, group.key["status"]), {})[size] = group
+    found = {}
+    for (measure, status), by_class in sets.items():
+        counts = {name: group.jobs.height for name, group in by_class.items()}
+        for name, group in by_class.items():
+            classes = neighbours(counts, name, LEAST_JOBS) if counts[name] < LEAST_JOBS else None
+            if classes is not None:
+                jobs = pl.concat([by_class[c].jobs for c in classes])
+                found[group.name] = _Group(measure, {**_ALL, "status": status}, jobs, tuple(classes))
+    return found
 
 
 def _groups(known: pl.DataFrame, *, stopped: bool) -> list[_Group]:
@@ -100,28 +139,34 @@ def _groups(known: pl.DataFrame, *, stopped: bool) -> list[_Group]:
     return found
 
 
-def _place(head: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(head[name] for name in ("measure", *_KEYS))
-
-
-def _fit(group: _Group, resolution: float, seed: int, effort: Effort) -> dict[str, Any]:
+def _fit(group: _Group, resolution: float, longest_s: float, seed: int, effort: Effort) -> dict[str, Any]:
     observed = group.jobs.filter(group.seen)["held_s"].to_numpy()
     right = group.jobs.filter(~group.seen)["held_s"].to_numpy()
     sample = Sample.make(observed, right, resolution_s=resolution)
     one_tenant = group.key["vc"] is not None
-    rng = seeded(seed, str(_place(group.head)))
-    tail = not one_tenant and group.key["status"] is None
-    shape = describe(sample, rng, effort, tail=tail, p_value=not one_tenant)
-    return {**group.head, "pooled_to": None, **shape}
+    rng = seeded(seed, group.name)
+    shape = describe(
+        sample,
+        rng,
+        effort,
+        bound_s=None if one_tenant else longest_drawn(longest_s, sample.n, sample.right_n_total),
+        p_tail=group.key["status"] is None,
+        p_value=not one_tenant,
+    )
+    return {**group.head, **({} if group.classes else {"pooled_to": None}), **shape}
 
 
-def _pooled(group: _Group, fits: dict[tuple[Any, ...], dict[str, Any]], resolution: float) -> dict[str, Any]:
+def _pooled(
+    group: _Group, fits: dict[str, dict[str, Any]], shared: dict[str, _Group], resolution: float
+) -> dict[str, Any]:
     key = group.key
-    ways: list[tuple[str, dict[str, str | None]]] = []
+    ways: list[tuple[str, _Group | None]] = [("neighbours", shared.get(group.name))]
     if key["gpu_class"] is not None and key["status"] is not None:
-        ways = [("gpu_class", {**_ALL, "gpu_class": key["gpu_class"]}), ("status", {**_ALL, "status": key["status"]})]
-    ways.append(("all", _ALL))
-    name, parent = next((n, fits[p]) for n, k in ways if (p := _place({"measure": group.measure, **k})) in fits)
+        its_class, its_status = (replace(group, key={**_ALL, name: key[name]}) for name in ("gpu_class", "status"))
+        ways += [("gpu_class", its_class), ("neighbours", shared.get(its_class.name)), ("status", its_status)]
+    ways.append(("all", replace(group, key=_ALL)))
+    name, whose = next((way, of) for way, of in ways if of is not None and of.name in fits)
+    parent = fits[whose.name]
     seen = group.jobs.filter(group.seen)["held_s"].to_numpy()
     right = group.jobs.filter(~group.seen)["held_s"].to_numpy()
     own = None
@@ -131,6 +176,9 @@ def _pooled(group: _Group, fits: dict[tuple[Any, ...], dict[str, Any]], resoluti
     median, middle = _median(own), _median(parent["quantiles_s"])
     ratio = median / middle if middle > 0 and median > 0 else None
     found: dict[str, Any] = {**group.head, "n": group.jobs.height, "pooled_to": name, "median_ratio": ratio}
+    if name == "neighbours":
+        found |= {"pooled_classes": list(whose.classes), "pooled_status": whose.key["status"]}
+    found |= {"drawn_from": parent["drawn_from"], "right_censored": right.size}
     if key["status"] is None and key["vc"] is None and own is not None:
         found["quantiles_s"] = own
     return found

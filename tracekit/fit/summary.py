@@ -22,7 +22,8 @@ def summary_rows(model: WorkloadModel) -> tuple[list[str], list[list[object]]]:
             name = ", ".join(p for p in parts if p) or "all jobs"
         head: list[object] = [name, entry["measure"], entry["n"]]
         if entry["pooled_to"] is not None:
-            rows.append([*head, None, f"as {entry['pooled_to']}", *[None] * 6])
+            whose = " ".join(entry["pooled_classes"]) if entry["pooled_to"] == "neighbours" else entry["pooled_to"]
+            rows.append([*head, None, f"as {whose}", *[None] * 6])
             continue
         if entry["chosen"] is None:
             rows.append([*head, entry["right_censored"], entry["reason"], *[None] * 6])

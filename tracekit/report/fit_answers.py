@@ -164,7 +164,7 @@ def _match(model: WorkloadModel) -> Answer | Unanswered:
     if pooled:
         notes.append(
             f"too few for a fit of their own, that is less than {LEAST_JOBS}: {', '.join(pooled)}. They have the fit of"
-            " all jobs, moved to their own median where it is above 0"
+            " the size classes beside them too, or of all jobs, moved to their own median where it is above 0"
         )
     longest = max(row["observed_s"] for row in rows)
     beyond = max(row["fitted_s"] for row in rows)

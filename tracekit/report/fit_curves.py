@@ -70,13 +70,8 @@ def fitted_distribution(model: WorkloadModel, entry: dict[str, Any]) -> FittedDi
     """Return the fit of a group, or that of the group it is pooled to; None where no family was chosen."""
     from tracekit.fit.families import FAMILIES
 
-    ratio = 1.0
-    source: dict[str, Any] | None = entry
-    if entry["pooled_to"] is not None:
-        ratio = entry["median_ratio"] or 1.0
-        key = {} if entry["pooled_to"] == "all" else {entry["pooled_to"]: entry[entry["pooled_to"]]}
-        source = model.run_time(entry["measure"], **key)
-    if source is None or source["chosen"] is None:
+    source, ratio = model.shape(entry)
+    if source["chosen"] is None:
         return None
     family = FAMILIES[source["chosen"]]
     return FittedDistribution(family, family.vector(chosen_fit(source)["parameters"]), ratio)

@@ -249,11 +249,20 @@ def _who(entry: dict[str, Any]) -> str:
     return f"{size or 'jobs'} with status {shorten(status_word(entry['status']), 40)}"
 
 
+_POOLS = {
+    "all": "all jobs",
+    "gpu_class": "their size class",
+    "status": "their status",
+    "neighbours": "their size class and those beside it",
+}
+"""Whose fit a group of few jobs has, in words."""
+
+
 def _under(entry: dict[str, Any]) -> list[str]:
     """Return the subtitle of a group: its number of jobs, and remarks on them."""
     words = [counted(entry["n"], "jobs")]
     if entry["pooled_to"] is not None:
-        of = {"all": "all jobs", "gpu_class": "their size class"}.get(entry["pooled_to"], "their status")
+        of = _POOLS[entry["pooled_to"]]
         moved = ", moved to their own median" if entry["median_ratio"] else ""
         words.append(f"less than {LEAST_JOBS}, so the fit is that of {of}{moved}")
     elif entry["right_censored"]:

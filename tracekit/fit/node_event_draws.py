@@ -1,0 +1,121 @@
+"""The table node_events of a synthetic Trace: failures of its machines, by the fitted times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.fit.duration_draws import drawn_durations, longest_drawn
+from tracekit.fit.run_times import seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.trace_writer import TraceWriter
+
+__all__ = ["draw_node_events", "write_node_events"]
+
+_SOURCE = "synthetic"
+
+
+def draw_node_events(
+    failures: dict[str, Any] | None, nodes: pl.Series, span_us: tuple[int, int], rng: np.random.Generator
+) -> pl.DataFrame | None:
+    """Return the failures of machines, None where the model has none.
+
+    On every machine each cause fails by itself, as it was fitted: times of two causes may overlap. What fails in the
+    span may be away until after it; a machine whose times away are all unknown does not come back.
+
+    Parameters
+    ----------
+    failures : dict or None
+        The part `node_failures` of workload.json; files of earlier versions have none.
+    nodes : Series
+        node_id of each machine.
+    span_us : (int, int)
+        Begin and end [us since 1970].
+    rng : Generator
+    """
+    groups = (failures or {}).get("groups") or []
+    drawn = [
+        part
+        for group in groups
+        if group["group"] != "all" and group["until_failure"]["chosen"] is not None
+        for part in _of_group(group, len(nodes), span_us, rng)
+    ]
+    if not drawn:
+        return None
+    begin = span_us[0]
+    found = pl.concat(drawn).with_columns(nodes[pl.concat(drawn)["node"].to_numpy()].alias("node_id"))
+    times = {name: (begin + (pl.col(name) * 1e6).cast(pl.Int64)).cast(pl.Datetime("us")) for name in ("since", "until")}
+    return (
+        found.select(
+            "node_id",
+            times["since"].alias("start_time"),
+            times["until"].alias("end_time"),
+            "state",
+            "cause",
+            pl.lit(_SOURCE).alias("source"),
+        )
+        .unique(["node_id", "start_time", "state", "source"], maintain_order=True)
+        .sort("start_time", "node_id", "state")
+    )
+
+
+def write_node_events(
+    writer: TraceWriter, failures: dict[str, Any] | None, nodes: pl.Series, span_us: tuple[int, int], seed: int
+) -> None:
+    """Draw the failures of machines and write them, if there are any; see `draw_node_events`."""
+    events = draw_node_events(failures, nodes, span_us, seeded(seed, "node events"))
+    if events is not None:
+        writer.write("node_events", events)
+
+
+def _of_group(
+    group: dict[str, Any], number: int, span_us: tuple[int, int], rng: np.random.Generator
+) -> Iterator[pl.DataFrame]:
+    """Yield the first failure of every machine, then the second of those that had one in the span, and so on."""
+    length = (span_us[1] - span_us[0]) / 1e6
+    node, now = np.arange(number), np.zeros(number)
+    causes, counts = list(group["causes"]), np.array(list(group["causes"].values()), float)
+    while node.size:
+        since = now + _until_failure(group["until_failure"], node.size, rng)
+        inside = since < length
+        node, since = node[inside], since[inside]
+        until = since + _away(group, node.size, rng)
+        cause = np.searchsorted(counts.cumsum()[:-1] / counts.sum(), rng.random(node.size), side="right")
+        down = rng.random(node.size) < group["down_share"]
+        yield _frame(node, since, until, down, pl.Series(causes, dtype=pl.String)[cause])
+        back = np.isfinite(until)
+        node, now = node[back], until[back]
+
+
+def _until_failure(entry: dict[str, Any], number: int, rng: np.random.Generator) -> Floats:
+    p = next(f for f in entry["families"] if f["family"] == entry["chosen"])["parameters"]
+    found: Floats = p["scale"] * rng.weibull(p.get("c", 1.0), number)  # an exponential distribution is that of c = 1
+    return found
+
+
+def _away(group: dict[str, Any], number: int, rng: np.random.Generator) -> Floats:
+    entry = group["away"]
+    if entry["drawn_from"] is None:
+        return np.full(number, np.inf)
+    step = entry["resolution_s"]
+    longest = longest_drawn(group["longest_away_s"], entry["n"], entry["right_censored"])
+    found: Floats = np.round(drawn_durations(entry, longest, rng.standard_normal(number)) / step) * step
+    return found
+
+
+def _frame(node: Whole, since: Floats, until: Floats, down: Any, cause: pl.Series) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "node": node,
+            "since": since,
+            "until": pl.Series(np.where(np.isfinite(until), until, np.nan)).fill_nan(None),
+            "state": pl.select(pl.when(pl.Series(down)).then(pl.lit("down")).otherwise(pl.lit("drained"))).to_series(),
+            "cause": cause,
+        }
+    )

@@ -1,0 +1,161 @@
+"""Failures of machines: how long one works until it fails, by cause, and how long it is then away.
+
+An event of the table node_events is a failure when its state is down, or drained with a cause that is a fault.
+Maintenance is none, whatever the state, nor is a node that works though not as it should, nor one drained for no cause
+that is known. Each cause is a process of its own on every node: its clock starts with the log, or when the node is
+back from the last failure by that cause, and is cut off at the end of the log; nodes that never failed count with the
+whole log. How old nodes are when the log begins is unknown, and taken as 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.fit.choice import describe
+from tracekit.fit.families import FAMILIES
+from tracekit.fit.run_times import seeded
+from tracekit.fit.sample import Sample
+
+if TYPE_CHECKING:
+    from tracekit.fit.choice import Effort
+    from tracekit.trace import Trace
+
+__all__ = ["LEAST_FAILURES", "fit_node_failures"]
+
+LEAST_FAILURES = 20
+"""Failures that a cause needs for a fit of its own; rarer ones are fitted together."""
+
+_UNTIL_FAILURE = {name: FAMILIES[name] for name in ("expon", "weibull_min")}
+_AWAY = {"lognorm": FAMILIES["lognorm"]}
+_NONE = "the Trace has no table node_events"
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The nodes, and the time in which their failures are seen [us since 1970]."""
+
+    nodes: int
+    begin: int
+    end: int
+
+
+def fit_node_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
+    """Return the times to failure and the times away, of all causes together and of each cause.
+
+    `groups` is None, with a reason, where the Trace does not tell failures.
+    """
+    if not trace.has("node_events"):
+        return {"groups": None, "reason": _NONE}
+    planned = (pl.col("state") == "maintenance") | (pl.col("cause") == "maintenance").fill_null(value=False)
+    by_fault = (pl.col("cause") != _UNKNOWN).fill_null(value=False)
+    events = (
+        trace.scan("node_events")
+        .select(
+            "node_id",
+            "state",
+            pl.col("cause").fill_null(_UNKNOWN),
+            pl.col("start_time").dt.epoch("us").alias("since"),
+            pl.col("end_time").dt.epoch("us").alias("until"),
+            planned.alias("planned"),
+            (~planned & ((pl.col("state") == "down") | ((pl.col("state") == "drained") & by_fault))).alias("failed"),
+        )
+        .collect()
+    )
+    window = _window(trace, events)
+    failures = events.filter("failed")
+    found: dict[str, Any] = {
+        "events": events.height,
+        "failures": failures.height,
+        "maintenance": int(events["planned"].sum()),
+        "nodes": window.nodes,
+        "days": (window.end - window.begin) / 86_400e6,
+    }
+    if failures.is_empty():
+        return {**found, "groups": None, "reason": "no event of node_events is a failure"}
+    counts = failures["cause"].value_counts().sort("count", "cause", descending=[True, False]).rows()
+    own = [cause for cause, number in counts if number >= LEAST_FAILURES]
+    rare = [cause for cause, number in counts if number < LEAST_FAILURES]
+    parts = [("all", failures)]
+    parts += [(cause, failures.filter(cause=cause)) for cause in own]
+    if rare:
+        parts.append(("other", failures.filter(pl.col("cause").is_in(rare))))
+    return {**found, "groups": [_group(name, part, window, seed, effort) for name, part in parts]}
+
+
+def _window(trace: Trace, events: pl.DataFrame) -> _Window:
+    """Return the nodes of both tables, and the time from the first to the last event of a job or a node."""
+    jobs = trace.scan("jobs").select(pl.col(name).dt.epoch("us") for name in ("submit_time", "start_time", "end_time"))
+    frame = jobs.select(pl.min_horizontal(pl.all().min()), pl.max_horizontal(pl.all().max()).alias("last")).collect()
+    times = [*frame.row(0), *(events[name].min() for name in ("since", "until"))]
+    times += [events[name].max() for name in ("since", "until")]
+    known = [t for t in times if isinstance(t, int)]
+    names = [events["node_id"]]
+    if trace.has("nodes"):
+        names.append(trace.scan("nodes").select("node_id").collect()["node_id"])
+    return _Window(pl.concat(names).n_unique(), min(known, default=0), max(known, default=0))
+
+
+def _group(name: str, events: pl.DataFrame, window: _Window, seed: int, effort: Effort) -> dict[str, Any]:
+    spans = _spans(events, window)
+    until_failure, cut = _times_between(spans, window)
+    away = spans.filter(~pl.col("open"))
+    counts = events["cause"].value_counts().sort("count", "cause", descending=[True, False])
+    exposure = float(until_failure.sum() + cut.sum())
+    up = Sample.make(until_failure, cut)
+    down = Sample.make(_seconds(away), _seconds(spans.filter("open")))
+    times = describe(up, seeded(seed, f"node up {name}"), effort, families=_UNTIL_FAILURE, p_value=False)
+    if times["chosen"] is not None:
+        # The longest times are those of nodes that did not fail in the log: quantiles would end there.
+        times["drawn_from"] = "family"
+    return {
+        "group": name,
+        "causes": dict(counts.rows()),
+        "failures": spans.height,
+        "nodes_failed": spans["node_id"].n_unique(),
+        "down_share": int((spans["state"] == "down").sum()) / spans.height,
+        "node_days": exposure / 86_400,
+        "mean_until_failure_s": exposure / until_failure.size if until_failure.size else None,
+        "until_failure": times,
+        "away": describe(down, seeded(seed, f"node away {name}"), effort, families=_AWAY, p_value=False),
+        "longest_away_s": float(_seconds(spans).max()),
+    }
+
+
+def _spans(events: pl.DataFrame, window: _Window) -> pl.DataFrame:
+    """Return the times away, those of a node that overlap or touch as one; `open` goes on beyond the log."""
+    ended = events.with_columns(open=pl.col("until").is_null(), until=pl.col("until").fill_null(window.end))
+    ordered = ended.sort("node_id", "since", "until", "state", "cause")
+    before = pl.col("until").cum_max().shift(1).over("node_id")
+    fresh = (before.is_null() | (pl.col("since") > before)).fill_null(value=True)
+    return (
+        ordered.with_columns(span=fresh.cum_sum())
+        .group_by("span", maintain_order=True)
+        .agg(
+            pl.col("node_id").first(),
+            pl.col("state").first(),
+            pl.col("since").min(),
+            pl.col("until").max(),
+            pl.col("open").any(),
+        )
+    )
+
+
+def _seconds(spans: pl.DataFrame) -> Any:
+    return (spans["until"] - spans["since"]).to_numpy() / 1e6
+
+
+def _times_between(spans: pl.DataFrame, window: _Window) -> tuple[Any, Any]:
+    """Return the times to failure that ended in one [s], and those that the end of the log cut off."""
+    before = spans.with_columns(back=pl.col("until").shift(1).over("node_id").fill_null(window.begin))
+    # What already failed when the log began says nothing on how long it had worked.
+    seen = before.filter(pl.col("since") > window.begin)
+    ended = (seen["since"] - seen["back"]).to_numpy() / 1e6
+    last = spans.group_by("node_id", maintain_order=True).agg(pl.col("until").max(), pl.col("open").any())
+    left = last.filter(~pl.col("open") & (pl.col("until") < window.end))
+    never = np.full(window.nodes - last.height, (window.end - window.begin) / 1e6)
+    return ended, np.concatenate([(window.end - left["until"].to_numpy()) / 1e6, never])

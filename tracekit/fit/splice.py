@@ -1,0 +1,225 @@
+"""A power law in place of the upper end of a family, as run times are drawn.
+
+Below xmin durations have the shape of the family, and above it a power law that ends at a bound B. The share s above
+xmin is the observed one, by Kaplan and Meier where jobs are right-censored:
+
+    density below xmin    (1 - s) f(x) / F(xmin)
+    density from xmin on  s b x ** -(b + 1) / (xmin ** -b - B ** -b)
+
+b is its most likely value under this truncation (Aban, Meerschaert and Panorska, Journal of the American Statistical
+Association 101 (2006)), xmin the duration from which on the power law is nearest to the Kaplan-Meier estimate. This is
+Clauset's method (`tail`) with a bound, without which b would be too large and the drawn tail cut twice. The power law
+replaces the family where that lowers BIC, with the jobs above xmin as the sample that determines xmin, s and b: the
+log-likelihood of all jobs must rise by more than 1.5 log(ends above xmin).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import optimize, special
+
+from tracekit.fit.families import quantiles
+
+if TYPE_CHECKING:
+    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.fit.families import Family
+    from tracekit.fit.likelihood import Fitted
+    from tracekit.fit.sample import Sample
+
+__all__ = ["Splice", "fit_splice", "spliced_quantiles"]
+
+_PARAMETERS = 3
+"""xmin, the share above it and b."""
+_LOG_B = (float(np.log(1e-3)), float(np.log(50.0)))
+"""Range of log b. At the lower end each decade has as many durations; above the upper one there is no tail."""
+_UPPER = 0.1
+"""Largest share of the jobs that counts as their tail."""
+_CANDIDATES = 100
+_LEAST_ABOVE = 50
+"""Known ends that a tail needs."""
+_LEAST_DISTINCT = 10
+
+
+@dataclass(frozen=True)
+class Splice:
+    """A power law between two durations; scipy's truncpareto(b, c=bound / xmin, scale=xmin)."""
+
+    xmin: float
+    """Where it begins [s]."""
+    b: float
+    share: float
+    """Share of the jobs that lasts at least `xmin` [0..1]."""
+    bound: float
+    """Where it ends [s]."""
+    above: int = 0
+    """Jobs that are known to have ended above xmin."""
+    error: float | None = None
+    """Standard error of b; None where the likelihood is flat."""
+    gain: float = 0.0
+    """By how much the log-likelihood is above that of the family cut at the bound."""
+    needed: float = 0.0
+    """Gain from which on BIC is less."""
+
+    @property
+    def better(self) -> bool:
+        """Whether BIC prefers it to the family alone."""
+        return self.gain > self.needed
+
+    def durations(self, beyond: Floats) -> Floats:
+        """Return the durations [s] that are exceeded with these probabilities, given that they are above xmin."""
+        least = (self.bound / self.xmin) ** -self.b
+        found: Floats = self.xmin * (least + beyond * (1 - least)) ** (-1 / self.b)
+        return found
+
+
+def fit_splice(fitted: Fitted, sample: Sample, bound: float) -> Splice | None:
+    """Return the power law that is nearest to the durations above its xmin, compared with the family cut at the bound.
+
+    xmin is tried at up to 100 durations in the upper tenth, evenly spaced in the logarithm of the share above them. A
+    rounded duration counts as the middle of its interval.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The family whose upper end is replaced.
+    sample : Sample
+    bound : float
+        Where the power law ends [s]; no duration that ended is above it.
+
+    Returns
+    -------
+    Splice or None
+        None where fewer than 50 ends, or 10 distinct ones, are in the upper tenth.
+    """
+    points = _points(sample)
+    candidates = _candidates(points)
+    if not candidates.size:
+        return None
+    upper = [_Upper(points, int(place), bound) for place in candidates]
+    return _compared(min(upper, key=lambda one: one.ks), points, fitted, bound)
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Distinct durations, rising; of equal ones, ends come before censored ones."""
+
+    values: Floats
+    ends: Floats
+    """How many jobs ended at each."""
+    cut: Floats
+    """How many are known to be longer than each."""
+    before: Floats
+    """Share that lasts at least as long, by Kaplan and Meier."""
+    lost: Floats
+    """Share of those that ends there."""
+
+
+def _points(sample: Sample) -> _Points:
+    values = np.concatenate([sample.middles, sample.right])
+    ends = np.concatenate([sample.middles_n, np.zeros(sample.right.size)])
+    cut = np.concatenate([np.zeros(sample.middles.size), sample.right_n])
+    order = np.lexsort((-ends, values))
+    values, ends, cut = values[order], ends[order], cut[order]
+    at_risk = (ends + cut)[::-1].cumsum()[::-1]
+    lost = ends / at_risk
+    return _Points(values, ends, cut, np.append(1.0, np.cumprod(1 - lost)[:-1]), lost)
+
+
+def _candidates(points: _Points) -> Whole:
+    """Return the places of durations from which on the power law may begin."""
+    left = points.ends[::-1].cumsum()[::-1]
+    distinct = (points.ends > 0)[::-1].cumsum()[::-1]
+    allowed = np.flatnonzero(
+        (points.ends > 0) & (points.before <= _UPPER) & (left >= _LEAST_ABOVE) & (distinct >= _LEAST_DISTINCT)
+    )
+    if allowed.size <= _CANDIDATES:
+        return allowed
+    shares = points.before[allowed]
+    levels = np.geomspace(shares[0], shares[-1], _CANDIDATES)
+    places = np.searchsorted(-shares, -levels, side="left").clip(0, allowed.size - 1)
+    found: Whole = allowed[np.unique(places)]
+    return found
+
+
+class _Upper:
+    """The most likely power law from one of the durations on."""
+
+    def __init__(self, points: _Points, place: int, bound: float) -> None:
+        self.place = place
+        self.reach = float(np.log(bound / points.values[place]))
+        logs, self._cut = np.log(points.values[place:] / points.values[place]), points.cut[place:]
+        ends = points.ends[place:]
+        self.number, self._total = float(ends.sum()), float((ends * logs).sum())
+        later = self._cut > 0
+        self._cut, self._cut_logs = self._cut[later], np.minimum(logs[later], self.reach * (1 - 1e-9))
+        self.log_b = float(optimize.minimize_scalar(lambda at: -self.likelihood(at), bounds=_LOG_B, method="bounded").x)
+        left = self._left(logs)
+        before = points.before[place:] / points.before[place]
+        after = before * (1 - points.lost[place:])
+        gap = np.maximum(np.abs(before - left), np.abs(after - left))
+        self.ks = float(gap[ends > 0].max())
+
+    def likelihood(self, log_b: float) -> float:
+        """Return the log-likelihood of what is above xmin, without the factor 1 / x that every density has."""
+        b = np.exp(log_b)
+        whole = -np.expm1(-b * self.reach)
+        found = self.number * (log_b - np.log(whole)) - b * self._total
+        if self._cut.size:
+            left = (np.exp(-b * self._cut_logs) - np.exp(-b * self.reach)) / whole
+            found += (self._cut * np.log(left)).sum()
+        return float(found)
+
+    @property
+    def jobs(self) -> float:
+        """Jobs that are known to have lasted longer than xmin."""
+        return self.number + float(self._cut.sum())
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of b, from the curvature of the log-likelihood."""
+        step = 1e-3
+        up, here, down = (self.likelihood(self.log_b + d) for d in (step, 0.0, -step))
+        curvature = (2 * here - up - down) / step**2
+        return float(np.exp(self.log_b) / np.sqrt(curvature)) if curvature > 0 else None
+
+    def _left(self, logs: Floats) -> Floats:
+        b = np.exp(self.log_b)
+        found: Floats = (np.exp(-b * logs) - np.exp(-b * self.reach)) / -np.expm1(-b * self.reach)
+        return found
+
+
+def _compared(upper: _Upper, points: _Points, fitted: Fitted, bound: float) -> Splice:
+    """Return the power law with how much likelier all jobs are with it than by the family cut at the bound."""
+    family, p, place = fitted.family, fitted.p, upper.place
+    xmin, share = float(points.values[place]), float(points.before[place])
+    whole = float(family.cdf(np.array([bound]), p)[0])
+    seen, cut = points.ends > 0, points.cut > 0
+    x = points.values[seen]
+    low = x < xmin
+    density = points.ends[seen] * (family.logpdf(x, p) + np.log(x) - np.log(whole))
+    gone = family.cdf(points.values[cut], p) / whole
+    alone = points.cut[cut] * np.log(np.maximum(1 - gone, 1e-300))
+    under = points.values[cut] < xmin
+    below = max(float(family.cdf(np.array([xmin]), p)[0]) / whole, 1e-300)
+    gain = upper.likelihood(upper.log_b) + upper.jobs * np.log(share) - density[~low].sum() - alone.sum()
+    # Below xmin the density of every end changes by the same factor, and censored jobs may be above.
+    gain += points.ends[seen][low].sum() * np.log((1 - share) / below)
+    gain += (points.cut[cut][under] * np.log(share + (1 - share) * (1 - gone[under] / below))).sum()
+    needed = _PARAMETERS / 2 * float(np.log(upper.number))
+    b = float(np.exp(upper.log_b))
+    return Splice(xmin, b, share, bound, int(upper.number), upper.error, float(gain), needed)
+
+
+def spliced_quantiles(family: Family, p: Floats, splice: Splice, scores: Floats) -> Floats:
+    """Return the durations [s] at given normal scores: of the family below xmin, of the power law from there on."""
+    beyond = special.ndtr(-scores)
+    found = np.empty(scores.shape)
+    upper = beyond < splice.share
+    found[upper] = splice.durations(beyond[upper] / splice.share)
+    # Ranks among the durations below xmin, which are those of the family cut there.
+    inside = special.ndtri(special.ndtr(scores[~upper]) / (1 - splice.share))
+    found[~upper] = quantiles(family, p, np.minimum(inside, 8.0), longest_s=splice.xmin)
+    return found
