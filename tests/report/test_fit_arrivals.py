@@ -212,6 +212,18 @@ def test_a_log_of_a_day_is_told_in_the_singular() -> None:
     )
 
 
+def test_pieces_are_told_and_the_week_is_their_mean() -> None:
+    pieces = [
+        {"from_day": a, "to_day": b, "per_hour": x, "standard_error": 0.1}
+        for a, b, x in ((0, 7, 2), (7, 21, 8), (21, 28, 4))
+    ]
+    result = _rate(_model({"form": "piecewise", "pieces": pieces, "per_hour": 2.0, "mean_per_hour": 5.5}))
+    assert result.notes[-1] == (
+        "over the 28 days of the log the level of the rate, in batches an hour, is 2, then 8 from day 7, 4 from day 21"
+    )
+    assert result.frame["monday"][0] == pytest.approx(11.0)  # the mean times the factor of the first hour
+
+
 def test_half_of_the_drawn_hours_lies_where_it_is_said() -> None:
     model = _model({"trend_per_day": 0.2})
     hours = np.exp(0.2 * np.arange(0, 28, 1 / 2400))

@@ -56,7 +56,7 @@ def generate(
         typer.Option(
             "--rate",
             help="Arrivals of a model: at the mean rate of the log (the default), at the rate with which it ends, or "
-            "with its trend.",
+            "through its pieces or trend.",
         ),
     ] = None,
     force: Force = False,

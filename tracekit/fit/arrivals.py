@@ -1,4 +1,4 @@
-"""Fit arrivals: a rate that follows the week, batches submitted in one second, and bursts beyond both.
+"""Fit arrivals: a rate that follows the week, changes through the log, batches of one second, and bursts beyond these.
 
 Jobs of one second (or of one step, where the times of the log are coarser) are a batch, and batches are what arrives.
 With the fitted rate the gaps between batches are converted to operational time, in which a Poisson process has
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.fit.gap_errors import gamma_errors, modulated_errors
 from tracekit.fit.independence import Clock, IndependenceResult, counts_test, gaps_test
 from tracekit.fit.modulation import fit_gamma, fit_modulated
-from tracekit.fit.rate import Hours, Rate, fit_rate, hours_between, observed_week
+from tracekit.fit.pieces import fit_rate, rate_entry
+from tracekit.fit.rate import Hours, Rate, hours_between, observed_week
 from tracekit.fit.sample import resolution_of
 from tracekit.text import duration, percent
 
@@ -61,7 +63,8 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
     ticks = np.floor(seconds / step) * step
     times, counts = np.unique(ticks, return_counts=True)
     hours = hours_between(int(times[0]), int(times[-1] + step), timezone)
-    rate, bic = fit_rate(times, hours)
+    found_rate = fit_rate(times, hours)
+    rate = found_rate.rate
     found: dict[str, Any] = {
         "jobs": timed.height,
         "batches": int(times.size),
@@ -69,16 +72,7 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
         "start": int(times[0]),
         "days": float((times[-1] + step - times[0]) / 86400),
         "timezone": timezone,
-        "rate": {
-            "kind": rate.kind,
-            "unit": "batches an hour",
-            "per_hour": rate.per_hour,
-            "mean_per_hour": rate.mean_per_hour(hours),
-            "profile": rate.profile.tolist(),
-            "trend_per_day": rate.trend_per_day,
-            "trend_standard_error": rate.trend_error,
-            "bic": bic,
-        },
+        "rate": rate_entry(found_rate, hours, times.size),
         "observed_per_hour": observed_week(times, hours),
         "batch": _batches(timed, ticks, counts),
         **_process(times, step, rate, hours, rng),
@@ -101,8 +95,7 @@ def _process(times: Floats, step: float, rate: Rate, hours: Hours, rng: np.rando
     middle = times[first : first + GAPS + 1]
     gaps = clock.gaps(middle)
     least = min(float(clock.hits.sum() / clock.ticks.sum()), float(gaps.min())) / 2
-    fitted = rate.profile.size + int(rate.trend_error is not None)
-    counts = counts_test(rate.dispersion, clock, rate.profile.size, fitted, rng)
+    counts = counts_test(rate.dispersion, clock, rate.profile.size, rate.fitted, rng)
     varied = gaps_test(middle, clock, rate.profile.size, rng)
     tests = {
         "dispersion_of_hourly_counts": counts.value,
@@ -139,21 +132,25 @@ def _times(outcome: IndependenceResult) -> str:
 def _candidates(gaps: Floats, least: float) -> list[dict[str, Any]]:
     """Return the processes fitted to gaps of mean 1, Poisson among them for comparison."""
     size = float(np.log(gaps.size))
-    found: list[dict[str, Any]] = [_candidate("poisson", {}, -float(gaps.sum()), size)]
+    found: list[dict[str, Any]] = [_candidate("poisson", {}, {}, -float(gaps.sum()), size)]
     a, scale, likelihood = fit_gamma(gaps, least)
-    found.append(_candidate("gamma_renewal", {"a": a, "scale": scale, "least": least}, likelihood, size))
+    errors = gamma_errors(gaps, a, scale, least)
+    found.append(_candidate("gamma_renewal", {"a": a, "scale": scale, "least": least}, errors, likelihood, size))
     modulated = fit_modulated(gaps)
     if modulated is not None:
         process, likelihood = modulated
-        found.append(_candidate("mmpp", asdict(process), likelihood, size))
+        found.append(_candidate("mmpp", asdict(process), modulated_errors(gaps, process), likelihood, size))
     return found
 
 
-def _candidate(name: str, parameters: dict[str, float], likelihood: float, size: float) -> dict[str, Any]:
+def _candidate(
+    name: str, parameters: dict[str, float], errors: dict[str, float] | None, likelihood: float, size: float
+) -> dict[str, Any]:
     free = {"poisson": 0, "gamma_renewal": 2, "mmpp": 3}[name]
     return {
         "process": name,
         "parameters": parameters,
+        "standard_errors": errors,
         "log_likelihood": likelihood,
         "aic": 2 * free - 2 * likelihood,
         "bic": free * size - 2 * likelihood,

@@ -69,8 +69,8 @@ def generate(
         'model' draws every job from a model, 'resample' takes whole days of a Trace in another order (see
         `tracekit.fit.resample`); what the source allows by default.
     rate : {'mean', 'end', 'fitted'}, optional
-        Of a model: arrivals at the mean rate of the log (the default), at the rate with which it ends, or with its
-        trend, which stays where it was when the log is over.
+        Of a model: arrivals at the mean rate of the log (the default), at the rate with which it ends (its last piece,
+        or the end of its trend), or as fitted: through its pieces or along its trend, and then at the end's rate.
     force : bool
         Replace an earlier Trace.
     progress : Progress, optional

@@ -6,6 +6,7 @@ that sum to 1, a chosen family that was fitted).
 
 from __future__ import annotations
 
+import itertools
 import zoneinfo
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,8 +199,17 @@ def _bad_arrivals(arrivals: dict[str, Any]) -> Iterator[str]:
             return
     if len(arrivals["rate"]["profile"]) not in (1, 24, 168) or not sum(arrivals["rate"]["profile"]) > 0:
         yield "arrivals/rate: the profile needs 1, 24 or 168 factors that are not all 0"
+    yield from _bad_pieces(arrivals["rate"])
     if process != "poisson":
         yield from _bad_process(process, arrivals["candidates"])
+
+
+def _bad_pieces(rate: dict[str, Any]) -> Iterator[str]:
+    pieces = rate.get("pieces") or []
+    edges = [0.0, *(p["to_day"] for p in pieces)]
+    joined = all(p["from_day"] == before for p, before in zip(pieces, edges, strict=False))
+    if not joined or any(late <= early for early, late in itertools.pairwise(edges)):
+        yield "arrivals/rate: each piece begins where the one before ends, the first on day 0"
 
 
 def _bad_process(process: str, candidates: list[dict[str, Any]]) -> Iterator[str]:

@@ -31,8 +31,9 @@ NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
 
 _RATE_RULE = (
     "Jobs submitted in one second, or in one step of a coarser clock, are a batch. The expected batches in an hour are"
-    " a base rate, times a factor of the hour of the day or of the week, times exponential growth; the kind of the"
-    " least BIC is taken, with the log-likelihood divided by the dispersion of hourly counts. Fitted is the mean over"
+    " a level, times a factor of the hour of the day or of the week. The level is constant, grows exponentially, or has"
+    " change points; form of the level and kind of the factor are those of the least BIC, with the log-likelihood"
+    " divided by the dispersion of counts. Fitted is the mean over"
     " the log; observed is the mean over those of its hours that it holds whole, unknown where there is none."
 )
 _PROCESS_RULE = (
@@ -116,7 +117,9 @@ def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
     notes = [f"a batch is all jobs that were submitted in {moment}", _kind(arrivals)]
     if not known:
         notes.append("the log does not state the hour of the day: day 1 and hour 0 are those in which it begins")
-    if abs(growth - 1) >= _LEAST_GROWTH:
+    if arrivals["rate"].get("pieces"):
+        notes.append(_changes(arrivals))
+    elif abs(growth - 1) >= _LEAST_GROWTH:
         notes.append(_trend(model))
     answer = RATE.answered(rows, notes)
     return replace(answer, frame=answer.frame.select("hour", "rate", *days, *more))
@@ -139,6 +142,15 @@ def _kind(arrivals: dict[str, Any]) -> str:
     if tried and arrivals["days"] < least:
         text += f": the log is shorter than the {least} days that a rate of its own for each {what} needs"
     return text
+
+
+def _changes(arrivals: dict[str, Any]) -> str:
+    """Return when the level of a piecewise rate changes, and from what to what."""
+    pieces = arrivals["rate"]["pieces"]
+    levels = ", ".join(f"{p['per_hour']:.3g} from day {p['from_day']:.0f}" for p in pieces[1:])
+    days = counted(round(arrivals["days"], 1), "days")
+    begin = f"over the {days} of the log the level of the rate, in batches an hour"
+    return f"{begin}, is {pieces[0]['per_hour']:.3g}, then {levels}"
 
 
 def _trend(model: WorkloadModel) -> str:
