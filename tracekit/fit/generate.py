@@ -15,6 +15,8 @@ from tracekit.errors import UsageError
 from tracekit.fit.arrival_draws import RATES, at_rate, draw_arrivals
 from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
 from tracekit.fit.model import WorkloadModel
+from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, load_option, with_load
+from tracekit.fit.rate import HOUR_S
 from tracekit.fit.resample import resample
 from tracekit.fit.synthetic import Extent, capacity_table, node_table, synthetic_manifest
 from tracekit.progress import Progress
@@ -45,6 +47,7 @@ def generate(
     scale_gpus: float = 1.0,
     method: str | None = None,
     rate: str | None = None,
+    load: float | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Trace:
@@ -71,6 +74,13 @@ def generate(
     rate : {'mean', 'end', 'fitted'}, optional
         Of a model: arrivals at the mean rate of the log (the default), at the rate with which it ends (its last piece,
         or the end of its trend), or as fitted: through its pieces or along its trend, and then at the end's rate.
+    load : float, optional
+        In place of `scale_load`: the arrivals are scaled so that the GPU-seconds that jobs ask for in a second, over
+        the GPUs of the cluster, are this number (`tracekit.fit.offered_load`; defined as for `export --target-load`).
+        The cluster is that of the model or Trace, machines or else quotas, times `scale_gpus`. Of a model the mean
+        GPU-seconds of a job are those of its distributions, with `rate='fitted'` over the days of the log; of a Trace
+        those of the days that are drawn from. One Trace's load differs from it by chance, the more the heavier the
+        tails.
     force : bool
         Replace an earlier Trace.
     progress : Progress, optional
@@ -94,14 +104,16 @@ def generate(
             raise UsageError("is a Trace, not a model", where=str(source), hint="run 'tracekit fit' first")
         if rate is not None:
             raise UsageError("is of a model: resampled days keep the rates of the log", where="--rate")
-        return resample(Trace.of(source), Path(out), extent, force=force, progress=progress)
+        return resample(Trace.of(source), Path(out), extent, load=load, force=force, progress=progress)
     if method == "resample":
         raise UsageError("needs a Trace, since a model holds no days of jobs", where="--method")
     known = source if isinstance(source, WorkloadModel) else WorkloadModel.read(source)
-    return _drawn(known, Path(out), extent, rate or "mean", force=force, progress=progress)
+    return _drawn(known, Path(out), extent, rate or "mean", load=load, force=force, progress=progress)
 
 
-def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force: bool, progress: Progress) -> Trace:
+def _drawn(
+    known: WorkloadModel, out: Path, extent: Extent, rate: str, *, load: float | None, force: bool, progress: Progress
+) -> Trace:
     """Draw every job from a model."""
     arrivals = known.document["arrivals"]
     if arrivals["process"] is None:
@@ -111,6 +123,9 @@ def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force:
     progress.stage("drawing jobs")
     rng = np.random.default_rng(extent.seed)
     arriving = at_rate(arrivals, rate)
+    if load is not None:
+        asked = gpu_seconds_of_a_job(known) * jobs_per_hour(arriving) / HOUR_S
+        extent = with_load(extent, load, asked, known.document["cluster"], what="the model")
     seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
     if not seconds.size:
         raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
@@ -137,7 +152,7 @@ def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force:
         writer.drain()
         manifest = _manifest(known, outcomes)
         manifest.tables = writer.tables()
-        manifest.options = extent.options(method="model", rate=rate)
+        manifest.options = extent.options(method="model", rate=rate, **load_option(load))
         return writer.commit(manifest)
 
 

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
 
 
-__all__ = ["DrawnTenants", "Outcomes", "draw_outcomes", "draw_requests", "draw_run_times", "draw_tenants"]
+__all__ = [
+    "DrawnTenants",
+    "Outcomes",
+    "draw_outcomes",
+    "draw_requests",
+    "draw_run_times",
+    "draw_tenants",
+    "durations_at",
+]
 
 
 @dataclass(frozen=True)
@@ -239,6 +247,11 @@ def _durations(model: WorkloadModel, size: str | None, status: str | None, score
         drawn = quantiles(family, family.vector(fit["parameters"]), scores, longest_s=longest)
     found: Floats = np.minimum(np.round(drawn * ratio / step) * step, longest)
     return found
+
+
+def durations_at(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
+    """Return the run times [s] that jobs of a size class and status have at normal scores."""
+    return _durations(model, size, status, scores)
 
 
 def _entry(model: WorkloadModel, size: str | None, status: str | None) -> dict[str, Any]:
