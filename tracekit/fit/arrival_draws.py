@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
 
 
-__all__ = ["RATES", "at_rate", "draw_arrivals", "level_at"]
+__all__ = ["RATES", "at_rate", "draw_arrivals", "level_at", "operational_times"]
 
 RATES = ("mean", "end", "fitted")
 """Rates of arrivals that a model can be drawn with."""
@@ -31,6 +31,9 @@ def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
     """
     if rate == "fitted":
         return arrivals
+    if arrivals.get("sessions"):
+        starts = at_rate({"days": arrivals["days"], **arrivals["sessions"]["starts"]}, rate)
+        arrivals = {**arrivals, "sessions": {**arrivals["sessions"], "starts": starts}}
     known = arrivals["rate"]
     pieces = known.get("pieces") or []
     growth = min(known["trend_per_day"] * arrivals["days"], 500.0)
@@ -135,11 +138,18 @@ def _clock(
 
 
 def _operational_times(arrivals: dict[str, Any], rng: np.random.Generator, number: int, limit: float) -> Floats:
-    """Return `number` arrivals of mean rate 1, or all below a finite limit."""
+    """Return `number` arrivals of the fitted process, of mean rate 1, or all below a finite limit."""
     process = arrivals["process"]
     parameters: dict[str, float] = next(
         (c["parameters"] for c in arrivals["candidates"] if c["process"] == process), {}
     )
+    return operational_times(process, parameters, rng, number, limit)
+
+
+def operational_times(
+    process: str, parameters: dict[str, float], rng: np.random.Generator, number: int, limit: float
+) -> Floats:
+    """Return `number` arrivals of a process of mean rate 1, or all below a finite limit."""
     draw = {"poisson": _poisson, "gamma_renewal": _gamma, "mmpp": _modulated}[process]
     times = draw(rng, number, parameters)
     while np.isfinite(limit) and times[-1] < limit:

@@ -6,7 +6,7 @@ There are no queue times: no job has a start, an end or a wait until a replay gi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -18,6 +18,7 @@ from tracekit.fit.model import WorkloadModel
 from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, load_option, with_load
 from tracekit.fit.rate import HOUR_S
 from tracekit.fit.resample import resample
+from tracekit.fit.session_draws import DrawnJobs, draw_sessions
 from tracekit.fit.synthetic import Extent, capacity_table, node_table, synthetic_manifest
 from tracekit.progress import Progress
 from tracekit.trace import Trace
@@ -126,16 +127,14 @@ def _drawn(
     if load is not None:
         asked = gpu_seconds_of_a_job(known) * jobs_per_hour(arriving) / HOUR_S
         extent = with_load(extent, load, asked, known.document["cluster"], what="the model")
-    seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
+    drawn = _draw_jobs(known, arriving, extent, rng)
+    seconds, tenants, request, outcomes = drawn.seconds, drawn.tenants, drawn.request, drawn.outcomes
     if not seconds.size:
         raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
-    tenants = draw_tenants(known, batch, rng)
-    request = draw_requests(known, tenants, rng)
-    outcomes = draw_outcomes(known, request, rng)
     if not known.run_times:
         outcomes.ran[:] = False
         outcomes.attempts[:] = 0
-    run_s = draw_run_times(known, tenants, request, outcomes, rng)
+    run_s = draw_run_times(known, tenants, request, outcomes, rng, scores=drawn.scores)
     progress.stage("writing the Trace")
     with TraceWriter(out, force=force) as writer:
         listed = _frames(known, tenants.names)
@@ -154,6 +153,16 @@ def _drawn(
         manifest.tables = writer.tables()
         manifest.options = extent.options(method="model", rate=rate, **load_option(load))
         return writer.commit(manifest)
+
+
+def _draw_jobs(known: WorkloadModel, arriving: dict[str, Any], extent: Extent, rng: np.random.Generator) -> DrawnJobs:
+    """Draw all of the jobs but their run times: in sessions, or each batch for itself."""
+    if arriving["process"] == "sessions":
+        return draw_sessions(known, arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
+    seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
+    tenants = draw_tenants(known, batch, rng)
+    request = draw_requests(known, tenants, rng)
+    return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
 
 
 def _frames(

@@ -74,8 +74,13 @@ def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -
     return DrawnTenants(own[source], copied, names, shares, np.concatenate([classes, unknown], axis=1))
 
 
-def draw_requests(model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator) -> Whole:
-    """Return the place of each job's request in the list of requests."""
+def draw_requests(
+    model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator, *, repeats: float | None = None
+) -> Whole:
+    """Return the place of each job's request in the list of requests.
+
+    A job of copied tenant repeats the request before with probability `repeats`, by default as in batches.
+    """
     requests = model.document["sizes"]["requests"]
     order = [*model.document["users"]["gpu_classes"], None]
     shares = np.array([r["share"] for r in requests], float)
@@ -91,7 +96,8 @@ def draw_requests(model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Ge
         if not members.size:  # all of its requests were too rare to be listed
             members = np.arange(len(requests))
         found[mine] = members[_pick(shares[members], rng.random(mine.size))]
-    same = tenants.copied & (rng.random(found.size) < model.document["arrivals"]["batch"]["same_request_share"])
+    chance = model.document["arrivals"]["batch"]["same_request_share"] if repeats is None else repeats
+    same = tenants.copied & (rng.random(found.size) < chance)
     source = np.maximum.accumulate(np.where(same, 0, np.arange(found.size)))
     return found[source]
 
@@ -109,6 +115,26 @@ class Outcomes:
 
 def draw_outcomes(model: WorkloadModel, request: Whole, rng: np.random.Generator) -> Outcomes:
     """Return how each job ends, by the statuses of its size class."""
+    return outcomes_of(model, draw_groups(model, request, rng), rng)
+
+
+def draw_groups(
+    model: WorkloadModel,
+    request: Whole,
+    rng: np.random.Generator,
+    *,
+    failing: NDArray[np.bool_] | None = None,
+    odds: Floats | None = None,
+) -> Whole:
+    """Return the place of each job's status in `statuses.groups`, by the statuses of its size class.
+
+    Parameters
+    ----------
+    failing : array (groups,), optional
+        Which groups are failures.
+    odds : array (jobs,), optional
+        Factor on each job's probability of failure.
+    """
     groups = model.document["statuses"]["groups"]
     requests = model.document["sizes"]["requests"]
     sizes = [r["gpu_class"] for r in requests]
@@ -120,9 +146,25 @@ def draw_outcomes(model: WorkloadModel, request: Whole, rng: np.random.Generator
         if not members.size:  # every job of the class still ran
             members = np.arange(len(groups))
         shares = np.array([groups[m]["jobs"] for m in members], float)
-        group[mine] = members[_pick(shares, rng.random(mine.size))]
+        u = rng.random(mine.size)
+        if odds is not None and failing is not None and 0 < (bad := shares[failing[members]].sum() / shares.sum()) < 1:
+            # Failures first, so that a number below their share is a failure; that share is stretched to each job's.
+            members, shares = (x[np.argsort(~failing[members], kind="stable")] for x in (members, shares))
+            limit = np.clip(bad * odds[mine], 0.0, 1.0)
+            u = np.where(
+                u < limit,
+                u / np.maximum(limit, 1e-12) * bad,
+                bad + (u - limit) / np.maximum(1 - limit, 1e-12) * (1 - bad),
+            )
+        group[mine] = members[_pick(shares, u)]
+    return group
+
+
+def outcomes_of(model: WorkloadModel, group: Whole, rng: np.random.Generator) -> Outcomes:
+    """Return how each job of a status group ends: whether it ran, and in how many attempts."""
+    groups = model.document["statuses"]["groups"]
     never = np.array([g["no_run_time_share"] for g in groups], float)
-    ran = rng.random(request.size) >= never[group]
+    ran = rng.random(group.size) >= never[group]
     attempts = np.where(ran, 1, 0)
     for i, one in enumerate(groups):
         if one["attempts"] and one["attempts"] != [1]:
@@ -133,31 +175,28 @@ def draw_outcomes(model: WorkloadModel, request: Whole, rng: np.random.Generator
 
 
 def draw_run_times(
-    model: WorkloadModel, tenants: DrawnTenants, request: Whole, outcomes: Outcomes, rng: np.random.Generator
+    model: WorkloadModel,
+    tenants: DrawnTenants,
+    request: Whole,
+    outcomes: Outcomes,
+    rng: np.random.Generator,
+    *,
+    scores: Floats | None = None,
 ) -> Floats:
     """Return the run time of each job [s], NaN where it did not run.
 
     Each job has a normal score, correlated with that of the previous job of its user and shifted to the ranks of its
-    VC. The run time is the quantile of the fitted distribution of its group at that score.
+    VC. The run time is the quantile of the fitted distribution of its group at that score. `scores` are those of jobs
+    drawn in sessions, which have theirs already; they are changed.
     """
-    places: dict[str | None, int] = {}
-    users = np.array([places.setdefault(name[0], len(places)) for name in tenants.names], np.int64)[tenants.index]
-    scores = rng.standard_normal(users.size)
-    rho = model.document["correlation"]["correlation"]
-    if rho:
-        rho = float(np.clip(rho, -0.99, 0.99))
-        order = _sorted(users)
-        noise = scores[order] * np.sqrt(1 - rho**2)
-        noise[:1] /= np.sqrt(1 - rho**2)
-        # One chain runs through all users: the first job of each is correlated with another user's last, which no
-        # statistic of a user sees, and every score keeps its distribution.
-        scores[order] = _chained(noise, rho)
+    if scores is None:
+        scores = _scores_of_users(model, tenants, rng)
     order_of = [*model.document["users"]["gpu_classes"], None]
     class_of = np.array([order_of.index(r["gpu_class"]) for r in model.document["sizes"]["requests"]])[request]
     _shift_to_vcs(model, tenants, scores, class_of)
     groups = model.document["statuses"]["groups"]
     sizes = [r["gpu_class"] for r in model.document["sizes"]["requests"]]
-    found = np.full(users.size, np.nan)
+    found = np.full(scores.size, np.nan)
     distinct = list(dict.fromkeys(sizes))
     size_of = np.array([distinct.index(s) for s in sizes])[request]
     key = outcomes.group * len(distinct) + size_of
@@ -170,6 +209,23 @@ def draw_run_times(
             group, size = divmod(i, len(distinct))
             found[mine] = _durations(model, distinct[size], groups[group]["status"], scores[mine])
     return found
+
+
+def _scores_of_users(model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator) -> Floats:
+    """Return normal scores of which those of a user's successive jobs are correlated."""
+    places: dict[str | None, int] = {}
+    users = np.array([places.setdefault(name[0], len(places)) for name in tenants.names], np.int64)[tenants.index]
+    scores = rng.standard_normal(users.size)
+    rho = model.document["correlation"]["correlation"]
+    if rho:
+        rho = float(np.clip(rho, -0.99, 0.99))
+        order = _sorted(users)
+        noise = scores[order] * np.sqrt(1 - rho**2)
+        noise[:1] /= np.sqrt(1 - rho**2)
+        # One chain runs through all users: the first job of each is correlated with another user's last, which no
+        # statistic of a user sees, and every score keeps its distribution.
+        scores[order] = _chained(noise, rho)
+    return scores
 
 
 def _sorted(numbers: Whole) -> Whole:

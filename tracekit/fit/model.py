@@ -200,8 +200,24 @@ def _bad_arrivals(arrivals: dict[str, Any]) -> Iterator[str]:
     if len(arrivals["rate"]["profile"]) not in (1, 24, 168) or not sum(arrivals["rate"]["profile"]) > 0:
         yield "arrivals/rate: the profile needs 1, 24 or 168 factors that are not all 0"
     yield from _bad_pieces(arrivals["rate"])
-    if process != "poisson":
+    if process == "sessions":
+        yield from _bad_sessions(arrivals)
+    elif process != "poisson":
         yield from _bad_process(process, arrivals["candidates"])
+
+
+def _bad_sessions(arrivals: dict[str, Any]) -> Iterator[str]:
+    sessions = arrivals.get("sessions")
+    if sessions is None:
+        yield "arrivals: the process is 'sessions', and there are none"
+        return
+    starts = sessions["starts"]
+    yield from _bad_pieces(starts["rate"])
+    if starts["process"] != "poisson":
+        yield from _bad_process(starts["process"], starts["candidates"])
+    for place, part in (("starts/batch", starts["batch"]), ("size", sessions["size"])):
+        if len(part["sizes"]) != len(part["shares"]) or not sum(part["shares"]) > 0:
+            yield f"arrivals/sessions/{place}: {len(part['shares'])} shares for {len(part['sizes'])} sizes"
 
 
 def _bad_pieces(rate: dict[str, Any]) -> Iterator[str]:

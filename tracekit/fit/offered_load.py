@@ -85,6 +85,9 @@ def load_option(load: float | None) -> dict[str, str]:
 
 def jobs_per_hour(arrivals: Mapping[str, Any]) -> float:
     """Return the mean number of jobs an hour at a rate without changes, or over the log where it has them."""
+    if arrivals["process"] == "sessions":
+        sessions = arrivals["sessions"]
+        return jobs_per_hour(sessions["starts"]) * float(sessions["size"]["mean"])
     rate = arrivals["rate"]
     mean = rate.get("mean_per_hour")
     changes = bool(rate.get("pieces")) or rate["trend_per_day"] != 0

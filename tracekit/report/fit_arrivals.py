@@ -181,8 +181,25 @@ def process_answer(model: WorkloadModel) -> Answer | Unanswered:
         verdict = "chosen" if chosen else "excluded by the tests" if name == "poisson" else None
         measured = {"measure": f"BIC, of processes: {PROCESS_WORDS[name]}", "value": candidate["bic"]}
         rows.append({"part": "process", "name": name, **measured, "decides": chosen, "verdict": verdict})
-    parameters = next(c["parameters"] for c in candidates if c["process"] == arrivals["process"])
+    parameters: dict[str, float] = next(
+        (c["parameters"] for c in candidates if c["process"] == arrivals["process"]), {}
+    )
+    for held in (arrivals.get("held_out") or {}).get("processes", []):
+        chosen = held["process"] == arrivals["process"]
+        measured = {"measure": f"distance from the held-out half: {PROCESS_WORDS[held['process']]}"}
+        rows.append(
+            {
+                "part": "held out",
+                "name": held["process"],
+                **measured,
+                "value": held["distance"],
+                "decides": chosen,
+                "verdict": "chosen" if chosen else None,
+            }
+        )
     settings = _settings(arrivals["process"], parameters, tests)
+    if arrivals["process"] == "sessions":
+        settings = _of_sessions(arrivals["sessions"])
     rows += [{"part": "setting", "name": name, "measure": what, "value": value} for name, what, value in settings]
     for kind, bic in arrivals["rate"].get("bic", {}).items():
         chosen = kind == arrivals["rate"]["kind"]
@@ -243,9 +260,19 @@ def _settings(process: str, parameters: dict[str, float], tests: dict[str, Any])
     return []
 
 
+def _of_sessions(sessions: dict[str, Any]) -> list[tuple[str, str, float]]:
+    return [
+        ("threshold_s", "longest gap between jobs of a session [s]", sessions["threshold_s"]),
+        ("sessions", "sessions in the log", sessions["sessions"]),
+        ("size", "mean jobs of a session", sessions["size"]["mean"]),
+    ]
+
+
 def _process_notes(process: str, parameters: dict[str, float]) -> list[str]:
     if process == "poisson":
         return []
+    if process == "sessions":
+        return ["a session is jobs of one user, or VC where users are unknown, submitted one soon after the other"]
     meaning = (
         "MMPP stands for Markov-modulated Poisson process: the rate switches at random between the two states, and"
         " within each batches come independently of each other"
