@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from tracekit.fit.families import FAMILIES, quantiles
+from tracekit.fit.outcome_draws import Outcomes, draw_outcomes, pick
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,13 +45,6 @@ class DrawnTenants:
     """Shares of the size classes by tenant, the share of unknown size last."""
 
 
-def _pick(shares: Floats, u: Floats) -> Whole:
-    """Return the index of the share that each number in [0, 1) falls into, in their cumulative sum."""
-    edges = shares.cumsum()
-    found: Whole = np.searchsorted(edges[:-1] / edges[-1], u, side="right")
-    return found
-
-
 def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -> DrawnTenants:
     """Return the tenant of each job; jobs of one batch share theirs as often as in the log."""
     users, arrivals = model.document["users"], model.document["arrivals"]
@@ -60,13 +54,13 @@ def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -
     shares = np.array([t["share"] for t in listed], float)
     if users["other_tenants"]:
         others = users["other_tenants"]
-        where = [names[i][1:] for i in _pick(shares, (np.arange(others) + 0.5) / others)]
+        where = [names[i][1:] for i in pick(shares, (np.arange(others) + 0.5) / others)]
         first = users["users"] + 1
         names += [(f"u{first + i}", *where[i]) for i in range(others)]
         mean = (shares[:, None] * classes).sum(axis=0) / shares.sum()
         classes = np.concatenate([classes, np.broadcast_to(mean, (others, classes.shape[1]))])
         shares = np.concatenate([shares, np.full(others, users["other_share"] / others)])
-    own = _pick(shares, rng.random(batch.size))
+    own = pick(shares, rng.random(batch.size))
     together = np.concatenate([[False], batch[1:] == batch[:-1]])
     copied = together & (rng.random(batch.size) < arrivals["batch"]["same_user_share"])
     source = np.maximum.accumulate(np.where(copied, 0, np.arange(batch.size)))
@@ -95,83 +89,11 @@ def draw_requests(
         members = np.flatnonzero([r["gpu_class"] == name for r in requests])
         if not members.size:  # all of its requests were too rare to be listed
             members = np.arange(len(requests))
-        found[mine] = members[_pick(shares[members], rng.random(mine.size))]
+        found[mine] = members[pick(shares[members], rng.random(mine.size))]
     chance = model.document["arrivals"]["batch"]["same_request_share"] if repeats is None else repeats
     same = tenants.copied & (rng.random(found.size) < chance)
     source = np.maximum.accumulate(np.where(same, 0, np.arange(found.size)))
     return found[source]
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """How each job ends."""
-
-    group: Whole
-    """Place in `statuses.groups`."""
-    ran: NDArray[np.bool_]
-    attempts: Whole
-    """0 for a job that did not run."""
-
-
-def draw_outcomes(model: WorkloadModel, request: Whole, rng: np.random.Generator) -> Outcomes:
-    """Return how each job ends, by the statuses of its size class."""
-    return outcomes_of(model, draw_groups(model, request, rng), rng)
-
-
-def draw_groups(
-    model: WorkloadModel,
-    request: Whole,
-    rng: np.random.Generator,
-    *,
-    failing: NDArray[np.bool_] | None = None,
-    odds: Floats | None = None,
-) -> Whole:
-    """Return the place of each job's status in `statuses.groups`, by the statuses of its size class.
-
-    Parameters
-    ----------
-    failing : array (groups,), optional
-        Which groups are failures.
-    odds : array (jobs,), optional
-        Factor on each job's probability of failure.
-    """
-    groups = model.document["statuses"]["groups"]
-    requests = model.document["sizes"]["requests"]
-    sizes = [r["gpu_class"] for r in requests]
-    size_of = np.array([list(dict.fromkeys(sizes)).index(s) for s in sizes])[request]
-    group = np.empty(request.size, np.int64)
-    for i, name in enumerate(dict.fromkeys(sizes)):
-        mine = np.flatnonzero(size_of == i)
-        members = np.flatnonzero([g["gpu_class"] == name for g in groups])
-        if not members.size:  # every job of the class still ran
-            members = np.arange(len(groups))
-        shares = np.array([groups[m]["jobs"] for m in members], float)
-        u = rng.random(mine.size)
-        if odds is not None and failing is not None and 0 < (bad := shares[failing[members]].sum() / shares.sum()) < 1:
-            # Failures first, so that a number below their share is a failure; that share is stretched to each job's.
-            members, shares = (x[np.argsort(~failing[members], kind="stable")] for x in (members, shares))
-            limit = np.clip(bad * odds[mine], 0.0, 1.0)
-            u = np.where(
-                u < limit,
-                u / np.maximum(limit, 1e-12) * bad,
-                bad + (u - limit) / np.maximum(1 - limit, 1e-12) * (1 - bad),
-            )
-        group[mine] = members[_pick(shares, u)]
-    return group
-
-
-def outcomes_of(model: WorkloadModel, group: Whole, rng: np.random.Generator) -> Outcomes:
-    """Return how each job of a status group ends: whether it ran, and in how many attempts."""
-    groups = model.document["statuses"]["groups"]
-    never = np.array([g["no_run_time_share"] for g in groups], float)
-    ran = rng.random(group.size) >= never[group]
-    attempts = np.where(ran, 1, 0)
-    for i, one in enumerate(groups):
-        if one["attempts"] and one["attempts"] != [1]:
-            mine = np.flatnonzero((group == i) & ran)
-            drawn = _pick(np.asarray(one["attempt_shares"], float), rng.random(mine.size))
-            attempts[mine] = np.asarray(one["attempts"], np.int64)[drawn]
-    return Outcomes(group, ran, attempts)
 
 
 def draw_run_times(

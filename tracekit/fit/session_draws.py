@@ -16,8 +16,9 @@ import numpy as np
 from scipy import special
 
 from tracekit.fit.arrival_draws import draw_arrivals
-from tracekit.fit.job_draws import DrawnTenants, Outcomes, draw_groups, draw_requests, draw_tenants, outcomes_of
+from tracekit.fit.job_draws import DrawnTenants, draw_requests, draw_tenants
 from tracekit.fit.jobs import FAILURES
+from tracekit.fit.outcome_draws import Outcomes, draw_groups, outcomes_of
 
 if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
