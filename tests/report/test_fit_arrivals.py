@@ -259,6 +259,24 @@ def test_hours_that_are_not_those_of_a_day_are_told_beside_the_rate() -> None:
     assert answered(family).notes == ("another",)
 
 
+def test_sessions_are_told_with_the_distances_that_chose_them() -> None:
+    processes = [{"process": "mmpp", "distance": 0.31}, {"process": "sessions", "distance": 0.15}]
+    sessions = {"threshold_s": 60.0, "sessions": 10_000, "size": {"mean": 5.0}}
+    result = _process(_model(process="sessions", sessions=sessions, held_out={"processes": processes}))
+    rows = result.frame.filter(result.frame["part"].is_in(["held out", "setting"]))
+    assert rows.select("name", "value", "verdict").rows() == [
+        ("mmpp", 0.31, None),
+        ("sessions", 0.15, "chosen"),
+        ("threshold_s", 60.0, None),
+        ("sessions", 10_000.0, None),
+        ("size", 5.0, None),
+    ]
+    assert _said(result).endswith(
+        "The model draws sessions: 5 jobs on average of one user (of one VC where users are unknown), each at most 60 s"
+        " after the one before."
+    )
+
+
 def test_bursts_are_told_in_words_and_their_numbers_in_a_table() -> None:
     result = _process(_model())
     assert result.frame.drop("name", "ratio", "decides").rows() == [

@@ -46,7 +46,11 @@ _PROCESS_RULE = (
     " of drawn Poisson processes, read in the log's clock: their median is about 1, and less where the clock is so"
     " coarse that several batches fall into a step of it. p is the share of them that are as far off (hourly counts: as"
     " far above). Where a p is below 0.01, Poisson is out, whatever its BIC, and of the other two the one of the least"
-    " BIC is taken. BIC is k log n - 2 log L, k the free parameters; BICs"
+    " BIC is taken. Sessions are another model: jobs of one user, or of one VC where users are unknown, submitted one"
+    " soon after the other. Where there are any, they and the process are fitted to the first half of the batches and"
+    " compared with the second: the distance is the mean difference of the variation of gaps and of hourly counts (of"
+    " logarithms), of the correlation of successive hours, and of how often the next batch is the same tenant's; the"
+    " smaller one is taken. BIC is k log n - 2 log L, k the free parameters; BICs"
     " of the rate and of the process cannot be compared with each other."
 )
 
@@ -72,7 +76,11 @@ PROCESS = Question(
     question="Do jobs come independently of each other, or in bursts?",
     rule=_PROCESS_RULE,
     columns=(
-        _C("part", "text", "a test against Poisson, a process, a setting of the chosen one, or a kind of rate"),
+        _C(
+            "part",
+            "text",
+            "a test against Poisson, a process, the held-out half, a setting of the chosen one, or a kind of rate",
+        ),
         _C("name", "text", "the process, the kind of rate, or the number, as workload.json calls it"),
         _C("measure", "text", "what the value is"),
         _C("value", "", "variation of a test, BIC, or setting"),
