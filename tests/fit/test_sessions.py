@@ -12,6 +12,7 @@ import pytest
 from scipy import special, stats
 
 import tracekit
+from tracekit.errors import UsageError
 from tracekit.fit.arrivals import fit_arrivals
 from tracekit.fit.closure import closure
 from tracekit.fit.jobs import read_jobs
@@ -273,9 +274,15 @@ def test_the_distance_is_the_mean_of_four() -> None:
     assert one.distance(other) == pytest.approx((2 * np.log(2) + 0.2 + 0.1) / 4)
 
 
-def test_a_model_whose_sessions_are_missing_is_refused(model: WorkloadModel) -> None:
-    from tracekit.errors import UsageError
+def test_one_job_and_hardly_a_day_can_be_drawn(model: WorkloadModel, tmp_path: Path) -> None:
+    assert tracekit.generate(model, tmp_path / "one", jobs=1).manifest.tables["jobs"].rows == 1
+    with pytest.raises(UsageError, match="no job falls into so short a time"):
+        tracekit.generate(model, tmp_path / "none", days=1e-6)
+    with pytest.raises(UsageError, match="more than 200,000,000 jobs"):
+        tracekit.generate(model, tmp_path / "many", days=36_000, scale_load=60.0)
 
+
+def test_a_model_whose_sessions_are_missing_is_refused(model: WorkloadModel) -> None:
     arrivals = {**model.document["arrivals"], "sessions": None}
     with pytest.raises(UsageError, match="the process is 'sessions', and there are none"):
         WorkloadModel.checked({**model.document, "arrivals": arrivals})

@@ -111,7 +111,7 @@ def _sessions(
         "gaps": gaps_entry(sessions),
         **fit_together(sessions, timed),
     }
-    choice = compared(times, clock, arrivals["process"], sessions, (begins, own, starts["process"]), rng)
+    choice = compared(times, clock, arrivals["process"], sessions, (begins, own, starts["process"]))
     if choice is None:
         return {"sessions": entry}
     why = "; ".join(f"{PROCESS_WORDS[r['process']]} {r['distance']:.3g}" for r in choice["processes"])

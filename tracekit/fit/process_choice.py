@@ -68,7 +68,6 @@ def compared(
     process: str,
     sessions: Sessions,
     starts: tuple[Floats, Clock, str],
-    rng: np.random.Generator,
 ) -> dict[str, Any] | None:
     """Return the comparison for workload.json; None where a half has too few batches.
 
@@ -81,11 +80,12 @@ def compared(
     sessions : Sessions
     starts : tuple
         Distinct seconds in which sessions start, their rate, and their process.
-    rng : Generator
-        For the draws.
+
+    The draws are the same for the same batches: what is chosen does not depend on a seed.
     """
     if times.size < 2 * _LEAST:
         return None
+    rng = np.random.default_rng(times.size)
     middle = float(times[times.size // 2])
     held = clock.between(middle, float(clock.edges_s[-1]))
     shares = np.bincount(np.unique(sessions.tenant, return_inverse=True)[1].ravel()) / sessions.tenant.size

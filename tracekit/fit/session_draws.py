@@ -59,6 +59,8 @@ def session_starts(
         return sizes[np.searchsorted(edges[:-1] / edges[-1], rng.random(number), side="right")]
 
     if jobs is None:
+        mean = own["batch"]["mean"] * sessions["size"]["mean"]  # of jobs: how many there may be is checked
+        own = {**own, "batch": {**own["batch"], "mean": mean}}
         starts, _ = draw_arrivals(own, rng, jobs=None, days=days, load=load)
         return starts, drawn(starts.size)
     number = drawn(int(jobs / sessions["size"]["mean"] * _MORE) + 20)
