@@ -13,7 +13,7 @@ from tracekit.fit import arrival_draws
 from tracekit.fit.arrival_draws import draw_arrivals
 from tracekit.fit.arrivals import fit_arrivals
 from tracekit.fit.modulation import Modulated, fit_gamma, fit_modulated, modulated_log_likelihood
-from tracekit.fit.rate import fit_rate, hours_between
+from tracekit.fit.rate import fit_level, hourly_counts, hours_between
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +55,12 @@ def test_a_known_week_is_recovered_and_poisson_accepted() -> None:
     np.testing.assert_allclose(found["rate"]["profile"], known_shape(), atol=0.25)
     away = np.abs(found["rate"]["profile"] - known_shape()) / np.sqrt(known_shape() / 480)
     assert (away < 3.5).all()
-    assert abs(found["rate"]["trend_per_day"]) < 3 * found["rate"]["trend_standard_error"]
+    errors = np.array(found["rate"]["profile_standard_errors"])
+    np.testing.assert_allclose(errors, np.sqrt(known_shape() / 480), rtol=0.25)
+    assert found["rate"]["form"] == "constant"
+    assert (found["rate"]["trend_per_day"], found["rate"]["trend_standard_error"]) == (0.0, None)
+    trend = next(f for f in found["rate"]["forms"] if f["form"] == "exponential")
+    assert abs(trend["trend_per_day"]) < 3 * trend["trend_standard_error"]
     assert found["process"] == "poisson"
     assert found["tests"]["p_dispersion"] > 0.01
     assert found["why"].startswith("Poisson is not rejected")
@@ -197,7 +202,8 @@ def test_the_error_of_a_trend_is_neither_too_small_nor_too_large() -> None:
     for seed in range(300):
         rng = np.random.default_rng([5, seed])
         seconds = 28 * 86400 * rng.random(rng.poisson(1500))
-        rate, _ = fit_rate(np.unique(MONDAY + np.floor(seconds)), hours)
+        counts = hourly_counts(np.unique(MONDAY + np.floor(seconds)), hours)
+        rate = fit_level("hour_of_day", "exponential", counts, hours)
         assert rate.trend_error is not None
         away.append(abs(rate.trend_per_day) / rate.trend_error)
     # There is no trend. Of 300, 285 are expected within 1.96 errors and 205 within one; the binomial distribution has

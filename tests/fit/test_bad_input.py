@@ -91,6 +91,12 @@ def broken(document: dict[str, Any], *path: Any, value: Any = None) -> dict[str,
     return copied
 
 
+APART = [
+    {"from_day": low, "to_day": high, "per_hour": 1.0, "standard_error": 0.1} for low, high in ((0.0, 3.0), (4.0, 9.0))
+]
+"""Pieces with a day between them."""
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
@@ -109,6 +115,7 @@ def broken(document: dict[str, Any], *path: Any, value: Any = None) -> dict[str,
         (("extra",), 1, "'extra' was unexpected"),
         (("arrivals", "start"), 10**18, "arrivals/start: 1000000000000000000 is greater than the maximum"),
         (("arrivals", "rate", "trend_per_day"), 1e9, "arrivals/rate/trend_per_day: 1000000000.0 is greater than"),
+        (("arrivals", "rate", "pieces"), APART, "each piece begins where the one before ends"),
         (("arrivals", "batch", "sizes", 0), 10**12, "arrivals/batch/sizes/0: 1000000000000 is greater than"),
         (("arrivals", "batch", "sizes"), [1, 2, 3, 4], "arrivals/batch: 1 values for 4"),
         (("arrivals", "process"), "none", "'none' is not one of"),

@@ -11,7 +11,8 @@ from tests.fit.test_arrivals import MONDAY, jobs_at, known_shape, weekly
 from tracekit.fit import independence
 from tracekit.fit.arrivals import fit_arrivals
 from tracekit.fit.independence import Clock, counts_test, gaps_test
-from tracekit.fit.rate import fit_rate, hours_between
+from tracekit.fit.pieces import fit_rate
+from tracekit.fit.rate import hours_between
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,12 +34,11 @@ def outcomes(seconds: NDArray[np.float64], step: float, seed: int) -> tuple[Inde
     """Return both tests of times read in a step."""
     times = np.unique(np.floor(seconds / step) * step)
     hours = hours_between(int(times[0]), int(times[-1] + step), "UTC")
-    rate, _ = fit_rate(times, hours)
+    rate = fit_rate(times, hours).rate
     clock = Clock.make(times, step, rate, hours)
     number = rate.profile.size
     rng = np.random.default_rng(seed)
-    free = number + int(rate.trend_error is not None)
-    return counts_test(rate.dispersion, clock, number, free, rng), gaps_test(times, clock, number, rng)
+    return counts_test(rate.dispersion, clock, number, rate.fitted, rng), gaps_test(times, clock, number, rng)
 
 
 @pytest.mark.parametrize("a_step", [0.01, 0.2, 0.5, 1.0])

@@ -212,6 +212,18 @@ def test_a_log_of_a_day_is_told_in_the_singular() -> None:
     )
 
 
+def test_pieces_are_told_and_the_week_is_their_mean() -> None:
+    pieces = [
+        {"from_day": a, "to_day": b, "per_hour": x, "standard_error": 0.1}
+        for a, b, x in ((0, 7, 2), (7, 21, 8), (21, 28, 4))
+    ]
+    result = _rate(_model({"form": "piecewise", "pieces": pieces, "per_hour": 2.0, "mean_per_hour": 5.5}))
+    assert result.notes[-1] == (
+        "over the 28 days of the log the level of the rate, in batches an hour, is 2, then 8 from day 7, 4 from day 21"
+    )
+    assert result.frame["monday"][0] == pytest.approx(11.0)  # the mean times the factor of the first hour
+
+
 def test_half_of_the_drawn_hours_lies_where_it_is_said() -> None:
     model = _model({"trend_per_day": 0.2})
     hours = np.exp(0.2 * np.arange(0, 28, 1 / 2400))
@@ -245,6 +257,24 @@ def test_hours_that_are_not_those_of_a_day_are_told_beside_the_rate() -> None:
     document = {**model.document, "run_times": [entry], "notes": [HOURS_UNKNOWN, "another"]}
     family, *_ = fitted_answers(WorkloadModel(document))
     assert answered(family).notes == ("another",)
+
+
+def test_sessions_are_told_with_the_distances_that_chose_them() -> None:
+    processes = [{"process": "mmpp", "distance": 0.31}, {"process": "sessions", "distance": 0.15}]
+    sessions = {"threshold_s": 60.0, "sessions": 10_000, "size": {"mean": 5.0}}
+    result = _process(_model(process="sessions", sessions=sessions, held_out={"processes": processes}))
+    rows = result.frame.filter(result.frame["part"].is_in(["held out", "setting"]))
+    assert rows.select("name", "value", "verdict").rows() == [
+        ("mmpp", 0.31, None),
+        ("sessions", 0.15, "chosen"),
+        ("threshold_s", 60.0, None),
+        ("sessions", 10_000.0, None),
+        ("size", 5.0, None),
+    ]
+    assert _said(result).endswith(
+        "The model draws sessions: 5 jobs on average of one user (of one VC where users are unknown), each at most 60 s"
+        " after the one before."
+    )
 
 
 def test_bursts_are_told_in_words_and_their_numbers_in_a_table() -> None:

@@ -40,6 +40,15 @@ def generate(
     days: Annotated[float | None, typer.Option("--days", metavar="D", help="Or how many days of jobs.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="The same seed gives the same tables.")] = 0,
     scale_load: Annotated[float, typer.Option("--scale-load", metavar="X", help="Factor on the arrivals.")] = 1.0,
+    load: Annotated[
+        float | None,
+        typer.Option(
+            "--load",
+            metavar="X",
+            help="Instead: as many arrivals as offer this load to the cluster, GPU-seconds asked for in a second over "
+            "its GPUs.",
+        ),
+    ] = None,
     scale_gpus: Annotated[
         float, typer.Option("--scale-gpus", metavar="X", help="Factor on the machines and quotas.")
     ] = 1.0,
@@ -56,7 +65,7 @@ def generate(
         typer.Option(
             "--rate",
             help="Arrivals of a model: at the mean rate of the log (the default), at the rate with which it ends, or "
-            "with its trend.",
+            "through its pieces or trend.",
         ),
     ] = None,
     force: Force = False,
@@ -84,6 +93,7 @@ def generate(
             scale_gpus=scale_gpus,
             method=None if method is None else method.value,
             rate=None if rate is None else rate.value,
+            load=load,
             force=force,
             progress=progress,
         )

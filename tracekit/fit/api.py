@@ -141,7 +141,11 @@ def _notes(document: dict[str, Any]) -> list[str]:
         found.append(f"arrivals could not be fitted: {arrivals['reason']}")
     if not document["source"]["hour_of_day_known"]:
         found.append(HOURS_UNKNOWN)
-    if document["correlation"]["correlation"] is None:
+    sessions = arrivals.get("sessions")
+    if sessions and sessions["by"] == "nobody":
+        found.append("sessions are those of the log as a whole: neither users nor VCs are known")
+    coupled = arrivals["process"] == "sessions" and sessions["run_times"] is not None
+    if document["correlation"]["correlation"] is None and not coupled:
         found.append(
             "a synthetic Trace draws each run time without regard to the same user's job before: how they hang together"
             f" is not known ({document['correlation']['reason']})"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
 
 
-__all__ = ["RATES", "at_rate", "draw_arrivals"]
+__all__ = ["RATES", "at_rate", "draw_arrivals", "level_at", "operational_times"]
 
 RATES = ("mean", "end", "fitted")
 """Rates of arrivals that a model can be drawn with."""
@@ -25,21 +25,40 @@ _LEAST_ABOVE = 0.02
 
 
 def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
-    """Return the part of workload.json with another rate: the mean one of the log, or that at its end, without a trend.
+    """Return the part of workload.json with another rate: the mean one of the log, or that at its end, that stays.
 
-    'fitted' leaves it as it is.
+    The end is that of the trend, or the last piece. 'fitted' leaves the rate as it is.
     """
     if rate == "fitted":
         return arrivals
+    if arrivals.get("sessions"):
+        starts = at_rate({"days": arrivals["days"], **arrivals["sessions"]["starts"]}, rate)
+        arrivals = {**arrivals, "sessions": {**arrivals["sessions"], "starts": starts}}
     known = arrivals["rate"]
+    pieces = known.get("pieces") or []
     growth = min(known["trend_per_day"] * arrivals["days"], 500.0)
     if rate == "end":
-        per_hour = known["per_hour"] * float(np.exp(growth))
+        per_hour = pieces[-1]["per_hour"] if pieces else known["per_hour"] * float(np.exp(growth))
     elif known.get("mean_per_hour") is not None:
         per_hour = known["mean_per_hour"]
     else:  # a file of an earlier version: the mean of the trend
         per_hour = known["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
-    return {**arrivals, "rate": {**known, "per_hour": per_hour, "trend_per_day": 0.0}}
+    flat = {"form": "constant", "per_hour": per_hour, "trend_per_day": 0.0, "pieces": []}
+    return {**arrivals, "rate": {**known, **flat}}
+
+
+def level_at(rate: dict[str, Any], length: float, days: Floats) -> Floats:
+    """Return the rate in an hour of mean profile at days since the beginning; beyond the log it stays as at its end.
+
+    `length` is that of the log [days]. A file of an earlier version has no pieces.
+    """
+    pieces = rate.get("pieces") or []
+    if pieces:
+        ends = np.array([p["to_day"] for p in pieces[:-1]])
+        return np.array([p["per_hour"] for p in pieces], float)[np.searchsorted(ends, days, side="right")]
+    trend, per_hour = float(rate["trend_per_day"]), float(rate["per_hour"])
+    found: Floats = per_hour * np.exp(np.minimum(trend * np.minimum(days, length), 500.0))
+    return found
 
 
 def draw_arrivals(
@@ -62,7 +81,8 @@ def draw_arrivals(
         The span would be longer than 100 years, or hold more than `MOST_JOBS`.
     """
     rate, mean = arrivals["rate"], arrivals["batch"]["mean"]
-    fastest = load * rate["per_hour"] * max(1.0, float(np.exp(min(rate["trend_per_day"] * arrivals["days"], 700.0))))
+    turns = [0.0, arrivals["days"], *(p["from_day"] for p in rate.get("pieces") or [])]
+    fastest = load * float(level_at(rate, arrivals["days"], np.array(turns)).max())
     if jobs is not None and jobs / mean / fastest / 24 > LONGEST_DAYS:
         raise _too_long()
     hours, operational = _clock(arrivals, days, load)
@@ -107,9 +127,7 @@ def _clock(
         whole = with_hours(int(first_hour), number, arrivals["timezone"])
         profile = np.asarray(rate["profile"], float)
         # Beyond the days of the log the trend is unknown: the rate stays constant.
-        passed = np.minimum(np.arange(number) / 24, arrivals["days"])
-        growth = np.exp(np.minimum(rate["trend_per_day"] * passed, 500.0))
-        each = load * rate["per_hour"] * profile[whole.of_week % profile.size] * growth
+        each = load * level_at(rate, arrivals["days"], whole.days) * profile[whole.of_week % profile.size]
         each[0] *= 1 - offset
         if days is not None:
             each[-1] *= 1 - (number - offset - days * 24)
@@ -120,11 +138,18 @@ def _clock(
 
 
 def _operational_times(arrivals: dict[str, Any], rng: np.random.Generator, number: int, limit: float) -> Floats:
-    """Return `number` arrivals of mean rate 1, or all below a finite limit."""
+    """Return `number` arrivals of the fitted process, of mean rate 1, or all below a finite limit."""
     process = arrivals["process"]
     parameters: dict[str, float] = next(
         (c["parameters"] for c in arrivals["candidates"] if c["process"] == process), {}
     )
+    return operational_times(process, parameters, rng, number, limit)
+
+
+def operational_times(
+    process: str, parameters: dict[str, float], rng: np.random.Generator, number: int, limit: float
+) -> Floats:
+    """Return `number` arrivals of a process of mean rate 1, or all below a finite limit."""
     draw = {"poisson": _poisson, "gamma_renewal": _gamma, "mmpp": _modulated}[process]
     times = draw(rng, number, parameters)
     while np.isfinite(limit) and times[-1] < limit:

@@ -1,24 +1,24 @@
-"""Fit arrivals: a rate that follows the week, batches submitted in one second, and bursts beyond both.
+"""Fit arrivals: a rate that follows the week, changes through the log, batches of one second, and bursts beyond these.
 
 Jobs of one second (or of one step, where the times of the log are coarser) are a batch, and batches are what arrives.
-With the fitted rate the gaps between batches are converted to operational time, in which a Poisson process has
-exponential gaps of mean 1. Poisson is rejected when hourly counts vary more, or gaps more or less, than those of 99 %
-of simulated Poisson processes observed through the same clock; then a gamma renewal process and a two-state
-Markov-modulated Poisson process are fitted to the same gaps, and the one with the least BIC is chosen.
+How batches fall around the rate is told by a process (`tracekit.fit.process`), or by sessions of tenants
+(`tracekit.fit.sessions`), whichever gives the last part of the log back better (`tracekit.fit.process_choice`).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.fit.independence import Clock, IndependenceResult, counts_test, gaps_test
-from tracekit.fit.modulation import fit_gamma, fit_modulated
-from tracekit.fit.rate import Hours, Rate, fit_rate, hours_between, observed_week
+from tracekit.fit.independence import Clock
+from tracekit.fit.pieces import fit_rate, rate_entry
+from tracekit.fit.process import PROCESS_WORDS, fit_process
+from tracekit.fit.process_choice import compared
+from tracekit.fit.rate import hours_between, observed_week
 from tracekit.fit.sample import resolution_of
-from tracekit.text import duration, percent
+from tracekit.fit.session_fit import fit_together, gaps_entry, sizes_entry
+from tracekit.fit.sessions import find_sessions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,17 +34,6 @@ HOURS_UNKNOWN = (
 )
 """Note of a model whose log does not state the hour of the day."""
 
-PROCESS_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp": "MMPP"}
-"""Names of the processes in text."""
-
-LEVEL = 0.01
-"""p-value below which Poisson is rejected."""
-GAPS = 20_000
-"""Most successive gaps that the processes are fitted to."""
-_LEAST = 20
-"""Arrivals that a process needs."""
-_LEAST_ROOM = 0.05
-"""Least share of steps without a batch, in the hours with batches, that the tests need."""
 _BATCH_SIZES = 500
 
 
@@ -61,7 +50,9 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
     ticks = np.floor(seconds / step) * step
     times, counts = np.unique(ticks, return_counts=True)
     hours = hours_between(int(times[0]), int(times[-1] + step), timezone)
-    rate, bic = fit_rate(times, hours)
+    found_rate = fit_rate(times, hours)
+    rate = found_rate.rate
+    clock = Clock.make(times, step, rate, hours)
     found: dict[str, Any] = {
         "jobs": timed.height,
         "batches": int(times.size),
@@ -69,95 +60,63 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
         "start": int(times[0]),
         "days": float((times[-1] + step - times[0]) / 86400),
         "timezone": timezone,
-        "rate": {
-            "kind": rate.kind,
-            "unit": "batches an hour",
-            "per_hour": rate.per_hour,
-            "mean_per_hour": rate.mean_per_hour(hours),
-            "profile": rate.profile.tolist(),
-            "trend_per_day": rate.trend_per_day,
-            "trend_standard_error": rate.trend_error,
-            "bic": bic,
-        },
+        "rate": rate_entry(found_rate, hours, times.size),
         "observed_per_hour": observed_week(times, hours),
         "batch": _batches(timed, ticks, counts),
-        **_process(times, step, rate, hours, rng),
+        **fit_process(times, clock, rate, rng),
     }
-    return found
+    return found | _sessions(timed, ticks, found, clock, timezone, rng)
 
 
-def _process(times: Floats, step: float, rate: Rate, hours: Hours, rng: np.random.Generator) -> dict[str, Any]:
-    if times.size < _LEAST:
-        why = f"{times.size} arrivals cannot distinguish the processes, {_LEAST} are needed"
-        return {"process": "poisson", "why": why, "tests": None, "candidates": []}
-    clock = Clock.make(times, step, rate, hours)
-    if clock.room < _LEAST_ROOM:
-        why = (
-            f"the log's clock goes in steps of {duration(step)}, and where batches come only {percent(clock.room)} of"
-            " them are without one: that does not distinguish bursts from independent arrivals"
-        )
-        return {"process": "poisson", "why": why, "tests": None, "candidates": []}
-    first = max(0, (times.size - 1 - GAPS) // 2)
-    middle = times[first : first + GAPS + 1]
-    gaps = clock.gaps(middle)
-    least = min(float(clock.hits.sum() / clock.ticks.sum()), float(gaps.min())) / 2
-    fitted = rate.profile.size + int(rate.trend_error is not None)
-    counts = counts_test(rate.dispersion, clock, rate.profile.size, fitted, rng)
-    varied = gaps_test(middle, clock, rate.profile.size, rng)
-    tests = {
-        "dispersion_of_hourly_counts": counts.value,
-        "dispersion_if_independent": counts.independent,
-        "p_dispersion": counts.p,
-        "squared_variation_of_gaps": varied.value,
-        "variation_if_independent": varied.independent,
-        "p_variation": varied.p,
-        "level": LEVEL,
-        "draws": min(test.draws for test in (counts, varied) if test.draws),
-        "gaps": int(gaps.size),
+def _sessions(
+    timed: pl.DataFrame,
+    ticks: Floats,
+    arrivals: dict[str, Any],
+    clock: Clock,
+    timezone: str,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Return the sessions of a log, and the process again where sessions are the better one."""
+    times = np.unique(ticks)
+    step = arrivals["step_s"]
+    if arrivals["tests"] is None:
+        return {"sessions": None, "sessions_reason": "too few arrivals, or a clock too coarse, to tell sessions apart"}
+    sessions = find_sessions(timed, ticks, step, clock)
+    if isinstance(sessions, str):
+        return {"sessions": None, "sessions_reason": sessions}
+    begins, several = np.unique(sessions.second[sessions.first], return_counts=True)
+    hours = hours_between(int(times[0]), int(times[-1] + step), timezone)
+    found = fit_rate(begins, hours)
+    # The window is that of all batches: its first and last steps hold jobs, if not starts.
+    own = Clock.of_window(float(times[0]), float(times[-1]) + step, step, found.rate, hours)
+    starts = fit_process(begins, own, found.rate, rng)
+    sizes, times_of = np.unique(several, return_counts=True)
+    entry = {
+        "by": sessions.by,
+        "threshold_s": sessions.threshold.seconds,
+        "gap_parts": sessions.threshold.parts,
+        "jobs": int(ticks.size),
+        "sessions": int(sessions.sizes.size),
+        "evidence": sessions.evidence,
+        "starts": {
+            "rate": {**rate_entry(found, hours, begins.size), "unit": "steps with a start an hour"},
+            "batch": {
+                "mean": float(several.mean()),
+                "sizes": sizes.tolist(),
+                "shares": (times_of / times_of.sum()).tolist(),
+            },
+            **starts,
+        },
+        "size": sizes_entry(sessions.sizes),
+        "gaps": gaps_entry(sessions),
+        **fit_together(sessions, timed),
     }
-    evidence = (
-        f"hourly counts vary {_times(counts)} those of independent arrivals (p = {counts.p:.3g}), gaps"
-        f" {_times(varied)} theirs (p = {varied.p:.3g})"
-    )
-    if min(counts.p, varied.p) >= LEVEL:
-        return {"process": "poisson", "why": f"Poisson is not rejected: {evidence}", "tests": tests, "candidates": []}
-    candidates = _candidates(gaps / gaps.mean(), least)
-    _, *others = candidates
-    best = min(others, key=lambda c: float(c["bic"]))
-    shown = ", ".join(f"{PROCESS_WORDS[c['process']]} {c['bic']:,.1f}" for c in candidates)
-    why = (
-        f"Poisson is rejected by these tests: {evidence}; of the other processes {PROCESS_WORDS[best['process']]} has"
-        f" the least BIC ({shown})"
-    )
-    return {"process": best["process"], "why": why, "tests": tests, "candidates": candidates}
-
-
-def _times(outcome: IndependenceResult) -> str:
-    return f"{outcome.ratio:.3g} times as much as" if outcome.ratio is not None else "as"
-
-
-def _candidates(gaps: Floats, least: float) -> list[dict[str, Any]]:
-    """Return the processes fitted to gaps of mean 1, Poisson among them for comparison."""
-    size = float(np.log(gaps.size))
-    found: list[dict[str, Any]] = [_candidate("poisson", {}, -float(gaps.sum()), size)]
-    a, scale, likelihood = fit_gamma(gaps, least)
-    found.append(_candidate("gamma_renewal", {"a": a, "scale": scale, "least": least}, likelihood, size))
-    modulated = fit_modulated(gaps)
-    if modulated is not None:
-        process, likelihood = modulated
-        found.append(_candidate("mmpp", asdict(process), likelihood, size))
-    return found
-
-
-def _candidate(name: str, parameters: dict[str, float], likelihood: float, size: float) -> dict[str, Any]:
-    free = {"poisson": 0, "gamma_renewal": 2, "mmpp": 3}[name]
-    return {
-        "process": name,
-        "parameters": parameters,
-        "log_likelihood": likelihood,
-        "aic": 2 * free - 2 * likelihood,
-        "bic": free * size - 2 * likelihood,
-    }
+    choice = compared(times, clock, arrivals["process"], sessions, (begins, own, starts["process"]))
+    if choice is None:
+        return {"sessions": entry}
+    why = "; ".join(f"{PROCESS_WORDS[r['process']]} {r['distance']:.3g}" for r in choice["processes"])
+    told = f"{arrivals['why']}; on the second half of the batches, distance from the log: {why}"
+    return {"sessions": entry, "process": choice["chosen"], "why": told, "held_out": choice}
 
 
 def _batches(timed: pl.DataFrame, ticks: Floats, counts: Whole) -> dict[str, Any]:

@@ -35,10 +35,12 @@ TOLERANCES = {
 }
 """By quantity: a constant for what the model simplifies, and a factor on 1 / sqrt(n) for chance.
 
+Where the process is sessions, n is divided by the mean number of jobs in the session of a job.
+
 jobs_per_day, batch_mean: relative difference, n the batches (divided by the dispersion of hourly counts).
 rate_profile: mean absolute difference of the hour-of-week factors, n the batches of one factor, alike.
 gap_variation: difference of the logarithm of the squared variation of gaps, n the gaps, or the changes of state of a
-modulated process.
+modulated process, or the sessions.
 size_class_share, status_share, top_5_pct_share: difference of shares, n the jobs.
 run_time: largest difference of the two fitted distribution functions of a group, n its jobs; all jobs, size class,
 status, size class by status. run_time_of_vc: the same of a VC, of which the model has only the ranks of its jobs
@@ -81,6 +83,7 @@ def _arrivals(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDiffe
     if a["process"] is None or b["process"] is None:
         return
     dispersion = max(1.0, *((x["tests"] or {}).get("dispersion_of_hourly_counts", 1.0) for x in (a, b)))
+    dispersion = max(dispersion, _alike(model), _alike(again))
     batches = min(a["batches"], b["batches"]) / dispersion
     per_day = [x["jobs"] / x["days"] for x in (a, b)]
     yield _compared("jobs_per_day", "all jobs", per_day, per_day[1] / per_day[0] - 1, batches)
@@ -96,9 +99,17 @@ def _arrivals(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDiffe
         yield _compared("gap_variation", "all jobs", spread, float(np.log(spread[1] / spread[0])), gaps)
 
 
+def _alike(model: WorkloadModel) -> float:
+    """Return how many jobs depend on each other: those in the session of a job, in the mean; 1 without sessions."""
+    arrivals = model.document["arrivals"]
+    return float(arrivals["sessions"]["size"]["mean_of_a_job"]) if arrivals["process"] == "sessions" else 1.0
+
+
 def _independent_gaps(arrivals: dict[str, Any]) -> float:
     """Return the gaps, or the changes of state where these are fewer and the process has states."""
     gaps = float(arrivals["tests"]["gaps"])
+    if arrivals["process"] == "sessions":
+        return min(gaps, float(arrivals["sessions"]["sessions"]))
     if arrivals["process"] != "mmpp":
         return gaps
     p = next(c["parameters"] for c in arrivals["candidates"] if c["process"] == "mmpp")
@@ -107,7 +118,8 @@ def _independent_gaps(arrivals: dict[str, Any]) -> float:
 
 def _shares(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDifference]:
     one, two = model.document, again.document
-    jobs = min(one["sizes"]["jobs"], two["sizes"]["jobs"])
+    alike = max(_alike(model), _alike(again))
+    jobs = min(one["sizes"]["jobs"], two["sizes"]["jobs"]) / alike
     for name, share in one["sizes"]["by_gpu_class"].items():
         other = two["sizes"]["by_gpu_class"][name]
         yield _compared("size_class_share", name, (share, other), other - share, jobs)
@@ -122,7 +134,7 @@ def _shares(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDiffere
     pairs = [d["correlation"] for d in (one, two)]
     if all(p["correlation"] is not None for p in pairs):
         first, second = (p["correlation"] for p in pairs)
-        yield _compared("correlation", "users", (first, second), second - first, min(p["pairs"] for p in pairs))
+        yield _compared("correlation", "users", (first, second), second - first, min(p["pairs"] for p in pairs) / alike)
 
 
 def _by_status(document: dict[str, Any]) -> dict[str | None, float]:
@@ -133,6 +145,7 @@ def _by_status(document: dict[str, Any]) -> dict[str | None, float]:
 
 
 def _run_times(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDifference]:
+    alike = max(_alike(model), _alike(again))
     for entry in model.run_times:
         key = {k: entry[k] for k in ("gpu_class", "status", "cluster", "vc")}
         other = again.run_time(entry["measure"], **key)
@@ -142,7 +155,7 @@ def _run_times(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDiff
         away = float(np.abs(_cdf(entry, grid) - _cdf(other, grid)).max())
         words = [entry["measure"], *(str(v) for v in key.values() if v is not None)]
         quantity = "run_time" if entry["vc"] is None else "run_time_of_vc"
-        yield _compared(quantity, ", ".join(words), (0.0, away), away, min(entry["n"], other["n"]))
+        yield _compared(quantity, ", ".join(words), (0.0, away), away, min(entry["n"], other["n"]) / alike)
 
 
 def _cdf(entry: dict[str, Any], grid: Floats) -> Floats:

@@ -6,7 +6,7 @@ There are no queue times: no job has a start, an end or a wait until a replay gi
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,10 @@ from tracekit.fit.arrival_draws import RATES, at_rate, draw_arrivals
 from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.node_event_draws import write_node_events
+from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, load_option, with_load
+from tracekit.fit.rate import HOUR_S
 from tracekit.fit.resample import resample
+from tracekit.fit.session_draws import DrawnJobs, draw_sessions
 from tracekit.fit.synthetic import Extent, capacity_table, node_table, synthetic_manifest
 from tracekit.progress import Progress
 from tracekit.trace import Trace
@@ -46,6 +49,7 @@ def generate(
     scale_gpus: float = 1.0,
     method: str | None = None,
     rate: str | None = None,
+    load: float | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Trace:
@@ -70,8 +74,15 @@ def generate(
         'model' draws every job from a model, 'resample' takes whole days of a Trace in another order (see
         `tracekit.fit.resample`); what the source allows by default.
     rate : {'mean', 'end', 'fitted'}, optional
-        Of a model: arrivals at the mean rate of the log (the default), at the rate with which it ends, or with its
-        trend, which stays where it was when the log is over.
+        Of a model: arrivals at the mean rate of the log (the default), at the rate with which it ends (its last piece,
+        or the end of its trend), or as fitted: through its pieces or along its trend, and then at the end's rate.
+    load : float, optional
+        In place of `scale_load`: the arrivals are scaled so that the GPU-seconds that jobs ask for in a second, over
+        the GPUs of the cluster, are this number (`tracekit.fit.offered_load`; defined as for `export --target-load`).
+        The cluster is that of the model or Trace, machines or else quotas, times `scale_gpus`. Of a model the mean
+        GPU-seconds of a job are those of its distributions, with `rate='fitted'` over the days of the log; of a Trace
+        those of the days that are drawn from. One Trace's load differs from it by chance, the more the heavier the
+        tails.
     force : bool
         Replace an earlier Trace.
     progress : Progress, optional
@@ -95,14 +106,16 @@ def generate(
             raise UsageError("is a Trace, not a model", where=str(source), hint="run 'tracekit fit' first")
         if rate is not None:
             raise UsageError("is of a model: resampled days keep the rates of the log", where="--rate")
-        return resample(Trace.of(source), Path(out), extent, force=force, progress=progress)
+        return resample(Trace.of(source), Path(out), extent, load=load, force=force, progress=progress)
     if method == "resample":
         raise UsageError("needs a Trace, since a model holds no days of jobs", where="--method")
     known = source if isinstance(source, WorkloadModel) else WorkloadModel.read(source)
-    return _drawn(known, Path(out), extent, rate or "mean", force=force, progress=progress)
+    return _drawn(known, Path(out), extent, rate or "mean", load=load, force=force, progress=progress)
 
 
-def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force: bool, progress: Progress) -> Trace:
+def _drawn(
+    known: WorkloadModel, out: Path, extent: Extent, rate: str, *, load: float | None, force: bool, progress: Progress
+) -> Trace:
     """Draw every job from a model."""
     arrivals = known.document["arrivals"]
     if arrivals["process"] is None:
@@ -112,16 +125,17 @@ def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force:
     progress.stage("drawing jobs")
     rng = np.random.default_rng(extent.seed)
     arriving = at_rate(arrivals, rate)
-    seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
+    if load is not None:
+        asked = gpu_seconds_of_a_job(known) * jobs_per_hour(arriving) / HOUR_S
+        extent = with_load(extent, load, asked, known.document["cluster"], what="the model")
+    drawn = _draw_jobs(known, arriving, extent, rng)
+    seconds, tenants, request, outcomes = drawn.seconds, drawn.tenants, drawn.request, drawn.outcomes
     if not seconds.size:
         raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
-    tenants = draw_tenants(known, batch, rng)
-    request = draw_requests(known, tenants, rng)
-    outcomes = draw_outcomes(known, request, rng)
     if not known.run_times:
         outcomes.ran[:] = False
         outcomes.attempts[:] = 0
-    run_s = draw_run_times(known, tenants, request, outcomes, rng)
+    run_s = draw_run_times(known, tenants, request, outcomes, rng, scores=drawn.scores)
     progress.stage("writing the Trace")
     with TraceWriter(out, force=force) as writer:
         listed = _frames(known, tenants.names)
@@ -141,8 +155,18 @@ def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force:
         writer.drain()
         manifest = _manifest(known, outcomes)
         manifest.tables = writer.tables()
-        manifest.options = extent.options(method="model", rate=rate)
+        manifest.options = extent.options(method="model", rate=rate, **load_option(load))
         return writer.commit(manifest)
+
+
+def _draw_jobs(known: WorkloadModel, arriving: dict[str, Any], extent: Extent, rng: np.random.Generator) -> DrawnJobs:
+    """Draw all of the jobs but their run times: in sessions, or each batch for itself."""
+    if arriving["process"] == "sessions":
+        return draw_sessions(known, arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
+    seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
+    tenants = draw_tenants(known, batch, rng)
+    request = draw_requests(known, tenants, rng)
+    return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
 
 
 def _frames(

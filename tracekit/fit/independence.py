@@ -63,8 +63,13 @@ class Clock:
     @classmethod
     def make(cls, times: Floats, step: float, rate: Rate, hours: Hours) -> Clock:
         """Return the clock of a rate fitted to `times`, the rising beginnings [s] of ticks of `step` seconds."""
+        return cls.of_window(float(times[0]), float(times[-1] + step), step, rate, hours)
+
+    @classmethod
+    def of_window(cls, begin_s: float, end_s: float, step: float, rate: Rate, hours: Hours) -> Clock:
+        """Return the clock of a rate through a window [s since 1970], of which `hours` are the hours."""
         edges = hours.start_s + HOUR_S * np.arange(hours.of_week.size + 1, dtype=float)
-        edges[0], edges[-1] = times[0], times[-1] + step
+        edges[0], edges[-1] = begin_s, end_s
         return cls(step, edges, hours.of_week % rate.profile.size, rate.expected(hours), np.diff(edges) / step)
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from tracekit.fit.duration_draws import drawn_durations, longest_drawn
+from tracekit.fit.outcome_draws import Outcomes, draw_outcomes, pick
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
 
 
-__all__ = ["DrawnTenants", "Outcomes", "draw_outcomes", "draw_requests", "draw_run_times", "draw_tenants"]
+__all__ = [
+    "DrawnTenants",
+    "Outcomes",
+    "draw_outcomes",
+    "draw_requests",
+    "draw_run_times",
+    "draw_tenants",
+    "durations_at",
+]
 
 
 @dataclass(frozen=True)
@@ -36,13 +45,6 @@ class DrawnTenants:
     """Shares of the size classes by tenant, the share of unknown size last."""
 
 
-def _pick(shares: Floats, u: Floats) -> Whole:
-    """Return the index of the share that each number in [0, 1) falls into, in their cumulative sum."""
-    edges = shares.cumsum()
-    found: Whole = np.searchsorted(edges[:-1] / edges[-1], u, side="right")
-    return found
-
-
 def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -> DrawnTenants:
     """Return the tenant of each job; jobs of one batch share theirs as often as in the log."""
     users, arrivals = model.document["users"], model.document["arrivals"]
@@ -52,13 +54,13 @@ def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -
     shares = np.array([t["share"] for t in listed], float)
     if users["other_tenants"]:
         others = users["other_tenants"]
-        where = [names[i][1:] for i in _pick(shares, (np.arange(others) + 0.5) / others)]
+        where = [names[i][1:] for i in pick(shares, (np.arange(others) + 0.5) / others)]
         first = users["users"] + 1
         names += [(f"u{first + i}", *where[i]) for i in range(others)]
         mean = (shares[:, None] * classes).sum(axis=0) / shares.sum()
         classes = np.concatenate([classes, np.broadcast_to(mean, (others, classes.shape[1]))])
         shares = np.concatenate([shares, np.full(others, users["other_share"] / others)])
-    own = _pick(shares, rng.random(batch.size))
+    own = pick(shares, rng.random(batch.size))
     together = np.concatenate([[False], batch[1:] == batch[:-1]])
     copied = together & (rng.random(batch.size) < arrivals["batch"]["same_user_share"])
     source = np.maximum.accumulate(np.where(copied, 0, np.arange(batch.size)))
@@ -66,8 +68,13 @@ def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -
     return DrawnTenants(own[source], copied, names, shares, np.concatenate([classes, unknown], axis=1))
 
 
-def draw_requests(model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator) -> Whole:
-    """Return the place of each job's request in the list of requests."""
+def draw_requests(
+    model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator, *, repeats: float | None = None
+) -> Whole:
+    """Return the place of each job's request in the list of requests.
+
+    A job of copied tenant repeats the request before with probability `repeats`, by default as in batches.
+    """
     requests = model.document["sizes"]["requests"]
     order = [*model.document["users"]["gpu_classes"], None]
     shares = np.array([r["share"] for r in requests], float)
@@ -82,74 +89,36 @@ def draw_requests(model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Ge
         members = np.flatnonzero([r["gpu_class"] == name for r in requests])
         if not members.size:  # all of its requests were too rare to be listed
             members = np.arange(len(requests))
-        found[mine] = members[_pick(shares[members], rng.random(mine.size))]
-    same = tenants.copied & (rng.random(found.size) < model.document["arrivals"]["batch"]["same_request_share"])
+        found[mine] = members[pick(shares[members], rng.random(mine.size))]
+    chance = model.document["arrivals"]["batch"]["same_request_share"] if repeats is None else repeats
+    same = tenants.copied & (rng.random(found.size) < chance)
     source = np.maximum.accumulate(np.where(same, 0, np.arange(found.size)))
     return found[source]
 
 
-@dataclass(frozen=True)
-class Outcomes:
-    """How each job ends."""
-
-    group: Whole
-    """Place in `statuses.groups`."""
-    ran: NDArray[np.bool_]
-    attempts: Whole
-    """0 for a job that did not run."""
-
-
-def draw_outcomes(model: WorkloadModel, request: Whole, rng: np.random.Generator) -> Outcomes:
-    """Return how each job ends, by the statuses of its size class."""
-    groups = model.document["statuses"]["groups"]
-    requests = model.document["sizes"]["requests"]
-    sizes = [r["gpu_class"] for r in requests]
-    size_of = np.array([list(dict.fromkeys(sizes)).index(s) for s in sizes])[request]
-    group = np.empty(request.size, np.int64)
-    for i, name in enumerate(dict.fromkeys(sizes)):
-        mine = np.flatnonzero(size_of == i)
-        members = np.flatnonzero([g["gpu_class"] == name for g in groups])
-        if not members.size:  # every job of the class still ran
-            members = np.arange(len(groups))
-        shares = np.array([groups[m]["jobs"] for m in members], float)
-        group[mine] = members[_pick(shares, rng.random(mine.size))]
-    never = np.array([g["no_run_time_share"] for g in groups], float)
-    ran = rng.random(request.size) >= never[group]
-    attempts = np.where(ran, 1, 0)
-    for i, one in enumerate(groups):
-        if one["attempts"] and one["attempts"] != [1]:
-            mine = np.flatnonzero((group == i) & ran)
-            drawn = _pick(np.asarray(one["attempt_shares"], float), rng.random(mine.size))
-            attempts[mine] = np.asarray(one["attempts"], np.int64)[drawn]
-    return Outcomes(group, ran, attempts)
-
-
 def draw_run_times(
-    model: WorkloadModel, tenants: DrawnTenants, request: Whole, outcomes: Outcomes, rng: np.random.Generator
+    model: WorkloadModel,
+    tenants: DrawnTenants,
+    request: Whole,
+    outcomes: Outcomes,
+    rng: np.random.Generator,
+    *,
+    scores: Floats | None = None,
 ) -> Floats:
     """Return the run time of each job [s], NaN where it did not run.
 
     Each job has a normal score, correlated with that of the previous job of its user and shifted to the ranks of its
-    VC. The run time is the quantile of the fitted distribution of its group at that score.
+    VC. The run time is the quantile of the fitted distribution of its group at that score. `scores` are those of jobs
+    drawn in sessions, which have theirs already; they are changed.
     """
-    places: dict[str | None, int] = {}
-    users = np.array([places.setdefault(name[0], len(places)) for name in tenants.names], np.int64)[tenants.index]
-    scores = rng.standard_normal(users.size)
-    rho = model.document["correlation"]["correlation"]
-    if rho:
-        rho = float(np.clip(rho, -0.99, 0.99))
-        order = _sorted(users)
-        noise = scores[order] * np.sqrt(1 - rho**2)
-        noise[:1] /= np.sqrt(1 - rho**2)
-        # One chain runs through all users: the first job of each is correlated with another user's last, which no
-        # statistic of a user sees, and every score keeps its distribution.
-        scores[order] = _chained(noise, rho)
+    if scores is None:
+        scores = _scores_of_users(model, tenants, rng)
     order_of = [*model.document["users"]["gpu_classes"], None]
     class_of = np.array([order_of.index(r["gpu_class"]) for r in model.document["sizes"]["requests"]])[request]
     _shift_to_vcs(model, tenants, scores, class_of)
     groups = model.document["statuses"]["groups"]
     sizes = [r["gpu_class"] for r in model.document["sizes"]["requests"]]
-    found = np.full(users.size, np.nan)
+    found = np.full(scores.size, np.nan)
     distinct = list(dict.fromkeys(sizes))
     size_of = np.array([distinct.index(s) for s in sizes])[request]
     key = outcomes.group * len(distinct) + size_of
@@ -162,6 +131,23 @@ def draw_run_times(
             group, size = divmod(i, len(distinct))
             found[mine] = _durations(model, distinct[size], groups[group]["status"], scores[mine])
     return found
+
+
+def _scores_of_users(model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator) -> Floats:
+    """Return normal scores of which those of a user's successive jobs are correlated."""
+    places: dict[str | None, int] = {}
+    users = np.array([places.setdefault(name[0], len(places)) for name in tenants.names], np.int64)[tenants.index]
+    scores = rng.standard_normal(users.size)
+    rho = model.document["correlation"]["correlation"]
+    if rho:
+        rho = float(np.clip(rho, -0.99, 0.99))
+        order = _sorted(users)
+        noise = scores[order] * np.sqrt(1 - rho**2)
+        noise[:1] /= np.sqrt(1 - rho**2)
+        # One chain runs through all users: the first job of each is correlated with another user's last, which no
+        # statistic of a user sees, and every score keeps its distribution.
+        scores[order] = _chained(noise, rho)
+    return scores
 
 
 def _sorted(numbers: Whole) -> Whole:
@@ -231,6 +217,11 @@ def _durations(model: WorkloadModel, size: str | None, status: str | None, score
     drawn = drawn_durations(shape, longest / ratio, scores)
     found: Floats = np.minimum(np.round(drawn * ratio / step) * step, longest)
     return found
+
+
+def durations_at(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
+    """Return the run times [s] that jobs of a size class and status have at normal scores."""
+    return _durations(model, size, status, scores)
 
 
 def _entry(model: WorkloadModel, size: str | None, status: str | None) -> dict[str, Any]:

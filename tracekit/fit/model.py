@@ -6,6 +6,7 @@ that sum to 1, a chosen family that was fitted).
 
 from __future__ import annotations
 
+import itertools
 import zoneinfo
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,8 +222,33 @@ def _bad_arrivals(arrivals: dict[str, Any]) -> Iterator[str]:
             return
     if len(arrivals["rate"]["profile"]) not in (1, 24, 168) or not sum(arrivals["rate"]["profile"]) > 0:
         yield "arrivals/rate: the profile needs 1, 24 or 168 factors that are not all 0"
-    if process != "poisson":
+    yield from _bad_pieces(arrivals["rate"])
+    if process == "sessions":
+        yield from _bad_sessions(arrivals)
+    elif process != "poisson":
         yield from _bad_process(process, arrivals["candidates"])
+
+
+def _bad_sessions(arrivals: dict[str, Any]) -> Iterator[str]:
+    sessions = arrivals.get("sessions")
+    if sessions is None:
+        yield "arrivals: the process is 'sessions', and there are none"
+        return
+    starts = sessions["starts"]
+    yield from _bad_pieces(starts["rate"])
+    if starts["process"] != "poisson":
+        yield from _bad_process(starts["process"], starts["candidates"])
+    for place, part in (("starts/batch", starts["batch"]), ("size", sessions["size"])):
+        if len(part["sizes"]) != len(part["shares"]) or not sum(part["shares"]) > 0:
+            yield f"arrivals/sessions/{place}: {len(part['shares'])} shares for {len(part['sizes'])} sizes"
+
+
+def _bad_pieces(rate: dict[str, Any]) -> Iterator[str]:
+    pieces = rate.get("pieces") or []
+    edges = [0.0, *(p["to_day"] for p in pieces)]
+    joined = all(p["from_day"] == before for p, before in zip(pieces, edges, strict=False))
+    if not joined or any(late <= early for early, late in itertools.pairwise(edges)):
+        yield "arrivals/rate: each piece begins where the one before ends, the first on day 0"
 
 
 def _bad_process(process: str, candidates: list[dict[str, Any]]) -> Iterator[str]:

@@ -21,6 +21,7 @@ from tracekit.fit.day_blocks import block_length, drawn_days
 from tracekit.fit.jobs import LONGEST_S, UNFINISHED
 from tracekit.fit.node_event_draws import write_node_events
 from tracekit.fit.node_failures import fit_node_failures
+from tracekit.fit.offered_load import gpu_seconds_per_s, load_option, with_load
 from tracekit.fit.shapes import fit_cluster
 from tracekit.fit.synthetic import LONGEST_DAYS, MOST_JOBS, capacity_table, node_table, synthetic_manifest
 from tracekit.text import counted
@@ -74,8 +75,10 @@ class _Log:
         return self.first.size - 1
 
 
-def resample(trace: Trace, out: Path, extent: Extent, *, force: bool, progress: Progress) -> Trace:
-    """Return a new Trace made of days of a log.
+def resample(
+    trace: Trace, out: Path, extent: Extent, *, load: float | None = None, force: bool, progress: Progress
+) -> Trace:
+    """Return a new Trace made of days of a log; `load` is that of `generate`.
 
     Raises
     ------
@@ -87,6 +90,14 @@ def resample(trace: Trace, out: Path, extent: Extent, *, force: bool, progress: 
     trace = trace.ingested
     progress.stage("reading the log")
     log = _read(trace)
+    cluster = fit_cluster(trace)
+    attempts = _attempts_of(trace, log.jobs)
+    taken = slice(int(log.first[0]), int(log.first[-1]))
+    held = None
+    if attempts.rows is not None:
+        held = attempts.count[taken], attempts.rows["run_s"].to_numpy()[attempts.first[taken.start] :]
+    asked = gpu_seconds_per_s(log.jobs["gpu_count"][taken], log.jobs["run_s"][taken], held, log.days)
+    extent = with_load(extent, load, asked, cluster, what="the Trace")
     rng = np.random.default_rng(extent.seed)
     progress.stage("drawing days")
     place, copy, local_us = _drawn(log, extent, rng)
@@ -96,9 +107,7 @@ def resample(trace: Trace, out: Path, extent: Extent, *, force: bool, progress: 
     # Where clocks go forward, an hour that there is not moves behind others.
     order = np.argsort(submit.dt.epoch("us").to_numpy(), kind="stable")
     place, copy, submit = place[order], copy[order], submit[order]
-    attempts = _attempts_of(trace, log.jobs)
     progress.stage("writing the Trace")
-    cluster = fit_cluster(trace)
     with TraceWriter(out, force=force) as writer:
         digits = len(str(place.size))
         for low in range(0, place.size, _SLICE):
@@ -137,7 +146,7 @@ def resample(trace: Trace, out: Path, extent: Extent, *, force: bool, progress: 
         )
         manifest.notes += log.notes
         manifest.tables = writer.tables()
-        manifest.options = extent.options(method="resample")
+        manifest.options = extent.options(method="resample", **load_option(load))
         return writer.commit(manifest)
 
 

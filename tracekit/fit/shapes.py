@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-__all__ = ["fit_cluster", "fit_correlation", "fit_sizes", "fit_users"]
+__all__ = ["fit_cluster", "fit_correlation", "fit_sizes", "fit_users", "job_scores"]
 
 MOST_REQUESTS = 500
 """Most different requests that are listed; rarer ones are left out, and their share is stated."""
@@ -175,6 +175,22 @@ def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
         return {"pairs": pairs.height, "correlation": None, "reason": "all run times are the same", **found}
     value = float(((now - now.mean()) * (before - before.mean())).mean() / spread)
     return {"pairs": pairs.height, "correlation": value, **found}
+
+
+def job_scores(jobs: pl.DataFrame) -> Floats:
+    """Return the normal score of each job's run time, within size class, status and large VC; NaN where it has none.
+
+    These are the scores whose correlation `fit_correlation` gives.
+    """
+    known = (jobs["held_s"].is_not_null() & jobs["known"]).to_numpy()
+    found = np.full(jobs.height, np.nan)
+    if known.any():
+        taken = jobs.filter(pl.Series(known))
+        scores = _scores(taken, taken["held_s"].to_numpy(), ("gpu_class", "status"))
+        large = taken.select((pl.len().over("cluster", "vc") >= LEAST_JOBS) & pl.col("vc").is_not_null())[:, 0]
+        within = _scores(taken, scores, ("cluster", "vc"))
+        found[known] = np.where(large.to_numpy(), within, scores)
+    return found
 
 
 def _scores(jobs: pl.DataFrame, values: Floats, groups: tuple[str, ...]) -> Floats:

@@ -31,8 +31,9 @@ NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
 
 _RATE_RULE = (
     "Jobs submitted in one second, or in one step of a coarser clock, are a batch. The expected batches in an hour are"
-    " a base rate, times a factor of the hour of the day or of the week, times exponential growth; the kind of the"
-    " least BIC is taken, with the log-likelihood divided by the dispersion of hourly counts. Fitted is the mean over"
+    " a level, times a factor of the hour of the day or of the week. The level is constant, grows exponentially, or has"
+    " change points; form of the level and kind of the factor are those of the least BIC, with the log-likelihood"
+    " divided by the dispersion of counts. Fitted is the mean over"
     " the log; observed is the mean over those of its hours that it holds whole, unknown where there is none."
 )
 _PROCESS_RULE = (
@@ -45,7 +46,11 @@ _PROCESS_RULE = (
     " of drawn Poisson processes, read in the log's clock: their median is about 1, and less where the clock is so"
     " coarse that several batches fall into a step of it. p is the share of them that are as far off (hourly counts: as"
     " far above). Where a p is below 0.01, Poisson is out, whatever its BIC, and of the other two the one of the least"
-    " BIC is taken. BIC is k log n - 2 log L, k the free parameters; BICs"
+    " BIC is taken. Sessions are another model: jobs of one user, or of one VC where users are unknown, submitted one"
+    " soon after the other. Where there are any, they and the process are fitted to the first half of the batches and"
+    " compared with the second: the distance is the mean difference of the variation of gaps and of hourly counts (of"
+    " logarithms), of the correlation of successive hours, and of how often the next batch is the same tenant's; the"
+    " smaller one is taken. BIC is k log n - 2 log L, k the free parameters; BICs"
     " of the rate and of the process cannot be compared with each other."
 )
 
@@ -71,7 +76,11 @@ PROCESS = Question(
     question="Do jobs come independently of each other, or in bursts?",
     rule=_PROCESS_RULE,
     columns=(
-        _C("part", "text", "a test against Poisson, a process, a setting of the chosen one, or a kind of rate"),
+        _C(
+            "part",
+            "text",
+            "a test against Poisson, a process, the held-out half, a setting of the chosen one, or a kind of rate",
+        ),
         _C("name", "text", "the process, the kind of rate, or the number, as workload.json calls it"),
         _C("measure", "text", "what the value is"),
         _C("value", "", "variation of a test, BIC, or setting"),
@@ -116,7 +125,9 @@ def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
     notes = [f"a batch is all jobs that were submitted in {moment}", _kind(arrivals)]
     if not known:
         notes.append("the log does not state the hour of the day: day 1 and hour 0 are those in which it begins")
-    if abs(growth - 1) >= _LEAST_GROWTH:
+    if arrivals["rate"].get("pieces"):
+        notes.append(_changes(arrivals))
+    elif abs(growth - 1) >= _LEAST_GROWTH:
         notes.append(_trend(model))
     answer = RATE.answered(rows, notes)
     return replace(answer, frame=answer.frame.select("hour", "rate", *days, *more))
@@ -139,6 +150,15 @@ def _kind(arrivals: dict[str, Any]) -> str:
     if tried and arrivals["days"] < least:
         text += f": the log is shorter than the {least} days that a rate of its own for each {what} needs"
     return text
+
+
+def _changes(arrivals: dict[str, Any]) -> str:
+    """Return when the level of a piecewise rate changes, and from what to what."""
+    pieces = arrivals["rate"]["pieces"]
+    levels = ", ".join(f"{p['per_hour']:.3g} from day {p['from_day']:.0f}" for p in pieces[1:])
+    days = counted(round(arrivals["days"], 1), "days")
+    begin = f"over the {days} of the log the level of the rate, in batches an hour"
+    return f"{begin}, is {pieces[0]['per_hour']:.3g}, then {levels}"
 
 
 def _trend(model: WorkloadModel) -> str:
@@ -169,8 +189,25 @@ def process_answer(model: WorkloadModel) -> Answer | Unanswered:
         verdict = "chosen" if chosen else "excluded by the tests" if name == "poisson" else None
         measured = {"measure": f"BIC, of processes: {PROCESS_WORDS[name]}", "value": candidate["bic"]}
         rows.append({"part": "process", "name": name, **measured, "decides": chosen, "verdict": verdict})
-    parameters = next(c["parameters"] for c in candidates if c["process"] == arrivals["process"])
+    parameters: dict[str, float] = next(
+        (c["parameters"] for c in candidates if c["process"] == arrivals["process"]), {}
+    )
+    for held in (arrivals.get("held_out") or {}).get("processes", []):
+        chosen = held["process"] == arrivals["process"]
+        measured = {"measure": f"distance from the held-out half: {PROCESS_WORDS[held['process']]}"}
+        rows.append(
+            {
+                "part": "held out",
+                "name": held["process"],
+                **measured,
+                "value": held["distance"],
+                "decides": chosen,
+                "verdict": "chosen" if chosen else None,
+            }
+        )
     settings = _settings(arrivals["process"], parameters, tests)
+    if arrivals["process"] == "sessions":
+        settings = _of_sessions(arrivals["sessions"])
     rows += [{"part": "setting", "name": name, "measure": what, "value": value} for name, what, value in settings]
     for kind, bic in arrivals["rate"].get("bic", {}).items():
         chosen = kind == arrivals["rate"]["kind"]
@@ -231,9 +268,19 @@ def _settings(process: str, parameters: dict[str, float], tests: dict[str, Any])
     return []
 
 
+def _of_sessions(sessions: dict[str, Any]) -> list[tuple[str, str, float]]:
+    return [
+        ("threshold_s", "longest gap between jobs of a session [s]", sessions["threshold_s"]),
+        ("sessions", "sessions in the log", sessions["sessions"]),
+        ("size", "mean jobs of a session", sessions["size"]["mean"]),
+    ]
+
+
 def _process_notes(process: str, parameters: dict[str, float]) -> list[str]:
     if process == "poisson":
         return []
+    if process == "sessions":
+        return ["a session is jobs of one user, or VC where users are unknown, submitted one soon after the other"]
     meaning = (
         "MMPP stands for Markov-modulated Poisson process: the rate switches at random between the two states, and"
         " within each batches come independently of each other"

@@ -112,6 +112,8 @@ def weekly_rates(model: WorkloadModel) -> list[dict[str, Any]]:
     arrivals = model.document["arrivals"]
     growth = min(log_growth(model), _MOST_GROWTH)
     mean = arrivals["rate"]["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
+    if arrivals["rate"].get("pieces"):
+        mean = arrivals["rate"]["mean_per_hour"]
     fitted = mean * np.resize(np.asarray(arrivals["rate"]["profile"], float), _WEEK)
     seen = arrivals.get("observed_per_hour") or [None] * _WEEK
     first = 0

@@ -217,7 +217,8 @@ def rate_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say whether jobs arrive in bursts, and which process the model draws from."""
     by = {r.get("name"): r for r in rows}
-    chosen = next((r["name"] for r in rows if r["part"] == "process" and r.get("decides")), None)
+    parts = ("process", "held out")
+    chosen = next((r["name"] for r in rows if r["part"] in parts and r.get("decides")), None)
     tested = [name for name in _VARIED if name in by and by[name]["ratio"] is not None]
     if not tested or chosen is None:
         return None
@@ -233,7 +234,7 @@ def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
             )
     return (
         f"Batches of jobs come as if independently of each other: {' and '.join(texts.values())} {same}, no more than"
-        " chance would give. So the model draws independent arrivals."
+        f" chance would give. {_drawn(by, chosen)}"
     )
 
 
@@ -244,7 +245,14 @@ _VARIED = {
 
 
 def _drawn(by: dict[str | None, Row], chosen: str) -> str:
-    """Return what the model does about bursts."""
+    """Return what the model draws."""
+    if chosen == "poisson":
+        return "So the model draws independent arrivals."
+    if chosen == "sessions":
+        return (
+            f"The model draws sessions: {count(by['size']['value'])} jobs on average of one user (of one VC where users"
+            f" are unknown), each at most {count(by['threshold_s']['value'])} s after the one before."
+        )
     if chosen == "mmpp":
         calm, busy = (by[name]["value"] for name in ("quiet_rate", "busy_rate"))
         return (

@@ -1,0 +1,159 @@
+"""The load that jobs offer to a cluster, and the factor on the arrivals that makes it what is asked for.
+
+The offered load is the GPU-seconds that jobs ask for in a second, over the GPUs of the cluster: arrivals a second,
+times the mean of GPUs times run time of a job. Jobs of unknown size or run time ask for nothing. From the first
+submission to the last it is what `export --target-load` means. Above 1 the queue grows without end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import special
+
+from tracekit.errors import UsageError
+from tracekit.fit.job_draws import durations_at
+from tracekit.fit.synthetic import capacity_table, node_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.fit.model import WorkloadModel
+    from tracekit.fit.synthetic import Extent
+
+__all__ = ["cluster_gpus", "gpu_seconds_of_a_job", "gpu_seconds_per_s", "jobs_per_hour", "load_option", "with_load"]
+
+_LEVELS = 20_000
+"""Run times of equal probability of which a mean is taken; the last is divided further."""
+
+
+def cluster_gpus(cluster: Mapping[str, Any], scale_gpus: float = 1.0) -> float:
+    """Return the GPUs of `fit_cluster`'s machines, or of its quotas where machines are unknown; 0 where both are."""
+    counts = node_table(cluster, scale_gpus)["gpu_count"]
+    if counts.is_empty() or counts.null_count():
+        counts = capacity_table(cluster, 0, scale_gpus)["gpu_count"]
+    return float(counts.sum() or 0.0)
+
+
+def with_load(
+    extent: Extent, load: float | None, gpu_seconds_per_s: float, cluster: Mapping[str, Any], *, what: str
+) -> Extent:
+    """Return the extent with the factor on the arrivals at which they offer a load; as it is where none is asked for.
+
+    Parameters
+    ----------
+    extent : Extent
+    load : float or None
+        GPU-seconds asked for in a second, over the GPUs of the cluster.
+    gpu_seconds_per_s : float
+        What is asked for at a factor of 1.
+    cluster : mapping
+        From `fit_cluster`, before `extent.scale_gpus`.
+    what : str
+        Whose cluster it is, for errors.
+
+    Raises
+    ------
+    UsageError
+        The load is no number above 0, there is a factor already, the cluster is unknown, or jobs ask for no GPU time.
+    """
+    if load is None:
+        return extent
+    if not (math.isfinite(load) and 0 < load <= 1000):
+        raise UsageError(f"must be above 0 and at most 1,000, not {load:g}", where="--load")
+    if extent.scale_load != 1:
+        raise UsageError("--load and --scale-load both say how many jobs arrive", hint="leave one out")
+    gpus = cluster_gpus(cluster, extent.scale_gpus)
+    if not gpus:
+        hint = "add machines or quotas to the Trace before the fit, or use --scale-load"
+        raise UsageError(f"{what} has no cluster, so that there is no load", where="--load", hint=hint)
+    if not gpu_seconds_per_s > 0:
+        raise UsageError(f"the jobs of {what} have no known GPU time", where="--load", hint="use --scale-load")
+    return replace(extent, scale_load=load * gpus / gpu_seconds_per_s)
+
+
+def load_option(load: float | None) -> dict[str, str]:
+    """Return the option for the manifest, none where no load was asked for."""
+    return {} if load is None else {"load": f"{load:g}"}
+
+
+def jobs_per_hour(arrivals: Mapping[str, Any]) -> float:
+    """Return the mean number of jobs an hour at a rate without changes, or over the log where it has them."""
+    if arrivals["process"] == "sessions":
+        sessions = arrivals["sessions"]
+        return jobs_per_hour(sessions["starts"]) * float(sessions["size"]["mean"])
+    rate = arrivals["rate"]
+    mean = rate.get("mean_per_hour")
+    changes = bool(rate.get("pieces")) or rate["trend_per_day"] != 0
+    return float(mean if changes and mean is not None else rate["per_hour"]) * float(arrivals["batch"]["mean"])
+
+
+def gpu_seconds_per_s(gpus: pl.Series, run_s: pl.Series, attempts: tuple[Whole, Floats] | None, days: int) -> float:
+    """Return what the jobs of some days ask for [GPU].
+
+    Parameters
+    ----------
+    gpus, run_s : Series (n,)
+        What each job asks for, and its run time [s], null where unknown.
+    attempts : (array (n,), array), optional
+        Number of attempts of each job, and the run time of each in order of the jobs [s]. Their sum counts where it is
+        known: it has no gaps in it.
+    days : int
+    """
+    held = run_s.fill_null(0.0).to_numpy()
+    if attempts is not None:
+        count, each = attempts
+        # A sum is NaN where an attempt's run time is unknown.
+        whole = np.bincount(np.repeat(np.arange(held.size), count), each[: count.sum()], held.size)
+        held = np.where((count > 0) & (whole >= 0), whole, held)
+    return float(held @ gpus.fill_null(0.0).to_numpy()) / (days * 86_400)
+
+
+def gpu_seconds_of_a_job(model: WorkloadModel) -> float:
+    """Return the mean of GPUs times run time of the jobs that a model draws [GPU*s].
+
+    Requests and statuses are drawn by size class; given these, a run time depends on the class and status only, so that
+    the mean is a sum over both. The mean run time is that of the quantiles that are drawn, cut at the longest.
+    """
+    document = model.document
+    if not model.run_times:
+        return 0.0
+    tenants, requests, groups = (
+        document["users"]["tenants"],
+        document["sizes"]["requests"],
+        document["statuses"]["groups"],
+    )
+    shares = np.array([t["share"] for t in tenants], float)
+    classes = np.array([t["gpu_class_shares"] for t in tenants], float).reshape(len(tenants), -1)
+    of_class = shares @ classes / shares.sum()
+    order = [*document["users"]["gpu_classes"], None]
+    scores = _scores()
+    total = 0.0
+    for name, share in zip(order, [*of_class, max(1 - of_class.sum(), 0.0)], strict=True):
+        members = [r for r in requests if r["gpu_class"] == name]
+        weight = sum(r["share"] for r in members)
+        if not share or not weight:
+            continue
+        gpus = sum(r["share"] * (r["gpu_count"] or 0.0) for r in members) / weight
+        ends = [g for g in groups if g["gpu_class"] == name] or groups
+        jobs = sum(g["jobs"] for g in ends)
+        for group in ends if gpus else []:
+            mean = float(scores[1] @ durations_at(model, name, group["status"], scores[0]))
+            total += share * gpus * group["jobs"] / jobs * (1 - group["no_run_time_share"]) * mean
+    return total
+
+
+def _scores() -> tuple[Floats, Floats]:
+    """Return normal scores and the probability of each; they become denser in the upper tail, where the time is."""
+    body = (np.arange(_LEVELS - 1) + 0.5) / _LEVELS
+    edges = np.geomspace(1 / _LEVELS, 1e-12, _LEVELS // 20)
+    middle = np.sqrt(edges[:-1] * edges[1:])
+    above = special.ndtri(middle)
+    weights = np.concatenate([np.full(body.size, 1 / _LEVELS), -np.diff(edges)])
+    return np.concatenate([special.ndtri(body), -above]), weights
