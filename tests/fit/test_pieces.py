@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from tests.effort import examples
-from tracekit.fit.arrival_draws import at_rate, draw_arrivals, level_at
+from tracekit.fit.arrival_draws import at_rate, draw_arrivals
+from tracekit.fit.batch_draws import level_at
 from tracekit.fit.change_points import best_cuts, pieces_beyond_chance
 from tracekit.fit.gap_errors import gamma_errors, modulated_errors
 from tracekit.fit.jobs import read_jobs

@@ -13,13 +13,16 @@ from scipy import special, stats
 
 import tracekit
 from tracekit.errors import UsageError
+from tracekit.fit.arrival_draws import draw_arrivals
 from tracekit.fit.arrivals import fit_arrivals
 from tracekit.fit.closure import closure
+from tracekit.fit.job_draws import DrawnTenants
 from tracekit.fit.jobs import read_jobs
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.process_choice import Figures
-from tracekit.fit.session_draws import _chained_within, _odds, session_gaps
+from tracekit.fit.session_draws import session_gaps
 from tracekit.fit.session_fit import sizes_entry
+from tracekit.fit.session_jobs import _chained_within, _odds, jobs_in_sessions
 from tracekit.fit.sessions import share_with_error, tenants_of, threshold_of
 
 if TYPE_CHECKING:
@@ -139,6 +142,31 @@ def test_what_is_drawn_is_found_again(model: WorkloadModel, again: WorkloadModel
         one, other, error = both(*place)
         assert abs(one - other) < 4 * error, (place, one, other, error)
     assert [r for r in closure(model, again) if not r.within] == []
+
+
+def test_arrivals_of_a_log_get_jobs_in_sessions(model: WorkloadModel) -> None:
+    sessions = model.document["arrivals"]["sessions"]
+    # Two users take turns: sessions of 20 jobs every day, 10 s apart.
+    day = np.repeat(np.arange(1500), 20)
+    seconds = day * 86_400 + np.tile(np.arange(20) * 10, 1500)
+    who = DrawnTenants(
+        np.arange(seconds.size) % 2,
+        np.zeros(seconds.size, bool),
+        [("u1", None, None), ("u2", None, None)],
+        np.array([0.5, 0.5]),
+        np.array([[0, 0, 0.6, 0.3, 0.1, 0, 0]] * 2),
+    )
+    request, outcomes, scores = jobs_in_sessions(model, seconds, who, np.random.default_rng(2))
+    one = scores.reshape(1500, 20)[:, ::2]
+    assert np.corrcoef(one[:, 0], one[:, 9])[0, 1] == pytest.approx(
+        sessions["run_times"]["inside"]["correlation"], abs=0.06
+    )
+    assert abs(np.corrcoef(one[:, 0], scores.reshape(1500, 20)[:, 1])[0, 1]) < 0.1
+    asked = request.reshape(1500, 20)[:, ::2]
+    # Requests are for 1, 2 and 8 GPUs: the classes 1, 2-4 and 5-8.
+    same = sessions["requests"]["copied"] + (1 - sessions["requests"]["copied"]) * sum(s**2 for s in SHARES)
+    assert (asked[:, 1:] == asked[:, :-1]).mean() == pytest.approx(same, abs=0.02)
+    assert outcomes.group.size == seconds.size
 
 
 def test_drawn_sessions_scale_and_repeat(model: WorkloadModel, tmp_path: Path) -> None:
@@ -272,6 +300,17 @@ def test_chains_begin_anew_where_they_are_fresh() -> None:
 def test_the_distance_is_the_mean_of_four() -> None:
     one, other = Figures(2.0, 10.0, 0.5, 0.8), Figures(4.0, 5.0, 0.3, 0.7)
     assert one.distance(other) == pytest.approx((2 * np.log(2) + 0.2 + 0.1) / 4)
+
+
+def test_submissions_alone_are_those_of_sessions(model: WorkloadModel) -> None:
+    arrivals = model.document["arrivals"]
+    seconds, batch = draw_arrivals(arrivals, np.random.default_rng(1), jobs=5000, days=None, load=1.0)
+    assert (seconds.size, batch.size) == (5000, 5000)
+    assert (np.diff(seconds) >= 0).all()
+    assert ((np.diff(batch) == 0) == (np.diff(seconds) == 0)).all()
+    # Of ten tenants the gaps between successive jobs of all are mostly those inside sessions.
+    assert np.median(np.diff(seconds)) < 30
+    assert (seconds[-1] - seconds[0]) / 86_400 == pytest.approx(5000 * 0.19 / 20, rel=0.2)
 
 
 def test_one_job_and_hardly_a_day_can_be_drawn(model: WorkloadModel, tmp_path: Path) -> None:

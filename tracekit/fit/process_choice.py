@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracekit.fit.arrival_draws import operational_times
+from tracekit.fit.batch_draws import operational_times
 from tracekit.fit.process import parameters_of
 from tracekit.fit.session_draws import session_gaps
 from tracekit.fit.session_fit import gaps_entry, sizes_entry
