@@ -12,8 +12,11 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.fit.api import fit
 from tracekit.fit.arrival_draws import RATES, at_rate, draw_arrivals
+from tracekit.fit.hybrid import arrivals_of_log, jobs_of_log
 from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
+from tracekit.fit.method_choice import HYBRIDS, METHODS, Way
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.resample import resample
 from tracekit.fit.synthetic import Extent, capacity_table, node_table, synthetic_manifest
@@ -23,13 +26,11 @@ from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
-    from tracekit.fit.job_draws import Outcomes
+    from tracekit.fit.job_draws import DrawnTenants, Outcomes
     from tracekit.manifest import Manifest
 
 
-__all__ = ["METHODS", "generate"]
-
-METHODS = ("model", "resample")
+__all__ = ["generate"]
 
 _SLICE = 262_144
 
@@ -44,6 +45,8 @@ def generate(
     scale_load: float = 1.0,
     scale_gpus: float = 1.0,
     method: str | None = None,
+    model: WorkloadModel | str | Path | None = None,
+    hybrid: str | None = None,
     rate: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -65,9 +68,15 @@ def generate(
         Factor on the rate of arrivals.
     scale_gpus : float
         Factor on the machines and quotas; whole machines, rounded over all kinds.
-    method : {'model', 'resample'}, optional
+    method : {'model', 'resample', 'hybrid'}, optional
         'model' draws every job from a model, 'resample' takes whole days of a Trace in another order (see
-        `tracekit.fit.resample`); what the source allows by default.
+        `tracekit.fit.resample`), 'hybrid' takes one half from each (see `tracekit.fit.hybrid`). By default a Trace is
+        resampled, or made by the method that scored best where `model` has scores.
+    model : WorkloadModel, str or Path, optional
+        Beside a Trace: its model, with the scores of the methods. Where a method needs one and there is none, it is
+        fitted.
+    hybrid : {'arrivals', 'jobs'}, optional
+        What of a hybrid comes from the log; by default what scored better, or else its arrivals.
     rate : {'mean', 'end', 'fitted'}, optional
         Of a model: arrivals at the mean rate of the log (the default), at the rate with which it ends, or with its
         trend, which stays where it was when the log is over.
@@ -89,32 +98,91 @@ def generate(
     if rate not in (None, *RATES):
         raise UsageError(f"'{rate}' is not one of {', '.join(RATES)}", where="--rate")
     progress = progress or Progress()
+    if hybrid not in (None, *HYBRIDS):
+        raise UsageError(f"'{hybrid}' is not one of {', '.join(HYBRIDS)}", where="--hybrid")
+    known = None if model is None else _model(model)
     if isinstance(source, Trace) or (not isinstance(source, WorkloadModel) and Path(source).is_dir()):
-        if method == "model":
-            raise UsageError("is a Trace, not a model", where=str(source), hint="run 'tracekit fit' first")
-        if rate is not None:
-            raise UsageError("is of a model: resampled days keep the rates of the log", where="--rate")
-        return resample(Trace.of(source), Path(out), extent, force=force, progress=progress)
-    if method == "resample":
+        trace = Trace.of(source).ingested
+        way = Way.of(known, method, hybrid, rate, progress)
+        return _from_trace(trace, known, Path(out), extent, way, force=force, progress=progress)
+    if known is not None:
+        raise UsageError("goes with a Trace; this source is a model itself", where="--model")
+    if method in ("resample", "hybrid"):
         raise UsageError("needs a Trace, since a model holds no days of jobs", where="--method")
-    known = source if isinstance(source, WorkloadModel) else WorkloadModel.read(source)
+    known = _model(source)
+    best = (known.document.get("scores") or {}).get("best")
+    if best not in (None, "model"):
+        progress.note(f"on the last part of the log '{best}' scored better than the model; it needs the Trace")
     return _drawn(known, Path(out), extent, rate or "mean", force=force, progress=progress)
 
 
-def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force: bool, progress: Progress) -> Trace:
-    """Draw every job from a model."""
+def _model(source: WorkloadModel | str | Path) -> WorkloadModel:
+    return source if isinstance(source, WorkloadModel) else WorkloadModel.read(source)
+
+
+def _from_trace(
+    trace: Trace,
+    known: WorkloadModel | None,
+    out: Path,
+    extent: Extent,
+    way: Way,
+    *,
+    force: bool,
+    progress: Progress,
+) -> Trace:
+    if way.method == "resample":
+        return resample(trace, out, extent, force=force, progress=progress)
+    known = known or fit(trace, replicates=0, progress=progress)
+    rate = way.rate or "mean"
+    if way.method == "model":
+        return _drawn(known, out, extent, rate, force=force, progress=progress)
+    _check(known)
+    progress.stage("drawing jobs")
+    if way.hybrid == "jobs":
+        options = extent.options(method="hybrid", hybrid=way.hybrid, rate=rate)
+        return jobs_of_log(trace, known, out, extent, rate, options=options, force=force)
+    rng = np.random.default_rng(extent.seed)
+    seconds, tenants = arrivals_of_log(trace, known, extent, rng)
+    options = extent.options(method="hybrid", hybrid=way.hybrid)
+    return _written(known, out, extent, (seconds, tenants), rng, options, force=force, progress=progress)
+
+
+def _check(known: WorkloadModel) -> None:
+    """Refuse a model that no job can be drawn from."""
     arrivals = known.document["arrivals"]
     if arrivals["process"] is None:
         raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit a Trace with more jobs")
     if not known.document["statuses"]["groups"]:
         raise UsageError("the model has no job that ended", hint="fit a Trace with ended jobs")
+
+
+def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force: bool, progress: Progress) -> Trace:
+    """Draw every job from a model."""
+    _check(known)
     progress.stage("drawing jobs")
     rng = np.random.default_rng(extent.seed)
-    arriving = at_rate(arrivals, rate)
+    arriving = at_rate(known.document["arrivals"], rate)
     seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
     if not seconds.size:
         raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
-    tenants = draw_tenants(known, batch, rng)
+    drawn = seconds, draw_tenants(known, batch, rng)
+    options = extent.options(method="model", rate=rate)
+    return _written(known, out, extent, drawn, rng, options, force=force, progress=progress)
+
+
+def _written(
+    known: WorkloadModel,
+    out: Path,
+    extent: Extent,
+    drawn: tuple[Whole, DrawnTenants],
+    rng: np.random.Generator,
+    options: dict[str, str],
+    *,
+    force: bool,
+    progress: Progress,
+) -> Trace:
+    """Draw requests, outcomes and run times for submission seconds and tenants, and write the Trace."""
+    seconds, tenants = drawn
     request = draw_requests(known, tenants, rng)
     outcomes = draw_outcomes(known, request, rng)
     if not known.run_times:
@@ -137,7 +205,7 @@ def _drawn(known: WorkloadModel, out: Path, extent: Extent, rate: str, *, force:
         writer.drain()
         manifest = _manifest(known, outcomes)
         manifest.tables = writer.tables()
-        manifest.options = extent.options(method="model", rate=rate)
+        manifest.options = options
         return writer.commit(manifest)
 
 
