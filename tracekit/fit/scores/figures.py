@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from scipy import stats
 
 from tracekit.fit.jobs import read_jobs
 from tracekit.fit.log_jobs import DAY_US
@@ -62,6 +61,10 @@ class Figures:
     gpu_hours: float
     """GPU-hours of the jobs, whole run times [h]."""
 
+    def with_waits(self, waits: Mapping[str, float]) -> Figures:
+        """Return these figures with the rows of waits, of a replay."""
+        return replace(self, values={**self.values, **waits})
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -72,7 +75,7 @@ class Judged:
     """From the log's, at least 0; the unit is that of `ROWS`."""
 
 
-def figures_of(trace: Trace, days: int, waits: Mapping[str, float] | None = None) -> Figures:
+def figures_of(trace: Trace, days: int) -> Figures:
     """Return the figures of a Trace that begins on the day of its first job and has some days.
 
     Hours are counted from the midnight before the first job, in the clock of the log. The autocorrelations are those of
@@ -82,8 +85,6 @@ def figures_of(trace: Trace, days: int, waits: Mapping[str, float] | None = None
     ----------
     days : int
         Days that are counted.
-    waits : mapping, optional
-        The rows of waits, of a replay.
     """
     jobs = read_jobs(trace).frame.filter(pl.col("submit_us").is_not_null())
     local = (
@@ -117,7 +118,7 @@ def figures_of(trace: Trace, days: int, waits: Mapping[str, float] | None = None
             values[name] = float(np.quantile(run_s, level))
     sizes = jobs.filter(pl.col("gpu_count").is_not_null()).group_by("gpu_count").agg(share=pl.len())
     sizes = sizes.with_columns(pl.col("share") / sizes["share"].sum())
-    return Figures(np.sort(gaps) / mean if mean > 0 else np.empty(0), sizes, values | dict(waits or {}), gpu_hours)
+    return Figures(np.sort(gaps) / mean if mean > 0 else np.empty(0), sizes, values, gpu_hours)
 
 
 def _autocorrelation(levels: Floats, lag: int) -> float | None:
@@ -150,7 +151,9 @@ def _distance(row: str, log: Figures, other: Figures) -> float | None:
     if row == "gap_distribution":
         if not log.gaps.size or not other.gaps.size:
             return None
-        return float(stats.ks_2samp(log.gaps, other.gaps, method="asymp").statistic)
+        at = np.concatenate([log.gaps, other.gaps])
+        shares = [np.searchsorted(gaps, at, side="right") / gaps.size for gaps in (log.gaps, other.gaps)]
+        return float(np.abs(shares[0] - shares[1]).max())
     if log.sizes.is_empty() or other.sizes.is_empty():
         return None
     both = log.sizes.join(other.sizes, on="gpu_count", how="full", suffix="_other").fill_null(0.0)

@@ -63,7 +63,9 @@ def waits(trace: Trace, machines: Machines, load: float = 1.0) -> dict[str, floa
     return found
 
 
-def machines_for(trace: Trace, figures: Figures, days: int, folder: Path) -> tuple[Machines, dict[str, float]]:
+def machines_for(
+    trace: Trace, figures: Figures, days: int, folder: Path, cluster: Path | None
+) -> tuple[Machines, dict[str, float]]:
     """Return the machines on which workloads are compared, and the waits of the log's own jobs there.
 
     They are those of the log where they are known and somebody waits there, else nodes of 8 GPUs, as many as make the
@@ -76,11 +78,16 @@ def machines_for(trace: Trace, figures: Figures, days: int, folder: Path) -> tup
     figures : Figures
         Its own.
     folder : Path
-        For the cluster file.
+        For a cluster file.
+    cluster : Path or None
+        A cluster file that is taken in any case.
     """
     from tracekit.replay.part import busiest_cluster
 
     name = busiest_cluster(trace)
+    if cluster is not None:
+        given = Machines(cluster, name, f"the cluster file {cluster.name}")
+        return given, waits(trace, given)
     own = Machines(None, name, "the log's machines" + ("" if name is None else f" of {name}, its busiest cluster"))
     why = "its machines are not known"
     if trace.has("nodes") or trace.has("capacity"):
