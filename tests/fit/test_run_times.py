@@ -32,7 +32,7 @@ def trace(make_trace: Callable[..., Trace]) -> Trace:
 
 @pytest.fixture(scope="module")
 def model(trace: Trace) -> WorkloadModel:
-    fitted: WorkloadModel = tracekit.fit(trace, replicates=9)
+    fitted: WorkloadModel = tracekit.fit(trace, replicates=9, scores=0)
     return fitted
 
 
@@ -70,11 +70,11 @@ def test_small_groups_are_pooled_and_keep_their_median(make_trace: Callable[...,
     tables = workload(1000)
     for job in tables["jobs"][:60]:
         job["gpu_count"] = 16.0
-    found = entry(tracekit.fit(make_trace(**tables), replicates=0), "until_end", gpu_class=">8")
+    found = entry(tracekit.fit(make_trace(**tables), replicates=0, scores=0), "until_end", gpu_class=">8")
     assert found["n"] == 60
     assert found["pooled_to"] == "all"
     assert 0.2 < found["median_ratio"] < 5
-    whole = entry(tracekit.fit(make_trace(**tables), replicates=0), "until_end")
+    whole = entry(tracekit.fit(make_trace(**tables), replicates=0, scores=0), "until_end")
     own, others = (dict(e["quantiles_s"])[0.5] for e in (found, whole))
     assert found["median_ratio"] == pytest.approx(own / others)
 
@@ -86,7 +86,7 @@ def test_stopped_jobs_are_right_censored_in_demand(make_trace: Callable[..., Tra
             job["status"] = "cancelled"
     tables["jobs"][1].update(status="running", run_s=None, end_time=None, attempt_count=1)
     tables["attempts"] = [a for a in tables["attempts"] if a["job_id"] != "j1"]
-    model = tracekit.fit(make_trace(**tables), replicates=0)
+    model = tracekit.fit(make_trace(**tables), replicates=0, scores=0)
     until, demand = entry(model, "until_end"), entry(model, "demand")
     assert (until["n"], until["right_censored"]) == (1500, 1)
     assert (demand["n"], demand["right_censored"]) == (1500, 301)

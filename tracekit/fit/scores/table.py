@@ -26,7 +26,6 @@ from tracekit.fit.scores.baselines import BASELINES, draw_baseline
 from tracekit.fit.scores.figures import ROWS, figures_of, judged
 from tracekit.fit.scores.parts import split_of, write_part
 from tracekit.fit.scores.waits import machines_for, waits
-from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
     from tracekit.trace import Trace
 
-__all__ = ["GENERATORS", "score", "words_of"]
+__all__ = ["GENERATORS", "score"]
 
 GENERATORS = ("model", "resample", "hybrid_arrivals", "hybrid_jobs")
 """What is scored, beside `BASELINES`."""
@@ -189,9 +188,9 @@ def _table(
 
 
 def _spread(row: str, runs: list[dict[str, Judged]]) -> dict[str, Any] | None:
-    """Return the median figure and distance of a row with its extremes; None where not every run has it."""
+    """Return the medians and extremes of a row; None where less than half of the runs have it."""
     mine = [run[row] for run in runs if row in run]
-    if not mine or len(mine) < len(runs):
+    if not mine or 2 * len(mine) < len(runs):
         return None
     values, distances = [j.value for j in mine], [j.distance for j in mine]
     return {
@@ -208,13 +207,3 @@ def _ranks(distances: dict[str, float]) -> dict[str, float]:
     below = (values[:, None] > values[None, :]).sum(axis=1)
     equal = (values[:, None] == values[None, :]).sum(axis=1)
     return dict(zip(distances, (below + (equal + 1) / 2).tolist(), strict=True))
-
-
-def words_of(scores: dict[str, Any]) -> str:
-    """Return on what the scores were made, one sentence."""
-    learned, held = scores["learned"], scores["held_out"]
-    return (
-        f"fitted to {counted(learned['jobs'], 'jobs')} of {counted(learned['days'], 'days')}, judged on"
-        f" {counted(held['jobs'], 'jobs')} of the {counted(held['days'], 'days')} after them; waits on"
-        f" {scores['machines']}"
-    )

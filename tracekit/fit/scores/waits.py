@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import TracekitError
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,10 +22,10 @@ __all__ = ["Machines", "machines_for", "waits"]
 POLICIES = ("fifo", "easy", "srtf")
 """Policies of the rows of waits."""
 STATED_LOAD = 0.9
-"""GPU time that jobs ask for over that of the machines, where the log's own machines are unknown or make nobody
+"""GPU time that jobs ask for over that of the machines, where the log's own machines are unknown or let nobody
 wait."""
 _NOBODY_S = 60.0
-"""Mean wait under FIFO below which nobody counts as waiting [s]."""
+"""90th percentile of waits under FIFO below which so few wait that their waits say little [s]."""
 _GPUS_PER_NODE = 8
 
 
@@ -68,7 +69,7 @@ def machines_for(
 ) -> tuple[Machines, dict[str, float]]:
     """Return the machines on which workloads are compared, and the waits of the log's own jobs there.
 
-    They are those of the log where they are known and somebody waits there, else nodes of 8 GPUs, as many as make the
+    They are those of the log where they are known and one job in ten waits there, else nodes of 8 GPUs, as many as make the
     load `STATED_LOAD`.
 
     Parameters
@@ -92,9 +93,9 @@ def machines_for(
     why = "its machines are not known"
     if trace.has("nodes") or trace.has("capacity"):
         found = waits(trace, own)
-        if found.get("wait_fifo_mean_s", 0.0) >= _NOBODY_S:
+        if found.get("wait_fifo_p90_s", 0.0) >= _NOBODY_S:
             return own, found
-        why = "nobody waits on its own machines" if found else "its jobs cannot be replayed on its own machines"
+        why = "hardly anybody waits on its own machines" if found else "its jobs cannot be replayed on its own machines"
     nodes = max(1, math.ceil(figures.gpu_hours / 24 / days / STATED_LOAD / _GPUS_PER_NODE))
     widest = figures.sizes["gpu_count"].max()
     if isinstance(widest, float):
@@ -102,5 +103,5 @@ def machines_for(
     load = figures.gpu_hours / 24 / days / (nodes * _GPUS_PER_NODE)
     file = folder / "machines.toml"
     file.write_text(f'[[pool]]\nname = "all"\nnodes = {nodes}\ngpus_per_node = {_GPUS_PER_NODE}\n', encoding="utf-8")
-    stated = Machines(file, name, f"{nodes:,} nodes of 8 GPUs, a load of {load:.2f}, since {why}")
+    stated = Machines(file, name, f"{counted(nodes, 'nodes')} of 8 GPUs, a load of {load:.2f}, since {why}")
     return stated, waits(trace, stated)
