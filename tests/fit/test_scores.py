@@ -46,15 +46,12 @@ def test_figures_are_those_worked_by_hand(make_trace: Callable[..., Trace]) -> N
     values = found.values
     assert values["gap_variation"] == pytest.approx(math.sqrt(8) / 4)
     assert (values["jobs_per_day"], values["gpu_hours_per_day"]) == (2, 23.5)
-    # Of 48 hours one has two jobs and two have one: mean 1/12, mean square 6/48.
-    assert values["hourly_variation"] == pytest.approx(math.sqrt(6 / 48 - 1 / 144) * 12)
+    # From the first to the last, five hours have 2, 0, 1, 0 and 1 jobs: mean 4/5, mean square 6/5.
+    assert values["hourly_variation"] == pytest.approx(math.sqrt(6 / 5 - 16 / 25) * 5 / 4)
     assert "run_time_p99_s" not in values  # 1 % of four jobs
-    # No job is in the hour after one with jobs: products are of deviations, and those of the mean
-    # m = (log 3 + 2 log 2) / 48 make the autocorrelation negative.
-    levels = np.zeros(48)
-    levels[[1, 3, 5]] = math.log(3), math.log(2), math.log(2)
-    levels -= levels.mean()
+    levels = np.log([3, 1, 2, 1, 2]) - math.log(12) / 5
     assert values["hourly_lag_1h"] == pytest.approx(float(levels[1:] @ levels[:-1] / (levels @ levels)))
+    assert "hourly_lag_24h" not in values
 
 
 def test_distances_are_those_worked_by_hand(make_trace: Callable[..., Trace]) -> None:
@@ -95,7 +92,10 @@ def test_the_cut_is_at_midnight_of_the_log(make_trace: Callable[..., Trace]) -> 
 
 def test_short_logs_are_not_scored_and_say_why(make_trace: Callable[..., Trace]) -> None:
     for jobs, why in (
-        ([job(n, n / 10, 60) for n in range(600)], "the log has 3 whole days, and 7 are needed"),
+        (
+            [job(n, n / 10, 60) for n in range(600)],
+            "the log has 3 whole days of at most 100,000 jobs, and 7 are needed",
+        ),
         ([job(n, 4 * n, 60) for n in range(90)], "the first 9 days have 54 jobs and the last 4 have 24: 100 of each"),
     ):
         found = score(make_trace(jobs=jobs), 1, Progress())

@@ -132,7 +132,7 @@ def _from_trace(
 ) -> Trace:
     if way.method == "resample":
         return resample(trace, out, extent, force=force, progress=progress)
-    known = known or fit(trace, replicates=0, progress=progress)
+    known = known or fit(trace, replicates=0, drawn_only=True, progress=progress)
     rate = way.rate or "mean"
     if way.method == "model":
         return _drawn(known, out, extent, rate, force=force, progress=progress)

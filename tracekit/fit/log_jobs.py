@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Whole
     from tracekit.trace import Trace
 
-__all__ = ["DAY_US", "KEPT", "NAMES", "LogAttempts", "LogJobs", "attempts_of", "read_log"]
+__all__ = ["DAY_US", "KEPT", "NAMES", "LogAttempts", "LogJobs", "attempts_of", "jobs_by_day", "read_log"]
 
 DAY_US = 86_400_000_000
 """A day [us]."""
@@ -75,42 +75,85 @@ def read_log(trace: Trace) -> LogJobs:
     UsageError
         There is none, or they span too many days.
     """
-    columns = trace.scan("jobs")
-    own = pl.coalesce("run_s", (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
-    unfinished = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
-    zone = trace.timezone
-    local = pl.col("submit_time").dt.replace_time_zone("UTC").dt.convert_time_zone(zone).dt.replace_time_zone(None)
     jobs = (
-        columns.with_columns(run_s=own, unfinished=unfinished, local_us=local.dt.epoch("us"))
-        .select("job_id", *KEPT, *NAMES, "run_s", "submit_time", "unfinished", "local_us")
+        _judged(trace)
+        .select("job_id", *KEPT, *NAMES, "run_s", "submit_time", "local_us", "usable")
         .sort("submit_time", nulls_last=True, maintain_order=True)
         .collect()
     )
-    usable = (
-        pl.col("submit_time").is_not_null()
-        & ~pl.col("unfinished")
-        & (pl.col("run_s").is_between(0, LONGEST_S) | pl.col("run_s").is_null())
-    )
-    taken = jobs.filter(usable)
+    taken = jobs.filter("usable").drop("usable")
     if taken.is_empty():
-        raise UsageError("no job has a submission and has ended", where=str(trace.path), hint="resample another Trace")
+        raise _nothing(trace)
     notes = [f"{counted(jobs.height - taken.height, 'jobs')} of the log left out: no submission, or not ended"]
     taken = taken.with_columns(_numbers(taken[name]) for name in NAMES).sort("local_us", maintain_order=True)
     day = (taken["local_us"].to_numpy() // DAY_US).astype(np.int64)
-    begin, number = int(day[0]), int(day[-1] - day[0] + 1)
-    if number > LONGEST_DAYS:
-        raise UsageError(f"the log spans {number:,} days", hint="choose jobs of a shorter time")
+    begin, number = _whole_days(int(day[0]), int(day[-1]))
     first = np.searchsorted(day, begin + np.arange(number + 1))
-    if number >= _LEAST_DAYS:
-        first = first[1:-1]
-        begin += 1
+    if number < day[-1] - day[0] + 1:
         notes.append("the first and the last day of the log, which may be parts of days, are not taken")
-    if first.size - 1 < 14:
+    if number < 14:
         notes.append("less than two weeks: days do not keep their weekday")
     hours = (taken["run_s"] * taken["gpu_count"] / 3600).fill_null(0.0).to_numpy()
     daily = np.diff(np.concatenate([[0.0], hours.cumsum()])[first])
     length = max(block_length(np.diff(first).astype(float)), block_length(np.maximum(daily, 0.0)))
     return LogJobs(taken, first, begin * DAY_US, length, tuple(notes))
+
+
+def jobs_by_day(trace: Trace) -> tuple[int, Whole]:
+    """Return local midnight of the first day of a log [us since 1970], and how many jobs `read_log` takes on each.
+
+    Raises
+    ------
+    UsageError
+        There is none, or they span too many days.
+    """
+    counts = (
+        _judged(trace)
+        .filter("usable")
+        .group_by((pl.col("local_us") // DAY_US).alias("day"))
+        .agg(pl.len().cast(pl.Int64).alias("jobs"))
+        .sort("day")
+        .collect()
+    )
+    if counts.is_empty():
+        raise _nothing(trace)
+    begin, number = _whole_days(int(counts["day"][0]), int(counts["day"][-1]))
+    found = np.zeros(number, np.int64)
+    inside = counts.filter(pl.col("day").is_between(begin, begin + number - 1))
+    found[inside["day"].to_numpy() - begin] = inside["jobs"].to_numpy()
+    return begin * DAY_US, found
+
+
+def _judged(trace: Trace) -> pl.LazyFrame:
+    """Return the jobs with their run time [s], their submission by the clock of the log, and whether they are taken.
+
+    Those that still ran or waited at the end of the log are not, nor those without a submission.
+    """
+    own = pl.coalesce("run_s", (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
+    unfinished = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
+    submit = pl.col("submit_time").dt.replace_time_zone("UTC").dt.convert_time_zone(trace.timezone)
+    local = submit.dt.replace_time_zone(None).dt.epoch("us")
+    ran = pl.col("run_s").is_between(0, LONGEST_S) | pl.col("run_s").is_null()
+    usable = pl.col("submit_time").is_not_null() & ~unfinished & ran
+    return trace.scan("jobs").with_columns(run_s=own, local_us=local).with_columns(usable=usable)
+
+
+def _nothing(trace: Trace) -> UsageError:
+    return UsageError("no job has a submission and has ended", where=str(trace.path), hint="resample another Trace")
+
+
+def _whole_days(first: int, last: int) -> tuple[int, int]:
+    """Return the first day that is taken, and how many are: of nine or more not those at the ends.
+
+    Raises
+    ------
+    UsageError
+        They are too many.
+    """
+    number = last - first + 1
+    if number > LONGEST_DAYS:
+        raise UsageError(f"the log spans {number:,} days", hint="choose jobs of a shorter time")
+    return (first + 1, number - 2) if number >= _LEAST_DAYS else (first, number)
 
 
 def _numbers(names: pl.Series) -> pl.Series:

@@ -73,6 +73,8 @@ def fit_run_times(table: JobTable, seed: int, effort: Effort, *, workers: int = 
     resolution = resolution_of(known.filter("known")["held_s"].to_numpy())
     stopped = bool((known["status"].is_in(STOPPED).fill_null(value=False) & known["known"]).any())
     groups = _groups(known, stopped=stopped)
+    if effort.drawn_only:
+        groups = [group for group in groups if group.measure == "until_end" and group.key["vc"] is None]
     big = [group for group in groups if group.jobs.height >= LEAST_JOBS or group.whole]
     with ThreadPoolExecutor(workers) as pool:
         done = list(pool.map(lambda group: _fit(group, resolution, seed, effort), big))

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.fit.log_jobs import DAY_US, KEPT, read_log
-from tracekit.fit.scores.parts import write_jobs
+from tracekit.fit.scores.parts import utc_us, write_jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path) -> T
     rng = np.random.default_rng(seed)
     number = max(1, int(rng.poisson(log.per_day * days)))
     place = rng.integers(log.first[0], log.first[-1], size=number)
-    at = log.begin_us + np.sort(rng.random(number) * days * DAY_US).astype(np.int64)
+    at = utc_us(log.begin_us, trace.timezone) + np.sort(rng.random(number) * days * DAY_US).astype(np.int64)
     jobs = log.jobs.select(*KEPT, "run_s")[place].with_columns(
         job_id=pl.Series(np.arange(number)).cast(pl.String), submit_time=pl.Series(at).cast(pl.Datetime("us"))
     )

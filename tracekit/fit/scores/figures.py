@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 
 from tracekit.fit.jobs import read_jobs
-from tracekit.fit.log_jobs import DAY_US
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,27 +75,19 @@ class Judged:
 
 
 def figures_of(trace: Trace, days: int) -> Figures:
-    """Return the figures of a Trace that begins on the day of its first job and has some days.
+    """Return the figures of a Trace of some days.
 
-    Hours are counted from the midnight before the first job, in the clock of the log. The autocorrelations are those of
+    Hours are those from the first submission to the last. The autocorrelations are those of
     log(1 + jobs) by hour. GPU-hours are those of jobs whose run time and GPUs are known.
 
     Parameters
     ----------
     days : int
-        Days that are counted.
+        How many, for what is told by day.
     """
     jobs = read_jobs(trace).frame.filter(pl.col("submit_us").is_not_null())
-    local = (
-        pl.Series(jobs["submit_us"])
-        .cast(pl.Datetime("us", "UTC"))
-        .dt.convert_time_zone(trace.timezone)
-        .dt.replace_time_zone(None)
-        .dt.epoch("us")
-        .to_numpy()
-    )
-    begin = int(local.min()) // DAY_US * DAY_US if local.size else 0
-    hours = np.bincount(np.maximum(local - begin, 0) // _HOUR_US, minlength=24 * days)[: 24 * days].astype(float)
+    hour = jobs["submit_us"].to_numpy() // _HOUR_US
+    hours = np.bincount(hour - hour.min()).astype(float) if hour.size else np.zeros(0)
     submit = np.sort(jobs["submit_us"].to_numpy()).astype(float)
     gaps = np.diff(submit)
     mean = float(gaps.mean()) if gaps.size else 0.0
@@ -106,7 +97,7 @@ def figures_of(trace: Trace, days: int) -> Figures:
     values = {"jobs_per_day": jobs.height / days, "gpu_hours_per_day": gpu_hours / days}
     if mean > 0:
         values["gap_variation"] = float(gaps.std()) / mean
-    if hours.sum() > 0:
+    if hours.size:
         values["hourly_variation"] = float(hours.std() / hours.mean())
     values |= {
         name: found

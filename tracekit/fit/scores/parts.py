@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.fit.log_jobs import DAY_US, read_log
+from tracekit.fit.log_jobs import DAY_US, jobs_by_day
 from tracekit.fit.shapes import fit_cluster
 from tracekit.fit.synthetic import capacity_table, node_table
 from tracekit.text import counted
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-__all__ = ["MOST_SCORED", "Split", "split_of", "write_jobs", "write_part"]
+__all__ = ["MOST_SCORED", "Split", "split_of", "utc_us", "write_jobs", "write_part"]
 
 MOST_SCORED = 100_000
 """Most jobs of both parts: the last whole days of the log that hold no more are taken."""
 _HELD_OUT = 0.3
 """Share of the days on which generators are judged."""
 _LEAST_DAYS = 7
-"""Least days of both parts."""
+"""Least days of both parts together."""
 _LEAST_JOBS = 100
 """Least jobs of each part."""
 
@@ -62,33 +62,32 @@ def split_of(trace: Trace) -> Split | str:
     UsageError
         The log has no job that could be taken.
     """
-    log = read_log(trace)
-    per_day = (log.first[1:] - log.first[:-1])[::-1].cumsum()
-    days = int((per_day <= MOST_SCORED).sum())
+    begin_us, jobs = jobs_by_day(trace)
+    days = int((jobs[::-1].cumsum() <= MOST_SCORED).sum())
     if days < _LEAST_DAYS:
-        return f"the log has {counted(days, 'whole days')}, and {_LEAST_DAYS} are needed"
-    skipped = log.days - days
-    held = max(1, round(days * _HELD_OUT))
-    cut = log.days - held
-    learned = int(log.first[cut] - log.first[skipped])
-    jobs = int(log.first[-1] - log.first[cut])
-    if min(learned, jobs) < _LEAST_JOBS:
         return (
-            f"the first {counted(days - held, 'days')} have {counted(learned, 'jobs')} and the last"
-            f" {held:,} have {jobs:,}: {_LEAST_JOBS} of each are needed"
+            f"the log has {counted(days, 'whole days')} of at most {MOST_SCORED:,} jobs, and {_LEAST_DAYS} are needed"
+        )
+    skipped, held = jobs.size - days, max(1, round(days * _HELD_OUT))
+    cut = jobs.size - held
+    learned_jobs, held_jobs = int(jobs[skipped:cut].sum()), int(jobs[cut:].sum())
+    if min(learned_jobs, held_jobs) < _LEAST_JOBS:
+        return (
+            f"the first {counted(days - held, 'days')} have {counted(learned_jobs, 'jobs')} and the last"
+            f" {held:,} have {held_jobs:,}: {_LEAST_JOBS} of each are needed"
         )
 
     def utc(day: int) -> int:
-        return _utc_us(log.begin_us + day * DAY_US, trace.timezone)
+        return utc_us(begin_us + day * DAY_US, trace.timezone)
 
     step = max(1, held // 2)
     starts = tuple(utc(day) for day in range(skipped, cut - held + 1, step))
     # The first day of the whole log is left out again by whoever reads the part: it may be a part of a day.
     begin = utc(skipped - 1)
-    return Split(begin, utc(cut), utc(log.days), days - held, held, learned, jobs, starts)
+    return Split(begin, utc(cut), utc(jobs.size), days - held, held, learned_jobs, held_jobs, starts)
 
 
-def _utc_us(local_us: int, zone: str) -> int:
+def utc_us(local_us: int, zone: str) -> int:
     """Return a local time in UTC."""
     local = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=local_us)
     aware = local.replace(tzinfo=zoneinfo.ZoneInfo(zone))

@@ -105,7 +105,7 @@ class _Bench:
         progress.stage("scoring generators: fitting the first part")
         failed: dict[str, str] = {}
         drawn: dict[str, list[dict[str, Judged]]] = {}
-        model = fit(self.learned, replicates=0)
+        model = fit(self.learned, replicates=0, drawn_only=True)
         for name in (*GENERATORS, *BASELINES):
             progress.stage(f"scoring generators: {name.replace('_', ' ')}")
             try:

@@ -69,8 +69,8 @@ def machines_for(
 ) -> tuple[Machines, dict[str, float]]:
     """Return the machines on which workloads are compared, and the waits of the log's own jobs there.
 
-    They are those of the log where they are known and one job in ten waits there, else nodes of 8 GPUs, as many as make the
-    load `STATED_LOAD`.
+    They are those of the log where they are known and one job in ten waits there, else nodes of 8 GPUs, as many as make
+    the load `STATED_LOAD`.
 
     Parameters
     ----------
