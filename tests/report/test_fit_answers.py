@@ -224,7 +224,7 @@ def test_a_log_without_hours_names_no_hour() -> None:
 def test_a_growing_rate_is_told_as_its_mean() -> None:
     rate = {"kind": "constant", "per_hour": 10.0, "profile": [1.0], "trend_per_day": 0.1}
     arrivals = {"process": "poisson", "why": "w", "days": 10.0, "rate": rate}
-    _, _, answer, _ = fitted_answers(_model(_entry(), arrivals=arrivals))
+    _, _, answer, *_ = fitted_answers(_model(_entry(), arrivals=arrivals))
     # (e - 1) / 1 times the rate at the beginning.
     assert _rows(answer)[0]["monday"] == pytest.approx(17.18, abs=0.01)
     assert answered(answer).notes[-1] == "over the 10 days of the log the fitted rate grows 2.72-fold"
@@ -257,7 +257,8 @@ def test_every_question_of_a_fit_but_two_has_a_chart() -> None:
 
 def test_a_report_holds_its_fit_in_page_data_tables_and_model(report: dict[str, Any], analysis: Any, page: str) -> None:
     (section,) = [s for s in report["sections"] if s["name"] == "fit"]
-    assert [a["name"] for a in section["answers"]] == [q.name for q in FITTED]
+    # 140 jobs are too few for scores.
+    assert [a["name"] for a in section["answers"]] == [q.name for q in FITTED if q.name != "fit/scores"]
     assert report["workload"] == {"file": "workload.json", "reason": None, "seed": 0, "bootstrap_replicates": 19}
     assert WorkloadModel.read(analysis.folder / "workload.json").document["source"]["jobs"] == 140
     table = pl.read_parquet(analysis.results["fit/run_time"])

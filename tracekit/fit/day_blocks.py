@@ -56,22 +56,22 @@ def block_length(daily: Floats) -> int:
 def course(number: int, known: int, rng: np.random.Generator, *, longest: int) -> Whole:
     """Return the day of the log that is due on each new day, weekdays kept.
 
-    As many days as the log has are the log from its first day on; fewer are a piece of it that begins in a random week.
-    Beyond the end, the log is passed through again, each time from a random week on to its end and from its beginning
-    up to that week, so that every day is due as often as any other and passes are not in step. A log of less than two
-    weeks does not keep its weekdays.
+    As many days as the log has are the log from its first day on; fewer are its last ones, up to the last week that
+    leaves room for them, since what comes next is most like what came last. Beyond the end, the log is passed through
+    again, each time from a random week on to its end and from its beginning up to that week, so that every day is due
+    as often as any other and passes are not in step. A log of less than two weeks does not keep its weekdays.
 
     Parameters
     ----------
     number : int
-        New days that are asked for, which decide where the first pass begins.
+        New days that are asked for, which decide where the course begins.
     known : int
         Days of the log.
     longest : int
         Days of the course, at least `number`.
     """
     step = _step(known)
-    begin = step * int(rng.integers(max(known - number, 0) // step + 1))
+    begin = max(known - number, 0) // step * step
     pieces = [np.arange(begin, known)]
     size = known - begin
     while size < longest:

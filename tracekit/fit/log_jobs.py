@@ -45,7 +45,7 @@ class LogJobs:
     begin_us: int
     """Local midnight of the first day [us since 1970]."""
     length: int
-    """Days of a block."""
+    """Days of a block: as long as days hang together in jobs or in GPU-hours, whichever is longer."""
     notes: tuple[str, ...]
 
     @property
@@ -94,8 +94,8 @@ def read_log(trace: Trace) -> LogJobs:
     if number < 14:
         notes.append("less than two weeks: days do not keep their weekday")
     hours = (taken["run_s"] * taken["gpu_count"] / 3600).fill_null(0.0).to_numpy()
-    daily = np.diff(np.concatenate([[0.0], hours.cumsum()])[first])
-    length = max(block_length(np.diff(first).astype(float)), block_length(np.maximum(daily, 0.0)))
+    daily = np.maximum(np.diff(np.concatenate([[0.0], hours.cumsum()])[first]), 0.0)
+    length = max(block_length(np.diff(first).astype(float)), block_length(daily))
     return LogJobs(taken, first, begin * DAY_US, length, tuple(notes))
 
 

@@ -167,7 +167,8 @@ def _drawn(log: LogJobs, extent: Extent, rng: np.random.Generator) -> tuple[Whol
         raise UsageError(f"would be more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
     number = max(1, int(np.ceil(asked)))
     # More days are asked for where the first ones hold fewer jobs than are wanted.
-    due = course(number, log.days, rng, longest=number if extent.jobs is None else int(LONGEST_DAYS))
+    longest = number if extent.jobs is None else int(LONGEST_DAYS)
+    due = course(number, log.days, rng, longest=longest)
     found = _days(log, due[:number], 0, extent.scale_load, rng)
     while extent.jobs is not None and found[0].size < extent.jobs:
         missing = extent.jobs - found[0].size
