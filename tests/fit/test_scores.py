@@ -14,7 +14,7 @@ from tracekit.errors import UsageError
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.scores.figures import figures_of, judged
 from tracekit.fit.scores.parts import split_of
-from tracekit.fit.scores.table import _ranks, score
+from tracekit.fit.scores.table import _best, _ranks, score
 from tracekit.fit.scores.waits import machines_for
 from tracekit.fit.summary import score_rows, score_words
 from tracekit.progress import Progress
@@ -72,6 +72,13 @@ def test_distances_are_those_worked_by_hand(make_trace: Callable[..., Trace]) ->
 
 def test_equal_distances_share_their_rank() -> None:
     assert _ranks({"a": 0.5, "b": 0.5, "c": 0.1}) == {"a": 2.5, "b": 2.5, "c": 1.0}
+
+
+def test_of_scores_alike_that_which_keeps_more_of_the_log_is_taken() -> None:
+    assert _best({"resample": 2.75, "hybrid_arrivals": 2.5, "model": 2.6}) == "resample"
+    assert _best({"resample": 2.76, "hybrid_arrivals": 2.6, "model": 2.5}) == "hybrid_arrivals"
+    assert _best({"resample": 3.0, "model": 2.5}) == "model"
+    assert _best({}) is None
 
 
 def test_the_cut_is_at_midnight_of_the_log(make_trace: Callable[..., Trace]) -> None:

@@ -89,6 +89,6 @@ def score_words(model: WorkloadModel) -> str:
     return (
         f"nearest to the log: {best}; fitted to {counted(learned['jobs'], 'jobs')} of"
         f" {counted(learned['days'], 'days')}, judged on {counted(held['jobs'], 'jobs')} of the"
-        f" {counted(held['days'], 'days')} after them, {counted(scores['seeds'], 'draws')} each; waits on"
-        f" {scores['machines']}"
+        f" {counted(held['days'], 'days')} after them, {counted(scores['seeds'], 'draws')} each"
+        + (f"; waits on {scores['machines']}" if scores["machines"] is not None else "")
     )

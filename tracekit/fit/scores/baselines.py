@@ -22,8 +22,8 @@ BASELINES = ("poisson_jobs", "poisson_lognormal")
 distribution for all, by the mean and the standard deviation of the logarithms of those above 0."""
 
 
-def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path) -> Trace:
-    """Write a naive workload of a log.
+def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path, step_s: float = 1.0) -> Trace:
+    """Write a naive workload of a log, whose clock has steps of `step_s` [s].
 
     Raises
     ------
@@ -35,6 +35,7 @@ def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path) -> T
     number = max(1, int(rng.poisson(log.per_day * days)))
     place = rng.integers(log.first[0], log.first[-1], size=number)
     at = utc_us(log.begin_us, trace.timezone) + np.sort(rng.random(number) * days * DAY_US).astype(np.int64)
+    at -= at % round(step_s * 1_000_000)
     jobs = log.jobs.select(*KEPT, "run_s")[place].with_columns(
         job_id=pl.Series(np.arange(number)).cast(pl.String), submit_time=pl.Series(at).cast(pl.Datetime("us"))
     )

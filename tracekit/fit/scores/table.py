@@ -2,7 +2,8 @@
 
 A row of the table is one figure of a workload (`figures.ROWS`), and the distance of a generator is the median, over
 seeds, of how far its figure is from that of the held-out part. In each row generators and baselines are ranked, equal
-distances sharing their mean rank; the score of a generator is its mean rank over the rows, and the least is best.
+distances sharing their mean rank; the score of a generator is its mean rank over the rows, and the least is best. Of
+scores that differ by a quarter of a rank or less, that of the generator which keeps more of the log is taken.
 
 Gaps and counts by hour are compared relative to their means, and for waits jobs come as much faster or slower as makes
 the GPU-hours a day those of the held-out part: a part with another load than the rest of the log would make every
@@ -41,6 +42,10 @@ __all__ = ["GENERATORS", "score"]
 
 GENERATORS = ("model", "resample", "hybrid_arrivals", "hybrid_jobs")
 """What is scored, beside `BASELINES`."""
+_PREFERRED = ("resample", "hybrid_arrivals", "hybrid_jobs", "model")
+"""Of generators that score alike the first is taken, which keeps more of the log."""
+_ALIKE = 0.25
+"""Mean ranks that differ by no more are alike: between seeds they vary as much."""
 _MOST_BLOCKS = 5
 """Most blocks of the first part that show how much the log differs from itself."""
 
@@ -89,7 +94,8 @@ class _Bench:
     """The part to learn from."""
     log: Figures
     """Of the part that is held out."""
-    machines: Machines
+    machines: Machines | None
+    """None where GPUs or run times are not known."""
 
     @classmethod
     def prepared(cls, trace: Trace, split: Split, folder: Path, cluster: Path | None) -> _Bench:
@@ -97,6 +103,8 @@ class _Bench:
         learned = write_part(trace, split.begin_us, split.cut_us, folder / "learned")
         held = write_part(trace, split.cut_us, split.end_us, folder / "held")
         alone = figures_of(held, split.days)
+        if not alone.gpu_hours:
+            return cls(trace, split, folder, learned, alone, None)
         machines, waited = machines_for(held, alone, split.days, folder, cluster)
         return cls(trace, split, folder, learned, alone.with_waits(waited), machines)
 
@@ -121,7 +129,8 @@ class _Bench:
     def _maker(self, name: str, model: WorkloadModel, seed: int) -> Callable[[Path], Trace]:
         days = self.split.days
         if name in BASELINES:
-            return lambda out: draw_baseline(self.learned, name, days, seed, out)
+            step_s = model.document["arrivals"].get("step_s", 1.0)
+            return lambda out: draw_baseline(self.learned, name, days, seed, out, step_s)
         method, _, half = name.partition("_")
         return lambda out: generate(
             self.learned, out, days=days, seed=seed, method=method, model=model, hybrid=half or None
@@ -138,7 +147,7 @@ class _Bench:
             if not made.has("jobs"):
                 return {}
             alone = figures_of(made, self.split.days)
-            if not alone.gpu_hours or not self.log.gpu_hours:
+            if not alone.gpu_hours or self.machines is None:
                 return judged(self.log, alone)
             waited = waits(made, self.machines, self.log.gpu_hours / alone.gpu_hours)
             return judged(self.log, alone.with_waits(waited))
@@ -167,10 +176,9 @@ def _table(
         {"generator": name, "mean_rank": float(np.mean(mine)) if mine else None, "rows": len(mine)}
         for name, mine in ranks.items()
     ]
-    order = {t["generator"]: t["mean_rank"] for t in totals if t["mean_rank"] is not None}
-    able = [name for name in GENERATORS if name in order]
-    best = min(able, key=order.__getitem__, default=None)
-    hybrid = min((n for n in able if n.startswith("hybrid")), key=order.__getitem__, default=None)
+    rank = {t["generator"]: t["mean_rank"] for t in totals if t["mean_rank"] is not None}
+    best = _best({name: rank[name] for name in _PREFERRED if name in rank})
+    hybrid = _best({name: rank[name] for name in _PREFERRED if name in rank and name.startswith("hybrid")})
     split = bench.split
     return {
         "reason": None,
@@ -178,13 +186,18 @@ def _table(
         "held_out": {"days": split.days, "jobs": split.jobs},
         "seeds": seeds,
         "blocks": len(blocks),
-        "machines": bench.machines.words,
+        "machines": bench.machines.words if bench.machines is not None else None,
         "rows": rows,
         "totals": totals,
         "failed": [{"generator": name, "reason": reason} for name, reason in failed.items()],
         "best": best.partition("_")[0] if best else None,
         "hybrid": hybrid.partition("_")[2] if hybrid else None,
     }
+
+
+def _best(rank: dict[str, float]) -> str | None:
+    """Return the first generator whose mean rank is as good as the least; None where there is none."""
+    return next((name for name, mine in rank.items() if mine <= min(rank.values()) + _ALIKE), None)
 
 
 def _spread(row: str, runs: list[dict[str, Judged]]) -> dict[str, Any] | None:
