@@ -160,8 +160,8 @@ _HELD = """
 Each generator learns from the first 70 % of the days, draws as many days as are left, with five seeds, and is judged on
 those: its **mean rank** over up to 16 figures, of six workloads, where 1 is the nearest in all of them. Naive: jobs of
 the log one by one, with Poisson arrivals at its mean rate; the same with run times of one lognormal distribution. The
-least is bold. What `tracekit generate TRACE --model workload.json` takes is in italics: the least of the four generators,
-or, within a quarter of a rank of it, the first of resample, hybrid and model.
+least is bold. What `tracekit generate TRACE --model workload.json` takes is in italics: the least of the four
+generators, or, within half a rank of it, the first of resample, hybrid and model.
 """
 _FIGURES = """
 ## Figure by figure

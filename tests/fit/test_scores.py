@@ -75,9 +75,9 @@ def test_equal_distances_share_their_rank() -> None:
 
 
 def test_of_scores_alike_that_which_keeps_more_of_the_log_is_taken() -> None:
-    assert _best({"resample": 2.75, "hybrid_arrivals": 2.5, "model": 2.6}) == "resample"
-    assert _best({"resample": 2.76, "hybrid_arrivals": 2.6, "model": 2.5}) == "hybrid_arrivals"
-    assert _best({"resample": 3.0, "model": 2.5}) == "model"
+    assert _best({"resample": 3.0, "hybrid_arrivals": 2.5, "model": 2.6}) == "resample"
+    assert _best({"resample": 3.01, "hybrid_arrivals": 2.6, "model": 2.5}) == "hybrid_arrivals"
+    assert _best({"resample": 3.1, "model": 2.5}) == "model"
     assert _best({}) is None
 
 

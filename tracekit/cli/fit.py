@@ -26,7 +26,7 @@ def fit(
             min=0,
             help="Workloads of each generator that are judged on the log's last part; 0 leaves it out.",
         ),
-    ] = 3,
+    ] = 5,
     force: Force = False,
 ) -> None:
     """Fit a workload model to a Trace: arrivals, sizes, users, run times, failures.

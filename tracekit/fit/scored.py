@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCORED_SEEDS", "fit"]
 
-SCORED_SEEDS = 3
+SCORED_SEEDS = 5
 """Workloads of each generator that are judged, by default."""
 
 

@@ -3,7 +3,7 @@
 A row of the table is one figure of a workload (`figures.ROWS`), and the distance of a generator is the median, over
 seeds, of how far its figure is from that of the held-out part. In each row generators and baselines are ranked, equal
 distances sharing their mean rank; the score of a generator is its mean rank over the rows, and the least is best. Of
-scores that differ by a quarter of a rank or less, that of the generator which keeps more of the log is taken.
+scores that differ by half a rank or less, that of the generator which keeps more of the log is taken.
 
 Gaps and counts by hour are compared relative to their means, and for waits jobs come as much faster or slower as makes
 the GPU-hours a day those of the held-out part: a part with another load than the rest of the log would make every
@@ -44,8 +44,8 @@ GENERATORS = ("model", "resample", "hybrid_arrivals", "hybrid_jobs")
 """What is scored, beside `BASELINES`."""
 _PREFERRED = ("resample", "hybrid_arrivals", "hybrid_jobs", "model")
 """Of generators that score alike the first is taken, which keeps more of the log."""
-_ALIKE = 0.25
-"""Mean ranks that differ by no more are alike: between seeds they vary as much."""
+_ALIKE = 0.5
+"""Mean ranks that differ by no more are alike: on the Philly jobs of autumn 2017 they vary by 0.3 between seeds."""
 _MOST_BLOCKS = 5
 """Most blocks of the first part that show how much the log differs from itself."""
 
@@ -172,13 +172,10 @@ def _table(
         entries = [{"generator": name, **one} for name, one in found.items()]
         own = bench.log.values.get(row)
         rows.append({"row": row, "held_out": own, "log_blocks": _spread(row, blocks), "generators": entries})
-    totals = [
-        {"generator": name, "mean_rank": float(np.mean(mine)) if mine else None, "rows": len(mine)}
-        for name, mine in ranks.items()
-    ]
-    rank = {t["generator"]: t["mean_rank"] for t in totals if t["mean_rank"] is not None}
-    best = _best({name: rank[name] for name in _PREFERRED if name in rank})
-    hybrid = _best({name: rank[name] for name in _PREFERRED if name in rank and name.startswith("hybrid")})
+    mean = {name: float(np.mean(mine)) for name, mine in ranks.items() if mine}
+    totals = [{"generator": name, "mean_rank": mean.get(name), "rows": len(mine)} for name, mine in ranks.items()]
+    best = _best({name: mean[name] for name in _PREFERRED if name in mean})
+    hybrid = _best({name: mean[name] for name in _PREFERRED if name in mean and name.startswith("hybrid")})
     split = bench.split
     return {
         "reason": None,
