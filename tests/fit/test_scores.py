@@ -97,6 +97,16 @@ def test_the_cut_is_at_midnight_of_the_log(make_trace: Callable[..., Trace]) -> 
     assert split.starts_us == tuple(first + n * day + five for n in (1, 2, 3, 4))
 
 
+def test_a_few_jobs_long_before_the_others_are_left_out(make_trace: Callable[..., Trace]) -> None:
+    # On 12 of 40 days there is one job, then 100 on each; the first 11 days have 0.4 % of the 2,812 jobs, and with the
+    # twelfth 12 jobs are still less than 1 %.
+    daily = [1] * 13 + [100] * 29
+    jobs = [job(0, 24 * day + n * 24 / number, 60) for day, number in enumerate(daily) for n in range(number)]
+    split = split_of(make_trace(jobs=[{**one, "job_id": f"{n}"} for n, one in enumerate(jobs)]))
+    assert not isinstance(split, str)
+    assert (split.learned_days, split.days, split.learned_jobs, split.jobs) == (20, 8, 2000, 800)
+
+
 def test_short_logs_are_not_scored_and_say_why(make_trace: Callable[..., Trace]) -> None:
     for jobs, why in (
         (

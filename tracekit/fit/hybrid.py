@@ -45,7 +45,7 @@ def arrivals_of_log(
     log = read_log(trace)
     taken = taken_days(log, extent, trace.timezone, rng)
     seconds = taken.submit.dt.epoch("s").to_numpy().astype(np.int64)
-    who = log.jobs.select("user_number", "cluster", "vc")[taken.place].with_columns(copy=pl.Series(taken.copy))
+    who = log.jobs.select("user_number", "cluster", "vc")[log.row[taken.place]].with_columns(copy=pl.Series(taken.copy))
     keys = ("user_number", "copy", "cluster", "vc")
     index = who.with_columns(tenant=pl.struct(keys).rank("dense") - 1)
     listed = index.group_by("tenant").agg(pl.col(keys).first(), jobs=pl.len()).sort("tenant")

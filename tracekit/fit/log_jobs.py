@@ -39,9 +39,14 @@ class LogJobs:
     """The jobs of the log that can be taken, day by day."""
 
     jobs: pl.DataFrame
-    """In order of submission: job_id, user_number (-1 is unknown), local_us, run_s, and what stays as it is."""
+    """As the Trace has them, also those that are not taken: job_id, run_s, numbers for names (user_number and so on, -1 is
+    unknown), and what stays as it is."""
+    row: Whole
+    """Row of each job that is taken, in order of submission by the clock of the log (n,)."""
+    local_us: Whole
+    """Its submission [us since 1970] (n,)."""
     first: Whole
-    """Place of the first job of each day, and the number of jobs at the end (days + 1,)."""
+    """Place of the first job of each day in that order, and the number of jobs at the end (days + 1,)."""
     begin_us: int
     """Local midnight of the first day [us since 1970]."""
     length: int
@@ -75,28 +80,31 @@ def read_log(trace: Trace) -> LogJobs:
     UsageError
         There is none, or they span too many days.
     """
-    jobs = (
-        _judged(trace)
-        .select("job_id", *KEPT, *NAMES, "run_s", "submit_time", "local_us", "usable")
-        .sort("submit_time", nulls_last=True, maintain_order=True)
-        .collect()
-    )
-    taken = jobs.filter("usable").drop("usable")
-    if taken.is_empty():
+    jobs = _judged(trace).select("job_id", *KEPT, *NAMES, "run_s", "submit_time", "local_us", "usable").collect()
+    row = np.flatnonzero(jobs["usable"].to_numpy())
+    if not row.size:
         raise _nothing(trace)
-    notes = [f"{counted(jobs.height - taken.height, 'jobs')} of the log left out: no submission, or not ended"]
-    taken = taken.with_columns(_numbers(taken[name]) for name in NAMES).sort("local_us", maintain_order=True)
-    day = (taken["local_us"].to_numpy() // DAY_US).astype(np.int64)
+    notes = [f"{counted(jobs.height - row.size, 'jobs')} of the log left out: no submission, or not ended"]
+    # Numbers are sorted and rows are not: a frame of strings would take ten times as long.
+    row = row[np.argsort(jobs["submit_time"].dt.epoch("us").to_numpy()[row], kind="stable")]
+    local_us = jobs["local_us"].to_numpy()[row]
+    if (np.diff(local_us) < 0).any():  # where clocks go back
+        order = np.argsort(local_us, kind="stable")
+        row, local_us = row[order], local_us[order]
+    jobs = jobs.drop("usable", "submit_time", "local_us").with_columns(
+        _numbers(jobs[name], jobs["usable"]) for name in NAMES
+    )
+    day = local_us // DAY_US
     begin, number = _whole_days(int(day[0]), int(day[-1]))
     first = np.searchsorted(day, begin + np.arange(number + 1))
     if number < day[-1] - day[0] + 1:
         notes.append("the first and the last day of the log, which may be parts of days, are not taken")
     if number < 14:
         notes.append("less than two weeks: days do not keep their weekday")
-    hours = (taken["run_s"] * taken["gpu_count"] / 3600).fill_null(0.0).to_numpy()
+    hours = (jobs["run_s"] * jobs["gpu_count"] / 3600).fill_null(0.0).to_numpy()[row]
     daily = np.maximum(np.diff(np.concatenate([[0.0], hours.cumsum()])[first]), 0.0)
     length = max(block_length(np.diff(first).astype(float)), block_length(daily))
-    return LogJobs(taken, first, begin * DAY_US, length, tuple(notes))
+    return LogJobs(jobs, row, local_us, first, begin * DAY_US, length, tuple(notes))
 
 
 def jobs_by_day(trace: Trace) -> tuple[int, Whole]:
@@ -156,9 +164,10 @@ def _whole_days(first: int, last: int) -> tuple[int, int]:
     return (first + 1, number - 2) if number >= _LEAST_DAYS else (first, number)
 
 
-def _numbers(names: pl.Series) -> pl.Series:
-    """Return a number for each name, 0 for that of the most jobs, -1 where it is unknown."""
-    order = names.drop_nulls().value_counts(sort=False).sort("count", names.name, descending=[True, False])
+def _numbers(names: pl.Series, counts: pl.Series) -> pl.Series:
+    """Return a number for each name, 0 for that of the most jobs that count, -1 where it is unknown or of none."""
+    order = names.filter(counts).drop_nulls().value_counts(sort=False)
+    order = order.sort("count", names.name, descending=[True, False])
     number = pl.int_range(order.height, dtype=pl.Int64)
     found = names.to_frame().join(
         order.select(names.name, number=number), on=names.name, how="left", maintain_order="left"
@@ -182,13 +191,28 @@ def attempts_of(trace: Trace, jobs: pl.DataFrame) -> LogAttempts:
     """Return the attempts of jobs of a log."""
     if not trace.has("attempts"):
         return LogAttempts(None, np.zeros(jobs.height, np.int64), np.zeros(jobs.height, np.int64))
-    places = jobs.select("job_id").with_row_index("place")
-    rows = (
-        trace.scan("attempts")
-        .select("job_id", *_OF_ATTEMPTS)
-        .join(places.lazy(), on="job_id")
-        .sort("place", "attempt")
-        .collect()
-    )
-    count = np.bincount(rows["place"].to_numpy(), minlength=jobs.height).astype(np.int64)
+    rows = trace.scan("attempts").select("job_id", *_OF_ATTEMPTS).collect()
+    job = _jobs_in_order(rows["job_id"], jobs["job_id"])
+    if job is None:
+        places = jobs.select("job_id").with_row_index("place")
+        rows = rows.join(places, on="job_id", maintain_order="left")
+        job = rows["place"].to_numpy().astype(np.int64)
+    number = rows["attempt"].to_numpy()
+    if ((np.diff(job) < 0) | ((np.diff(job) == 0) & (np.diff(number) < 0))).any():
+        order = np.lexsort((number, job))
+        rows, job = rows[order], job[order]
+    count = np.bincount(job, minlength=jobs.height).astype(np.int64)
     return LogAttempts(rows.select(_OF_ATTEMPTS), count.cumsum() - count, count)
+
+
+def _jobs_in_order(of_attempts: pl.Series, of_jobs: pl.Series) -> Whole | None:
+    """Return the place of each attempt's job where every job has attempts and both tables have one order, else None.
+
+    That is what most formats write, and found far sooner than by looking up every job.
+    """
+    begins = (of_attempts != of_attempts.shift()).fill_null(value=True)
+    named = of_attempts.filter(begins)
+    if named.len() != of_jobs.len() or not (named == of_jobs).all():
+        return None
+    found: Whole = begins.to_numpy().cumsum() - 1
+    return found

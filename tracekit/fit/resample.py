@@ -122,7 +122,7 @@ def write_taken(
     with TraceWriter(out, force=force) as writer:
         digits = len(str(place.size))
         for low in range(0, place.size, _SLICE):
-            rows = place[low : low + _SLICE]
+            rows = log.row[place[low : low + _SLICE]]
             ids = pl.Series("job_id", np.arange(low + 1, low + 1 + rows.size)).cast(pl.String).str.zfill(digits)
             number, first = attempts.count[rows], attempts.first[rows]
             jobs = log.jobs[rows].select(
@@ -199,7 +199,7 @@ def _days(log: LogJobs, due: Whole, begin: int, load: float, rng: np.random.Gene
             kept = _thinned(log, place, new, load - whole, rng)
             place, new = place[kept], new[kept]
         moved = (begin + new - days[new]) * DAY_US
-        parts.append((place, np.full(place.size, copy), log.jobs["local_us"].to_numpy()[place] + moved))
+        parts.append((place, np.full(place.size, copy), log.local_us[place] + moved))
     place, copies, local = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(local, kind="stable")
     return place[order], copies[order], local[order]
@@ -207,7 +207,7 @@ def _days(log: LogJobs, due: Whole, begin: int, load: float, rng: np.random.Gene
 
 def _thinned(log: LogJobs, place: Whole, day: Whole, share: float, rng: np.random.Generator) -> Whole:
     """Return which jobs stay so that a share of them does: all of a user's on a day, or none; single unknown ones."""
-    user = log.jobs["user_number"].to_numpy()[place]
+    user = log.jobs["user_number"].to_numpy()[log.row[place]]
     user = np.where(user < 0, -1 - np.arange(user.size), user)
     _, group = np.unique(np.column_stack([day, user]), axis=0, return_inverse=True)
     kept: Whole = np.flatnonzero(rng.random(int(group.max(initial=-1)) + 1)[group.ravel()] < share)

@@ -30,6 +30,9 @@ MOST_SCORED = 100_000
 """Most jobs of both parts: the last whole days of the log that hold no more are taken."""
 _HELD_OUT = 0.3
 """Share of the days on which generators are judged."""
+_STRAGGLERS = 0.01
+"""Share of the jobs below which the first days are left out: a log with a few jobs long before the others has learned
+nothing there."""
 _LEAST_DAYS = 7
 """Least days of both parts together."""
 _LEAST_JOBS = 100
@@ -63,7 +66,8 @@ def split_of(trace: Trace) -> Split | str:
         The log has no job that could be taken.
     """
     begin_us, jobs = jobs_by_day(trace)
-    days = int((jobs[::-1].cumsum() <= MOST_SCORED).sum())
+    stragglers = int((jobs.cumsum() < _STRAGGLERS * jobs.sum()).sum())
+    days = min(int((jobs[::-1].cumsum() <= MOST_SCORED).sum()), jobs.size - stragglers)
     if days < _LEAST_DAYS:
         return (
             f"the log has {counted(days, 'whole days')} of at most {MOST_SCORED:,} jobs, and {_LEAST_DAYS} are needed"
@@ -82,7 +86,7 @@ def split_of(trace: Trace) -> Split | str:
 
     step = max(1, held // 2)
     starts = tuple(utc(day) for day in range(skipped, cut - held + 1, step))
-    # The first day of the whole log is left out again by whoever reads the part: it may be a part of a day.
+    # The day before belongs to it, since whoever reads the part leaves its first day out, which may be a part of one.
     begin = utc(skipped - 1)
     return Split(begin, utc(cut), utc(jobs.size), days - held, held, learned_jobs, held_jobs, starts)
 
