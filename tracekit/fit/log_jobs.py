@@ -39,8 +39,8 @@ class LogJobs:
     """The jobs of the log that can be taken, day by day."""
 
     jobs: pl.DataFrame
-    """As the Trace has them, also those that are not taken: job_id, run_s, numbers for names (user_number and so on, -1 is
-    unknown), and what stays as it is."""
+    """As the Trace has them, also those that are not taken: job_id, run_s, numbers for names (user_number and so on, -1
+    where there is none), and what stays as it is."""
     row: Whole
     """Row of each job that is taken, in order of submission by the clock of the log (n,)."""
     local_us: Whole

@@ -2,7 +2,8 @@
 
 A row of the table is one figure of a workload (`figures.ROWS`), and the distance of a generator is the median, over
 seeds, of how far its figure is from that of the held-out part. In each row generators and baselines are ranked, equal
-distances sharing their mean rank; the score of a generator is its mean rank over the rows, and the least is best. Of
+distances sharing their mean rank, and distances below that of the log's own blocks count as equal to it, since one part
+of a log is no nearer to another; the score of a generator is its mean rank over the rows, and the least is best. Of
 scores that differ by half a rank or less, that of the generator which keeps more of the log is taken.
 
 Gaps and counts by hour are compared relative to their means, and for waits jobs come as much faster or slower as makes
@@ -166,12 +167,15 @@ def _table(
         found = {name: mine for name, runs in drawn.items() if (mine := _spread(row, runs)) is not None}
         if not found:
             continue
-        for name, rank in _ranks({name: one["distance"] for name, one in found.items()}).items():
+        blocks_apart = _spread(row, blocks)
+        # Nearer than the log is to itself is no nearer: below that, distances are chance.
+        floor = 0.0 if blocks_apart is None else float(blocks_apart["distance"])
+        for name, rank in _ranks({name: max(one["distance"], floor) for name, one in found.items()}).items():
             ranks[name].append(rank)
             found[name]["rank"] = rank
         entries = [{"generator": name, **one} for name, one in found.items()]
         own = bench.log.values.get(row)
-        rows.append({"row": row, "held_out": own, "log_blocks": _spread(row, blocks), "generators": entries})
+        rows.append({"row": row, "held_out": own, "log_blocks": blocks_apart, "generators": entries})
     mean = {name: float(np.mean(mine)) for name, mine in ranks.items() if mine}
     totals = [{"generator": name, "mean_rank": mean.get(name), "rows": len(mine)} for name, mine in ranks.items()]
     best = _best({name: mean[name] for name in _PREFERRED if name in mean})
