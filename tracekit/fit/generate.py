@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.fit.api import fit
 from tracekit.fit.arrival_draws import RATES, at_rate, draw_arrivals
 from tracekit.fit.hybrid import arrivals_of_log, jobs_of_log
 from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
@@ -132,7 +131,11 @@ def _from_trace(
 ) -> Trace:
     if way.method == "resample":
         return resample(trace, out, extent, force=force, progress=progress)
-    known = known or fit(trace, replicates=0, drawn_only=True, progress=progress)
+    if known is None:
+        # Resampling, which needs no fit, would wait for scipy's optimizers.
+        from tracekit.fit.api import fit
+
+        known = fit(trace, replicates=0, drawn_only=True, progress=progress)
     rate = way.rate or "mean"
     if way.method == "model":
         return _drawn(known, out, extent, rate, force=force, progress=progress)

@@ -80,7 +80,8 @@ def read_log(trace: Trace) -> LogJobs:
     UsageError
         There is none, or they span too many days.
     """
-    jobs = _judged(trace).select("job_id", *KEPT, *NAMES, "run_s", "submit_time", "local_us", "usable").collect()
+    columns = [name for name in KEPT if name in _filled(trace)]
+    jobs = _judged(trace).select("job_id", *columns, *NAMES, "run_s", "submit_time", "local_us", "usable").collect()
     row = np.flatnonzero(jobs["usable"].to_numpy())
     if not row.size:
         raise _nothing(trace)
@@ -130,6 +131,20 @@ def jobs_by_day(trace: Trace) -> tuple[int, Whole]:
     inside = counts.filter(pl.col("day").is_between(begin, begin + number - 1))
     found[inside["day"].to_numpy() - begin] = inside["jobs"].to_numpy()
     return begin * DAY_US, found
+
+
+def _filled(trace: Trace) -> frozenset[str]:
+    """Return the columns of jobs that hold any value, and those that are needed; empty ones would take much memory."""
+    import pyarrow.parquet as pq
+
+    meta = pq.read_metadata(trace.file("jobs"))
+    found = {"cluster", "vc", "gpu_count"}
+    for group in map(meta.row_group, range(meta.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            known = column.statistics
+            if known is None or not known.has_null_count or known.null_count < group.num_rows:
+                found.add(column.path_in_schema)
+    return frozenset(found)
 
 
 def _judged(trace: Trace) -> pl.LazyFrame:

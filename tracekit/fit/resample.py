@@ -127,7 +127,7 @@ def write_taken(
             number, first = attempts.count[rows], attempts.first[rows]
             jobs = log.jobs[rows].select(
                 ids,
-                *KEPT,
+                *(name for name in KEPT if name in log.jobs.columns),
                 *(_renamed(name, copy[low : low + _SLICE]) for name in NAMES),
                 "run_s",
                 submit[low : low + _SLICE].alias("submit_time"),

@@ -36,7 +36,7 @@ def draw_baseline(trace: Trace, name: str, days: int, seed: int, out: Path, step
     place = rng.integers(log.first[0], log.first[-1], size=number)
     at = utc_us(log.begin_us, trace.timezone) + np.sort(rng.random(number) * days * DAY_US).astype(np.int64)
     at -= at % round(step_s * 1_000_000)
-    jobs = log.jobs.select(*KEPT, "run_s")[log.row[place]].with_columns(
+    jobs = log.jobs.select(*(name for name in KEPT if name in log.jobs.columns), "run_s")[log.row[place]].with_columns(
         job_id=pl.Series(np.arange(number)).cast(pl.String), submit_time=pl.Series(at).cast(pl.Datetime("us"))
     )
     if name == "poisson_lognormal":
