@@ -42,7 +42,7 @@ CALLS: dict[str, Callable[[Any, Path], object]] = {
     "expected_wait": lambda trace, out: tracekit.expected_wait(trace, 1).row(),
     "export": lambda trace, out: tracekit.export(trace, "swf", out).jobs,
     "fidelity": lambda trace, out: _refused(tracekit.fidelity, trace),
-    "fit": lambda trace, out: tracekit.fit(trace, replicates=0).document["source"]["jobs"],
+    "fit": lambda trace, out: tracekit.fit(trace, replicates=0, scores=0).document["source"]["jobs"],
     "generate": lambda trace, out: tracekit.generate(trace, out, days=3).manifest.tables["jobs"].rows,
     "guidelines": lambda trace, out: len(tracekit.guidelines(trace).judged),
     "plan": lambda trace, out: _refused(tracekit.plan, trace),

@@ -35,7 +35,7 @@ ROOMS = (
 )
 """Rooms from the lowest to the highest; those of one line stand side by side."""
 
-BESIDE = {("policies", "replay")}
+BESIDE = {("policies", "replay"), ("fit", "replay")}
 """Pairs (importer, imported) of one line that are allowed."""
 
 INSIDE = {

@@ -35,7 +35,7 @@ def model(make_trace: Callable[..., Trace]) -> WorkloadModel:
     tables["attempts"] = [a for a in tables["attempts"] if a["job_id"] in kept]
     nodes = [{"node_id": f"n{i}", "gpu_count": 8} for i in range(5)]
     capacity = [{"time": "2020-04-06", "vc": v, "gpu_count": 20} for v in ("a", "b")]
-    fitted: WorkloadModel = tracekit.fit(make_trace(**tables, nodes=nodes, capacity=capacity), replicates=0)
+    fitted: WorkloadModel = tracekit.fit(make_trace(**tables, nodes=nodes, capacity=capacity), replicates=0, scores=0)
     return fitted
 
 
@@ -107,7 +107,7 @@ def test_load_and_machines_are_scaled(model: WorkloadModel, tmp_path: Path) -> N
 
 
 def test_its_own_fit_is_the_model_again(model: WorkloadModel, tmp_path: Path) -> None:
-    again = tracekit.fit(tracekit.generate(model, tmp_path / "t", jobs=1500, seed=1), replicates=0)
+    again = tracekit.fit(tracekit.generate(model, tmp_path / "t", jobs=1500, seed=1), replicates=0, scores=0)
     rows = closure(model, again)
     assert len(rows) > 15
     assert [r for r in rows if not r.within] == []
@@ -119,7 +119,7 @@ def test_closure_sees_another_workload(model: WorkloadModel, make_trace: Callabl
     other = workload(1500)
     for job in other["jobs"]:
         job["run_s"] *= 3
-    fitted = tracekit.fit(make_trace(jobs=other["jobs"]), replicates=0)
+    fitted = tracekit.fit(make_trace(jobs=other["jobs"]), replicates=0, scores=0)
     outside = {r.quantity for r in closure(model, fitted) if not r.within}
     assert "run_time" in outside
     assert "jobs_per_day" not in outside
@@ -142,10 +142,10 @@ def test_the_real_philly_jobs_close(real_data: Callable[[str], Path], tmp_path: 
 
 
 def assert_closes(trace: Trace, folder: Path) -> None:
-    model = tracekit.fit(trace, replicates=0)
+    model = tracekit.fit(trace, replicates=0, scores=0)
     made = tracekit.generate(model, folder / "made", jobs=model.document["source"]["jobs"], seed=1)
     assert made.validate() == []
-    assert [r for r in closure(model, tracekit.fit(made, replicates=0)) if not r.within] == []
+    assert [r for r in closure(model, tracekit.fit(made, replicates=0, scores=0)) if not r.within] == []
 
 
 def test_the_rate_is_that_of_the_log_unless_its_end_or_trend_is_asked_for(
@@ -161,7 +161,7 @@ def test_the_rate_is_that_of_the_log_unless_its_end_or_trend_is_asked_for(
          "submit_time": str(np.datetime64("2021-03-01") + np.timedelta64(int(t * 86400), "s"))}
         for n, t in enumerate(at)
     ]  # fmt: skip
-    model = tracekit.fit(make_trace(jobs=jobs), replicates=0)
+    model = tracekit.fit(make_trace(jobs=jobs), replicates=0, scores=0)
     rate = model.document["arrivals"]["rate"]
     assert rate["trend_per_day"] == pytest.approx(growth, rel=0.05)
     mean = 4000 / days

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tracekit
 from tests.effort import examples
 from tracekit.errors import UsageError
-from tracekit.fit.day_blocks import block_length, drawn_days
+from tracekit.fit.day_blocks import block_length, course, drawn_days
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,9 +191,10 @@ def test_a_log_without_dates_stays_without(make_trace: Callable[..., Trace], tmp
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"method": "model", "days": 1}, "is a Trace, not a model"),
         ({"rate": "end", "days": 1}, "resampled days keep the rates of the log"),
-        ({"method": "hybrids", "days": 1}, "'hybrids' is not one of model, resample"),
+        ({"method": "hybrids", "days": 1}, "'hybrids' is not one of model, resample, hybrid"),
+        ({"hybrid": "users", "days": 1}, "'users' is not one of arrivals, jobs"),
+        ({"method": "hybrid", "rate": "end", "days": 1}, "resampled days keep the rates of the log"),
         ({"rate": "median", "days": 1}, "'median' is not one of mean, end, fitted"),
         ({}, "needs a number of jobs or of days"),
         ({"days": 36_501}, "must be above 0 and at most 36,500"),
@@ -240,16 +241,38 @@ def test_weekdays_do_not_count_as_hanging_together() -> None:
 
 @settings(max_examples=examples(100))
 @given(st.integers(1, 300), st.integers(1, 100), st.integers(1, 28), st.integers(0, 2**32 - 1))
-def test_new_days_are_blocks_that_begin_on_their_weekday(number: int, known: int, length: int, seed: int) -> None:
-    days = drawn_days(number, known, length, np.random.default_rng(seed))
-    assert days.size == number
-    assert days.min() >= 0
-    assert days.max() < known
-    if known >= 14:
-        assert ((days - np.arange(number)) % 7 == 0).all()
-    # Where the next day does not follow, the block had its length or the log ended.
-    begun = 0
-    for at in range(1, number):
-        if days[at] != days[at - 1] + 1:
-            assert at - begun == length or days[at - 1] == known - 1 or (at - begun) % length == 0
-            begun = at
+def test_new_days_are_blocks_from_near_their_place(number: int, known: int, length: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    due = course(number, known, rng, longest=number)
+    days = drawn_days(due, known, length, rng)
+    for each in (due, days):
+        assert each.size == number
+        assert each.min() >= 0
+        assert each.max() < known
+        if known >= 14:
+            assert ((each - np.arange(number)) % 7 == 0).all()
+    assert np.abs(days - due).max() <= 7
+
+
+def test_the_course_is_the_log_and_then_the_log_from_another_week() -> None:
+    rng = np.random.default_rng(0)
+    whole = course(28, 28, rng, longest=28 * 11)
+    assert whole[:28].tolist() == list(range(28))
+    passes = whole.reshape(11, 28)
+    assert (np.sort(passes, axis=1) == np.arange(28)).all()  # each pass has each day once
+    assert len({int(one[0]) for one in passes}) == 4  # and begins in any of the four weeks
+    # A piece of a longer log is its last weeks that leave room for it, of a short one its last days.
+    assert course(14, 35, rng, longest=14).tolist() == list(range(21, 35))
+    assert course(12, 35, rng, longest=12).tolist() == list(range(21, 33))
+    assert course(3, 9, rng, longest=3).tolist() == [6, 7, 8]
+
+
+def test_a_hump_of_load_stays_where_it_was() -> None:
+    """100 jobs a day in the third to sixth of eight weeks, 1 on other days."""
+    daily = np.where((np.arange(56) >= 14) & (np.arange(56) < 42), 100, 1)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        new = daily[drawn_days(course(56, 56, rng, longest=56), 56, 13, rng)]
+        assert new[:7].sum() == 7
+        assert (new[21:35] == 100).all()
+        assert new[49:].sum() == 7

@@ -38,7 +38,7 @@ def trace(make_trace: Callable[..., Trace]) -> Trace:
 
 @pytest.fixture(scope="module")
 def model(trace: Trace) -> WorkloadModel:
-    fitted: WorkloadModel = tracekit.fit(trace, replicates=9)
+    fitted: WorkloadModel = tracekit.fit(trace, replicates=9, scores=0)
     return fitted
 
 
@@ -142,7 +142,7 @@ def test_a_file_must_have_the_pools_that_its_groups_name(make_trace: Callable[..
     tables = workload(1000)
     for job in tables["jobs"][:60]:
         job["gpu_count"] = 16.0
-    document = json.loads(tracekit.fit(make_trace(**tables), replicates=0).to_json())
+    document = json.loads(tracekit.fit(make_trace(**tables), replicates=0, scores=0).to_json())
     WorkloadModel.checked(document)
     del document["run_time_pools"]
     with pytest.raises(UsageError, match="run_time_pools lacks the size classes"):
@@ -156,7 +156,7 @@ def test_stopped_jobs_are_right_censored_in_demand(make_trace: Callable[..., Tra
             job["status"] = "cancelled"
     tables["jobs"][1].update(status="running", run_s=None, end_time=None, attempt_count=1)
     tables["attempts"] = [a for a in tables["attempts"] if a["job_id"] != "j1"]
-    model = tracekit.fit(make_trace(**tables), replicates=0)
+    model = tracekit.fit(make_trace(**tables), replicates=0, scores=0)
     until, demand = entry(model, "until_end"), entry(model, "demand")
     assert (until["n"], until["right_censored"]) == (1500, 1)
     assert (demand["n"], demand["right_censored"]) == (1500, 301)
@@ -201,8 +201,8 @@ def test_every_fit_carries_what_a_reader_needs(model: WorkloadModel) -> None:
 
 
 def test_the_same_trace_and_seed_give_the_same_bytes(trace: Trace, model: WorkloadModel) -> None:
-    assert tracekit.fit(trace, replicates=9, workers=1).to_json() == model.to_json()
-    assert tracekit.fit(trace, replicates=9, seed=1).to_json() != model.to_json()
+    assert tracekit.fit(trace, replicates=9, workers=1, scores=0).to_json() == model.to_json()
+    assert tracekit.fit(trace, replicates=9, seed=1, scores=0).to_json() != model.to_json()
 
 
 def _blas_threads() -> set[int]:

@@ -29,7 +29,7 @@ SAMPLER = Path(__file__).parents[2] / "docs" / "sample_workload.py"
 
 def test_the_standalone_sampler_draws_the_models_jobs(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
     trace = make_trace(**workload(1500))
-    tracekit.fit(trace, replicates=0).write(tmp_path / "w.json")
+    tracekit.fit(trace, replicates=0, scores=0).write(tmp_path / "w.json")
     done = subprocess.run(
         [sys.executable, SAMPLER, tmp_path / "w.json", "1000"], capture_output=True, check=True, cwd=tmp_path
     )

@@ -148,7 +148,7 @@ def test_observed_stand_beside_fitted_quantiles() -> None:
 
 
 def test_the_rate_is_a_table_of_hours_by_days() -> None:
-    _, _, rate, _ = fitted_answers(_model(_entry()))
+    _, _, rate, *_ = fitted_answers(_model(_entry()))
     rows = _rows(rate)
     assert len(rows) == 24
     assert {r["rate"] for r in rows} == {"fitted"}
@@ -166,7 +166,7 @@ def test_observed_rates_stand_beside_the_fitted_ones() -> None:
     document = _model(_entry()).document
     # Monday 00:00 is 5 off, Monday 01:00 was never seen, all others are met.
     seen = [25.0, None, *[10.0] * 166]
-    _, _, rate, _ = fitted_answers(_model(_entry(), arrivals={**document["arrivals"], "observed_per_hour": seen}))
+    _, _, rate, *_ = fitted_answers(_model(_entry(), arrivals={**document["arrivals"], "observed_per_hour": seen}))
     rows = _rows(rate)
     assert [(r["hour"], r["rate"], r["monday"], r["tuesday"]) for r in rows[:4]] == [
         (0, "fitted", 20.0, 10.0),
@@ -210,7 +210,7 @@ def test_what_runs_longer_has_log_axes_though_jobs_ran_for_no_time() -> None:
 
 
 def test_a_log_without_hours_names_no_hour() -> None:
-    _, _, rate, _ = fitted_answers(_model(_entry(), source={"hour_of_day_known": False}))
+    _, _, rate, *_ = fitted_answers(_model(_entry(), source={"hour_of_day_known": False}))
     # The log begins on a Sunday at 23:00 of its made-up week: Monday 00:00 is its second hour.
     rows = _rows(rate)
     assert [r["day_1"] for r in rows[:3]] == [10.0, 20.0, 10.0]
@@ -224,7 +224,7 @@ def test_a_log_without_hours_names_no_hour() -> None:
 def test_a_growing_rate_is_told_as_its_mean() -> None:
     rate = {"kind": "constant", "per_hour": 10.0, "profile": [1.0], "trend_per_day": 0.1}
     arrivals = {"process": "poisson", "why": "w", "days": 10.0, "rate": rate}
-    _, _, answer, _ = fitted_answers(_model(_entry(), arrivals=arrivals))
+    _, _, answer, *_ = fitted_answers(_model(_entry(), arrivals=arrivals))
     # (e - 1) / 1 times the rate at the beginning.
     assert _rows(answer)[0]["monday"] == pytest.approx(17.18, abs=0.01)
     assert answered(answer).notes[-1] == "over the 10 days of the log the fitted rate grows 2.72-fold"
@@ -233,7 +233,7 @@ def test_a_growing_rate_is_told_as_its_mean() -> None:
 def test_what_could_not_be_fitted_has_its_reason() -> None:
     constant = _entry(chosen=None, reason="no family could be fitted: all durations are the same", bootstrap=None)
     arrivals = {"process": None, "reason": "jobs of at least two times are needed"}
-    family, match, rate, process = fitted_answers(
+    family, match, rate, process, _ = fitted_answers(
         _model(constant, arrivals=arrivals, notes=[f"note {i}" for i in range(7)])
     )
     assert _rows(family)[0]["remark"] == "no family could be fitted: all durations are the same"
@@ -249,14 +249,16 @@ def test_what_could_not_be_fitted_has_its_reason() -> None:
     assert (why(family), why(match)) == (("No job has a run time.",),) * 2
 
 
-def test_every_question_of_a_fit_but_the_process_has_a_chart() -> None:
-    # The process is a small table, which stands open.
-    assert [query.name for query in FITTED if not presentations()[query.name].chart] == ["fit/arrival_process"]
+def test_every_question_of_a_fit_but_two_has_a_chart() -> None:
+    # The process and the scores are small tables, which stand open.
+    without = [query.name for query in FITTED if not presentations()[query.name].chart]
+    assert without == ["fit/arrival_process", "fit/scores"]
 
 
 def test_a_report_holds_its_fit_in_page_data_tables_and_model(report: dict[str, Any], analysis: Any, page: str) -> None:
     (section,) = [s for s in report["sections"] if s["name"] == "fit"]
-    assert [a["name"] for a in section["answers"]] == [q.name for q in FITTED]
+    # 140 jobs are too few for scores.
+    assert [a["name"] for a in section["answers"]] == [q.name for q in FITTED if q.name != "fit/scores"]
     assert report["workload"] == {"file": "workload.json", "reason": None, "seed": 0, "bootstrap_replicates": 19}
     assert WorkloadModel.read(analysis.folder / "workload.json").document["source"]["jobs"] == 140
     table = pl.read_parquet(analysis.results["fit/run_time"])
@@ -271,7 +273,7 @@ def test_a_fit_that_breaks_costs_nothing_else(
     def fail(*_: object, **__: object) -> WorkloadModel:
         raise FloatingPointError("overflow")
 
-    monkeypatch.setattr("tracekit.fit.api.fit", fail)
+    monkeypatch.setattr("tracekit.fit.scored.fit", fail)
     monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
     done = analyze(make_trace(jobs=[{"job_id": "a"}]).path, tmp_path / "out")
     assert done.unanswered["fit/run_time"] == ("The fit failed: FloatingPointError: overflow.",)

@@ -32,6 +32,8 @@ LARGE = 500
 """Number of jobs from which a process of its own pays off."""
 _REPLICATES = 19
 """Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
+_SCORED = 1
+"""Workloads of each generator that a report's scores judge."""
 
 
 class Fitting:
@@ -67,7 +69,7 @@ class Fitting:
         OutputError
             The disk is full, or the folder cannot be written.
         """
-        from tracekit.fit.api import fit
+        from tracekit.fit.scored import fit
         from tracekit.report.fit_answers import FITTED, fitted_answers
 
         info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
@@ -76,7 +78,7 @@ class Fitting:
             return [question.unanswered(reason) for question in FITTED], info
         try:
             if self._process is None:
-                model = fit(self._trace, replicates=_REPLICATES, progress=self._progress)
+                model = fit(self._trace, replicates=_REPLICATES, scores=_SCORED, progress=self._progress)
             else:
                 model = self._model_of(self._process)
             answers = fitted_answers(model)
@@ -102,7 +104,7 @@ class Fitting:
         self._process = subprocess.Popen(  # noqa: S603 -- our own program, and no shell
             [
                 *(sys.executable, "-P", "-m", "tracekit", "fit", str(self._trace.path.resolve())),
-                *("-o", str(target.resolve()), "--bootstrap", str(_REPLICATES)),
+                *("-o", str(target.resolve()), "--bootstrap", str(_REPLICATES), "--scores", str(_SCORED)),
             ],
             env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL,

@@ -18,6 +18,14 @@ class Method(StrEnum):
 
     model = "model"
     resample = "resample"
+    hybrid = "hybrid"
+
+
+class Hybrid(StrEnum):
+    """What of a hybrid comes from the log."""
+
+    arrivals = "arrivals"
+    jobs = "jobs"
 
 
 class Rate(StrEnum):
@@ -31,9 +39,7 @@ class Rate(StrEnum):
 def generate(
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="SOURCE", help="Model made by 'tracekit fit', or a Trace to resample.", show_default=False
-        ),
+        typer.Argument(metavar="SOURCE", help="Model made by 'tracekit fit', or a Trace.", show_default=False),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the synthetic Trace.")],
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", help="How many jobs.")] = None,
@@ -56,9 +62,19 @@ def generate(
         Method | None,
         typer.Option(
             "--method",
-            help="Draw every job from a model, or take whole days of a Trace in another order; what SOURCE allows by "
-            "default.",
+            help="Draw every job from a model, take whole days of a Trace in another order, or one half from each. By "
+            "default what SOURCE allows: of a Trace the one that scored best in --model, or else its days.",
         ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model", metavar="FILE", help="Beside a Trace: its model, with scores; one is fitted where it is needed."
+        ),
+    ] = None,
+    hybrid: Annotated[
+        Hybrid | None,
+        typer.Option("--hybrid", help="What of a hybrid comes from the log; what scored better by default."),
     ] = None,
     rate: Annotated[
         Rate | None,
@@ -70,7 +86,7 @@ def generate(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Make a synthetic Trace from a workload model or from the days of a Trace: jobs, attempts, nodes, capacity.
+    """Make a synthetic Trace from a workload model, the days of a Trace, or both: jobs, attempts, nodes, capacity.
 
     Queue times are not invented: jobs have no start before a replay gives them one. A resampled Trace keeps what jobs
     of a day have to do with each other; users have numbers for names.
@@ -78,6 +94,8 @@ def generate(
     Example: tracekit generate workload.json --jobs 100000 --seed 1 -o synthetic
 
     Example: tracekit generate my-trace --days 365 --scale-load 1.2 -o year
+
+    Example: tracekit generate my-trace --model workload.json --days 60 -o near
     """
     from tracekit.cli.display import TerminalProgress
     from tracekit.fit.generate import generate as draw
@@ -92,6 +110,8 @@ def generate(
             scale_load=scale_load,
             scale_gpus=scale_gpus,
             method=None if method is None else method.value,
+            model=model,
+            hybrid=None if hybrid is None else hybrid.value,
             rate=None if rate is None else rate.value,
             load=load,
             force=force,

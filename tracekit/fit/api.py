@@ -1,4 +1,4 @@
-"""Fit a workload model to a Trace, from Python."""
+"""Fit a workload model to a Trace; `tracekit.fit.scored` also scores what can be generated from it."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def fit(
     seed: int = 0,
     replicates: int = 99,
     workers: int = 2,
+    drawn_only: bool = False,
     progress: Progress | None = None,
 ) -> WorkloadModel:
     """Fit a workload model to a Trace.
@@ -49,6 +50,8 @@ def fit(
         Samples that each bootstrap draws; 0 leaves the p-values out.
     workers : int
         Threads; the result does not depend on them.
+    drawn_only : bool
+        Fit only what jobs are drawn from, in less time.
     progress : Progress, optional
         Receives the steps.
 
@@ -77,7 +80,7 @@ def fit(
         raise UsageError(f"must be at least 0, not {replicates}", where="--bootstrap")
     whole = Trace.of(trace).ingested
     progress = progress or Progress()
-    effort = Effort(replicates=replicates)
+    effort = Effort(replicates=replicates, drawn_only=drawn_only)
     progress.stage("reading the jobs")
     table = read_jobs(whole)
     manifest = whole.manifest

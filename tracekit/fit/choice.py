@@ -45,6 +45,8 @@ class Effort:
     """Most jobs that the bootstrap of a family is taken over."""
     tail_jobs: int = 2_000
     """Most jobs that the bootstrap of a tail is taken over."""
+    drawn_only: bool = False
+    """Whether run times are fitted only by what jobs are drawn from: until the end, by size class and status."""
 
 
 def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitted], dict[str, str]]:

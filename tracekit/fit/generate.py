@@ -13,13 +13,16 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.fit.arrival_draws import RATES, at_rate, draw_arrivals
+from tracekit.fit.hybrid import arrivals_of_log, jobs_of_log
 from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
+from tracekit.fit.method_choice import HYBRIDS, METHODS, Way
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.node_event_draws import write_node_events
 from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, load_option, with_load
 from tracekit.fit.rate import HOUR_S
 from tracekit.fit.resample import resample
 from tracekit.fit.session_draws import DrawnJobs, draw_sessions
+from tracekit.fit.session_jobs import jobs_in_sessions
 from tracekit.fit.synthetic import Extent, capacity_table, node_table, synthetic_manifest
 from tracekit.progress import Progress
 from tracekit.trace import Trace
@@ -27,13 +30,11 @@ from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
-    from tracekit.fit.job_draws import Outcomes
+    from tracekit.fit.job_draws import DrawnTenants, Outcomes
     from tracekit.manifest import Manifest
 
 
-__all__ = ["METHODS", "generate"]
-
-METHODS = ("model", "resample")
+__all__ = ["generate"]
 
 _SLICE = 262_144
 
@@ -48,6 +49,8 @@ def generate(
     scale_load: float = 1.0,
     scale_gpus: float = 1.0,
     method: str | None = None,
+    model: WorkloadModel | str | Path | None = None,
+    hybrid: str | None = None,
     rate: str | None = None,
     load: float | None = None,
     force: bool = False,
@@ -70,9 +73,15 @@ def generate(
         Factor on the rate of arrivals.
     scale_gpus : float
         Factor on the machines and quotas; whole machines, rounded over all kinds.
-    method : {'model', 'resample'}, optional
+    method : {'model', 'resample', 'hybrid'}, optional
         'model' draws every job from a model, 'resample' takes whole days of a Trace in another order (see
-        `tracekit.fit.resample`); what the source allows by default.
+        `tracekit.fit.resample`), 'hybrid' takes one half from each (see `tracekit.fit.hybrid`). By default a Trace is
+        resampled, or made by the method that scored best where `model` has scores.
+    model : WorkloadModel, str or Path, optional
+        Beside a Trace: its model, with the scores of the methods. Where a method needs one and there is none, it is
+        fitted.
+    hybrid : {'arrivals', 'jobs'}, optional
+        What of a hybrid comes from the log; by default what scored better, or else its arrivals.
     rate : {'mean', 'end', 'fitted'}, optional
         Of a model: arrivals at the mean rate of the log (the default), at the rate with which it ends (its last piece,
         or the end of its trend), or as fitted: through its pieces or along its trend, and then at the end's rate.
@@ -101,37 +110,101 @@ def generate(
     if rate not in (None, *RATES):
         raise UsageError(f"'{rate}' is not one of {', '.join(RATES)}", where="--rate")
     progress = progress or Progress()
+    if hybrid not in (None, *HYBRIDS):
+        raise UsageError(f"'{hybrid}' is not one of {', '.join(HYBRIDS)}", where="--hybrid")
+    known = None if model is None else _model(model)
     if isinstance(source, Trace) or (not isinstance(source, WorkloadModel) and Path(source).is_dir()):
-        if method == "model":
-            raise UsageError("is a Trace, not a model", where=str(source), hint="run 'tracekit fit' first")
-        if rate is not None:
-            raise UsageError("is of a model: resampled days keep the rates of the log", where="--rate")
-        return resample(Trace.of(source), Path(out), extent, load=load, force=force, progress=progress)
-    if method == "resample":
+        trace = Trace.of(source).ingested
+        way = Way.of(known, method, hybrid, rate, progress)
+        return _from_trace(trace, known, Path(out), extent, way, load=load, force=force, progress=progress)
+    if known is not None:
+        raise UsageError("goes with a Trace; this source is a model itself", where="--model")
+    if method in ("resample", "hybrid"):
         raise UsageError("needs a Trace, since a model holds no days of jobs", where="--method")
-    known = source if isinstance(source, WorkloadModel) else WorkloadModel.read(source)
+    known = _model(source)
+    best = (known.document.get("scores") or {}).get("best")
+    if best not in (None, "model"):
+        progress.note(f"on the last part of the log '{best}' scored better than the model; it needs the Trace")
     return _drawn(known, Path(out), extent, rate or "mean", load=load, force=force, progress=progress)
+
+
+def _model(source: WorkloadModel | str | Path) -> WorkloadModel:
+    return source if isinstance(source, WorkloadModel) else WorkloadModel.read(source)
+
+
+def _from_trace(
+    trace: Trace,
+    known: WorkloadModel | None,
+    out: Path,
+    extent: Extent,
+    way: Way,
+    *,
+    load: float | None,
+    force: bool,
+    progress: Progress,
+) -> Trace:
+    if way.method == "resample":
+        return resample(trace, out, extent, load=load, force=force, progress=progress)
+    if known is None:
+        # Resampling, which needs no fit, would wait for scipy's optimizers.
+        from tracekit.fit.api import fit
+
+        known = fit(trace, replicates=0, drawn_only=True, progress=progress)
+    rate = way.rate or "mean"
+    if way.method == "model":
+        return _drawn(known, out, extent, rate, load=load, force=force, progress=progress)
+    _check(known)
+    progress.stage("drawing jobs")
+    if way.hybrid == "jobs":
+        options = extent.options(method="hybrid", hybrid=way.hybrid, rate=rate, **load_option(load))
+        return jobs_of_log(trace, known, out, extent, rate, load=load, options=options, force=force)
+    rng = np.random.default_rng(extent.seed)
+    seconds, tenants = arrivals_of_log(trace, known, extent, rng, load=load)
+    drawn = _jobs_at(known, seconds, tenants, rng)
+    options = extent.options(method="hybrid", hybrid=way.hybrid, **load_option(load))
+    return _written(known, out, extent, drawn, rng, options, force=force, progress=progress)
+
+
+def _check(known: WorkloadModel) -> None:
+    """Refuse a model that no job can be drawn from."""
+    arrivals = known.document["arrivals"]
+    if arrivals["process"] is None:
+        raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit a Trace with more jobs")
+    if not known.document["statuses"]["groups"]:
+        raise UsageError("the model has no job that ended", hint="fit a Trace with ended jobs")
 
 
 def _drawn(
     known: WorkloadModel, out: Path, extent: Extent, rate: str, *, load: float | None, force: bool, progress: Progress
 ) -> Trace:
     """Draw every job from a model."""
-    arrivals = known.document["arrivals"]
-    if arrivals["process"] is None:
-        raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit a Trace with more jobs")
-    if not known.document["statuses"]["groups"]:
-        raise UsageError("the model has no job that ended", hint="fit a Trace with ended jobs")
+    _check(known)
     progress.stage("drawing jobs")
     rng = np.random.default_rng(extent.seed)
-    arriving = at_rate(arrivals, rate)
+    arriving = at_rate(known.document["arrivals"], rate)
     if load is not None:
         asked = gpu_seconds_of_a_job(known) * jobs_per_hour(arriving) / HOUR_S
         extent = with_load(extent, load, asked, known.document["cluster"], what="the model")
     drawn = _draw_jobs(known, arriving, extent, rng)
-    seconds, tenants, request, outcomes = drawn.seconds, drawn.tenants, drawn.request, drawn.outcomes
-    if not seconds.size:
+    if not drawn.seconds.size:
         raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
+    options = extent.options(method="model", rate=rate, **load_option(load))
+    return _written(known, out, extent, drawn, rng, options, force=force, progress=progress)
+
+
+def _written(
+    known: WorkloadModel,
+    out: Path,
+    extent: Extent,
+    drawn: DrawnJobs,
+    rng: np.random.Generator,
+    options: dict[str, str],
+    *,
+    force: bool,
+    progress: Progress,
+) -> Trace:
+    """Draw the run times of jobs, and write the Trace."""
+    seconds, tenants, request, outcomes = drawn.seconds, drawn.tenants, drawn.request, drawn.outcomes
     if not known.run_times:
         outcomes.ran[:] = False
         outcomes.attempts[:] = 0
@@ -155,7 +228,7 @@ def _drawn(
         writer.drain()
         manifest = _manifest(known, outcomes)
         manifest.tables = writer.tables()
-        manifest.options = extent.options(method="model", rate=rate, **load_option(load))
+        manifest.options = options
         return writer.commit(manifest)
 
 
@@ -165,6 +238,15 @@ def _draw_jobs(known: WorkloadModel, arriving: dict[str, Any], extent: Extent, r
         return draw_sessions(known, arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
     seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
     tenants = draw_tenants(known, batch, rng)
+    request = draw_requests(known, tenants, rng)
+    return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
+
+
+def _jobs_at(known: WorkloadModel, seconds: Whole, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
+    """Draw requests and outcomes for submissions of a log: in its sessions, where the model has any."""
+    if known.document["arrivals"]["process"] == "sessions":
+        request, outcomes, scores = jobs_in_sessions(known, seconds, tenants, rng)
+        return DrawnJobs(seconds, tenants, request, outcomes, scores)
     request = draw_requests(known, tenants, rng)
     return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
 

@@ -1,10 +1,10 @@
 """Synthetic Traces from the days of a log: whole days in another order, with their jobs as they were.
 
-Days are taken in blocks, on the weekdays on which they were (`day_blocks`). A job keeps its time of day, its tenant,
-what it asked for, how it ended and how long it ran, so that all that jobs of a day have to do with each other is there:
-users that submit ten jobs alike, bursts, long jobs at night. Users, accounts and groups get numbers for names, the
-largest first. A larger load is several such logs over each other, whose users are not the same; a smaller one leaves
-out users for whole days.
+Days are taken in blocks, on the weekdays on which they were, from near their place in the log (`day_blocks`). A job
+keeps its time of day, its tenant, what it asked for, how it ended and how long it ran, so that all that jobs of a day
+have to do with each other is there: users that submit ten jobs alike, bursts, long jobs at night. Users, accounts and
+groups get numbers for names, the largest first. A larger load is several such logs over each other, whose users are not
+the same; a smaller one leaves out users for whole days.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.fit.choice import Effort
-from tracekit.fit.day_blocks import block_length, drawn_days
-from tracekit.fit.jobs import LONGEST_S, UNFINISHED
+from tracekit.fit.day_blocks import course, drawn_days
+from tracekit.fit.log_jobs import DAY_US, KEPT, NAMES, attempts_of, read_log
 from tracekit.fit.node_event_draws import write_node_events
 from tracekit.fit.node_failures import fit_node_failures
 from tracekit.fit.offered_load import gpu_seconds_per_s, load_option, with_load
@@ -31,48 +31,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.fit.arrays import Whole
+    from tracekit.fit.log_jobs import LogAttempts, LogJobs
     from tracekit.fit.synthetic import Extent
     from tracekit.progress import Progress
     from tracekit.trace import Trace
 
-__all__ = ["resample"]
+__all__ = ["TakenJobs", "asked_by", "resample", "taken_days", "write_taken"]
 
 _SLICE = 262_144
-_LEAST_DAYS = 9
-"""Days of a log from which on the first and the last, which it may hold in part, are left out."""
-_DAY_US = 86_400_000_000
-_NAMES = {"user": "u", "account": "a", "group": "g"}
-"""Columns whose names become numbers, and the letter in front."""
-_KEPT = (
-    *("cluster", "vc", "workload", "status", "gpu_count", "cpu_count", "memory_gib", "gpu_model", "node_count"),
-    *("instance_count", "priority", "time_limit_s", "preemptible", "partition", "qos"),
-)
-"""Columns of jobs that stay as they are."""
-_STAYING = (
+_CAPABILITIES = (
     *("arrivals", "run_time", "gpu_count", "node_count", "tenants", "users", "statuses", "hour_of_day", "retries"),
 )
-"""Capabilities that it has where the log has them."""
-_OF_ATTEMPTS = ("attempt", "run_s", "gpu_count", "node_count", "status")
+"""What a synthetic Trace of jobs of a log has where the log has it."""
 
 
 @dataclass(frozen=True)
-class _Log:
-    """The jobs of the log that can be taken, day by day."""
+class TakenJobs:
+    """Jobs of a log that come again, in order of their new submissions; each array of shape (n,)."""
 
-    jobs: pl.DataFrame
-    """In order of submission: job_id, user_number (-1 is unknown), local_us, run_s, and what stays as it is."""
-    first: Whole
-    """Place of the first job of each day, and the number of jobs at the end (days + 1,)."""
-    begin_us: int
-    """Local midnight of the first day [us since 1970]."""
-    length: int
-    """Days of a block."""
-    notes: tuple[str, ...]
-
-    @property
-    def days(self) -> int:
-        """How many there are."""
-        return self.first.size - 1
+    place: Whole
+    """Place in the log."""
+    copy: Whole
+    """Which of several logs over each other it is in."""
+    submit: pl.Series
+    """New submission, UTC."""
 
 
 def resample(
@@ -89,35 +71,85 @@ def resample(
     """
     trace = trace.ingested
     progress.stage("reading the log")
-    log = _read(trace)
-    cluster = fit_cluster(trace)
-    attempts = _attempts_of(trace, log.jobs)
-    taken = slice(int(log.first[0]), int(log.first[-1]))
+    log = read_log(trace)
+    if load is not None:
+        asked = asked_by(log, attempts_of(trace, log.jobs))
+        extent = with_load(extent, load, asked, fit_cluster(trace), what="the Trace")
+    progress.stage("drawing days")
+    taken = taken_days(log, extent, trace.timezone, np.random.default_rng(extent.seed))
+    progress.stage("writing the Trace")
+    origin = f"synthetic: blocks of {counted(log.length, 'days')} of a log of {counted(log.days, 'days')}"
+    options = extent.options(method="resample", **load_option(load))
+    return write_taken(trace, log, taken, out, extent, origin=origin, options=options, force=force)
+
+
+def asked_by(log: LogJobs, attempts: LogAttempts) -> float:
+    """Return the GPU-seconds that the jobs of the log's days ask for in a second [GPU]."""
+    rows = log.row[int(log.first[0]) : int(log.first[-1])]
     held = None
     if attempts.rows is not None:
-        held = attempts.count[taken], attempts.rows["run_s"].to_numpy()[attempts.first[taken.start] :]
-    asked = gpu_seconds_per_s(log.jobs["gpu_count"][taken], log.jobs["run_s"][taken], held, log.days)
-    extent = with_load(extent, load, asked, cluster, what="the Trace")
-    rng = np.random.default_rng(extent.seed)
-    progress.stage("drawing days")
+        count = attempts.count[rows]
+        each = np.repeat(attempts.first[rows] - (count.cumsum() - count), count) + np.arange(count.sum())
+        held = count, attempts.rows["run_s"].to_numpy()[each]
+    jobs = log.jobs[rows]
+    return gpu_seconds_per_s(jobs["gpu_count"], jobs["run_s"], held, log.days)
+
+
+def taken_days(log: LogJobs, extent: Extent, zone: str, rng: np.random.Generator) -> TakenJobs:
+    """Return the jobs of days of a log, drawn in blocks.
+
+    Raises
+    ------
+    UsageError
+        There would be none, or too many.
+    """
     place, copy, local_us = _drawn(log, extent, rng)
     if not place.size:
         raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
-    submit = _utc(local_us, trace.timezone)
+    submit = _utc(local_us, zone)
     # Where clocks go forward, an hour that there is not moves behind others.
     order = np.argsort(submit.dt.epoch("us").to_numpy(), kind="stable")
-    place, copy, submit = place[order], copy[order], submit[order]
-    progress.stage("writing the Trace")
+    return TakenJobs(place[order], copy[order], submit[order])
+
+
+def write_taken(
+    trace: Trace,
+    log: LogJobs,
+    taken: TakenJobs,
+    out: Path,
+    extent: Extent,
+    *,
+    origin: str,
+    options: dict[str, str],
+    force: bool,
+) -> Trace:
+    """Write a Trace of jobs of a log at new times, with their attempts.
+
+    Parameters
+    ----------
+    origin : str
+        What it is made of, one sentence.
+    options : dict
+        For the manifest.
+
+    Raises
+    ------
+    OutputError
+        The place is taken or cannot be written.
+    """
+    attempts = attempts_of(trace, log.jobs)
+    cluster = fit_cluster(trace)
+    place, copy, submit = taken.place, taken.copy, taken.submit
     with TraceWriter(out, force=force) as writer:
         digits = len(str(place.size))
         for low in range(0, place.size, _SLICE):
-            rows = place[low : low + _SLICE]
+            rows = log.row[place[low : low + _SLICE]]
             ids = pl.Series("job_id", np.arange(low + 1, low + 1 + rows.size)).cast(pl.String).str.zfill(digits)
             number, first = attempts.count[rows], attempts.first[rows]
             jobs = log.jobs[rows].select(
                 ids,
-                *_KEPT,
-                *(_renamed(name, copy[low : low + _SLICE]) for name in _NAMES),
+                *(name for name in KEPT if name in log.jobs.columns),
+                *(_renamed(name, copy[low : low + _SLICE]) for name in NAMES),
                 "run_s",
                 submit[low : low + _SLICE].alias("submit_time"),
                 pl.Series("attempt_count", number),
@@ -135,122 +167,72 @@ def resample(
         write_node_events(writer, failures, nodes["node_id"], span_us, extent.seed)
         writer.write("capacity", capacity_table(cluster, started, extent.scale_gpus))
         writer.drain()
-        has = {name: bool((known := trace.capabilities.get(name)) and known.available) for name in _STAYING}
+        has = {name: bool((known := trace.capabilities.get(name)) and known.available) for name in _CAPABILITIES}
         manifest = synthetic_manifest(
             {**has, "capacity": bool(cluster["capacity"]), "nodes": bool(cluster["nodes"])},
             relative=trace.manifest.time_base == "relative",
             timezone=trace.timezone,
             created=trace.manifest.created,
-            origin=f"synthetic: blocks of {counted(log.length, 'days')} of a log of {counted(log.days, 'days')}",
+            origin=origin,
             absent="not resampled",
         )
         manifest.notes += log.notes
         manifest.tables = writer.tables()
-        manifest.options = extent.options(method="resample", **load_option(load))
+        manifest.options = options
         return writer.commit(manifest)
 
 
-def _read(trace: Trace) -> _Log:
-    """Return the jobs of a log, without those that still ran or waited at its end, or have no submission."""
-    columns = trace.scan("jobs")
-    own = pl.coalesce("run_s", (pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
-    unfinished = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
-    zone = trace.timezone
-    local = pl.col("submit_time").dt.replace_time_zone("UTC").dt.convert_time_zone(zone).dt.replace_time_zone(None)
-    jobs = (
-        columns.with_columns(run_s=own, unfinished=unfinished, local_us=local.dt.epoch("us"))
-        .select("job_id", *_KEPT, *_NAMES, "run_s", "submit_time", "unfinished", "local_us")
-        .sort("submit_time", nulls_last=True, maintain_order=True)
-        .collect()
-    )
-    usable = (
-        pl.col("submit_time").is_not_null()
-        & ~pl.col("unfinished")
-        & (pl.col("run_s").is_between(0, LONGEST_S) | pl.col("run_s").is_null())
-    )
-    taken = jobs.filter(usable)
-    if taken.is_empty():
-        raise UsageError("no job has a submission and has ended", where=str(trace.path), hint="resample another Trace")
-    notes = [f"{counted(jobs.height - taken.height, 'jobs')} of the log left out: no submission, or not ended"]
-    taken = taken.with_columns(_numbers(taken[name]) for name in _NAMES).sort("local_us", maintain_order=True)
-    day = (taken["local_us"].to_numpy() // _DAY_US).astype(np.int64)
-    begin, number = int(day[0]), int(day[-1] - day[0] + 1)
-    if number > LONGEST_DAYS:
-        raise UsageError(f"the log spans {number:,} days", hint="choose jobs of a shorter time")
-    first = np.searchsorted(day, begin + np.arange(number + 1))
-    if number >= _LEAST_DAYS:
-        first = first[1:-1]
-        begin += 1
-        notes.append("the first and the last day of the log, which may be parts of days, are not taken")
-    if first.size - 1 < 14:
-        notes.append("less than two weeks: days do not keep their weekday")
-    length = block_length(np.diff(first).astype(float))
-    return _Log(taken, first, begin * _DAY_US, length, tuple(notes))
-
-
-def _numbers(names: pl.Series) -> pl.Series:
-    """Return a number for each name, 0 for that of the most jobs, -1 where it is unknown."""
-    order = names.drop_nulls().value_counts(sort=False).sort("count", names.name, descending=[True, False])
-    number = pl.int_range(order.height, dtype=pl.Int64)
-    found = names.to_frame().join(
-        order.select(names.name, number=number), on=names.name, how="left", maintain_order="left"
-    )
-    return found["number"].fill_null(-1).alias(f"{names.name}_number")
-
-
-def _drawn(log: _Log, extent: Extent, rng: np.random.Generator) -> tuple[Whole, Whole, Whole]:
+def _drawn(log: LogJobs, extent: Extent, rng: np.random.Generator) -> tuple[Whole, Whole, Whole]:
     """Return for every new job its place in the log, which of several logs over each other it is in, its local time."""
-    per_day = (log.first[-1] - log.first[0]) / log.days
-    if not per_day:
-        raise UsageError("no job is on a whole day of the log", hint="resample a longer log")
+    per_day = log.per_day
     asked = extent.days if extent.days is not None else (extent.jobs or 0) / per_day / extent.scale_load
     if asked > LONGEST_DAYS:
         raise UsageError(f"would span more than {LONGEST_DAYS:,.0f} days", hint="ask for fewer jobs or days")
     if asked * per_day * extent.scale_load > MOST_JOBS * 1.2:
         raise UsageError(f"would be more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
     number = max(1, int(np.ceil(asked)))
-    found = _days(log, number, extent.scale_load, rng)
+    # More days are asked for where the first ones hold fewer jobs than are wanted.
+    longest = number if extent.jobs is None else int(LONGEST_DAYS)
+    due = course(number, log.days, rng, longest=longest)
+    found = _days(log, due[:number], 0, extent.scale_load, rng)
     while extent.jobs is not None and found[0].size < extent.jobs:
         missing = extent.jobs - found[0].size
         more = max(7, int(np.ceil(missing / per_day / extent.scale_load * 1.1)))
         if number + more > LONGEST_DAYS:
             raise UsageError(f"would span more than {LONGEST_DAYS:,.0f} days", hint="ask for fewer jobs")
-        place, copy, local = _days(log, more, extent.scale_load, rng)
-        found = (
-            np.concatenate([found[0], place]),
-            np.concatenate([found[1], copy]),
-            np.concatenate([found[2], local + number * _DAY_US]),
-        )
+        further = _days(log, due[number : number + more], number, extent.scale_load, rng)
+        place, copy, local = (np.concatenate(pair) for pair in zip(found, further, strict=True))
+        found = place, copy, local
         number += more
     place, copy, local = found
     if extent.days is not None:
-        inside = local - log.begin_us < extent.days * _DAY_US
+        inside = local - log.begin_us < extent.days * DAY_US
         place, copy, local = place[inside], copy[inside], local[inside]
     return place[: extent.jobs], copy[: extent.jobs], local[: extent.jobs]
 
 
-def _days(log: _Log, number: int, load: float, rng: np.random.Generator) -> tuple[Whole, Whole, Whole]:
-    """Return jobs of some new days, in order of their local time."""
+def _days(log: LogJobs, due: Whole, begin: int, load: float, rng: np.random.Generator) -> tuple[Whole, Whole, Whole]:
+    """Return jobs of new days, in order of their local time; `begin` is the number of the first of them."""
     parts = []
     whole = int(load)
     for copy in range(whole + (load > whole)):
-        days = drawn_days(number, log.days, log.length, rng)
+        days = drawn_days(due, log.days, log.length, rng)
         count = log.first[days + 1] - log.first[days]
-        new = np.repeat(np.arange(number), count)
+        new = np.repeat(np.arange(due.size), count)
         place = log.first[days][new] + np.arange(new.size) - (count.cumsum() - count)[new]
         if copy == whole:
             kept = _thinned(log, place, new, load - whole, rng)
             place, new = place[kept], new[kept]
-        moved = (new - days[new]) * _DAY_US
-        parts.append((place, np.full(place.size, copy), log.jobs["local_us"].to_numpy()[place] + moved))
+        moved = (begin + new - days[new]) * DAY_US
+        parts.append((place, np.full(place.size, copy), log.local_us[place] + moved))
     place, copies, local = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(local, kind="stable")
     return place[order], copies[order], local[order]
 
 
-def _thinned(log: _Log, place: Whole, day: Whole, share: float, rng: np.random.Generator) -> Whole:
+def _thinned(log: LogJobs, place: Whole, day: Whole, share: float, rng: np.random.Generator) -> Whole:
     """Return which jobs stay so that a share of them does: all of a user's on a day, or none; single unknown ones."""
-    user = log.jobs["user_number"].to_numpy()[place]
+    user = log.jobs["user_number"].to_numpy()[log.row[place]]
     user = np.where(user < 0, -1 - np.arange(user.size), user)
     _, group = np.unique(np.column_stack([day, user]), axis=0, return_inverse=True)
     kept: Whole = np.flatnonzero(rng.random(int(group.max(initial=-1)) + 1)[group.ravel()] < share)
@@ -273,33 +255,6 @@ def _renamed(name: str, copy: Whole) -> pl.Expr:
     """Return numbers for names; those of a log that lies over the first have its number behind them."""
     number = pl.col(f"{name}_number")
     behind = pl.Series(copy)
-    text = pl.lit(_NAMES[name]) + (number + 1).cast(pl.String)
+    text = pl.lit(NAMES[name]) + (number + 1).cast(pl.String)
     again = pl.lit(".") + (pl.lit(behind) + 1).cast(pl.String)
     return pl.when(number >= 0).then(pl.when(pl.lit(behind) > 0).then(text + again).otherwise(text)).alias(name)
-
-
-@dataclass(frozen=True)
-class _Attempts:
-    """The attempts of the jobs of a log."""
-
-    rows: pl.DataFrame | None
-    """In the order of the jobs; None where the log has none."""
-    first: Whole
-    """Place of the first of each job."""
-    count: Whole
-    """How many each job has."""
-
-
-def _attempts_of(trace: Trace, jobs: pl.DataFrame) -> _Attempts:
-    if not trace.has("attempts"):
-        return _Attempts(None, np.zeros(jobs.height, np.int64), np.zeros(jobs.height, np.int64))
-    places = jobs.select("job_id").with_row_index("place")
-    rows = (
-        trace.scan("attempts")
-        .select("job_id", *_OF_ATTEMPTS)
-        .join(places.lazy(), on="job_id")
-        .sort("place", "attempt")
-        .collect()
-    )
-    count = np.bincount(rows["place"].to_numpy(), minlength=jobs.height).astype(np.int64)
-    return _Attempts(rows.select(_OF_ATTEMPTS), count.cumsum() - count, count)

@@ -91,6 +91,8 @@ def fit_run_times(
     longest_s = float(known["held_s"].to_numpy().max())
     stopped = bool((known["status"].is_in(STOPPED).fill_null(value=False) & known["known"]).any())
     groups = _groups(known, stopped=stopped)
+    if effort.drawn_only:
+        groups = [group for group in groups if group.measure == "until_end" and group.key["vc"] is None]
     big = [group for group in groups if group.jobs.height >= LEAST_JOBS or group.whole]
     shared = _pools(groups)
     pools = list({pool.name: pool for pool in shared.values()}.values())

@@ -15,6 +15,7 @@ from tracekit.fit.arrivals import HOURS_UNKNOWN
 from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.report.fit_arrivals import PROCESS, RATE, process_answer, rate_answer
 from tracekit.report.fit_curves import chosen_fit, fitted_distribution, observed_points, why_undrawn
+from tracekit.report.fit_scores import SCORES, scores_answer
 from tracekit.report.phrases import gpu_jobs
 from tracekit.report.structure import WORKLOAD
 from tracekit.text import counted, duration
@@ -86,13 +87,13 @@ MATCH = Question(
         _C("censored_share", "share", "of the jobs of the class, those whose end is not known"),
     ),
 )
-FITTED = (FAMILY, MATCH, RATE, PROCESS)
+FITTED = (FAMILY, MATCH, RATE, PROCESS, SCORES)
 """The questions that a report asks about a fitted model."""
 
 
 def fitted_answers(model: WorkloadModel) -> list[Answer | Unanswered]:
     """Return the answers to `FITTED`; what could not be fitted is unanswered, with the reason."""
-    return [_family(model), _match(model), rate_answer(model), process_answer(model)]
+    return [_family(model), _match(model), rate_answer(model), process_answer(model), scores_answer(model)]
 
 
 def _groups(model: WorkloadModel) -> list[dict[str, Any]]:

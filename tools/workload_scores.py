@@ -1,0 +1,290 @@
+"""Write docs/workload_scores.md: how near generated workloads come to the logs that they are made of.
+
+python tools/workload_scores.py                  # all logs; those that are not on this machine keep no rows
+python tools/workload_scores.py --only philly    # print the tables of one log and write nothing
+
+The logs are the sample traces, and released data beside the repository (../shared/data, or --data FOLDER): the Philly
+jobs of autumn 2017, the pods of Alibaba's GPU-sharing cluster, and the submissions by ten minutes of Helios' Venus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from threadpoolctl import threadpool_limits  # noqa: E402 -- found through the line above
+
+from tracekit import ingest_logs  # noqa: E402 -- the same
+from tracekit.fit.api import fit  # noqa: E402 -- the same
+from tracekit.fit.generate import generate  # noqa: E402 -- the same
+from tracekit.fit.log_jobs import DAY_US, jobs_by_day  # noqa: E402 -- the same
+from tracekit.fit.scores.baselines import BASELINES  # noqa: E402 -- the same
+from tracekit.fit.scores.figures import ROWS, figures_of  # noqa: E402 -- the same
+from tracekit.fit.scores.parts import utc_us, write_part  # noqa: E402 -- the same
+from tracekit.fit.scores.table import GENERATORS, score  # noqa: E402 -- the same
+from tracekit.fit.scores.waits import POLICIES, Machines, machines_for, waits  # noqa: E402 -- the same
+from tracekit.fit.summary import WORKLOADS  # noqa: E402 -- the same
+from tracekit.progress import Progress  # noqa: E402 -- the same
+from tracekit.text import counted  # noqa: E402 -- the same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tracekit.trace import Trace
+
+__all__ = ["Found", "logs", "page"]
+
+PAGE = ROOT / "docs" / "workload_scores.md"
+_SEEDS = 5
+_DRAWS = 20
+"""Workloads of each generator whose waits are compared with the log's, over all its days."""
+_GPUS_PER_NODE = 8
+_SIZES = {"philly jobs of 2017": (60, 80, 100)}
+"""Nodes of 8 GPUs on which a log is replayed beside the machines of the scores."""
+
+
+@dataclass
+class Found:
+    """What is known of one log."""
+
+    name: str
+    scores: dict[str, Any]
+    best: str | None = None
+    """The generator that a user gets by default."""
+    waits: list[tuple[str, dict[str, float], dict[str, list[dict[str, float]]], list[dict[str, float]]]] = field(
+        default_factory=list
+    )
+    """Machines in words; waits of the log [s], by row; those of each draw of each generator; those of thirds of it."""
+
+
+def logs(folder: Path, data: Path) -> dict[str, Callable[[], Trace]]:
+    """Return the logs that are there: what ingests each, by name."""
+    philly, openb = data / "philly" / "philly_jobs_2017-09_10.csv.gz", data / "alibaba_openb"
+    venus = data / "helios" / "venus_counts_2020-04_07.csv.gz"
+    mapping = {"map": str(ROOT / "docs" / "mapping" / "philly_jobs.toml")}
+    found: dict[str, Callable[[], Trace]] = {}
+    if philly.exists():
+        found["philly jobs of 2017"] = lambda: ingest_logs(
+            philly, folder / "philly-2017", format_name="csv", options=mapping
+        )
+    if openb.exists():
+        found["openb pods"] = lambda: ingest_logs(openb, folder / "openb")
+    if venus.exists():
+        found["venus, submissions"] = lambda: _counts(venus, folder)
+    for sample in sorted(p.name for p in (ROOT / "sample_traces").iterdir() if p.is_dir() and p.name[0] not in "_."):
+        if sample != "slurm-dumps":  # one run in eight forms
+            found[f"sample {sample}"] = partial(
+                ingest_logs, ROOT / "sample_traces" / sample, folder / f"sample-{sample}"
+            )
+    return found
+
+
+def _counts(path: Path, folder: Path) -> Trace:
+    """Return submissions without anything else, as a Trace: each at the beginning of its ten minutes."""
+    counts = pl.read_csv(path, try_parse_dates=True).select("time", "submit_job_all")
+    jobs = counts.select(pl.col("time").repeat_by("submit_job_all").explode()).drop_nulls()
+    table = folder / "venus.csv"
+    jobs.with_row_index("id").select("id", "time").write_csv(table, datetime_format="%Y-%m-%d %H:%M:%S")
+    mapping = folder / "venus.toml"
+    mapping.write_text(
+        '[source]\ntimezone = "Asia/Shanghai"\ntime_format = "%Y-%m-%d %H:%M:%S"\n'
+        '[jobs.columns]\njob_id = "id"\nsubmit_time = "time"\n',
+        encoding="utf-8",
+    )
+    return ingest_logs(table, folder / "venus", format_name="csv", options={"map": str(mapping)})
+
+
+def found_of(name: str, trace: Trace, folder: Path) -> Found:
+    """Score the generators of a log, and compare waits over all its days."""
+    scores = score(trace, _SEEDS, Progress())
+    best = scores["best"] if scores["best"] != "hybrid" else f"hybrid_{scores['hybrid']}"
+    found = Found(name, scores, best)
+    if scores["reason"] is None and any(row["row"].startswith("wait") for row in scores["rows"]):
+        found.waits = list(_waits(name, trace, folder))
+    return found
+
+
+def _waits(
+    name: str, trace: Trace, folder: Path
+) -> Iterator[tuple[str, dict[str, float], dict[str, list[dict[str, float]]], list[dict[str, float]]]]:
+    begin_us, jobs = jobs_by_day(trace)
+    days = int(jobs.size)
+    edges = [utc_us(begin_us + day * DAY_US, trace.timezone) for day in (0, days // 3, 2 * days // 3, days)]
+    home = folder / f"waits of {name}"
+    home.mkdir()
+    whole = write_part(trace, edges[0], edges[-1], home / "whole")
+    thirds = [write_part(trace, a, b, home / f"part{a}") for a, b in pairwise(edges)]
+    machines, _ = machines_for(whole, figures_of(whole, days), days, home, None)
+    used = [machines]
+    for nodes in _SIZES.get(name, ()):
+        file = home / f"{nodes}.toml"
+        file.write_text(f'[[pool]]\nname = "all"\nnodes = {nodes}\ngpus_per_node = {_GPUS_PER_NODE}\n')
+        used.append(Machines(file, machines.cluster, f"{nodes} nodes of 8 GPUs"))
+    model = fit(trace, replicates=0, drawn_only=True)
+    drawn: dict[str, list[list[dict[str, float]]]] = {}
+    for generator in GENERATORS:
+        method, _, half = generator.partition("_")
+        drawn[generator] = []
+        for seed in range(_DRAWS):
+            made = generate(
+                trace, home / "drawn", days=days, seed=seed, method=method, hybrid=half or None, model=model, force=True
+            )
+            drawn[generator].append([waits(made, each) for each in used])
+    for i, each in enumerate(used):
+        runs = {generator: [run[i] for run in mine] for generator, mine in drawn.items()}
+        yield each.words, waits(whole, each), runs, [waits(third, each) for third in thirds]
+
+
+_HEAD = """# How near generated workloads come
+
+What `tracekit generate` makes of a log, beside the log; [Fitted workloads](workload.md) tells the methods.
+`python tools/workload_scores.py` writes this page again. Logs: all sample traces, which are small and made up; and real
+ones, where they are at hand: 52,849 Philly jobs of autumn 2017, the default list of Alibaba's GPU-sharing cluster
+(openb), and the submissions by ten minutes of Helios' Venus from April to July 2020, of which arrivals alone are known.
+"""
+_HELD = """
+## Judged on the last part of the log
+
+Each generator learns from the first 70 % of the days, draws as many days as are left, with five seeds, and is judged on
+those: its **mean rank** over up to 16 figures, of six workloads, where 1 is the nearest in all of them. Naive: jobs of
+the log one by one, with Poisson arrivals at its mean rate; the same with run times of one lognormal distribution. The
+least is bold. What `tracekit generate TRACE --model workload.json` takes is in italics: the least of the four
+generators, or, within half a rank of it, the first of resample, hybrid and model.
+"""
+_FIGURES = """
+## Figure by figure
+
+Medians over five seeds; in brackets the distance from the held-out part: of autocorrelations the difference, of other
+figures the natural logarithm of the ratio (0.41 is a factor of 1.5); what has no brackets is itself a distance of two
+distributions. Waits [s] are at the load of the held-out part. Earlier blocks of the log, as long as the held-out part,
+show how much the log differs from itself.
+"""
+_WAITS = """
+## Waits over the whole log
+
+As many days as the log has, by each generator with 20 seeds, replayed on one cluster: the **mean wait over that of the
+log's own jobs**, the median of 20 draws, and the least and the greatest. Nothing is scaled. Bold is a median within a
+factor of 1.5. The last column has the mean waits of the three thirds of the log, each alone on these machines, over
+that of the whole. Rows in which the log's own jobs wait less than a minute are left out.
+"""
+
+
+def page(found: list[Found]) -> str:
+    """Return the page."""
+    names = (*GENERATORS, *BASELINES)
+    parts = [_HEAD, _HELD]
+    parts += [f"| log | learned from | judged on | {' | '.join(WORKLOADS[n] for n in names)} |"]
+    parts += ["|---|---|---|" + "---|" * len(names)]
+    parts += [_rank_line(one, names) for one in found if one.scores["reason"] is None]
+    left_out = [f"{one.name} ({one.scores['reason']})" for one in found if one.scores["reason"] is not None]
+    if left_out:
+        parts += ["\nNot scored: " + "; ".join(left_out) + "."]
+    parts += [_FIGURES]
+    for one in found:
+        if one.scores["reason"] is None and not one.name.startswith("sample"):
+            on = one.scores["machines"]
+            parts += [f"### {one.name}\n", *([f"Waits on {on}.\n"] if on else []), *_figure_table(one, names), ""]
+    parts += [_WAITS]
+    parts += [
+        f"| log, machines | policy | log [h] | {' | '.join(WORKLOADS[n] for n in GENERATORS)} | thirds of the log |"
+    ]
+    parts += ["|---|---|---|" + "---|" * (len(GENERATORS) + 1)]
+    parts += [line for one in found for line in _wait_lines(one)]
+    return "\n".join(parts) + "\n"
+
+
+def _rank_line(one: Found, names: tuple[str, ...]) -> str:
+    rank = {each["generator"]: each["mean_rank"] for each in one.scores["totals"]}
+    least = min(value for value in rank.values() if value is not None)
+
+    def cell(name: str) -> str:
+        value = rank.get(name)
+        if value is None:
+            return "-"
+        text = f"**{value:.2f}**" if value == least else f"{value:.2f}"
+        return f"*{text}*" if name == one.best else text
+
+    parts = [f"{part['jobs']:,} jobs, {counted(part['days'], 'days')}" for part in _parts(one)]
+    return f"| {one.name} | {parts[0]} | {parts[1]} | {' | '.join(cell(name) for name in names)} |"
+
+
+def _parts(one: Found) -> tuple[dict[str, int], dict[str, int]]:
+    return one.scores["learned"], one.scores["held_out"]
+
+
+def _figure_table(one: Found, names: tuple[str, ...]) -> Iterator[str]:
+    yield f"| figure | log | {' | '.join(WORKLOADS[n] for n in names)} | earlier blocks |"
+    yield "|---|---|" + "---|" * (len(names) + 1)
+    rows = {row["row"]: row for row in one.scores["rows"]}
+    for name in ROWS:
+        if name not in rows:
+            continue
+        row = rows[name]
+        own = "" if row["held_out"] is None else f"{row['held_out']:,.4g}"
+        entries = {each["generator"]: each for each in row["generators"]}
+        cells = [_cell(name, entries.get(n)) for n in names]
+        yield f"| {name} | {own} | {' | '.join(cells)} | {_cell(name, row['log_blocks'])} |"
+
+
+def _cell(row: str, entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return "-"
+    if ROWS[row] == "distance":
+        return f"{entry['value']:.2f}"
+    return f"{entry['value']:,.4g} ({entry['distance']:.2f})"
+
+
+def _wait_lines(one: Found) -> Iterator[str]:
+    for words, log, drawn, thirds in one.waits:
+        for policy in POLICIES:
+            row = f"wait_{policy}_mean_s"
+            own = log.get(row, 0.0)
+            if own < 60:
+                continue
+            cells = [_ratio(one, name, [run[row] / own for run in runs if row in run]) for name, runs in drawn.items()]
+            parts = ", ".join(f"{third[row] / own:.2f}" for third in thirds if row in third)
+            yield f"| {one.name}, {words} | {policy} | {own / 3600:,.2f} | {' | '.join(cells)} | {parts} |"
+
+
+def _ratio(one: Found, name: str, ratios: list[float]) -> str:
+    if not ratios:
+        return "-"
+    middle = float(np.median(ratios))
+    text = f"**{middle:.2f}**" if 1 / 1.5 <= middle <= 1.5 else f"{middle:.2f}"
+    return f"{text} ({min(ratios):.2f} to {max(ratios):.2f}){', default' if name == one.best else ''}"
+
+
+def main() -> None:
+    """Read the command line and do it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", metavar="NAME", help="print the tables of logs whose names hold this")
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of released data")
+    chosen = parser.parse_args()
+    found = []
+    with tempfile.TemporaryDirectory() as name, threadpool_limits(limits=1, user_api="blas"):
+        folder = Path(name)
+        for log, ingest in logs(folder, chosen.data).items():
+            if chosen.only is None or chosen.only in log:
+                print(log, file=sys.stderr, flush=True)
+                found.append(found_of(log, ingest(), folder))
+    text = page(found)
+    if chosen.only is None:
+        PAGE.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Fit a workload model to a Trace and score what can be generated from both, from Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
+
+from tracekit.damage import explain_damage
+from tracekit.errors import UsageError
+from tracekit.fit.api import fit as fit_alone
+from tracekit.fit.model import WorkloadModel, rounded
+from tracekit.fit.scores.table import score
+from tracekit.progress import Progress
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["SCORED_SEEDS", "fit"]
+
+SCORED_SEEDS = 5
+"""Workloads of each generator that are judged, by default."""
+
+
+@explain_damage()
+def fit(
+    trace: Trace | str | Path,
+    *,
+    seed: int = 0,
+    replicates: int = 99,
+    scores: int = SCORED_SEEDS,
+    workers: int = 2,
+    progress: Progress | None = None,
+) -> WorkloadModel:
+    """Fit a workload model to a Trace, and score the generators on its last part.
+
+    Parameters
+    ----------
+    trace : Trace, str or Path
+        The Trace or its folder.
+    seed : int
+        For goodness and bootstrap; parameters do not depend on it.
+    replicates : int
+        Samples that each bootstrap draws; 0 leaves the p-values out.
+    scores : int
+        Workloads that are drawn of each generator and judged (see `tracekit.fit.scores.table`); 0 leaves the scores
+        out.
+    workers : int
+        Threads; the result does not depend on them.
+    progress : Progress, optional
+        Receives the steps.
+
+    Returns
+    -------
+    WorkloadModel
+        The same for the same Trace and seed, to the byte.
+
+    Raises
+    ------
+    TraceError
+        There is no such Trace, or it has no table jobs.
+    UsageError
+        The Trace has no job, or an option cannot be used.
+
+    Examples
+    --------
+    >>> import tracekit
+    >>> model = tracekit.fit("my-trace")  # doctest: +SKIP
+    >>> model.run_time(gpu_class="1")["chosen"]  # doctest: +SKIP
+    'lognorm_mix_3'
+    >>> model.document["scores"]["best"]  # doctest: +SKIP
+    'resample'
+    """
+    if scores < 0:
+        raise UsageError(f"must be at least 0, not {scores}", where="--scores")
+    opened = Trace.of(trace).ingested
+    progress = progress or Progress()
+    model = fit_alone(opened, seed=seed, replicates=replicates, workers=workers, progress=progress)
+    with threadpool_limits(limits=1, user_api="blas"):
+        found = score(opened, scores, progress)
+    return WorkloadModel(rounded({**model.document, "scores": found}))
