@@ -14,7 +14,7 @@ from scipy import special
 
 from tracekit.fit.batch_draws import draw_batches
 from tracekit.fit.job_draws import DrawnTenants, draw_tenants
-from tracekit.fit.outcome_draws import Outcomes, outcomes_of
+from tracekit.fit.outcome_draws import Outcomes, outcomes_of, pick
 from tracekit.fit.session_jobs import draw_together, shared_scores
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def draw_sessions(
         nobody = draw_tenants(model, starts, rng)
         return DrawnJobs(starts, nobody, starts, Outcomes(starts, starts > 0, starts), starts.astype(float))
     number = np.repeat(np.arange(starts.size), sizes)
-    one = draw_tenants(model, np.arange(starts.size), rng)
+    one = _tenants(model, sessions, sizes, rng)
     tenants = replace(one, index=one.index[number], copied=np.zeros(number.size, bool))
     together = draw_together(model, sessions, number, tenants, rng)
     shift: Floats | float = 0.0
@@ -158,6 +158,25 @@ def draw_sessions(
         outcomes_of(model, together.group[order], rng),
         together.scores[order],
     )
+
+
+def _tenants(model: WorkloadModel, sessions: dict[str, Any], sizes: Whole, rng: np.random.Generator) -> DrawnTenants:
+    """Return the tenant of each session: of the VCs that have sessions of like size, in a VC by the jobs of each."""
+    found = draw_tenants(model, np.arange(sizes.size), rng)
+    kinds = (sessions["run_times"] or {}).get("by_size") or []
+    vcs = [name[1:] for name in found.names]
+    whole: dict[tuple[str | None, str | None], float] = {}
+    for vc, share in zip(vcs, found.shares, strict=True):
+        whole[vc] = whole.get(vc, 0.0) + float(share)
+    kind = np.searchsorted([k["from_jobs"] for k in kinds], sizes, side="right") - 1
+    index = found.index.copy()
+    for i, one in enumerate(kinds):
+        own = {(v["cluster"], v["vc"]): v["share"] for v in one["vcs"]}
+        weights = found.shares * np.array([own.get(vc, 0.0) / whole[vc] if whole[vc] else 0.0 for vc in vcs])
+        mine = np.flatnonzero(kind == i)
+        if weights.sum() > 0:
+            index[mine] = pick(weights, rng.random(mine.size))
+    return replace(found, index=index)
 
 
 def _slower(after: dict[str, Any], name: str) -> float:

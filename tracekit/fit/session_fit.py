@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from scipy import special
 
 from tracekit.fit.jobs import FAILURES
+from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.fit.sessions import share_with_error
-from tracekit.fit.shapes import job_scores
+from tracekit.fit.shapes import SCORE_LEVELS, job_scores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +24,8 @@ __all__ = ["GAP_LEVELS", "fit_together", "gaps_entry", "sizes_entry"]
 GAP_LEVELS = (0.0, 0.001, 0.005, 0.01, *(round(0.02 * k, 2) for k in range(1, 50)), 0.99, 0.995, 0.999, 1.0)
 """Probabilities at which the gaps inside sessions are given."""
 _MOST_SIZES = 500
+_SIZES = (1, 2, 6, 21, 101, 301)
+"""Least jobs of a session of each kind."""
 _LEAST_PAIRS = 20
 
 
@@ -118,6 +122,8 @@ def _repeats(value: Whole, pairs: NDArray[np.bool_], group: Whole, within: Whole
 def _run_times(found: Sessions, ordered: pl.DataFrame) -> dict[str, Any] | None:
     """Return the correlation of scores of run times: of successive jobs of a session, and of its last with the next."""
     score = job_scores(ordered)
+    size = found.sizes[found.number]
+    score, by_size = _within_sizes(score, size, ordered)
     known = np.isfinite(score[1:]) & np.isfinite(score[:-1])
     inside = found.inside
     of_tenant = found.tenant[1:] == found.tenant[:-1]
@@ -128,7 +134,34 @@ def _run_times(found: Sessions, ordered: pl.DataFrame) -> dict[str, Any] | None:
     return {
         "inside": one,
         "between": _correlated(score[1:], score[:-1], ~inside & of_tenant & known, group),
+        "levels": list(SCORE_LEVELS),
+        "by_size": by_size,
     }
+
+
+def _within_sizes(score: Floats, size: Whole, ordered: pl.DataFrame) -> tuple[Floats, list[dict[str, Any]]]:
+    """Return each job's normal score among those of sessions of like size, and scores and VCs of each kind.
+
+    Single jobs vary most: the longest runs are theirs, while the hundreds of a large session hardly differ. A kind of
+    fewer than 200 jobs is left out, and its jobs keep their scores.
+    """
+    kind = np.searchsorted(_SIZES, size, side="right") - 1
+    found, listed = score.copy(), []
+    for i, least in enumerate(_SIZES):
+        mine = np.flatnonzero((kind == i) & np.isfinite(score))
+        if mine.size < LEAST_JOBS:
+            continue
+        quantiles = np.quantile(score[mine], special.ndtr(np.array(SCORE_LEVELS)), method="median_unbiased")
+        vcs = ordered[mine].select(pl.col("cluster", "vc").cast(pl.String)).group_by("cluster", "vc").len()
+        shares = [
+            {"cluster": cluster, "vc": vc, "share": jobs / mine.size}
+            for cluster, vc, jobs in vcs.sort("len", "cluster", "vc", descending=[True, False, False]).rows()
+        ]
+        listed.append({"from_jobs": least, "jobs": int(mine.size), "scores": quantiles.tolist(), "vcs": shares})
+        rank = np.empty(mine.size)
+        rank[np.argsort(score[mine], kind="stable")] = np.arange(1, mine.size + 1)
+        found[mine] = special.ndtri(rank / (mine.size + 1))
+    return found, listed
 
 
 def _correlated(a: Floats, b: Floats, pairs: NDArray[np.bool_], group: Whole) -> dict[str, float] | None:

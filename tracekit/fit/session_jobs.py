@@ -122,7 +122,25 @@ def _run_time_scores(part: dict[str, Any] | None, tenant: Whole, number: Whole, 
     fresh = np.diff(tenant[order], prepend=-1) != 0
     mine[fresh] = own[order][fresh]
     own[order] = _chained_within(mine, fresh, rho)
-    return shared_scores(number, inside, own, rng)
+    return _shift_to_sizes(part, shared_scores(number, inside, own, rng), number)
+
+
+def _shift_to_sizes(part: dict[str, Any], scores: Floats, number: Whole) -> Floats:
+    """Return scores among all jobs of the VC, of scores among the jobs of sessions of like size."""
+    listed = part.get("by_size") or []
+    if not listed:
+        return scores
+    size = np.bincount(number)[number]
+    # A size below the first kind, or of one too rare to be listed, is as the next smaller one, else as it is.
+    kind = np.searchsorted([b["from_jobs"] for b in listed], size, side="right") - 1
+    levels = np.asarray(part["levels"], float)
+    found = scores.copy()
+    for i, band in enumerate(listed):
+        mine = np.flatnonzero(kind == i)
+        placed = np.asarray(band["scores"], float) + 1e-9 * np.arange(levels.size)
+        inside = np.clip(scores[mine], levels[0], levels[-1])
+        found[mine] = np.interp(inside, levels, placed) + (scores[mine] - inside)
+    return found
 
 
 def _chained_within(noise: Floats, fresh: Any, rho: float) -> Floats:
