@@ -177,7 +177,9 @@ _WAITS = """
 As many days as the log has, by each generator with 20 seeds, replayed on one cluster: the **mean wait over that of the
 log's own jobs**, the median of 20 draws, and the least and the greatest. Nothing is scaled. Bold is a median within a
 factor of 1.5. The last column has the mean waits of the three thirds of the log, each alone on these machines, over
-that of the whole. Rows in which the log's own jobs wait less than a minute are left out.
+that of the whole. Rows in which the log's own jobs wait less than a minute are left out. All is within the sample: what
+is drawn from days of the log is made of the jobs with which it is compared, which says that their waits are kept, not
+what comes next; for that see the first table.
 """
 
 

@@ -50,7 +50,13 @@ def waits(trace: Trace, machines: Machines, load: float = 1.0) -> dict[str, floa
     found: dict[str, float] = {}
     try:
         scenario = scenario_of(
-            trace, cluster=machines.file, cluster_name=machines.cluster, partitioned=False, load=load, force=True
+            trace,
+            cluster=machines.file,
+            cluster_name=machines.cluster,
+            partitioned=False,
+            node_events=False,
+            load=load,
+            force=True,
         )
         for policy in POLICIES:
             outcome = scenario.run(policy).outcome
