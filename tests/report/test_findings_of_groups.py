@@ -265,6 +265,23 @@ def test_out_of_service_names_what_cost_most() -> None:
     assert finding("failures/out_of_service", rows[2:]) is None
 
 
+def test_scores_name_the_nearest_generator_and_a_naive_one_that_is_nearer() -> None:
+    columns = "workload mean_rank wait_fifo_mean_s"
+    log, model, naive = (
+        ("the log, held-out part", None, 7200.0),
+        ("model", 2.5, 3600.0),
+        ("one by one (naive)", 2.0, 0.0),
+    )
+    said = "Of the generators, 'model' comes nearest to the last part of the log, with a mean rank of 2.5 among"
+    waits = " Its mean wait under FIFO is 1 h, that of the log's jobs 2 h."
+    assert finding("fit/scores", _rows(columns, log, model, ("resample", 3.0, 1.0))) == f"{said} 2 workloads.{waits}"
+    assert finding("fit/scores", _rows(columns, log, model, naive)) == (
+        f"{said} 2 workloads. A naive workload (one by one (naive)) comes nearer: the log says little about what"
+        f" follows it.{waits}"
+    )
+    assert finding("fit/scores", _rows(columns, log, naive)) is None
+
+
 def test_node_availability_names_the_least_available() -> None:
     columns = "node_id down_h events availability_share"
     rows = _rows(columns, ("m", 5.0, 2, 0.5), ("n", 1.0, 1, 0.9), ("o", 0.0, 0, 1.0), ("p", 0.0, 0, 1.0))
