@@ -34,7 +34,6 @@ def fit(
     *,
     seed: int = 0,
     replicates: int = 99,
-    workers: int = 2,
     drawn_only: bool = False,
     progress: Progress | None = None,
 ) -> WorkloadModel:
@@ -48,8 +47,6 @@ def fit(
         For goodness and bootstrap; parameters do not depend on it.
     replicates : int
         Samples that each bootstrap draws; 0 leaves the p-values out.
-    workers : int
-        Threads; the result does not depend on them.
     drawn_only : bool
         Fit only what jobs are drawn from, in less time.
     progress : Progress, optional
@@ -119,7 +116,7 @@ def fit(
     # other programs run (scipy issue 22438); one thread also keeps the digits from depending on the processors.
     with threadpool_limits(limits=1, user_api="blas"):
         progress.stage("fitting run times")
-        fitted = fit_run_times(table, seed, effort, workers=workers)
+        fitted = fit_run_times(table, seed, effort)
         document["run_times"], document["run_time_pools"] = fitted
         progress.stage("fitting failures")
         document["failures"] = fit_failures(whole, seed, effort)

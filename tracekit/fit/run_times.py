@@ -14,7 +14,6 @@ where at least 20 of its durations are known to the end.
 from __future__ import annotations
 
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -75,13 +74,8 @@ class _Group:
         return pl.col("known") & ~pl.col("status").is_in(STOPPED).fill_null(value=False)
 
 
-def fit_run_times(
-    table: JobTable, seed: int, effort: Effort, *, workers: int = 2
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the fit of every group of jobs, and that of every pool of size classes that small ones take theirs from.
-
-    The result does not depend on the number of threads (`workers`).
-    """
+def fit_run_times(table: JobTable, seed: int, effort: Effort) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the fit of every group of jobs, and of every pool of size classes that small ones take theirs from."""
     known = table.frame.filter(pl.col("held_s").is_not_null()).select(
         "held_s", "known", "cluster", "vc", "status", "gpu_class"
     )
@@ -96,8 +90,8 @@ def fit_run_times(
     big = [group for group in groups if group.jobs.height >= LEAST_JOBS or group.whole]
     shared = _pools(groups)
     pools = list({pool.name: pool for pool in shared.values()}.values())
-    with ThreadPoolExecutor(workers) as threads:
-        done = list(threads.map(lambda group: _fit(group, resolution, longest_s, seed, effort), [*big, *pools]))
+    # One after the other: the arrays are short, so that threads would mostly wait for each other.
+    done = [_fit(group, resolution, longest_s, seed, effort) for group in [*big, *pools]]
     fits = {group.name: fit for group, fit in zip([*big, *pools], done, strict=True)}
     found = [fits.get(group.name) or _pooled(group, fits, shared, resolution) for group in groups]
     return found, done[len(big) :]

@@ -30,7 +30,6 @@ def fit(
     seed: int = 0,
     replicates: int = 99,
     scores: int = SCORED_SEEDS,
-    workers: int = 2,
     progress: Progress | None = None,
 ) -> WorkloadModel:
     """Fit a workload model to a Trace, and score the generators on its last part.
@@ -46,8 +45,6 @@ def fit(
     scores : int
         Workloads that are drawn of each generator and judged (see `tracekit.fit.scores.table`); 0 leaves the scores
         out.
-    workers : int
-        Threads; the result does not depend on them.
     progress : Progress, optional
         Receives the steps.
 
@@ -76,7 +73,7 @@ def fit(
         raise UsageError(f"must be at least 0, not {scores}", where="--scores")
     opened = Trace.of(trace).ingested
     progress = progress or Progress()
-    model = fit_alone(opened, seed=seed, replicates=replicates, workers=workers, progress=progress)
+    model = fit_alone(opened, seed=seed, replicates=replicates, progress=progress)
     with threadpool_limits(limits=1, user_api="blas"):
         found = score(opened, scores, progress)
     return WorkloadModel(rounded({**model.document, "scores": found}))

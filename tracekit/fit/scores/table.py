@@ -139,7 +139,7 @@ class _Bench:
 
     def _block(self, start_us: int) -> Callable[[Path], Trace]:
         end_us = start_us + (self.split.end_us - self.split.cut_us)
-        return lambda out: write_part(self.trace, start_us, min(end_us, self.split.cut_us), out)
+        return lambda out: write_part(self.learned, start_us, min(end_us, self.split.cut_us), out)
 
     def _judged(self, make: Callable[[Path], Trace]) -> dict[str, Judged]:
         """Return the rows of one workload; those of waits at the load of the held-out part."""
