@@ -9,34 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.fit.arrival_draws import RATES, at_rate, draw_arrivals
+from tracekit.fit.drawn_trace import write_drawn
 from tracekit.fit.hybrid import arrivals_of_log, jobs_of_log
-from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
+from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_tenants
 from tracekit.fit.method_choice import HYBRIDS, METHODS, Way
 from tracekit.fit.model import WorkloadModel
-from tracekit.fit.node_event_draws import write_node_events
 from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, load_option, with_load
 from tracekit.fit.rate import HOUR_S
 from tracekit.fit.resample import resample
 from tracekit.fit.session_draws import DrawnJobs, draw_sessions
 from tracekit.fit.session_jobs import jobs_in_sessions
-from tracekit.fit.synthetic import Extent, capacity_table, node_table, synthetic_manifest
+from tracekit.fit.synthetic import Extent
 from tracekit.progress import Progress
 from tracekit.trace import Trace
-from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
-    from tracekit.fit.arrays import Floats, Whole
-    from tracekit.fit.job_draws import DrawnTenants, Outcomes
-    from tracekit.manifest import Manifest
+    from tracekit.fit.arrays import Whole
+    from tracekit.fit.job_draws import DrawnTenants
 
 
 __all__ = ["generate"]
-
-_SLICE = 262_144
 
 
 def generate(
@@ -161,8 +156,17 @@ def _from_trace(
     rng = np.random.default_rng(extent.seed)
     seconds, tenants = arrivals_of_log(trace, known, extent, rng, load=load)
     drawn = _jobs_at(known, seconds, tenants, rng)
-    options = extent.options(method="hybrid", hybrid=way.hybrid, **load_option(load))
-    return _written(known, out, extent, drawn, rng, options, force=force, progress=progress)
+    return write_drawn(
+        known,
+        out,
+        extent,
+        drawn,
+        rng,
+        origin=f"synthetic: submissions of days of a log, all else drawn from a model of {known.origin}",
+        options=extent.options(method="hybrid", hybrid=way.hybrid, **load_option(load)),
+        force=force,
+        progress=progress,
+    )
 
 
 def _check(known: WorkloadModel) -> None:
@@ -188,48 +192,17 @@ def _drawn(
     drawn = _draw_jobs(known, arriving, extent, rng)
     if not drawn.seconds.size:
         raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
-    options = extent.options(method="model", rate=rate, **load_option(load))
-    return _written(known, out, extent, drawn, rng, options, force=force, progress=progress)
-
-
-def _written(
-    known: WorkloadModel,
-    out: Path,
-    extent: Extent,
-    drawn: DrawnJobs,
-    rng: np.random.Generator,
-    options: dict[str, str],
-    *,
-    force: bool,
-    progress: Progress,
-) -> Trace:
-    """Draw the run times of jobs, and write the Trace."""
-    seconds, tenants, request, outcomes = drawn.seconds, drawn.tenants, drawn.request, drawn.outcomes
-    if not known.run_times:
-        outcomes.ran[:] = False
-        outcomes.attempts[:] = 0
-    run_s = draw_run_times(known, tenants, request, outcomes, rng, scores=drawn.scores)
-    progress.stage("writing the Trace")
-    with TraceWriter(out, force=force) as writer:
-        listed = _frames(known, tenants.names)
-        digits = len(str(seconds.size))
-        for low in range(0, seconds.size, _SLICE):
-            cut = slice(low, low + _SLICE)
-            ids = pl.Series("job_id", np.arange(low + 1, low + 1 + seconds[cut].size)).cast(pl.String).str.zfill(digits)
-            part = _jobs(ids, seconds[cut], listed, (tenants.index[cut], request[cut]), outcomes, cut, run_s)
-            writer.write("jobs", part)
-            writer.write("attempts", _attempts(known, part, outcomes.attempts[cut], rng))
-        cluster = known.document["cluster"]
-        nodes = node_table(cluster, extent.scale_gpus)
-        writer.write("nodes", nodes)
-        span_us = int(seconds[0]) * 1_000_000, int(seconds[-1] + 1) * 1_000_000
-        write_node_events(writer, known.document.get("node_failures"), nodes["node_id"], span_us, extent.seed)
-        writer.write("capacity", capacity_table(cluster, int(seconds[0]) * 1_000_000, extent.scale_gpus))
-        writer.drain()
-        manifest = _manifest(known, outcomes)
-        manifest.tables = writer.tables()
-        manifest.options = options
-        return writer.commit(manifest)
+    return write_drawn(
+        known,
+        out,
+        extent,
+        drawn,
+        rng,
+        origin=f"synthetic: drawn from a model of {known.origin}",
+        options=extent.options(method="model", rate=rate, **load_option(load)),
+        force=force,
+        progress=progress,
+    )
 
 
 def _draw_jobs(known: WorkloadModel, arriving: dict[str, Any], extent: Extent, rng: np.random.Generator) -> DrawnJobs:
@@ -249,100 +222,3 @@ def _jobs_at(known: WorkloadModel, seconds: Whole, tenants: DrawnTenants, rng: n
         return DrawnJobs(seconds, tenants, request, outcomes, scores)
     request = draw_requests(known, tenants, rng)
     return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
-
-
-def _frames(
-    model: WorkloadModel, names: list[tuple[str | None, str | None, str | None]]
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
-    """Return the tenants, the requests and the statuses, which jobs refer to by index."""
-    tenants = pl.DataFrame(names, schema={"user": pl.String, "cluster": pl.String, "vc": pl.String}, orient="row")
-    asked = {
-        "gpu_count": pl.Float64,
-        "node_count": pl.Int64,
-        "instance_count": pl.Int64,
-        "cpu_count": pl.Float64,
-        "memory_gib": pl.Float64,
-    }
-    rows = [tuple(r[k] for k in asked) for r in model.document["sizes"]["requests"]]
-    requests = pl.DataFrame(rows, schema=asked, orient="row", strict=False)
-    statuses = pl.Series("status", [g["status"] for g in model.document["statuses"]["groups"]], pl.String)
-    return tenants, requests, statuses
-
-
-def _jobs(
-    ids: pl.Series,
-    seconds: Whole,
-    listed: tuple[pl.DataFrame, pl.DataFrame, pl.Series],
-    places: tuple[Whole, Whole],
-    outcomes: Outcomes,
-    cut: slice,
-    run_s: Floats,
-) -> pl.DataFrame:
-    tenants, requests, statuses = listed
-    return pl.DataFrame([ids]).with_columns(
-        *tenants[places[0]].get_columns(),
-        *requests[places[1]].get_columns(),
-        statuses[outcomes.group[cut]],
-        pl.Series("submit_time", seconds * 1_000_000).cast(pl.Datetime("us")),
-        pl.Series("run_s", run_s[cut]).fill_nan(None),
-        pl.Series("attempt_count", outcomes.attempts[cut]),
-    )
-
-
-def _attempts(model: WorkloadModel, jobs: pl.DataFrame, counts: Whole, rng: np.random.Generator) -> pl.DataFrame:
-    job = np.repeat(np.arange(counts.size), counts)
-    first = (counts.cumsum() - counts)[job]
-    number = np.arange(job.size) - first
-    held = jobs["run_s"].to_numpy()[job]
-    run_s = held.copy()
-    several = np.flatnonzero(counts[job] > 1)
-    if several.size:
-        split = model.document["failures"]["split"]
-        weight = rng.gamma(split["concentration"] if split else 1.0, size=several.size) + 1e-12
-        owner = job[several]
-        starts = np.flatnonzero(np.diff(owner, prepend=-1))
-        lengths = np.diff(np.append(starts, several.size))
-        total = np.repeat(np.add.reduceat(weight, starts), lengths)
-        upto = weight.cumsum()
-        upto -= np.repeat(upto[starts] - weight[starts], lengths)
-        whole = model.run_time()
-        step = whole["resolution_s"] if whole is not None else 1.0
-        ends = np.round(held[several] * upto / total / step) * step
-        last = starts + lengths - 1
-        ends[last] = held[several][last]
-        before = np.concatenate([[0.0], ends[:-1]])
-        before[starts] = 0.0
-        run_s[several] = ends - before
-    final = pl.Series(number == counts[job] - 1)
-    return jobs.select("job_id", "gpu_count", "node_count", "status")[job].with_columns(
-        pl.Series("attempt", number),
-        pl.Series("run_s", run_s),
-        pl.when(final).then(pl.col("status")).alias("status"),
-    )
-
-
-def _manifest(model: WorkloadModel, outcomes: Outcomes) -> Manifest:
-    document = model.document
-    requests = document["sizes"]["requests"]
-    cluster = document["cluster"]
-    has = {
-        "arrivals": True,
-        "run_time": bool(outcomes.ran.any()),
-        "gpu_count": any(r["gpu_count"] is not None for r in requests),
-        "node_count": any(r["node_count"] is not None for r in requests),
-        "retries": bool((outcomes.attempts > 1).any()),
-        "capacity": bool(cluster["capacity"]),
-        "nodes": bool(cluster["nodes"]),
-        "tenants": document["users"]["vcs"] > 0,
-        "users": document["users"]["users"] > 0,
-        "statuses": any(g["status"] not in (None, "unknown") for g in document["statuses"]["groups"]),
-        "hour_of_day": document["source"]["hour_of_day_known"],
-    }
-    return synthetic_manifest(
-        has,
-        relative=document["source"]["time_base"] == "relative",
-        timezone=document["arrivals"]["timezone"],
-        created=document["source"]["created"],
-        origin=f"synthetic: drawn from a model of {model.origin}",
-        absent="not drawn",
-    )
