@@ -52,6 +52,14 @@ def test_a_resampled_log_offers_it_too(log: Trace, tmp_path: Path) -> None:
     assert asked(trace) / 40 == pytest.approx(0.5, rel=0.1)
 
 
+@pytest.mark.parametrize("hybrid", ["arrivals", "jobs"])
+def test_hybrids_offer_it_too(log: Trace, tmp_path: Path, hybrid: str) -> None:
+    model = tracekit.fit(log, replicates=0, scores=0)
+    trace = tracekit.generate(log, tmp_path / "t", days=120, load=0.5, hybrid=hybrid, model=model)
+    assert asked(trace) / 40 == pytest.approx(0.5, rel=0.1)
+    assert (trace.manifest.options["hybrid"], trace.manifest.options["load"]) == (hybrid, "0.5")
+
+
 def test_the_load_of_three_jobs_by_hand() -> None:
     gpus, run_s = pl.Series([2.0, 1.0, None]), pl.Series([100.0, None, 50.0])
     assert gpu_seconds_per_s(gpus, run_s, None, 1) == pytest.approx(200 / 86_400)
