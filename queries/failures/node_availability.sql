@@ -1,6 +1,6 @@
 -- title: Availability of nodes
 -- question: For which share of the time could each node take jobs?
--- paper: InfiniteHBD (SIGCOMM'25) plots the faulty share of its servers through time
+-- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts
 -- column node_id: text | the node

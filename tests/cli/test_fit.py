@@ -40,7 +40,7 @@ def test_fit_generate_fit(trace: Path, tmp_path: Path) -> None:
 
 
 def test_pictures_of_a_model(trace: Path, tmp_path: Path) -> None:
-    assert run("fit", trace, "-o", tmp_path / "w.json", "--bootstrap", "0").returncode == 0
+    assert run("fit", trace, "-o", tmp_path / "w.json", "--bootstrap", "0", "--scores", "0").returncode == 0
     done = run("plot", tmp_path / "w.json", "-o", tmp_path / "pictures", "--png")
     assert done.returncode == 0, done.stderr
     names = sorted(p.name for p in (tmp_path / "pictures").iterdir())

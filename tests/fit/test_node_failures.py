@@ -144,7 +144,7 @@ def test_planted_laws_are_told_apart_and_recovered(failing: Trace) -> None:
 
 
 def test_generate_draws_failures_of_its_machines(failing: Trace, tmp_path: Path) -> None:
-    model = tracekit.fit(failing, replicates=0)
+    model = tracekit.fit(failing, replicates=0, scores=0)
     WorkloadModel.checked(model.document)
     before = {g["group"]: g for g in model.document["node_failures"]["groups"]}
     source: WorkloadModel | Trace

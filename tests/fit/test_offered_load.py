@@ -38,7 +38,7 @@ def asked(trace: Trace) -> float:
 
 @pytest.mark.parametrize("scale_gpus", [1.0, 2.0])
 def test_a_model_offers_the_load_that_is_asked_for(log: Trace, tmp_path: Path, scale_gpus: float) -> None:
-    model = tracekit.fit(log, replicates=0)
+    model = tracekit.fit(log, replicates=0, scores=0)
     trace = tracekit.generate(model, tmp_path / "t", jobs=40_000, load=0.7, scale_gpus=scale_gpus)
     assert asked(trace) / (40 * scale_gpus) == pytest.approx(0.7, rel=0.05)
     drawn = trace.scan("jobs").select((pl.col("gpu_count") * pl.col("run_s")).mean()).collect().item()
@@ -79,7 +79,7 @@ def test_gpus_are_those_of_machines_or_else_of_quotas() -> None:
 
 
 def test_what_cannot_be_is_said(log: Trace, make_trace: Callable[..., Trace], tmp_path: Path) -> None:
-    model = tracekit.fit(make_trace(**workload(200)), replicates=0)
+    model = tracekit.fit(make_trace(**workload(200)), replicates=0, scores=0)
     for source, what in ((model, "the model"), (make_trace(**workload(200)), "the Trace")):
         with pytest.raises(UsageError, match=f"{what} has no cluster") as caught:
             tracekit.generate(source, tmp_path / "t", jobs=10, load=0.5)

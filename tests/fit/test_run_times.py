@@ -114,7 +114,7 @@ def test_small_groups_take_the_shape_of_their_pool_at_their_own_median(make_trac
     for job in tables["jobs"][:60]:
         job.update(gpu_count=16.0, status="completed")
     big = sum(job["gpu_count"] == 8 for job in tables["jobs"])
-    model = tracekit.fit(make_trace(**tables), replicates=0)
+    model = tracekit.fit(make_trace(**tables), replicates=0, scores=0)
     found = entry(model, "until_end", gpu_class=">8")
     assert (found["n"], found["pooled_to"], found["pooled_classes"]) == (60, "neighbours", ["5-8", ">8"])
     pool, ratio = model.shape(found)
@@ -129,7 +129,7 @@ def test_a_status_of_few_jobs_takes_the_pool_of_its_class_whatever_the_status(ma
     for n, job in enumerate(tables["jobs"][:60]):
         job.update(gpu_count=16.0, status="cancelled" if n % 2 else "completed")
     tables["jobs"][100].update(gpu_count=1.0, status="cancelled")
-    model = tracekit.fit(make_trace(**tables), replicates=0)
+    model = tracekit.fit(make_trace(**tables), replicates=0, scores=0)
     found = entry(model, "until_end", gpu_class=">8", status="cancelled")
     assert (found["pooled_to"], found["pooled_classes"], found["pooled_status"]) == ("neighbours", ["5-8", ">8"], None)
     assert (found["n"], found["right_censored"]) == (30, 0)

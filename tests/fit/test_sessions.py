@@ -72,7 +72,7 @@ def planted(seed: int, *, tenant: str = "user") -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def model(make_trace: Callable[..., Trace]) -> WorkloadModel:
     nodes = [{"node_id": f"n{i}", "gpu_count": 8} for i in range(5)]
-    fitted: WorkloadModel = tracekit.fit(make_trace(jobs=planted(1), nodes=nodes), replicates=0)
+    fitted: WorkloadModel = tracekit.fit(make_trace(jobs=planted(1), nodes=nodes), replicates=0, scores=0)
     return fitted
 
 
@@ -81,7 +81,7 @@ def again(model: WorkloadModel, tmp_path_factory: pytest.TempPathFactory) -> Wor
     made = tracekit.generate(
         model, tmp_path_factory.mktemp("again") / "t", jobs=model.document["source"]["jobs"], seed=3
     )
-    fitted: WorkloadModel = tracekit.fit(made, replicates=0)
+    fitted: WorkloadModel = tracekit.fit(made, replicates=0, scores=0)
     return fitted
 
 
@@ -285,7 +285,7 @@ def test_large_sessions_are_of_their_vc_and_their_runs_are_short(
                 }
                 for i in range(number)
             ]
-    model = tracekit.fit(make_trace(jobs=sorted(jobs, key=lambda j: str(j["submit_time"]))), replicates=0)
+    model = tracekit.fit(make_trace(jobs=sorted(jobs, key=lambda j: str(j["submit_time"]))), replicates=0, scores=0)
     sessions = model.document["arrivals"]["sessions"]
     assert model.document["arrivals"]["process"] == "sessions"
     kinds = {k["from_jobs"]: k for k in sessions["run_times"]["by_size"]}
@@ -367,7 +367,7 @@ def test_the_philly_list_comes_in_sessions_of_vcs(real_data: Callable[[str], Pat
     shutil.copy(real_data("philly/philly_jobs_2017-09_10.csv.gz"), source)
     mapping = Path(__file__).parents[2] / "docs" / "mapping" / "philly_jobs.toml"
     trace = tracekit.ingest_logs(source, tmp_path / "trace", format_name="csv", options={"map": str(mapping)})
-    model = tracekit.fit(trace, replicates=0)
+    model = tracekit.fit(trace, replicates=0, scores=0)
     assert model.document["arrivals"]["process"] == "sessions"
     assert model.document["arrivals"]["sessions"]["by"] == "vc"
 

@@ -135,7 +135,7 @@ def test_generate_draws_the_tail_and_reads_files_that_do_not_say_so(
     held = np.round(planted(4000, np.random.default_rng(2)))
     for job, run_s in zip(tables["jobs"], held, strict=True):
         job.update(run_s=float(run_s), gpu_count=1.0, status="completed", end_time=None, start_time=None)
-    model = tracekit.fit(make_trace(jobs=tables["jobs"]), replicates=0)
+    model = tracekit.fit(make_trace(jobs=tables["jobs"]), replicates=0, scores=0)
     entry = model.run_time(gpu_class="1", status="completed")
     assert entry is not None
     assert entry["drawn_from"] == "family+tail"

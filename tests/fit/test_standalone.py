@@ -59,7 +59,7 @@ def fitted(make_trace: Callable[..., Trace]) -> WorkloadModel:
     tables = workload(1500)
     for job in tables["jobs"][:60]:
         job.update(gpu_count=16.0, status="completed")
-    model: WorkloadModel = tracekit.fit(make_trace(**tables), replicates=0)
+    model: WorkloadModel = tracekit.fit(make_trace(**tables), replicates=0, scores=0)
     tailed = model.run_time(gpu_class="1", status="completed")
     counted = model.run_time(gpu_class="1", status="failed")
     assert tailed is not None

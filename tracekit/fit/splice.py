@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from tracekit.fit.families import quantiles
 
@@ -155,6 +155,8 @@ class _Upper:
         self.number, self._total = float(ends.sum()), float((ends * logs).sum())
         later = self._cut > 0
         self._cut, self._cut_logs = self._cut[later], np.minimum(logs[later], self.reach * (1 - 1e-9))
+        from scipy import optimize  # late: who draws from a tail needs none of it
+
         self.log_b = float(optimize.minimize_scalar(lambda at: -self.likelihood(at), bounds=_LOG_B, method="bounded").x)
         left = self._left(logs)
         before = points.before[place:] / points.before[place]
