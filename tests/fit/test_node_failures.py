@@ -90,6 +90,12 @@ def test_only_faults_are_failures(make_trace: Callable[..., Trace]) -> None:
     assert (none["groups"], none["reason"]) == (None, "no event of node_events is a failure")
 
 
+def test_without_jobs_the_time_is_that_of_the_events(make_trace: Callable[..., Trace]) -> None:
+    events = [event("a", "03", "05"), event("b", "07", None, cause="nic")]
+    found = fit_node_failures(make_trace(node_events=events), 0, NONE)
+    assert (found["days"], found["nodes"], found["failures"]) == (4.0, 2, 2)  # from the 3rd to the 7th
+
+
 def test_a_trace_without_node_events_has_none_and_says_why(make_trace: Callable[..., Trace]) -> None:
     found = fit_node_failures(make_trace(jobs=jobs()), 0, NONE)
     assert found == {"groups": None, "reason": "the Trace has no table node_events"}

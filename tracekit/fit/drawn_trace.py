@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.fit.job_draws import draw_run_times
-from tracekit.fit.node_event_draws import write_node_events
-from tracekit.fit.synthetic import capacity_table, node_table, synthetic_manifest
+from tracekit.fit.node_event_draws import write_machines
+from tracekit.fit.synthetic import synthetic_manifest
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
@@ -72,12 +72,8 @@ def write_drawn(
             part = _jobs(ids, seconds[cut], listed, (tenants.index[cut], request[cut]), outcomes, cut, run_s)
             writer.write("jobs", part)
             writer.write("attempts", _attempts(known, part, outcomes.attempts[cut], rng))
-        cluster = known.document["cluster"]
-        nodes = node_table(cluster, extent.scale_gpus)
-        writer.write("nodes", nodes)
         span_us = int(seconds[0]) * 1_000_000, int(seconds[-1] + 1) * 1_000_000
-        write_node_events(writer, known.document.get("node_failures"), nodes["node_id"], span_us, extent.seed)
-        writer.write("capacity", capacity_table(cluster, int(seconds[0]) * 1_000_000, extent.scale_gpus))
+        write_machines(writer, known.document["cluster"], known.document.get("node_failures"), span_us, extent)
         writer.drain()
         manifest = _manifest(known, outcomes, origin)
         manifest.tables = writer.tables()

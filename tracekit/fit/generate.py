@@ -210,13 +210,11 @@ def _draw_jobs(known: WorkloadModel, arriving: dict[str, Any], extent: Extent, r
     if arriving["process"] == "sessions":
         return draw_sessions(known, arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
     seconds, batch = draw_arrivals(arriving, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
-    tenants = draw_tenants(known, batch, rng)
-    request = draw_requests(known, tenants, rng)
-    return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
+    return _jobs_at(known, seconds, draw_tenants(known, batch, rng), rng)
 
 
 def _jobs_at(known: WorkloadModel, seconds: Whole, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
-    """Draw requests and outcomes for submissions of a log: in its sessions, where the model has any."""
+    """Draw requests and outcomes for submissions: in the sessions that they are in, where the model has any."""
     if known.document["arrivals"]["process"] == "sessions":
         request, outcomes, scores = jobs_in_sessions(known, seconds, tenants, rng)
         return DrawnJobs(seconds, tenants, request, outcomes, scores)

@@ -9,14 +9,16 @@ import polars as pl
 
 from tracekit.fit.duration_draws import drawn_durations, longest_drawn
 from tracekit.fit.run_times import seeded
+from tracekit.fit.synthetic import capacity_table, node_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tracekit.fit.arrays import Floats, Whole
+    from tracekit.fit.synthetic import Extent
     from tracekit.trace_writer import TraceWriter
 
-__all__ = ["draw_node_events", "write_node_events"]
+__all__ = ["draw_node_events", "write_machines"]
 
 _SOURCE = "synthetic"
 
@@ -65,13 +67,30 @@ def draw_node_events(
     )
 
 
-def write_node_events(
-    writer: TraceWriter, failures: dict[str, Any] | None, nodes: pl.Series, span_us: tuple[int, int], seed: int
+def write_machines(
+    writer: TraceWriter,
+    cluster: Mapping[str, Any],
+    failures: dict[str, Any] | None,
+    span_us: tuple[int, int],
+    extent: Extent,
 ) -> None:
-    """Draw the failures of machines and write them, if there are any; see `draw_node_events`."""
-    events = draw_node_events(failures, nodes, span_us, seeded(seed, "node events"))
-    if events is not None:
-        writer.write("node_events", events)
+    """Write the machines of a synthetic Trace, their failures and the quotas.
+
+    Parameters
+    ----------
+    cluster : mapping
+        From `fit_cluster`.
+    failures, span_us
+        As for `draw_node_events`.
+    extent : Extent
+        Has the factor on the machines, and the seed.
+    """
+    nodes = node_table(cluster, extent.scale_gpus)
+    writer.write("nodes", nodes)
+    found = draw_node_events(failures, nodes["node_id"], span_us, seeded(extent.seed, "node events"))
+    if found is not None:
+        writer.write("node_events", found)
+    writer.write("capacity", capacity_table(cluster, span_us[0], extent.scale_gpus))
 
 
 def _of_group(

@@ -89,10 +89,12 @@ def fit_node_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]
 
 def _window(trace: Trace, events: pl.DataFrame) -> _Window:
     """Return the nodes of both tables, and the time from the first to the last event of a job or a node."""
-    jobs = trace.scan("jobs").select(pl.col(name).dt.epoch("us") for name in ("submit_time", "start_time", "end_time"))
-    frame = jobs.select(pl.min_horizontal(pl.all().min()), pl.max_horizontal(pl.all().max()).alias("last")).collect()
-    times = [*frame.row(0), *(events[name].min() for name in ("since", "until"))]
-    times += [events[name].max() for name in ("since", "until")]
+    times = [bound for name in ("since", "until") for bound in (events[name].min(), events[name].max())]
+    if trace.has("jobs"):
+        own = [pl.col(name).dt.epoch("us") for name in ("submit_time", "start_time", "end_time")]
+        jobs = trace.scan("jobs").select(own)
+        ends = jobs.select(pl.min_horizontal(pl.all().min()), pl.max_horizontal(pl.all().max()).alias("last"))
+        times += ends.collect().row(0)
     known = [t for t in times if isinstance(t, int)]
     names = [events["node_id"]]
     if trace.has("nodes"):

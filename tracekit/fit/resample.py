@@ -19,11 +19,11 @@ from tracekit.errors import UsageError
 from tracekit.fit.choice import Effort
 from tracekit.fit.day_blocks import course, drawn_days
 from tracekit.fit.log_jobs import DAY_US, KEPT, NAMES, attempts_of, read_log
-from tracekit.fit.node_event_draws import write_node_events
+from tracekit.fit.node_event_draws import write_machines
 from tracekit.fit.node_failures import fit_node_failures
 from tracekit.fit.offered_load import gpu_seconds_per_s, load_option, with_load
 from tracekit.fit.shapes import fit_cluster
-from tracekit.fit.synthetic import LONGEST_DAYS, MOST_JOBS, capacity_table, node_table, synthetic_manifest
+from tracekit.fit.synthetic import LONGEST_DAYS, MOST_JOBS, synthetic_manifest
 from tracekit.text import counted
 from tracekit.trace_writer import TraceWriter
 
@@ -159,13 +159,9 @@ def write_taken(
                 job = np.repeat(np.arange(rows.size), number)
                 inside = np.arange(job.size) - (number.cumsum() - number)[job]
                 writer.write("attempts", attempts.rows[first[job] + inside].with_columns(ids[job]))
-        nodes = node_table(cluster, extent.scale_gpus)
-        writer.write("nodes", nodes)
-        started = int(submit.dt.epoch("us")[0])
-        span_us = started, int(submit.dt.epoch("us")[-1]) + 1_000_000
+        span_us = int(submit.dt.epoch("us")[0]), int(submit.dt.epoch("us")[-1]) + 1_000_000
         failures = fit_node_failures(trace, extent.seed, Effort(replicates=0))
-        write_node_events(writer, failures, nodes["node_id"], span_us, extent.seed)
-        writer.write("capacity", capacity_table(cluster, started, extent.scale_gpus))
+        write_machines(writer, cluster, failures, span_us, extent)
         writer.drain()
         has = {name: bool((known := trace.capabilities.get(name)) and known.available) for name in _CAPABILITIES}
         manifest = synthetic_manifest(
