@@ -42,7 +42,7 @@ INSIDE = {
     "replay": (
         ("keys", "jobs", "outcome", "native"),
         ("clusters", "workload"),
-        ("assumptions",),
+        ("assumptions", "outages"),
         ("engine",),
         ("results",),
         ("backfilling", "capping", "cells", "fractions", "planning", "quotas", "recording", "sharing"),

@@ -220,6 +220,25 @@ class ReplaySettings:
         bool,
         Flag("--no-node-events", "Replay as if nodes that were down, drained or in maintenance had been there."),
     ] = True
+    outages: Annotated[
+        str | None,
+        Flag(
+            "--outages recorded|model|rate=R[,repair=H]",
+            "Let outages of nodes stop what runs there: those of the log, drawn from the log, or R a node and day that "
+            "last H hours on average. By default nodes are away as recorded, but jobs on them run on.",
+        ),
+    ] = None
+    checkpoint: Annotated[
+        str | None,
+        Flag(
+            "--checkpoint interval=S|daly|none,cost=S,restart=S",
+            "With --outages: seconds of work between checkpoints, what one costs, and how long a restart takes; "
+            "interval=3600,cost=0,restart=300 by default.",
+        ),
+    ] = None
+    spares: Annotated[
+        int, Flag("--spares N", "With --outages: hold N nodes free to take the place of those that fail.", 0, 1_000_000)
+    ] = 0
     limit: Annotated[int | None, Flag("--limit N", "Take only the first N jobs.")] = None
     seed: Annotated[int, Flag("--seed N", "Seed of every random draw.", 0, 2**63 - 1)] = 0
     models: Annotated[

@@ -12,9 +12,15 @@ from tests.policies.resized import as_switched
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
+from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.outages.away import with_outages
+from tracekit.replay.outages.checkpoints import checkpoints_for
+from tracekit.replay.outages.failures import Outages
+from tracekit.replay.outages.texts import read_checkpoints
 from tracekit.replay.registry import named_policy, policies
 from tracekit.replay.results.tables import jobs_table, timeline_table
+from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
@@ -39,6 +45,20 @@ ELASTIC = (
 )
 SHARING = ("antman", "gandiva", "lucid", "miger-like", "muri", "sjf-ffs", "sjf-bsbf")
 """Policies that give jobs other numbers of GPUs than they ask for."""
+
+
+def outages_of(seed: int) -> Outages:
+    """Sixty times away of nodes, most of which stop what runs there; some at the same time."""
+    random = np.random.default_rng(seed)
+    since = random.integers(0, 1200, 60) * 1000
+    return Outages(
+        random.integers(0, CLUSTER.nodes, 60).astype(np.int32),
+        since,
+        since + random.integers(1, 60, 60) * 1000,
+        random.random(60) < 0.8,
+        1e6,
+        "drawn for a test",
+    )
 
 
 def run(policy: str) -> Outcome:
@@ -82,3 +102,34 @@ def test_every_policy_keeps_the_laws(policy: str) -> None:
         # It chooses which of the servers on loan leave, and when is held to its own tests.
         cluster = as_switched(named_policy(policy).borrowed(CLUSTER, JOBS, load_models()), outcome)
     assert audit(JOBS, cluster, outcome.log, outcome, gang=gang, residents=residents) == []
+
+
+# What keeps books of its own of running jobs or nodes, which do not know of a job that a node stops.
+_WITHOUT_OUTAGES = (
+    *("bestfit", "clustering", "dotproduct", "fgd", "packing", "random"),  # parts of GPUs
+    *("hived", "lyra", "power-cap", "power-down", "price-aware-like", "recorded", "sjf-bsbf", "sjf-ffs"),
+)
+
+
+@pytest.mark.parametrize("policy", [name for name in policies() if name not in _WITHOUT_OUTAGES])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_policy_lets_jobs_go_on_after_an_outage(policy: str, seed: int) -> None:
+    outages = outages_of(seed)
+    scenario = Scenario.make(JOBS, with_outages(CLUSTER, outages))
+    scenario = replace(scenario, outages=outages, saving=read_checkpoints("interval=20,cost=2,restart=5"))
+    result = scenario.run(policy, log=True)
+    outcome, cluster = result.outcome, result.cluster
+    assert cluster is not None
+    assert outcome.losses is not None
+    assert outcome.losses.restarts.sum() > 0
+    assert (outcome.end_ms >= 0).tolist() == POSSIBLE.tolist()
+    saving = checkpoints_for(scenario.saving, JOBS, cluster, outages.rate_per_ms)
+    assert outcome.log is not None
+    assert audit(JOBS, cluster, outcome.log, outcome, gang="elastic", residents=8, checkpoints=saving) == []
+
+
+@pytest.mark.parametrize("policy", [name for name in _WITHOUT_OUTAGES if name != "recorded"])
+def test_who_cannot_be_replayed_with_outages_says_so(policy: str) -> None:
+    scenario = replace(Scenario.make(JOBS, with_outages(CLUSTER, outages_of(0))), outages=outages_of(0))
+    with pytest.raises(UsageError, match="cannot be replayed with outages"):
+        scenario.run(policy)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outages.checkpoints import Checkpoints
 
 __all__ = ["audit", "quotas_of"]
 
@@ -59,6 +60,7 @@ def audit(
     scan: str = "stop",
     conserve: bool = False,
     preemptive: bool = True,
+    checkpoints: Checkpoints | None = None,
 ) -> list[str]:
     """Return a sentence for every law that a replay breaks; [] for a sound one.
 
@@ -86,9 +88,12 @@ def audit(
         No waiting job can be placed at the end of an instant (list policies that skip).
     preemptive
         False forbids stop rows.
+    checkpoints
+        How jobs save their work where nodes fail; None where none does.
     """
     ledger = Ledger(jobs, cluster, residents=residents, memory=memory, gang=gang, quotas=quotas)
     ledger.overhead_ms, ledger.speed, ledger.preemptive = overhead_ms, speed, preemptive
+    ledger.checkpoints = checkpoints
     rule = _Places(ledger, placement, fit, tuple(relax_ms))
     if conserve:
         ledger.at_end_of_instant = rule.check_conservation
@@ -173,6 +178,10 @@ def _compare(ledger: Ledger, outcome: object) -> list[str]:
             for job, (a, b) in enumerate(zip(said, told, strict=True))
             if a != b
         ]
+    losses = getattr(outcome, "losses", None)
+    for name in ("restarts", "lost_milli_ms") if losses is not None else ():
+        if getattr(losses, name).tolist() != ledger.per_job(name):
+            found.append(f"losses.{name} are {getattr(losses, name).tolist()}, the log says {ledger.per_job(name)}")
     makespan = max([0, *ledger.per_job("end_ms")])
     sums = {"makespan_ms": makespan, **ledger.integrals(makespan)}
     for name, value in sums.items():

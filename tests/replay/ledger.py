@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outages.checkpoints import Checkpoints
 
 __all__ = ["Ledger", "Moment"]
 
 _NAMES = {number: name for name, number in LOG_KINDS.items()}
-_PHASE = {"finish": 0, "up": 1, "down": 1, "submit": 2, "reject": 2, "stop": 3, "start": 3, "take": 3, "rate": 3}
+_PHASES = (("finish",), ("up", "down", "fail"), ("submit", "reject"), ("stop", "start", "take", "rate"))
+_PHASE = {name: number for number, names in enumerate(_PHASES) for name in names}
 _INFINITE = 1 << 62
 
 
@@ -47,6 +49,8 @@ class _Account:
     takes: list[tuple[int, int, int]] = field(default_factory=list)
     """(node, gpu, milli) that it holds or held last."""
     last_start: int = -1
+    unsaved: list[tuple[int, int]] = field(default_factory=list)
+    """What it did since its last checkpoint: (time [ms], rate)."""
     sums: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Figures with the names of Outcome's fields."""
 
@@ -69,6 +73,9 @@ class Ledger:
         self.overhead_ms: tuple[int, int, int] | None = None
         self.speed: Callable[[int, Mapping[int, list[tuple[int, int, int]]]], int] | None = None
         self.preemptive = True
+        self.checkpoints: Checkpoints | None = None
+        self.failing = -1
+        """The node that fails in the rows being read."""
         self.at_end_of_instant: Callable[[], None] | None = None
         self.broken: list[str] = []
         self.want: list[Want] = wants(jobs, cluster)
@@ -113,11 +120,15 @@ class Ledger:
             return
         if name != "take":
             self._end_of_takes()
+        if name != "fail":
+            self._end_of_fails()
         self._follow_time(time, name, job)
         if name == "take":
             self._take(job, node, gpu, value)
         elif name in {"up", "down"}:
             self._change(node, up=name == "up")
+        elif name == "fail":
+            self._fail_under(job, node, value)
         elif name in {"start", "rate", "stop"}:
             {"start": self._start, "rate": self._rate, "stop": self._stop}[name](job, value)
         else:
@@ -162,6 +173,7 @@ class Ledger:
         """Judge the evictions, the rates and the queue once all rows of an instant are read."""
         for job, (_, charged) in self.left.items():
             self.accounts[job].sums["preemptions"] += 1
+            self.accounts[job].unsaved = []
             self._check_charge(job, charged, "preempted")
         self.left = {}
         if self.speed is not None:
@@ -179,6 +191,7 @@ class Ledger:
     def close(self) -> None:
         """Judge what is left when the log ends."""
         self._end_of_takes()
+        self._end_of_fails()
         self._end_of_instant()
         self.moments.append(self._moment())
         for job in sorted(self.running):
@@ -261,6 +274,7 @@ class Ledger:
                 self.fail(f"job {job} returns to its GPUs in the same instant and is charged {charged} ms")
             if not back:
                 account.sums["migrations"] += 1
+                account.unsaved = []
                 self._check_charge(job, charged, "migrated")
         for node in sorted({node for node, _, _ in account.takes}):
             self._check_node(job, node, back=back)
@@ -356,6 +370,37 @@ class Ledger:
             return
         self.changes_seen += 1
         self.up[node] = up
+        if self.cluster.change_kills is not None and self.cluster.change_kills[at]:
+            self.failing = node
+
+    def _fail_under(self, job: int, node: int, charged: int) -> None:
+        """A node fails under a job: what it did since its last checkpoint is to be done again."""
+        if self.checkpoints is None or node != self.failing:
+            self.fail(f"job {job} is stopped by node {node}, which does not fail")
+            return
+        if job not in self.running or node not in {n for n, _, _ in self.accounts[job].takes}:
+            self.fail(f"job {job} is stopped by node {node}, on which it does not run")
+            return
+        account = self.accounts[job]
+        self._settle(job)
+        due = max(account.overhead, self.checkpoints.restart_ms)
+        if charged != due:
+            self.fail(f"job {job} is charged {charged} ms for a restart where {due} are due")
+        account.overhead = due
+        account.sums["lost_milli_ms"] += sum(t for t, _ in account.unsaved) * sum(m for _, _, m in account.takes)
+        account.sums["restarts"] += 1
+        account.work += sum(time * rate for time, rate in account.unsaved)
+        account.unsaved = []
+        self._release(job)
+        self.running.discard(job)
+        self.waiting.add(job)
+
+    def _end_of_fails(self) -> None:
+        """Nothing runs on a node that has just failed."""
+        left = sorted({job for held in self.holders[self.failing].values() for job, _ in held})
+        if self.failing >= 0 and left:
+            self.fail(f"node {self.failing} fails, and job {left[0]} runs on it still")
+        self.failing = -1
 
     def _missed_changes(self, until: int) -> None:
         while self.changes_seen < len(self.cluster.change_ms) and self.cluster.change_ms[self.changes_seen] <= until:
@@ -371,10 +416,23 @@ class Ledger:
         waited = min(passed, account.overhead)
         account.overhead -= waited
         account.work = max(0, account.work - (passed - waited) * account.rate)
+        if self.checkpoints is not None:
+            self._checkpoint(account, passed - waited, int(self.checkpoints.period_ms[job]))
         account.since = self.now
         account.sums["overhead_ms"] += waited
         account.sums["run_ms"] += passed
         account.sums["held_milli_ms"] += passed * sum(milli for _, _, milli in account.takes)
+
+    @staticmethod
+    def _checkpoint(account: _Account, worked: int, period: int) -> None:
+        """Forget of what is not saved the whole periods, from the first on."""
+        account.unsaved.append((worked, account.rate))
+        whole = sum(time for time, _ in account.unsaved) // period * period
+        while whole > 0:
+            time, rate = account.unsaved.pop(0)
+            if time > whole:
+                account.unsaved.insert(0, (time - whole, rate))
+            whole -= min(time, whole)
 
     def _due(self, job: int) -> int:
         account = self.accounts[job]

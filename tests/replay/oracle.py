@@ -135,6 +135,7 @@ class _Oracle(Replay):
         gpus = self.want[job].gpus
         cost = small if gpus == 1 else medium if gpus <= 8 else large
         self.state[job].overhead += cost
+        self.state[job].unsaved = []
         self.log[row] = (*self.log[row][:5], cost)
 
     def estimate(self, job: int) -> int:

@@ -54,6 +54,12 @@ class Rule:
     """A tenant's jobs hold at most its quota."""
     speed: Callable[[int, Mapping[int, list[Take]]], int] | None = None
     """Rate of a running job [ppm], from the places of all that run; None is full speed."""
+    period_ms: tuple[int, ...] | None = None
+    """Time that each job works, saving included, from one checkpoint to the next [ms]; None where no node fails."""
+    progress_ppm: tuple[int, ...] = ()
+    """Part of that time in which each job does work."""
+    restart_ms: int = 0
+    """Time that a job sits out after a node failed under it [ms]."""
 
 
 @dataclass
@@ -70,6 +76,10 @@ class OracleOutcome:
     unschedulable: list[bool]
     held_milli_ms: list[int]
     makespan_ms: int
+    restarts: list[int]
+    """How often a node failed under each job."""
+    lost_milli_ms: list[int]
+    """GPU time of each job's work that had to be done again [milli-GPU * ms]."""
     places: list[list[Take]]
     """Last place of each job."""
     reservations: list[list[int]]
@@ -100,6 +110,11 @@ class _Job:
     preemptions: int = 0
     migrations: int = 0
     rejected: bool = False
+    unsaved: list[int] = field(default_factory=list)
+    """Rate in each ms of work since the last checkpoint, as it went."""
+    restarts: int = 0
+    thrown_away: int = 0
+    """GPU time of work that had to be done again [GPU*ms]."""
 
 
 class Replay:
@@ -191,9 +206,31 @@ class Replay:
             up = bool(self.cluster.change_up[self.next_change])
             self.nodes.up[node] = up
             self.log.append((self.now, LOG_KINDS["up" if up else "down"], -1, node, -1, 0))
+            if self.cluster.change_kills is not None and self.cluster.change_kills[self.next_change]:
+                self.fail(node)
             touched.add(self.nodes.domain[node])
             self.next_change += 1
         return touched
+
+    def fail(self, node: int) -> None:
+        """Stop what runs on a node: what was done since the last checkpoint is lost, and a restart has to be sat out.
+
+        Reading: a restart that was under way begins anew; an overhead that is longer is sat out instead.
+        """
+        for job in sorted(self.running):
+            state = self.state[job]
+            if node not in {n for n, _, _ in state.place}:
+                continue
+            self.settle(job)
+            state.remaining += sum(state.unsaved)
+            state.thrown_away += len(state.unsaved) * sum(n for _, _, n in state.place)
+            state.unsaved = []
+            state.restarts += 1
+            state.overhead = max(state.overhead, self.rule.restart_ms)
+            self.give(job, state.place)
+            self.running.remove(job)
+            self.waiting.add(job)
+            self.log.append((self.now, LOG_KINDS["fail"], job, node, -1, state.overhead))
 
     def change_quotas(self) -> set[int]:
         """Let the next row of quotas hold. Reading: at the place of a node change, and every domain is looked at."""
@@ -239,6 +276,10 @@ class Replay:
         state.overhead -= sat_out
         state.lost += sat_out
         state.remaining = max(0, state.remaining - (passed - sat_out) * state.rate)
+        if self.rule.period_ms is not None:
+            state.unsaved += [state.rate] * (passed - sat_out)
+            period = self.rule.period_ms[job]
+            del state.unsaved[: len(state.unsaved) // period * period]
         state.run += passed
         state.held += passed * sum(n for _, _, n in state.place)
         state.since = self.now
@@ -278,7 +319,7 @@ class Replay:
     def speed_of(self, job: int) -> int:
         """Return the rate of a running job among those that run now [ppm]."""
         if self.rule.speed is None:
-            return FULL_SPEED
+            return FULL_SPEED if self.rule.period_ms is None else self.rule.progress_ppm[job]
         return self.rule.speed(job, {other: self.state[other].place for other in self.running})
 
     def change_rates(self) -> None:
@@ -359,6 +400,8 @@ class Replay:
             unschedulable=[j.end < 0 for j in jobs],
             held_milli_ms=[j.held * 1000 for j in jobs],
             makespan_ms=max([0, *(j.end for j in jobs)]),
+            restarts=[j.restarts for j in jobs],
+            lost_milli_ms=[j.thrown_away * 1000 for j in jobs],
             places=[j.place for j in jobs],
             reservations=self.reservations,
             log=self.log,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-SUBMIT, START, TAKE, STOP, FINISH, RATE, UP, DOWN, REJECT = (LOG_KINDS[name] for name in LOG_KINDS)
+SUBMIT, START, TAKE, STOP, FINISH, RATE, UP, DOWN, REJECT, FAIL = (LOG_KINDS[name] for name in LOG_KINDS)
 
 
 @dataclass

@@ -51,6 +51,10 @@ KEYS = [
     "preemptions",
     "migrations",
     "gpu_hours_lost_to_overhead",
+    "goodput_share",
+    "lost_gpu_hours",
+    "restarts",
+    "ettr",
     "jain_fairness_vc",
     "max_finish_time_ratio",
     "late_share",
@@ -95,6 +99,10 @@ def test_a_schedule_by_hand() -> None:
         "preemptions": 0,
         "migrations": 0,
         "gpu_hours_lost_to_overhead": 0.0,
+        "goodput_share": None,
+        "lost_gpu_hours": None,
+        "restarts": None,
+        "ettr": None,
         # x progressed at 1, y at (4*200 + 1*5) / (4*300 + 1*55).
         "jain_fairness_vc": (1 + 805 / 1255) ** 2 / (2 * (1 + (805 / 1255) ** 2)),
         # In the system: 12 GPUs in 0..50, 13 in 50..100, 5 in 100..105, 4 until 300. c sees (13*50 + 5*5) / 55 of 8.
@@ -125,6 +133,10 @@ def test_a_schedule_by_hand() -> None:
             "max_queue_s": 100.0,
             "avg_bounded_slowdown": 1.5,
             "preemptions": 0,
+            "goodput_share": None,
+            "lost_gpu_hours": None,
+            "restarts": None,
+            "ettr": None,
         }
     )
     assert by_class[">8"]["avg_jct_s"] is None
@@ -162,6 +174,7 @@ def test_nothing_that_ran_leaves_unknowns_and_no_nan() -> None:
         *("avg_jct_s", "median_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s", "median_queue_s", "p95_queue_s"),
         *("p99_queue_s", "max_queue_s", "avg_bounded_slowdown", "gpu_utilization_share", "fragmentation_share"),
         *("jain_fairness_vc", "max_finish_time_ratio", "late_share", "energy_kwh", "energy_cost"),
+        *("goodput_share", "lost_gpu_hours", "restarts", "ettr"),
     }
     text = summary_json(found)
     assert b"NaN" not in text

@@ -147,7 +147,10 @@ class Residents:
         self._submitted = 0
 
     def follow(self, view: View) -> tuple[list[int], list[int]]:
-        """Take out who ended; return (jobs that came since, jobs that ended)."""
+        """Take out who ended; return (jobs that came since, jobs that ended).
+
+        A job under which a node failed is both: it ended where it was, and waits again.
+        """
         status, names = view.status, kernel()
         ended: list[int] = []
         if view.running_jobs < len(self.of):
@@ -158,7 +161,7 @@ class Residents:
             del self.rate[job]
         came = range(self._submitted, view.submitted)
         self._submitted = view.submitted
-        new = [job for job in came if status[job] == names.WAITING]
+        new = [job for job in (*ended, *came) if status[job] == names.WAITING]
         self._new, self._gone = [], []
         return new, ended
 

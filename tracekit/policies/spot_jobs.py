@@ -119,10 +119,13 @@ class SpotJobs:
             running = np.fromiter(chain(self.hosts, self.spots.where), np.int64, count)
             ended = running[status[running] != names.RUNNING]
             # No plan is asked for while nothing runs or waits: an hour may have ended since.
-            end_ms = view.table["end"][ended]
+            failed = status[ended] == names.WAITING
+            end_ms = np.where(failed, view.now_ms, view.table["end"][ended])
             for at in np.lexsort((ended, end_ms)).tolist():
                 self._end_hours(int(end_ms[at]))
                 self._end(int(ended[at]))
+                if failed[at]:
+                    self._let_wait(int(ended[at]))
         self._end_hours(view.now_ms)
         for job in range(self._submitted, view.submitted):
             if status[job] == names.WAITING:

@@ -11,6 +11,9 @@ from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.feasibility import check_feasibility
 from tracekit.replay.native import kernel
+from tracekit.replay.outages.away import with_outages
+from tracekit.replay.outages.failures import outages_for
+from tracekit.replay.outages.texts import read_checkpoints, read_outages
 from tracekit.replay.part import busiest_cluster, part_of
 from tracekit.replay.results.summary import measured_jobs
 from tracekit.replay.results.tables import jobs_table, timeline_table
@@ -82,11 +85,19 @@ def scenario_of(
     name = chosen.cluster_name or busiest
     part = part_of(opened, name)
     jobs = jobs_of_trace(opened, cluster=name, start=chosen.start, end=chosen.end, load=chosen.load, limit=chosen.limit)
-    nodes = cluster_for(opened, jobs, chosen, name)
+    asked = read_outages(chosen.outages) if chosen.outages is not None else None
+    if asked is None and (chosen.checkpoint is not None or chosen.spares):
+        raise UsageError("checkpoints and spares say nothing without outages", hint="add --outages recorded")
+    saving = read_checkpoints(chosen.checkpoint)
+    nodes = cluster_for(opened, jobs, chosen if asked is None else replace(chosen, node_events=False), name)
     if busiest is not None and part is not None:
         several = ", ".join(sorted((busiest, *part.others)))
         why = f"{busiest}, the one with the most jobs of {several}: cluster_name takes another"
         nodes = replace(nodes, origin=f"{why}; {nodes.origin}")
+    outages = None
+    if asked is not None:
+        outages = outages_for(asked, opened, nodes, jobs, chosen.load, chosen.seed)
+        nodes = with_outages(nodes, outages, chosen.spares)
     models = load_models(Path(chosen.models) if chosen.models else None)
     scenario = Scenario.make(jobs, nodes, models=models, placement=chosen.placement, seed=chosen.seed)
     measured = None
@@ -95,7 +106,9 @@ def scenario_of(
     found = check_feasibility(jobs, nodes, scenario.assignment)
     if found.verdict == "refuse" and not chosen.force:
         raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay all the same")
-    return replace(scenario, measured=measured, feasibility=found, trace=opened, part=part)
+    return replace(
+        scenario, measured=measured, feasibility=found, trace=opened, part=part, outages=outages, saving=saving
+    )
 
 
 @explain_damage()

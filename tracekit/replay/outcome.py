@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["LOG_KINDS", "Outcome", "PowerUse", "Timeline"]
+__all__ = ["LOG_KINDS", "Losses", "Outcome", "PowerUse", "Timeline"]
 
 LOG_KINDS = {
     "submit": 1,
@@ -22,6 +22,7 @@ LOG_KINDS = {
     "up": 7,
     "down": 8,
     "reject": 9,
+    "fail": 10,
 }
 """Kinds of rows in an event log (see `Outcome.log`)."""
 
@@ -56,6 +57,18 @@ class PowerUse:
     """Time below full clock [ms]."""
     changes: int
     """Changes of the clock."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What outages of nodes cost the jobs (n,)."""
+
+    restarts: NDArray[np.int32]
+    """How often a failing node stopped the job (n,)."""
+    lost_milli_ms: NDArray[np.int64]
+    """GPU time of work that had to be done again: since the last checkpoint [milli-GPU * ms] (n,)."""
+    progress_ppm: NDArray[np.int32]
+    """Part of the time of work that is work, not the saving of it [ppm] (n,)."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,8 @@ class Outcome:
     """What the power cap did; None without one."""
     notes: tuple[str, ...] = ()
     """What the reader of the result should know of the schedule, one sentence each."""
+    losses: Losses | None = None
+    """What outages cost; None where they were not replayed."""
     energy_cost: float | None = None
     """What that energy cost by M41; None where the policy does not reckon with prices."""
     deadline_ms: NDArray[np.int64] | None = None
@@ -116,5 +131,6 @@ class Outcome:
     submit (job); start (job; value: rate in ppm of the recorded speed), followed by its take rows (job, node, gpu: the
     GPU's index in the node or -1 where only numbers are kept, value: milli-GPUs); stop (job: loses all its GPUs; value:
     overhead charged when it starts again [ms]); finish (job); rate (job, value: new rate in ppm); up, down (node);
-    reject (job: can never run). A job placed by count takes from node -1.
+    reject (job: can never run); fail (job, node: an outage of the node stops it; value: overhead when it starts again
+    [ms]). A job placed by count takes from node -1.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.clusters.nodes import cluster_under
 from tracekit.replay.engine.placement import RULES
 from tracekit.replay.native import kernel
+from tracekit.replay.outages.checkpoints import checkpoints_for
+from tracekit.replay.outages.texts import CheckpointsAsked
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import ReplayResult
 from tracekit.replay.results.energy import energy_kwh, power_cap_assumption, utilization_assumption
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.feasibility import Feasibility
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outages.failures import Outages
     from tracekit.replay.outcome import Outcome
     from tracekit.replay.part import Part
     from tracekit.settings import ReplaySettings
@@ -116,6 +119,10 @@ class Scenario:
     """Where the jobs come from."""
     part: Part | None = None
     """Which cluster of several these are the jobs of; None where there is one."""
+    outages: Outages | None = None
+    """Outages of nodes that stop what runs there, which the cluster has; None where none does."""
+    saving: CheckpointsAsked = field(default_factory=CheckpointsAsked)
+    """How jobs save their work where nodes fail."""
 
     @classmethod
     def make(
@@ -152,6 +159,11 @@ class Scenario:
         cluster = policy.borrowed(cluster_under(self.cluster, lends=policy.lends), self.jobs, self.models)
         assignment = self.assignment if cluster is self.cluster else assign(self.jobs, cluster)
         mechanism = policy.mechanism(self.jobs, cluster, self.models, self.seed)
+        checkpoints = None
+        if self.outages is not None:
+            # A policy that borrows nodes makes a cluster of its own, which knows of no failures.
+            _check_takes_outages(mechanism, policy.label, known=cluster.change_kills is not None)
+            checkpoints = checkpoints_for(self.saving, self.jobs, cluster, self.outages.rate_per_ms)
         outcome = simulate(
             self.jobs,
             cluster,
@@ -161,6 +173,7 @@ class Scenario:
             rule=self.placement,
             spread=spread_table(self.models, self.jobs, cluster),
             trace=self.trace,
+            checkpoints=checkpoints,
             log=log,
             progress=progress,
         )
@@ -186,6 +199,10 @@ class Scenario:
         if outcome.power is not None:
             found["power cap"] = power_cap_assumption(outcome)
         found.update(outcome.facts)
+        if self.outages is not None:
+            found["outages"] = {"title": "outages of nodes", "value": self.outages.origin, "source": "the input"}
+            value = f"{self.saving.words}; recorded run times are taken as work without checkpoints"
+            found["checkpoints"] = {"title": "checkpoints", "value": value, "source": "the input"}
         found["cluster"] = {"title": "the cluster", "value": cluster.origin, "source": "the input"}
         if assignment.notes:
             found["groups"] = {"title": "groups", "value": " ".join(assignment.notes), "source": "the engine"}
@@ -196,6 +213,14 @@ class Scenario:
                 "source": "the input",
             }
         return found
+
+
+def _check_takes_outages(mechanism: Any, name: str, *, known: bool) -> None:
+    if not (known and getattr(mechanism, "takes_outages", False)):
+        raise UsageError(
+            f"{name} cannot be replayed with outages: nothing in it knows of a job that a failing node stops",
+            hint="use policies of another kind, such as fifo, srtf or easy, or leave out --outages",
+        )
 
 
 def spread_table(models: Models, jobs: Jobs, cluster: Cluster) -> NDArray[np.int32]:

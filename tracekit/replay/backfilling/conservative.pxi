@@ -317,7 +317,7 @@ def run_conservative(State s, Key key, Reservations b, Waitlist w, int64_t insta
         submitted, change = g.submitted, g.change
         if not next_instant(s, key):
             return False
-        book_take_note(s, b, w, submitted)
+        book_take_note(s, key, b, w, submitted)
         if g.change > change:
             count_nodes(s, b)
         for i in range(g.touched):

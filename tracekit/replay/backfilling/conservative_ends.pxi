@@ -89,12 +89,12 @@ cdef inline int ends_outlived(State s, Reservations b) except -1:
         heap_pop(b.late, b.late_at, 0, b.facts[0].late)
         b.facts[0].late -= 1
         length = max(s.jobs[j].estimate, 1)
-        while s.jobs[j].first + length <= now:
+        while s.jobs[j].begun + length <= now:
             length *= 2
         strip = &b.strips[s.job_classes[s.jobs[j].job_class].domain]
         strip.stale = 1
         remove(b, strip, j)
-        believe(s, b, j, s.jobs[j].first + length)
+        believe(s, b, j, s.jobs[j].begun + length)
 
 
 cdef inline int count_nodes(State s, Reservations b) except -1:

@@ -53,15 +53,19 @@ cdef inline int expect(State s, Reservations b, Waitlist w, int64_t j) except -1
         line.rank = rank
 
 
-cdef inline int book_take_note(State s, Reservations b, Waitlist w, int64_t submitted) except -1:
+cdef inline int book_take_note(State s, Key key, Reservations b, Waitlist w, int64_t submitted) except -1:
     """Bring the book and the waitlist up to what the instant did; node changes are seen by `count_nodes`."""
-    cdef int64_t j
+    cdef int64_t i, j
     cdef Globals* g = &s.g[0]
     while g.ended != NONE:
         j = g.ended
         g.ended = s.jobs[j].stopped
         ends_forget(s, b, s.job_classes[s.jobs[j].job_class].domain, j)
         drop_allocation(s, &s.jobs[j])
+    take_back(s, key)
+    for i in range(g.broken):
+        join_line(s, b, w, s.broken[i])
+        expect(s, b, w, s.broken[i])
     while g.rung != NONE:
         j = g.rung
         g.rung = s.jobs[j].stopped

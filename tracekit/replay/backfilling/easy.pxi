@@ -117,7 +117,9 @@ cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int
         easy_reopen(s.queues, domain)
 
 
-cdef inline int easy_take_note(State s, State m, Forecast f, Waitlist w, int64_t submitted, int64_t change) except -1:
+cdef inline int easy_take_note(
+    State s, Key key, State m, Forecast f, Waitlist w, int64_t submitted, int64_t change
+) except -1:
     """Bring forecast and waitlist up to what the instant did."""
     cdef int64_t j, d, i
     cdef Globals* g = &s.g[0]
@@ -126,6 +128,9 @@ cdef inline int easy_take_note(State s, State m, Forecast f, Waitlist w, int64_t
         g.ended = s.jobs[j].stopped
         forecast_forget(s, m, f, s.job_classes[s.jobs[j].job_class].domain, j)
         drop_allocation(s, &s.jobs[j])
+    take_back(s, key)
+    for i in range(g.broken):
+        join_queue(s, w, s.broken[i])
     while g.rung != NONE:
         j = g.rung
         g.rung = s.jobs[j].stopped
@@ -149,7 +154,7 @@ def run_easy(State s, Key key, State m, Forecast f, Waitlist w, int64_t instants
         submitted, change = g.submitted, g.change
         if not next_instant(s, key):
             return False
-        easy_take_note(s, m, f, w, submitted, change)
+        easy_take_note(s, key, m, f, w, submitted, change)
         for i in range(g.touched):
             d = s.touched[i]
             s.domains[d].touched = 0

@@ -115,9 +115,9 @@ cdef inline int forecast_outlived(State s, State m, Forecast f) except -1:
         d = s.job_classes[s.jobs[j].job_class].domain
         aspect = &f.aspects[d]
         length = max(s.jobs[j].estimate, 1)
-        while s.jobs[j].first + length <= now:
+        while s.jobs[j].begun + length <= now:
             length *= 2
-        end = s.jobs[j].first + length
+        end = s.jobs[j].begun + length
         if f.end[j] <= aspect.until:
             heap_remove(f.heaps, f.at, aspect.low, aspect.released, j)
             aspect.released -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tracekit.replay.engine.setting import Run
 from tracekit.replay.keys import engine_key
@@ -37,6 +37,9 @@ class Backfill:
         if self.depth < 0:
             raise ValueError(f"a depth of {self.depth} reservations")
 
+    takes_outages: ClassVar[bool] = True
+    """Whether jobs may be stopped by a node that fails under them."""
+
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which later jobs may go ahead (see easy.pxi and conservative.pxi)."""
         from tracekit.replay import kernel
@@ -51,7 +54,7 @@ class Backfill:
         # The pass wants to hear of jobs that ended or relaxed, and what the ended held.
         state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, kernel.NONE, kernel.NONE, 1
         # Conservative backfilling finds jobs in its waitlist; queues only count them, which rings do at less cost.
-        state.g["ring"] = self.kind == "conservative"
+        state.g["ring"] = self.kind == "conservative" and setting.checkpoints is None
         arrays = open_nodes(state, setting.cluster)
         waitlist = kernel.Waitlist(make_waitlist(state, arrays, key))
         if self.kind == "easy":

@@ -54,11 +54,13 @@ class Cluster:
     change_node: NDArray[np.int32]
     """The node (E,)."""
     change_up: NDArray[np.int8]
-    """1 joins, 0 leaves: no new job starts on it, running ones go on to their end (E,)."""
+    """1 joins, 0 leaves: no new job starts on it, running ones go on to their end, if it does not fail (E,)."""
     absent: NDArray[np.int8]
     """1 where a node is away before its first change (N,)."""
     origin: str
     """Where the cluster comes from, as results state it, such as 'nodes of the Trace'."""
+    change_kills: NDArray[np.int8] | None = None
+    """1 where what runs on the node stops at the change, because it fails (E,); None where that never is so."""
     lendable: bool = False
     """Whether a policy that lends quotas may use the nodes of all domains as one: where they are divided because the
     source says so, not because the user does."""

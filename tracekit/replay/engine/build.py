@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.ordered import Ordered
     from tracekit.replay.engine.setting import Setting
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outages.checkpoints import Checkpoints
 
 
 __all__ = ["SAMPLES", "build", "lay_queues", "open_nodes", "unused_allocations"]
 
 SAMPLES = 2048
 """Most rows of a timeline; a full table keeps every second row."""
+
+PPM = 1_000_000
+"""The recorded speed."""
 
 _DRIFTS = {"none": DRIFT_NONE, "time": DRIFT_TIME, "any": DRIFT_ANY}
 
@@ -67,6 +71,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     )
     changes = np.zeros(len(cluster.change_ms), struct_dtype("Change"))
     changes["time"], changes["node"], changes["up"] = cluster.change_ms, cluster.change_node, cluster.change_up
+    changes["kills"] = 0 if cluster.change_kills is None else cluster.change_kills
     g = np.zeros(1, struct_dtype("Globals"))
     g["jobs"], g["changes"], g["log_on"] = len(jobs), len(changes), log_rows > 0
     g["skip"], g["by_count"] = order.scan == "skip", order.fit == "count"
@@ -77,7 +82,9 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     g["levels"], g["stall"], g["wake"] = len(order.thresholds), order.stall, NONE
     g["interval"] = order.interval_ms
     g["promote"], g["speed"], g["lacking"] = order.promote_ppm, 1_000_000, 1
-    g["listed"] = order.preemptive and order.fit == "place" and order.drift != "any"
+    if setting.checkpoints is not None:
+        _let_save(table, g, setting.checkpoints, by_count=order.fit == "count")
+    g["listed"] = order.preemptive and order.fit == "place" and g["drift"] != DRIFT_ANY
     nodes["holder"] = NONE
     g["sample_step"] = _sample_step(jobs)
     held = int(cluster.gpus.sum())
@@ -120,7 +127,30 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
         evicted=np.zeros(running if order.preemptive else 0, np.int32),
         active=np.zeros(0, np.int32),
         loosened=np.zeros(len(allocations) if g["listed"][0] else 0, np.int32),
+        broken=np.zeros(0 if setting.checkpoints is None else running, np.int32),
     )
+
+
+def _let_save(table: NDArray[np.void], g: NDArray[np.void], checkpoints: Checkpoints, *, by_count: bool) -> None:
+    """Write how jobs save their work into the arrays of a run.
+
+    Raises
+    ------
+    UsageError
+        Gangs are placed by count, so that nobody knows which nodes they are on.
+    """
+    if by_count:
+        raise UsageError("outages stop what runs on a node, and with fit=count no job has nodes", hint="use fit=place")
+    table["saved"], table["period"], table["saving"] = (
+        table["remaining"],
+        checkpoints.period_ms,
+        checkpoints.progress_ppm,
+    )
+    g["restart"] = checkpoints.restart_ms
+    # A job that was stopped joins its queue again, which a ring has no room for.
+    g["ring"] = 0
+    if g["drift"] == DRIFT_TIME and (checkpoints.progress_ppm < PPM).any():
+        g["drift"] = DRIFT_ANY
 
 
 def _check_rule(rule: str, cluster: Cluster, kind: str) -> None:

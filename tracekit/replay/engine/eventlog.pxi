@@ -11,6 +11,7 @@ cpdef enum:
     UP = 7
     DOWN = 8
     REJECT = 9
+    FAIL = 10
 
 
 cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_t value) except -1:

@@ -138,6 +138,8 @@ cdef inline int start(State s, Key key, int64_t j, int64_t nodes, int64_t rate) 
     job.pace = PPM
     if not g.by_count:
         job.pace = pace_on(s, job.gpus, &s.groups[s.nodes[s.allocations[job.allocation].node].group], nodes)
+    if job.period > 0:
+        job.pace = job.pace * <int64_t>job.saving // PPM
     job.rate = rate if job.pace == PPM else max(rate * job.pace // PPM, 1)
     g.running += 1
     g.pending -= 1
@@ -150,15 +152,23 @@ cdef inline int start(State s, Key key, int64_t j, int64_t nodes, int64_t rate) 
 
 cdef inline int suspend(State s, Key key, int64_t j) except -1:
     """Put a running job, whose GPUs are freed and which is out of the eviction queue, back among the waiting."""
-    cdef int64_t patience
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     settle(job, g.now)
+    g.running -= 1
+    unschedule_event(s, j)
+    log_row(s, STOP, j, NONE, overhead_of(s, job.gpus))
+    wait_again(s, key, j)
+
+
+cdef inline int wait_again(State s, Key key, int64_t j) except -1:
+    """Put a settled job that has lost its GPUs among the waiting."""
+    cdef int64_t patience
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
     job.status = WAITING
     job.stopped = g.now
-    g.running -= 1
     g.pending += 1
-    unschedule_event(s, j)
     if g.promote > 0:
         patience = (g.now - job.begun) * g.promote // PPM
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + patience) * 4 + KIND_TIMER, j)
@@ -169,7 +179,6 @@ cdef inline int suspend(State s, Key key, int64_t j) except -1:
         else:
             heap_push(s.events, s.event_at, 0, g.event_size, (job.submit + g.relax_ms) * 4 + KIND_TIMER, j)
             g.event_size += 1
-    log_row(s, STOP, j, NONE, overhead_of(s, job.gpus))
     enqueue(s, j, key_now(s, key, job))
 
 
@@ -211,10 +220,15 @@ cdef inline int end_job(State s, int64_t j) except -1:
 
 
 cdef inline int finish(State s, int64_t j) except -1:
+    end_job(s, j)
+    leave_nodes(s, j)
+
+
+cdef inline int leave_nodes(State s, int64_t j) except -1:
+    """Free the GPUs of a job that ended or was broken off, and let the mechanism know."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     cdef int64_t d = s.job_classes[job.job_class].domain
-    end_job(s, j)
     release(s, job, d)
     loosen(s, job, d)
     if g.preemptive:
@@ -224,6 +238,61 @@ cdef inline int finish(State s, int64_t j) except -1:
     if g.tenants or g.shared:
         job.stopped = g.ended
         g.ended = j
+
+
+cdef inline int break_off(State s, int64_t j, int64_t node) except -1:
+    """Stop a running job because a node failed under it: what it did since its last checkpoint is to be done again.
+
+    It is among the `broken` of this instant, who wait again once the mechanism has closed its books on them. A restart
+    that was under way begins anew.
+    """
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    settle(job, g.now)
+    job.lost += job.clock * held(job)
+    job.clock = 0
+    job.remaining = job.saved
+    job.overhead = max(job.overhead, g.restart)
+    job.restarts += 1
+    g.running -= 1
+    unschedule_event(s, j)
+    log_row(s, FAIL, j, node, job.overhead)
+    leave_nodes(s, j)
+    s.broken[g.broken] = j
+    g.broken += 1
+
+
+cdef inline int fail(State s, int64_t index) except -1:
+    """Break off every job that has GPUs on a node, by index."""
+    cdef int64_t i, j, link, place, first
+    cdef Globals* g = &s.g[0]
+    if s.nodes[index].free == s.nodes[index].gpus:
+        return 0
+    first = g.broken
+    for i in range(g.event_size):
+        j = s.events[i].job
+        link = s.jobs[j].allocation if s.jobs[j].status == RUNNING else NONE
+        while link != NONE and s.allocations[link].node != index:
+            link = s.allocations[link].next
+        if link == NONE:
+            continue
+        place = g.broken
+        while place > first and s.broken[place - 1] > j:
+            s.broken[place] = s.broken[place - 1]
+            place -= 1
+        s.broken[place] = j
+        g.broken += 1
+    cdef int64_t last = g.broken
+    g.broken = first
+    for i in range(first, last):
+        break_off(s, s.broken[i], index)
+
+
+cdef inline int take_back(State s, Key key) except -1:
+    """Let the jobs that were broken off in this instant wait again; they stay listed in `broken`."""
+    cdef int64_t i
+    for i in range(s.g[0].broken):
+        wait_again(s, key, s.broken[i])
 
 
 cdef inline int submit(State s, Key key, int64_t j) except -1:
@@ -292,6 +361,8 @@ cdef inline int change_nodes(State s, int64_t now) except -1:
         g.change += 1
         log_row(s, UP if change.up else DOWN, NONE, change.node, 0)
         touch(s, d, 1)
+        if change.kills:
+            fail(s, change.node)
         if change.up == s.nodes[change.node].up:
             continue
         if g.by_count:
@@ -371,8 +442,11 @@ cdef inline bint next_instant(State s, Key key):
     while j != NONE:
         finish(s, j)
         j = due(s, now * 4 + KIND_FINISH)
+    g.broken = 0
     if g.change < g.changes:
         change_nodes(s, now)
+        if g.broken > 0 and not (g.tenants or g.shared):
+            take_back(s, key)
     while g.submitted < g.jobs and s.jobs[g.submitted].submit <= now:
         g.submitted += 1
         submit(s, key, g.submitted - 1)

@@ -74,6 +74,7 @@ cdef inline int move(State s, Job* job, int64_t old) except -1:
     job.evicted = 0
     job.migrations += 1
     job.overhead += overhead_of(s, job.gpus)
+    save(job)
 
 
 cdef inline int64_t eviction_last_key(State s, int64_t d):
@@ -200,6 +201,7 @@ cdef inline int settle_evictions(State s, Key key) except -1:
         job.evicted = 0
         drop_allocation(s, job)
         job.preemptions += 1
+        save(job)
         cost = overhead_of(s, job.gpus)
         if cost > 0 and job.status == WAITING:
             job.overhead += cost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tracekit.replay.engine.setting import prepared_by
 
@@ -62,6 +62,9 @@ class Ordered:
 
     interval_ms: int = 0
     """Jobs start and stop only at multiples of it after the first submission; 0 at every event [ms]."""
+
+    takes_outages: ClassVar[bool] = True
+    """Whether jobs may be stopped by a node that fails under them."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run of jobs in this order (see ordered.pxi)."""

@@ -20,6 +20,18 @@ cdef inline int settle(Job* job, int64_t now) except -1:
     job.overhead -= idle
     job.overhead_done += idle
     job.remaining = max(job.remaining - (elapsed - idle) * job.rate, 0)
+    if job.period > 0:
+        job.clock += elapsed - idle
+        # The last checkpoint lies in this stretch, in which the rate was one and the overhead came first.
+        if job.clock >= job.period:
+            job.clock %= job.period
+            job.saved = job.remaining + job.clock * job.rate
+
+
+cdef inline int save(Job* job) except -1:
+    """Let a settled job keep all that it has done: what stops it on purpose saves it."""
+    job.saved = job.remaining
+    job.clock = 0
 
 
 cdef inline int64_t key_now(State s, Key key, Job* job):

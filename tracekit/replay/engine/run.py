@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.replay.engine.setting import Setting
 from tracekit.replay.kernel import DONE, FUTURE
-from tracekit.replay.outcome import Outcome, Timeline
+from tracekit.replay.outcome import Losses, Outcome, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.setting import Mechanism
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outages.checkpoints import Checkpoints
     from tracekit.trace import Trace
 
 __all__ = ["simulate"]
@@ -39,6 +41,7 @@ def simulate(
     rule: str = "consolidate",
     spread: NDArray[np.int32] | None = None,
     trace: Trace | None = None,
+    checkpoints: Checkpoints | None = None,
     log: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Outcome:
@@ -58,6 +61,8 @@ def simulate(
         Speed of a spread gang (see `Setting`).
     trace : Trace, optional
         Where the jobs come from.
+    checkpoints : Checkpoints, optional
+        How jobs save their work where nodes of the cluster fail.
     log : bool
         Keep the event log.
     progress : callable, optional
@@ -70,7 +75,7 @@ def simulate(
     """
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:
-        run = mechanism.prepare(Setting(jobs, cluster, assignment, name, rule, spread, trace, rows))
+        run = mechanism.prepare(Setting(jobs, cluster, assignment, name, rule, spread, trace, checkpoints, rows))
         begun = time.perf_counter()
         while run.step(_INSTANTS):
             if progress is not None:
@@ -78,9 +83,14 @@ def simulate(
         wall = time.perf_counter() - begun
         written = int(run.state.g["log_size"][0])
         if written <= rows:
-            return run.complete(_outcome(run.state, wall, log=log, unit=run.unit))
+            outcome = _outcome(run.state, wall, log=log, unit=run.unit)
+            return run.complete(outcome if checkpoints is None else replace(outcome, losses=_losses(run.state)))
         # The run is deterministic: the same again, with room for the whole log.
         rows = written
+
+
+def _losses(s: EngineState) -> Losses:
+    return Losses(s.jobs["restarts"].copy(), s.jobs["lost"] * 1000, s.jobs["saving"].copy())
 
 
 def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:

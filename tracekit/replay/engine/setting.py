@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outages.checkpoints import Checkpoints
     from tracekit.replay.outcome import Outcome
     from tracekit.trace import Trace
 
@@ -40,6 +41,8 @@ class Setting:
     """Speed of a gang on k nodes where k0 would do (k0, k) [ppm]; 1,000,000 everywhere when None."""
     trace: Trace | None = None
     """Where the jobs come from, for a mechanism that reads further tables."""
+    checkpoints: Checkpoints | None = None
+    """How jobs save their work where nodes fail; None where none does."""
     log_rows: int = 0
     """Room for the event log; 0 keeps none."""
 

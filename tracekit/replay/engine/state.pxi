@@ -62,8 +62,8 @@ cdef struct Job:
     int32_t rate, gpus, job_class, allocation, nodes, level
     int8_t status, never, spare
     int32_t pace
-    int64_t overhead_done, end, key, estimate, value, stopped, base, begun
-    int32_t preemptions, migrations, evicted, tenant
+    int64_t overhead_done, period, end, key, estimate, value, stopped, base, begun, saved, clock, lost
+    int32_t preemptions, migrations, evicted, tenant, restarts, saving
 
 
 cdef struct Node:
@@ -102,7 +102,8 @@ cdef struct Entry:
 
 cdef struct Change:
     int64_t time
-    int32_t node, up
+    int32_t node
+    int16_t up, kills
 
 
 cdef struct ViewRow:
@@ -127,7 +128,7 @@ cdef struct Globals:
     int64_t evicted, listed, loosened, events, last_end, busy_at_end, free_at_end, fragmented_at_end, skip, by_count
     int64_t ring, rule, preemptive, drift, relax_ms, age_cap, levels, promote, stall, planned, shared, tenants
     int64_t ended, rung, active, wake, asked, culprit, scope, keeps, capped, speed, begun, lacking, blocks, seats
-    int64_t interval
+    int64_t interval, broken, restart
 
 
 cdef class Arrays:
@@ -169,6 +170,7 @@ cdef class State(Arrays):
     cdef public int32_t[::1] evicted
     cdef public int32_t[::1] active
     cdef public int32_t[::1] loosened
+    cdef public int32_t[::1] broken
 
 
 cdef struct JobFacts:

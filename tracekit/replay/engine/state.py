@@ -86,3 +86,5 @@ class EngineState(NamedTuple):
     """Jobs that wait or run, by index, with some that ended; of planners only."""
     loosened: NDArray[np.int32]
     """Nodes on which a job ended or fell in rank in this instant, where nodes list their jobs (Globals.listed)."""
+    broken: NDArray[np.int32]
+    """Jobs that a failing node stopped in this instant."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -82,6 +82,9 @@ class Planner:
             raise ValueError("jobs that share a GPU have no clocks of their own")
         if self.fit == "count" and (self.names_nodes or self.share > 1):
             raise ValueError("by count there are no nodes to name and no GPUs to share")
+
+    takes_outages: ClassVar[bool] = True
+    """Whether jobs may be stopped by a node that fails under them."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run under the planner (see `asking.prepare`)."""

@@ -22,6 +22,7 @@ cdef inline int charge(State s, Job* job, int64_t cost) except -1:
 cdef inline int lose_job(State s, Job* job, int64_t lost) except -1:
     """Book a stopped job that did not start again as preempted; it has to do so much time again."""
     charge(s, job, overhead_of(s, job.gpus) + lost)
+    save(job)
     drop_allocation(s, job)
     job.preemptions += 1
 
@@ -58,5 +59,6 @@ cdef inline int go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, P
     job.gpus = gpus
     if job.evicted:
         charge(s, job, p.lost[i] + (p.resize_ms if old_gpus != gpus else overhead_of(s, gpus)))
+        save(job)
         job.migrations += 1
     start(s, key, j, nodes, p.rates[i])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tracekit.replay.engine.setting import prepared_by
 
@@ -76,6 +76,9 @@ class Tenants:
     """Whether CPUs and memory, of a domain as a whole, limit jobs as well."""
     attribute: bool = False
     """Whether to record for each job how much of its wait its tenant held its quota or more."""
+
+    takes_outages: ClassVar[bool] = True
+    """Whether jobs may be stopped by a node that fails under them."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which tenants take turns."""

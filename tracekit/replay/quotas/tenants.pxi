@@ -46,9 +46,9 @@ cdef inline int rings(State s, TenantBooks books, int64_t j) except -1:
         tenants_arrive(s, books, j, False)
 
 
-cdef inline int read_instant(State s, TenantBooks books, bint evicts) except -1:
+cdef inline int read_instant(State s, TenantBooks books, Key key, bint evicts) except -1:
     """Book what happened in this instant: ends, submissions, attempts."""
-    cdef int64_t j
+    cdef int64_t i, j
     cdef Job* job
     cdef Account* account
     cdef Globals* g = &s.g[0]
@@ -62,6 +62,9 @@ cdef inline int read_instant(State s, TenantBooks books, bint evicts) except -1:
         if evicts:
             heap_remove(s.eviction_queue, s.eviction_at, account.eviction_base, account.eviction_size, g.jobs - 1 - j)
             account.eviction_size -= 1
+    take_back(s, key)
+    for i in range(g.broken):
+        tenants_arrive(s, books, s.broken[i], True)
     for j in range(rules.seen, g.submitted):
         if s.jobs[j].status == WAITING:
             tenants_arrive(s, books, j, True)
@@ -345,7 +348,7 @@ def run_tenants(State s, TenantBooks books, Key key, bint evicts, int64_t instan
     for _ in range(instants):
         if not next_instant(s, key):
             return False
-        read_instant(s, books, evicts)
+        read_instant(s, books, key, evicts)
         if g.wake == g.now:
             change_quotas(s, books)
         for i in range(g.touched):

@@ -79,6 +79,8 @@ def summarize(
         "preemptions": int(outcome.preemptions[table.all].sum()),
         "migrations": int(outcome.migrations[table.all].sum()),
         "gpu_hours_lost_to_overhead": table.overhead_gpu_hours(table.all),
+        # What outages cost; None where they were not replayed (see `_JobFigures.losses`).
+        **table.losses(table.all),
         "jain_fairness_vc": jain_index(list(service_ratios(jobs, outcome, table.measured).values())),
         "max_finish_time_ratio": _largest(finish_time_ratios(jobs, outcome)[table.measured]),
         # Of the completed jobs with a deadline (D7), those that ended after it; only of policies that know deadlines.
@@ -193,6 +195,31 @@ class _JobFigures:
         held = self.outcome.held_milli_ms[some] / np.maximum(self.outcome.run_ms[some], 1)
         return float((held * self.outcome.overhead_ms[some]).sum() / _GPU_HOUR)
 
+    def losses(self, rows: NDArray[np.int64]) -> dict[str, float | int | None]:
+        """Return what outages cost some jobs, None without outages.
+
+        Of the GPU time held, a part are restarts and other overheads, a part is work that was done again (lost), and of
+        the rest a part is the saving of checkpoints: what is left is useful, and `goodput_share` its share [1]. `ettr`,
+        the effective training time ratio, is the useful GPU time of the jobs that ended over their GPUs times the time
+        from submission to end, waits included [1] (Kokolis et al., "Revisiting Reliability in Large-Scale Machine
+        Learning Research Clusters", 2024).
+        """
+        losses = self.outcome.losses
+        if losses is None:
+            return dict.fromkeys(("goodput_share", "lost_gpu_hours", "restarts", "ettr"))
+        held = self.outcome.held_milli_ms[rows].astype(np.float64)
+        overhead = held / np.maximum(self.outcome.run_ms[rows], 1) * self.outcome.overhead_ms[rows]
+        lost = losses.lost_milli_ms[rows].astype(np.float64)
+        useful = (held - overhead - lost) * (losses.progress_ppm[rows] / 1e6)
+        done = self.completed[rows]
+        asked = gpus_of(self.jobs)[rows].astype(np.float64) * (self.outcome.end_ms[rows] - self.jobs.submit_ms[rows])
+        return {
+            "goodput_share": _ratio(float(useful.sum()), float(held.sum())),
+            "lost_gpu_hours": float(lost.sum() / _GPU_HOUR),
+            "restarts": int(losses.restarts[rows].sum()),
+            "ettr": _ratio(float(useful[done].sum()), float(asked[done].sum())),
+        }
+
     def by_gpu_class(self) -> list[dict[str, Any]]:
         classes = gpu_class(gpus_of(self.jobs))
         rows = _groups(classes, self.all)
@@ -219,6 +246,7 @@ class _JobFigures:
             "gpu_hours": float(self.outcome.held_milli_ms[rows].astype(np.float64).sum() / _GPU_HOUR),
             **times,
             "preemptions": int(self.outcome.preemptions[rows].sum()),
+            **self.losses(rows),
         }
 
 
@@ -259,7 +287,7 @@ def _largest(values: NDArray[np.float64]) -> float | None:
     return float(known.max()) if len(known) else None
 
 
-def _ratio(part: int, whole: int) -> float | None:
+def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 

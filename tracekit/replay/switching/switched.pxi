@@ -68,7 +68,7 @@ cdef inline int plan_switch(State s, Switches w, int64_t node, int64_t time, int
     while i > 0 and s.changes[i - 1].time > time:
         s.changes[i] = s.changes[i - 1]
         i -= 1
-    s.changes[i].time, s.changes[i].node, s.changes[i].up = time, node, up
+    s.changes[i].time, s.changes[i].node, s.changes[i].up, s.changes[i].kills = time, node, up, 0
     g.changes += 1
     w.due[node] = time
 

@@ -1,0 +1,132 @@
+"""A cluster whose nodes are away in outages, and whose spares take their place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.replay.outages.failures import NO_END
+from tracekit.replay.outages.spares import chosen_spares, pools_of
+
+if TYPE_CHECKING:
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.outages.failures import Outages
+
+__all__ = ["with_outages"]
+
+_Change = tuple[int, int, bool, bool]
+"""Time [ms], node, whether it joins, whether what runs there stops."""
+
+
+def with_outages(cluster: Cluster, outages: Outages, spares: int = 0) -> Cluster:
+    """Return the cluster with its nodes away in the outages as well as when they are away anyhow.
+
+    With spares, so many nodes are held free, in reserve. When a node leaves, a spare of the same domain, GPU model and
+    size joins at once, one of the same rack if there is any; a node that comes back is a spare where its place is
+    taken.
+
+    Raises
+    ------
+    UsageError
+        So many spares leave no node to work.
+    """
+    away = _merged(cluster, outages)
+    there = [not any(since <= 0 < until for since, until in spans) for spans in away]
+    moves = sorted(
+        [(since, 1, node) for node, spans in enumerate(away) for since, _ in spans if since > 0]
+        + [(until, 0, node) for node, spans in enumerate(away) for _, until in spans if 0 < until < NO_END]
+    )
+    kills = set(zip(outages.since_ms[outages.kills].tolist(), outages.node[outages.kills].tolist(), strict=True))
+    changes: list[_Change] = [(time, node, False, True) for time, node in sorted(kills) if time > 0]
+    reserve = _Reserve(cluster, chosen_spares(cluster, spares), there)
+    for time, leaves, node in moves:
+        changes += reserve.leave(time, node) if leaves else reserve.come_back(time, node)
+    # What stops comes before what joins, so that a gang may go on upon a spare in the same instant.
+    changes.sort(key=lambda change: (change[0], change[2], not change[3], change[1]))
+    held = f"; {spares:,} of them held as spares" if spares else ""
+    return replace(
+        cluster,
+        change_ms=np.array([change[0] for change in changes], np.int64),
+        change_node=np.array([change[1] for change in changes], np.int32),
+        change_up=np.array([change[2] for change in changes], np.int8),
+        change_kills=np.array([change[3] for change in changes], np.int8),
+        absent=np.array([not works for works in reserve.begins], np.int8),
+        origin=cluster.origin + held,
+    )
+
+
+def _merged(cluster: Cluster, outages: Outages) -> list[list[tuple[int, int]]]:
+    """Return when each node is away [ms], for whatever reason, in spans that do not touch."""
+    spans: list[list[tuple[int, int]]] = [[] for _ in range(cluster.nodes)]
+    since: list[int | None] = [-NO_END if absent else None for absent in cluster.absent.tolist()]
+    for time, node, up in cluster.effective_changes():
+        begin = since[node]
+        if up and begin is not None:
+            spans[node].append((begin, time))
+        since[node] = None if up else time
+    for node, begin in enumerate(since):
+        if begin is not None:
+            spans[node].append((begin, NO_END))
+    rows = zip(outages.node.tolist(), outages.since_ms.tolist(), outages.until_ms.tolist(), strict=True)
+    for node, begin, end in rows:
+        spans[node].append((begin, end))
+    return [_joined(one) for one in spans]
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        elif end > begin:
+            found.append((begin, end))
+    return found
+
+
+class _Reserve:
+    """Which nodes work, and which stand by."""
+
+    def __init__(self, cluster: Cluster, spares: list[int], there: list[bool]) -> None:
+        self.rack = cluster.rack.tolist()
+        self.pool_of = {node: pool for pool in pools_of(cluster) for node in pool}
+        waiting = set(spares)
+        self.lacking = {id(pool): 0 for pool in self.pool_of.values()}
+        """Nodes that a pool would have working, and has not."""
+        self.standing_by = {node for node in waiting if there[node]}
+        self.working = [works and node not in waiting for node, works in enumerate(there)]
+        for node, works in enumerate(there):
+            if not works and node not in waiting:
+                self._replace(node)
+        self.begins = list(self.working)
+
+    def _replace(self, node: int) -> int | None:
+        """Let a spare take the place of a node; return it."""
+        near = [other for other in self.pool_of[node] if other in self.standing_by]
+        if not near:
+            self.lacking[id(self.pool_of[node])] += 1
+            return None
+        spare = min(near, key=lambda other: (self.rack[other] != self.rack[node], other))
+        self.standing_by.discard(spare)
+        self.working[spare] = True
+        return spare
+
+    def leave(self, time: int, node: int) -> list[_Change]:
+        """Return what changes when a node leaves."""
+        if not self.working[node]:
+            self.standing_by.discard(node)
+            return []
+        self.working[node] = False
+        spare = self._replace(node)
+        return [(time, node, False, False)] + ([] if spare is None else [(time, spare, True, False)])
+
+    def come_back(self, time: int, node: int) -> list[_Change]:
+        """Return what changes when a node could work again."""
+        pool = id(self.pool_of[node])
+        if self.lacking[pool] == 0:
+            self.standing_by.add(node)
+            return []
+        self.lacking[pool] -= 1
+        self.working[node] = True
+        return [(time, node, True, False)]

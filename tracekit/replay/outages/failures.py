@@ -1,0 +1,233 @@
+"""When nodes are away, and which times away stop what runs there: as recorded, drawn from the log, or at a rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import UsageError
+from tracekit.replay.clusters.node_events import AWAY, milliseconds_after_origin
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outages.texts import OutagesAsked
+    from tracekit.trace import Trace
+
+__all__ = ["NO_END", "Outages", "drawn_at_rate", "drawn_by_lot", "horizon_ms", "outages_for", "recorded_outages"]
+
+NO_END = 1 << 62
+"""The end of an outage that nobody has seen [ms]."""
+_DAY_MS = 86_400_000
+_HOUR_MS = 3_600_000
+_RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (outages a node and day; hours)"
+_SPANS = 3
+"""Outages are drawn for so many times the span from the first submission to the last plus the longest run time."""
+
+
+@dataclass(frozen=True)
+class Outages:
+    """Times in which nodes are away (m,). They may overlap."""
+
+    node: NDArray[np.int32]
+    """Index of the node in its cluster (m,)."""
+    since_ms: NDArray[np.int64]
+    """Begin, after the origin of the jobs [ms] (m,)."""
+    until_ms: NDArray[np.int64]
+    """End [ms]; NO_END where it is not known (m,)."""
+    kills: NDArray[np.bool_]
+    """Whether what runs on the node stops at the begin: a node that is down does so, one drained does not (m,)."""
+    node_ms: float
+    """Time over which these outages were seen, summed over nodes [ms]."""
+    origin: str
+    """Where they come from, for people."""
+
+    @property
+    def rate_per_ms(self) -> float:
+        """Outages that stop jobs, of a node in a millisecond; 0 without any."""
+        return float(self.kills.sum()) / self.node_ms if self.node_ms > 0 else 0.0
+
+
+def horizon_ms(jobs: Jobs) -> int:
+    """Return until when outages are drawn [ms]: three times the last submission and the longest run time together."""
+    return _SPANS * int(jobs.arrival_ms.max(initial=0) + jobs.work_ms.max(initial=0))
+
+
+def outages_for(
+    asked: OutagesAsked, trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1.0, seed: int = 0
+) -> Outages:
+    """Return the outages that a replay is to have.
+
+    The same for every policy, so that what differs between two is theirs (common random numbers).
+
+    Raises
+    ------
+    UsageError
+        They are to come from the log, which has none.
+    """
+    if asked.kind == "recorded":
+        return recorded_outages(trace, cluster, jobs, load)
+    rng = np.random.default_rng([seed, 21])
+    if asked.kind == "model":
+        return drawn_by_lot(trace, cluster, jobs, rng, load)
+    return drawn_at_rate(asked, trace, cluster, jobs, rng, load)
+
+
+def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1.0) -> Outages:
+    """Return the outages of the table node_events, of the nodes that the cluster has.
+
+    Degraded nodes work. An event that ends before it begins is none. Jobs stop where a node goes down, and run on where
+    it is drained or in maintenance.
+
+    Raises
+    ------
+    UsageError
+        The Trace has no event of a node of the cluster.
+    """
+    events = _events(trace, jobs, load)
+    index = {name: number for number, name in enumerate(cluster.node_id)}
+    node = np.array([index.get(name, -1) for name in events["node_id"]], np.int32)
+    known = node >= 0
+    if not known.any():
+        raise UsageError(
+            "no recorded outage is of a node of this cluster",
+            where=trace.path,
+            hint=_RATE_HINT,
+        )
+    since, until = events["since"].to_numpy()[known], events["until"].to_numpy()[known]
+    left_out = int((~known).sum())
+    origin = f"{int(known.sum()):,} recorded times away"
+    if left_out:
+        origin += f"; {left_out:,} of nodes that this cluster has not are left out"
+    kills = events["kills"].to_numpy()[known]
+    first, last = _window(events, jobs)
+    return Outages(node[known], since, until, kills, float(last - first) * cluster.nodes, origin)
+
+
+def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Generator, load: float = 1.0) -> Outages:
+    """Return outages with the log as their model: every node gets the recorded outages of a node drawn by lot.
+
+    Nodes of the log that never failed are drawn too, so that bad nodes stay as rare as they are. The log is turned by a
+    time drawn by lot, the same for all nodes, and goes round: faults that came together come together. A length that
+    nobody has seen the end of lasts to the end of the log.
+
+    Raises
+    ------
+    UsageError
+        The Trace has no event of a node.
+    """
+    events = _events(trace, jobs, load)
+    if events.is_empty():
+        raise UsageError("outages cannot be drawn from a log that has none", where=trace.path, hint=_RATE_HINT)
+    names, (first, last) = _node_names(trace, events), _window(events, jobs)
+    span, end = last - first, horizon_ms(jobs)
+    turned = int(rng.integers(span))
+    lots = rng.integers(len(names), size=cluster.nodes)
+    drawn = pl.DataFrame({"node": np.arange(cluster.nodes, dtype=np.int32), "node_id": np.array(names)[lots]})
+    rounds = pl.DataFrame({"round": np.arange(-1, end // span + 1) * span})
+    found = (
+        drawn.join(events, on="node_id")
+        .select(
+            "node",
+            "kills",
+            turned=(pl.col("since") - first + turned) % span,
+            length=pl.min_horizontal(pl.col("until"), pl.lit(last)) - pl.col("since"),
+        )
+        .join(rounds, how="cross")
+        .select("node", "kills", since=pl.col("turned") + pl.col("round"), length="length")
+        .filter((pl.col("since") < end) & (pl.col("since") + pl.col("length") > 0))
+        .sort("since", "node", "length", "kills")
+    )
+    origin = (
+        f"drawn from the log: each node has the outages of one of its {len(names):,} nodes by lot, the log turned by "
+        f"{turned / _DAY_MS:.1f} of {span / _DAY_MS:.1f} days and gone round"
+    )
+    since = found["since"].to_numpy()
+    return Outages(
+        found["node"].to_numpy(),
+        since,
+        since + found["length"].to_numpy(),
+        found["kills"].to_numpy(),
+        float(end) * cluster.nodes,
+        origin,
+    )
+
+
+def drawn_at_rate(
+    asked: OutagesAsked, trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Generator, load: float = 1.0
+) -> Outages:
+    """Return outages that come at a constant rate, of every node by itself; each stops what runs there.
+
+    The time for which a node works is drawn from an exponential distribution, and so is the length of an outage; where
+    no mean length is asked for, lengths are those of the log by lot.
+
+    Raises
+    ------
+    UsageError
+        No length is given and the log has none.
+    """
+    end, mean_ms = horizon_ms(jobs), (asked.repair_h or 0.0) * _HOUR_MS
+    lengths = np.empty(0, np.int64)
+    if asked.repair_h is None:
+        events = _events(trace, jobs, load).filter(pl.col("until") < NO_END)
+        lengths = (events["until"] - events["since"]).to_numpy()
+        if not lengths.size:
+            raise UsageError(
+                "the log does not tell how long outages last", hint="say so: --outages rate=...,repair=HOURS"
+            )
+    node, now = np.arange(cluster.nodes, dtype=np.int32), np.zeros(cluster.nodes)
+    parts = [np.empty((3, 0), np.int64)]
+    while node.size and asked.rate > 0:
+        begin = now + rng.exponential(_DAY_MS / asked.rate, node.size)
+        node, begin = node[begin < end], np.floor(begin[begin < end])
+        length = rng.choice(lengths, node.size) if lengths.size else rng.exponential(mean_ms, node.size)
+        now = begin + np.maximum(np.floor(length), 1)
+        parts.append(np.stack([node, begin, now]).astype(np.int64))
+    rows = np.concatenate(parts, axis=1)
+    lasting = "as long as those of the log" if asked.repair_h is None else f"{asked.repair_h:g} hours on average"
+    origin = f"drawn at {asked.rate:g} outages a node and day, {lasting}"
+    kills = np.ones(rows.shape[1], np.bool_)
+    return Outages(rows[0].astype(np.int32), rows[1], rows[2], kills, float(end) * cluster.nodes, origin)
+
+
+def _events(trace: Trace, jobs: Jobs, load: float) -> pl.DataFrame:
+    """Return the times away of the table node_events: node_id, since, until [ms], kills; of one node by time."""
+    columns = {"node_id": pl.String, "since": pl.Int64, "until": pl.Int64, "kills": pl.Boolean}
+    if not trace.has("node_events"):
+        return pl.DataFrame(schema=columns)
+    events = (
+        trace.scan("node_events")
+        .filter(pl.col("state").is_in(AWAY))
+        .select("node_id", "start_time", "end_time", kills=pl.col("state") == "down")
+        .drop_nulls(["node_id", "start_time"])
+        .sort("node_id", "start_time", "end_time", "kills", nulls_last=True)
+        .collect()
+    )
+    since = milliseconds_after_origin(events["start_time"], jobs, load)
+    ended = events["end_time"].is_not_null().to_numpy()
+    until = milliseconds_after_origin(events["end_time"].fill_null(events["start_time"]), jobs, load)
+    found = events.select(
+        "node_id", since=pl.Series(since), until=pl.Series(np.where(ended, until, NO_END)), kills="kills"
+    )
+    return found.filter(pl.col("until") > pl.col("since"))
+
+
+def _node_names(trace: Trace, events: pl.DataFrame) -> list[str]:
+    """Return every node that the log names, in order."""
+    names = [events["node_id"]]
+    if trace.has("nodes"):
+        names.append(trace.scan("nodes").select(pl.col("node_id").cast(pl.String)).collect()["node_id"])
+    return sorted(set(pl.concat(names).drop_nulls().to_list()))
+
+
+def _window(events: pl.DataFrame, jobs: Jobs) -> tuple[int, int]:
+    """Return the time that the log covers: from its first to its last known event or submission [ms]."""
+    since, until = events["since"].to_numpy(), events["until"].to_numpy()
+    known = [since, until[until < NO_END], jobs.submit_ms]
+    first = min(int(times.min(initial=0)) for times in known)
+    return first, max(first + 1, *(int(times.max(initial=0)) for times in known))
