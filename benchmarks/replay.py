@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +153,30 @@ def of_trace(folder: str, cluster: str | None, policies: tuple[str, ...]) -> Non
         print(f"{text:<18}{engine_s:>9.3f}{all_s:>8.2f}{count / engine_s:>12,.0f}")
 
 
+def outages(count: int, load: float, policies: tuple[str, ...], number: int) -> None:
+    """Print how much slower a replay with so many outages of nodes is than the same without."""
+    from tracekit.replay.outages.away import with_outages
+    from tracekit.replay.outages.failures import drawn_at_rate
+    from tracekit.replay.outages.texts import read_checkpoints
+    from tracekit.replay.scenario import Scenario
+
+    jobs, cluster = make(count, load)
+    plain = Scenario.make(jobs, cluster)
+    end_ms = int(jobs.arrival_ms.max())
+    rate = number / (cluster.nodes * end_ms / 86_400_000)
+    happened = drawn_at_rate(rate, 4.0, cluster, end_ms, np.random.default_rng(1))
+    failing = replace(Scenario.make(jobs, with_outages(cluster, happened)), outages=happened)
+    failing = replace(failing, saving=read_checkpoints("interval=3600,cost=60,restart=300"))
+    print(f"\n{count:,} jobs, load {load}, {len(happened.node):,} outages")
+    print(f"{'policy':<18}{'without s':>10}{'with s':>8}{'ratio':>7}{'restarts':>10}")
+    for text in policies:
+        runs = [(plain.run(text), failing.run(text)) for _ in range(3)]
+        without_s = min(one.outcome.wall_s for one, _ in runs)
+        with_s = min(other.outcome.wall_s for _, other in runs)
+        restarts = runs[0][1].summary["restarts"]
+        print(f"{text:<18}{without_s:>10.3f}{with_s:>8.3f}{with_s / without_s:>7.2f}{restarts:>10,}")
+
+
 def queue(policies: tuple[str, ...]) -> None:
     """Print jobs per second by the longest queue, which grows with the load offered."""
     from tracekit.replay.scenario import Scenario
@@ -219,6 +244,7 @@ def main() -> None:
     parser.add_argument("--cluster", metavar="FILE")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--queue", action="store_true")
+    parser.add_argument("--outages", type=int, metavar="N", help="with so many outages of nodes, beside without")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--memory", action="store_true")
     options = parser.parse_args()
@@ -226,6 +252,9 @@ def main() -> None:
     policies = tuple(options.policy or POLICIES)
     if options.trace:
         of_trace(options.trace, options.cluster, policies)
+    elif options.outages:
+        for load in loads:
+            outages(options.jobs, load, policies, options.outages)
     elif options.queue:
         queue(policies)
     elif options.cold:

@@ -361,7 +361,9 @@ class Replay:
         gpus = self.want[job].gpus
         if rule.keys is not None:
             return (rule.keys[job],)
-        left = -(-state.remaining // FULL_SPEED) + state.overhead
+        # Reading: what is left is the time that it takes, the saving of work included.
+        speed = FULL_SPEED if rule.period_ms is None else rule.progress_ppm[job]
+        left = -(-state.remaining // speed) + state.overhead
         # Asked for very often: only what the order needs is worked out.
         match rule.order:
             case "fifo":

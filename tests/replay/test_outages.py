@@ -25,8 +25,9 @@ from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
 from tracekit.replay.outages.away import with_outages
 from tracekit.replay.outages.checkpoints import Checkpoints
-from tracekit.replay.outages.failures import NO_END, Outages
+from tracekit.replay.outages.failures import NO_END, Outages, drawn_at_rate
 from tracekit.replay.outages.texts import read_checkpoints, read_outages
+from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expected_ettr, expected_failures
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.scenario import Scenario
 
@@ -340,3 +341,25 @@ def test_outages_that_cannot_be_are_errors_of_one_line(text: str, error: str) ->
     with pytest.raises(UsageError) as caught:
         read_outages(text)
     assert error in str(caught.value)
+
+
+@pytest.mark.parametrize(("away_h", "spares"), [(0.5, 0), (8.0, 8)])
+def test_ettr_is_that_of_renewal_theory(away_h: float, spares: int) -> None:
+    # A gang of four nodes, each of which fails every 40 hours of its work on average; with spares enough it never
+    # waits for a repair, and without it waits for the mean time away (other nodes fail in that time now and then).
+    mtbf_s, work_s = 36_000.0, 40_000_000.0
+    jobs, plain = make_jobs([(0, 32, work_s)]), make_cluster([8] * (4 + spares))
+    rng = np.random.default_rng(5)
+    happened = drawn_at_rate(24 / 40, away_h, plain, round(3 * work_s * 1000), rng)
+    scenario = Scenario.make(jobs, with_outages(plain, happened, spares))
+    found: dict[float, float] = {}
+    best = daly_interval(120, mtbf_s)
+    for interval in (best / 3, best, best * 3):
+        text = f"interval={interval},cost=120,restart=300"
+        result = replace(scenario, outages=happened, saving=read_checkpoints(text)).run("fifo")
+        rule = CheckpointRule(interval, 120, 300, 0 if spares else away_h * 3600)
+        found[interval] = result.summary["ettr"]
+        failures = result.summary["restarts"]
+        assert failures == pytest.approx(expected_failures(work_s, rule, 1 / mtbf_s), rel=0.08)
+        assert found[interval] == pytest.approx(expected_ettr(rule, 1 / mtbf_s, work_s), rel=0.01)
+    assert max(found, key=lambda interval: found[interval]) == best

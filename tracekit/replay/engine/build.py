@@ -28,9 +28,6 @@ __all__ = ["SAMPLES", "build", "lay_queues", "open_nodes", "unused_allocations"]
 SAMPLES = 2048
 """Most rows of a timeline; a full table keeps every second row."""
 
-PPM = 1_000_000
-"""The recorded speed."""
-
 _DRIFTS = {"none": DRIFT_NONE, "time": DRIFT_TIME, "any": DRIFT_ANY}
 
 
@@ -149,8 +146,6 @@ def _let_save(table: NDArray[np.void], g: NDArray[np.void], checkpoints: Checkpo
     g["restart"] = checkpoints.restart_ms
     # A job that was stopped joins its queue again, which a ring has no room for.
     g["ring"] = 0
-    if g["drift"] == DRIFT_TIME and (checkpoints.progress_ppm < PPM).any():
-        g["drift"] = DRIFT_ANY
 
 
 def _check_rule(rule: str, cluster: Cluster, kind: str) -> None:

@@ -35,8 +35,12 @@ cdef inline int save(Job* job) except -1:
 
 
 cdef inline int64_t key_now(State s, Key key, Job* job):
-    """Return the key of a job that is settled: smaller goes first."""
-    cdef int64_t remaining = (job.remaining + PPM - 1) // PPM
+    """Return the key of a job that is settled: smaller goes first.
+
+    What remains is the time that it takes, checkpoints included, so that it falls by 1 each millisecond.
+    """
+    cdef int64_t speed = PPM if job.period == 0 else job.saving
+    cdef int64_t remaining = (job.remaining + speed - 1) // (PPM if speed == PPM else speed)
     if s.g[0].stall == 0:
         remaining += job.overhead
     cdef JobFacts facts = JobFacts(

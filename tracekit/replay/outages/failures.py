@@ -75,7 +75,8 @@ def outages_for(
     rng = np.random.default_rng([seed, 21])
     if asked.kind == "model":
         return drawn_by_lot(trace, cluster, jobs, rng, load)
-    return drawn_at_rate(asked, trace, cluster, jobs, rng, load)
+    repair = _lengths(trace, jobs, load) if asked.repair_h is None else asked.repair_h
+    return drawn_at_rate(asked.rate, repair, cluster, horizon_ms(jobs), rng)
 
 
 def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1.0) -> Outages:
@@ -159,40 +160,47 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
 
 
 def drawn_at_rate(
-    asked: OutagesAsked, trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Generator, load: float = 1.0
+    rate: float, repair: float | NDArray[np.int64], cluster: Cluster, end_ms: int, rng: np.random.Generator
 ) -> Outages:
     """Return outages that come at a constant rate, of every node by itself; each stops what runs there.
 
-    The time for which a node works is drawn from an exponential distribution, and so is the length of an outage; where
-    no mean length is asked for, lengths are those of the log by lot.
+    Parameters
+    ----------
+    rate : float
+        Outages of a node in a day in which it works; the time between two is drawn from an exponential distribution.
+    repair : float or array
+        Mean length of an outage, drawn from an exponential distribution [hours]; or lengths to draw from by lot [ms].
+    end_ms : int
+        None begins after this time [ms].
+    """
+    by_lot = isinstance(repair, np.ndarray)
+    node, now = np.arange(cluster.nodes, dtype=np.int32), np.zeros(cluster.nodes)
+    parts = [np.empty((3, 0), np.int64)]
+    while node.size and rate > 0:
+        begin = now + rng.exponential(_DAY_MS / rate, node.size)
+        node, begin = node[begin < end_ms], np.floor(begin[begin < end_ms])
+        length = rng.choice(repair, node.size) if by_lot else rng.exponential(repair * _HOUR_MS, node.size)
+        now = begin + np.maximum(np.floor(length), 1)
+        parts.append(np.stack([node, begin, now]).astype(np.int64))
+    rows = np.concatenate(parts, axis=1)
+    lasting = "as long as those of the log" if by_lot else f"{repair:g} hours on average"
+    origin = f"drawn at {rate:g} outages a node and day, {lasting}"
+    kills = np.ones(rows.shape[1], np.bool_)
+    return Outages(rows[0].astype(np.int32), rows[1], rows[2], kills, float(end_ms) * cluster.nodes, origin)
+
+
+def _lengths(trace: Trace, jobs: Jobs, load: float) -> NDArray[np.int64]:
+    """Return how long the recorded times away lasted whose end is known [ms].
 
     Raises
     ------
     UsageError
-        No length is given and the log has none.
+        There is none.
     """
-    end, mean_ms = horizon_ms(jobs), (asked.repair_h or 0.0) * _HOUR_MS
-    lengths = np.empty(0, np.int64)
-    if asked.repair_h is None:
-        events = _events(trace, jobs, load).filter(pl.col("until") < NO_END)
-        lengths = (events["until"] - events["since"]).to_numpy()
-        if not lengths.size:
-            raise UsageError(
-                "the log does not tell how long outages last", hint="say so: --outages rate=...,repair=HOURS"
-            )
-    node, now = np.arange(cluster.nodes, dtype=np.int32), np.zeros(cluster.nodes)
-    parts = [np.empty((3, 0), np.int64)]
-    while node.size and asked.rate > 0:
-        begin = now + rng.exponential(_DAY_MS / asked.rate, node.size)
-        node, begin = node[begin < end], np.floor(begin[begin < end])
-        length = rng.choice(lengths, node.size) if lengths.size else rng.exponential(mean_ms, node.size)
-        now = begin + np.maximum(np.floor(length), 1)
-        parts.append(np.stack([node, begin, now]).astype(np.int64))
-    rows = np.concatenate(parts, axis=1)
-    lasting = "as long as those of the log" if asked.repair_h is None else f"{asked.repair_h:g} hours on average"
-    origin = f"drawn at {asked.rate:g} outages a node and day, {lasting}"
-    kills = np.ones(rows.shape[1], np.bool_)
-    return Outages(rows[0].astype(np.int32), rows[1], rows[2], kills, float(end) * cluster.nodes, origin)
+    events = _events(trace, jobs, load).filter(pl.col("until") < NO_END)
+    if events.is_empty():
+        raise UsageError("the log does not tell how long outages last", hint="say so: --outages rate=...,repair=HOURS")
+    return (events["until"] - events["since"]).to_numpy()
 
 
 def _events(trace: Trace, jobs: Jobs, load: float) -> pl.DataFrame:
