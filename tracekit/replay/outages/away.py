@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,8 +42,17 @@ def with_outages(cluster: Cluster, outages: Outages, spares: int = 0) -> Cluster
     kills = set(zip(outages.since_ms[outages.kills].tolist(), outages.node[outages.kills].tolist(), strict=True))
     changes: list[_Change] = [(time, node, False, True) for time, node in sorted(kills) if time > 0]
     reserve = _Reserve(cluster, chosen_spares(cluster, spares), there)
-    for time, leaves, node in moves:
-        changes += reserve.leave(time, node) if leaves else reserve.come_back(time, node)
+    for time, at_once in groupby(moves, key=lambda move: move[0]):
+        leaving = []
+        for _, leaves, node in at_once:
+            if leaves:
+                leaving.append(node)
+            else:
+                changes += reserve.come_back(time, node)
+        # A spare that fails itself in this instant takes nobody's place.
+        reserve.standing_by.difference_update(leaving)
+        for node in leaving:
+            changes += reserve.leave(time, node)
     # What stops comes before what joins, so that a gang may go on upon a spare in the same instant.
     changes.sort(key=lambda change: (change[0], change[2], not change[3], change[1]))
     held = f"; {spares:,} of them held as spares" if spares else ""
