@@ -77,10 +77,10 @@ def test_clusters_with_equal_names_of_racks_are_told_apart(make_trace: MakeTrace
 
 def test_a_window_or_a_number_that_cannot_be_is_an_error(make_trace: MakeTrace) -> None:
     trace = make_trace(node_events=events_of({"a": [1.0]}))
-    wrong: dict[str, Any]
-    for wrong in ({"window_min": -1}, {"shuffles": 0}):
-        with pytest.raises(QueryError, match="window_min must be 0 or more"):
-            run_query(trace, "failures/at_once", **wrong)
+    with pytest.raises(QueryError, match="window_min must be 0 or more"):
+        run_query(trace, "failures/at_once", window_min=-1)
+    with pytest.raises(QueryError, match="shuffles 1 or more"):
+        run_query(trace, "failures/at_once", shuffles=0)
     assert run_query(trace, "failures/at_once").row(0)[3:6] == (1, 0, 0.0)
 
 

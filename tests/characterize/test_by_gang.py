@@ -42,10 +42,10 @@ def test_two_nodes_on_paper(make_trace: MakeTrace) -> None:
         (1, 6.0, 2, 1.0, *[None] * 5),
         (2, 12.0, 2, 2.0, *[None] * 5),
     ]
-    wrong: dict[str, Any]
-    for wrong in ({"within_h": 0}, {"sets": 0}):
-        with pytest.raises(QueryError, match="within_h must be above 0"):
-            run_query(trace, "failures/by_gang", **wrong)
+    with pytest.raises(QueryError, match="within_h must be above 0"):
+        run_query(trace, "failures/by_gang", within_h=0)
+    with pytest.raises(QueryError, match="sets 1 or more"):
+        run_query(trace, "failures/by_gang", sets=0)
 
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(1, 49))
