@@ -7,6 +7,7 @@
 -- tenant: none
 -- param checkpoint_h: 1 | hours from one checkpoint of an attempt to the next; 0: nothing is saved, all of it is lost
 -- param start_up_min: 0 | minutes that an attempt needs until it works, where no samples tell; 0: taken as none
+-- param rule: stated {stated, retried} | attempts with a status that says so, or also those of unknown end tried again
 -- param interruptions: all {all, node} | what cuts attempts short: all that does, or failures of nodes alone
 -- param since: submission {submission, start} | from when on time counts: with the first wait, or without it
 -- param min_run_h: 1 | shortest run time of a job that counts, over all its attempts, in hours
@@ -29,7 +30,8 @@
 -- it ran or was in the queue. Waits are those of attempts; the first is left out with since=start. A job counts when it
 -- asked for GPUs, is over, and all these times are known. Productive is run time without the start-up of each attempt and
 -- without what it lost since its last checkpoint: both as in failures/goodput, with waits for the last part of a gang
--- counted as start-up; idle GPUs do not count against it. interruptions=node cuts short only attempts with the status
+-- counted as start-up; idle GPUs do not count against it. What ended in an unknown way loses nothing, but with
+-- rule=retried it does where another attempt followed. interruptions=node cuts short only attempts with the status
 -- node_fail or a node_cause (view attempt_interruptions); what ended otherwise then loses nothing.
 -- ettr is the ratio of the sums, so that long jobs weigh more; its interval is that of a ratio estimator: 1.96 standard
 -- errors by linearization, with jobs taken as independent (Cochran, Sampling Techniques, 1977), on the scale of
@@ -59,7 +61,7 @@ begun AS (
         p.node_count,
         p.run_us,
         p.wait_s,
-        coalesce(p.interrupted, FALSE)
+        coalesce(CASE WHEN $rule = 'retried' THEN p.interrupted_or_retried ELSE p.interrupted END, FALSE)
         AND ($interruptions = 'all' OR p.node_cause IS NOT NULL OR p.status IS NOT DISTINCT FROM 'node_fail') AS cut,
         s.checkpoint_us,
         coalesce(p.queued_us, 0) + CASE

@@ -8,8 +8,8 @@
 -- One row for each row of attempt_outcomes, with all its columns and the three above.
 -- A node goes out of service as an attempt ends when it fails, as in failures/time_between, while the attempt runs,
 -- between ten minutes before its end and five minutes after: monitors notice late, and schedulers wait before they give a
--- node up. The times are our choice. Of several nodes the first that failed counts, of several failures of a node at one
--- time the one whose cause is known. An attempt that completed was not interrupted, whatever its nodes did. One that
+-- node up. The times are our choice. Of several failures the first counts, and of several of a node at one time one
+-- whose cause is known. An attempt that completed was not interrupted, whatever its nodes did. One that
 -- ended badly or was preempted was; so was any other that had ended as a node of its failed. One that its user cancelled
 -- otherwise was not.
 WITH fault AS (
@@ -25,25 +25,25 @@ WITH fault AS (
     GROUP BY node_id, start_time
 ),
 
-held AS (
-    SELECT DISTINCT
-        p.job_id,
-        p.attempt,
-        p.node_id,
-        a.start_time,
-        a.end_time,
-        a.end_time + INTERVAL 5 MINUTE AS noticed
-    FROM placements AS p
-    INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
-    WHERE a.start_time IS NOT NULL AND a.end_time IS NOT NULL
+-- Attempts near a failure end in one of two quarters of an hour, so that the join is an equality and sorts nothing.
+near AS (
+    SELECT
+        *,
+        unnest(list_distinct([
+            epoch_us(start_time - INTERVAL 5 MINUTE) // 900000000, epoch_us(start_time + INTERVAL 10 MINUTE) // 900000000
+        ])) AS quarter
+    FROM fault
 ),
 
 hit AS (
-    SELECT h.job_id, h.attempt, arg_min(f.cause, (f.start_time, h.node_id)) AS node_cause
-    FROM held AS h
-    ASOF INNER JOIN fault AS f ON h.node_id = f.node_id AND h.noticed >= f.start_time
-    WHERE f.start_time >= h.end_time - INTERVAL 10 MINUTE AND f.start_time >= h.start_time
-    GROUP BY h.job_id, h.attempt
+    SELECT p.job_id, p.attempt, arg_min(f.cause, (f.start_time, f.node_id)) AS node_cause
+    FROM placements AS p
+    INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
+    INNER JOIN near AS f ON p.node_id = f.node_id AND epoch_us(a.end_time) // 900000000 = f.quarter
+    WHERE
+        f.start_time >= a.start_time
+        AND f.start_time BETWEEN a.end_time - INTERVAL 10 MINUTE AND a.end_time + INTERVAL 5 MINUTE
+    GROUP BY p.job_id, p.attempt
 ),
 
 judged AS (

@@ -99,6 +99,12 @@ def test_what_nodes_did_is_told_from_the_rest(make_trace: MakeTrace) -> None:
     assert [(row["interruptions"], row["productive_h"]) for row in both.values()] == [(3, 27.0), (2, 27.5)]
 
 
+def test_attempts_of_unknown_end_that_were_tried_again_may_count(make_trace: MakeTrace) -> None:
+    trace = trace_of(make_trace, {"a": (8, 1, "completed", [(0, 5.5, None), (0, 4, "completed")])})
+    found = [run_query(trace, "failures/ettr", rule=rule).to_dicts()[0] for rule in ("stated", "retried")]
+    assert [(row["interruptions"], row["productive_h"]) for row in found] == [(0, 9.5), (1, 9.0)]
+
+
 def test_an_unknown_number_of_nodes_has_no_expectation(make_trace: MakeTrace) -> None:
     trace = trace_of(make_trace, {"a": (8, None, "failed", [(0, 5, "failed")])})
     row = run_query(trace, "failures/ettr").to_dicts()[0]

@@ -120,7 +120,7 @@ RUN = st.tuples(
     st.sampled_from(["m", "n", "m+n"]),
     st.sampled_from([0.5, 1, 8]),
 )
-FAULT = st.tuples(st.sampled_from("mn"), st.integers(0, 60), st.sampled_from(["fan", "nic", None]))
+FAULT = st.tuples(st.sampled_from("mn"), st.integers(0, 180), st.sampled_from(["fan", "nic", None]))
 
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -131,14 +131,15 @@ FAULT = st.tuples(st.sampled_from("mn"), st.integers(0, 60), st.sampled_from(["f
 )
 def test_other_code_agrees(make_trace: MakeTrace, drawn: list[Any], faults: list[Any], every: float) -> None:
     rows = [(f"{job}{k}", 0, s, s + w, status, node, gpus) for k, (job, s, w, status, node, gpus) in enumerate(drawn)]
-    events = [fault(node, quarter / 4, cause) for node, quarter, cause in faults]
+    events = [fault(node, five / 12, cause) for node, five, cause in faults]
     trace = make_trace(**runs(*rows), node_events=events)
     lost: dict[tuple[str, str | None], float] = {}
     for _, _, start, end, status, node, gpus in rows:
+        # In steps of five minutes: from two before the end to one after.
         near = sorted(
-            (quarter / 4, name, cause or "unknown")
-            for name, quarter, cause in faults
-            if name in node and start <= quarter / 4 and end - 1 / 6 <= quarter / 4 <= end + 1 / 12
+            (five, name, cause or "unknown")
+            for name, five, cause in faults
+            if name in node and start * 12 <= five and end * 12 - 2 <= five <= end * 12 + 1
         )
         if status in (*BAD, "preempted") or (near and status != "completed"):
             key = (status, near[0][2] if near else None)
