@@ -263,6 +263,25 @@ def test_shrunk_rates_are_those_of_the_gamma_distribution(make_trace: MakeTrace)
     assert sum(r["expected_failures"] for r in rows) == pytest.approx(number.sum())
 
 
+def test_as_many_nodes_are_lemons_as_the_probabilities_say(make_trace: MakeTrace) -> None:
+    rng = np.random.default_rng(14)
+    above = expected = spread = 0.0
+    named_right, named_wrong = 0, 0
+    for _ in range(12):
+        rates = rng.gamma(0.5, 1 / 500, 200)
+        times = renewals(200, lambda r, node, own=rates: r.exponential(1 / own[node]), rng)  # type: ignore[misc]
+        trace = make_trace(jobs=job_over(), node_events=events_of(times), nodes=named(200))
+        for row in run_query(trace, "failures/lemon_nodes").to_dicts():
+            bad = rates[int(row["node_id"][1:])] > 2 * 0.5 / 500
+            above, expected = above + bad, expected + row["probability"]
+            spread += row["probability"] * (1 - row["probability"])
+            named_right, named_wrong = named_right + (bad and row["lemon"]), named_wrong + (row["lemon"] and not bad)
+    # The cluster's own rate is known to some 10 % in each world, which moves who is above it.
+    assert above == pytest.approx(expected, abs=3 * spread**0.5 + 0.1 * expected)
+    assert named_right > 100
+    assert named_wrong <= stats.binom(named_right + named_wrong, 0.05).ppf(0.999)
+
+
 def test_the_release_recomputed_by_hand(real_data: Callable[[str], Path], tmp_path: Path) -> None:
     from tracekit import ingest_logs
 
