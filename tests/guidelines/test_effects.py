@@ -369,7 +369,7 @@ def test_changes_of_the_guidelines_fit_the_rules_of_a_twin(venus: TwinReplays) -
     changes: dict[str, Any] = {}
     for name in ("backfill", "lend-quota", "wait-for-locality"):
         trial = find_guideline(name).trial
-        assert trial is not None
+        assert isinstance(trial, Trial)
         for change in trial.changed:
             assert isinstance(change, RuleChange)
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tools.manual.markdown import bullets, code, codes, head, plain, sentence, table
+from tracekit.guidelines.interface import LossTrial
 from tracekit.guidelines.registry import all_guidelines
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def _guideline(g: Guideline) -> list[str]:
     ]
     if g.trial is None:
         lines += ["", f"Effect by replay: none. {plain(sentence(g.no_trial))}"]
+    elif isinstance(g.trial, LossTrial):
+        lines += ["", "Effect on what outages cost, by replays of the twin with the recorded outages."]
     else:
         changes = ", ".join(code(c) if isinstance(c, str) else c.name for c in g.trial.changed)
         lines += ["", f"Effect by replay in the twin of the log: {changes}."]

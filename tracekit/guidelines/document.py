@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tracekit.calibration.effect import HEADLINES
+from tracekit.calibration.losses import ASSUMED
+from tracekit.calibration.workbench import UNNAMED
 from tracekit.guidelines.numbers import shown, span
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.tenant import INGESTED
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.effects import Effect, ExpectedChange
     from tracekit.guidelines.interface import Finding, Guideline, Number
     from tracekit.guidelines.judgement import Judgement
+    from tracekit.guidelines.losses import Losses
     from tracekit.replay.results.effects import Support
     from tracekit.tenant import Tenant
     from tracekit.trace import Trace
@@ -58,7 +61,7 @@ def document_of(trace: Trace, judged: Sequence[Judgement]) -> dict[str, Any]:
 
 def _in_site_words(entry: dict[str, Any], trace: Trace) -> dict[str, Any]:
     """Return an entry with tenants called by the site's word; what was replayed knows the ingested ones."""
-    units = dict.fromkeys(("effect", "no_effect", "record"), trace.ingested.tenant)
+    units = dict.fromkeys(("effect", "losses", "no_effect", "record"), trace.ingested.tenant)
     return {key: units.get(key, trace.tenant).document(value) for key, value in entry.items()}
 
 
@@ -74,6 +77,7 @@ def _entry(judged: Judgement, tenant: Tenant) -> dict[str, Any]:
         "finding": None if judged.finding is None else _finding(guideline, judged.finding, tenant),
         "advice": (_own_text(judged.finding, "advice") or guideline.advice) if holds else None,
         "effect": None if judged.effect is None else _effect(judged.effect),
+        "losses": None if judged.losses is None else _losses(judged.losses),
         "no_effect": judged.no_effect or None,
         "record": _record(judged),
         "cost": (_own_text(judged.finding, "cost") or guideline.cost) if holds else None,
@@ -167,6 +171,28 @@ def _effect(effect: Effect) -> dict[str, Any]:
             {"cluster": u.cluster, "policy": u.change, "assumption": u.assumption, "reason": _sentence(u.reason)}
             for u in effect.untold
         ],
+    }
+
+
+def _losses(losses: Losses) -> dict[str, Any]:
+    best = losses.effects[0]
+    where = "" if best.cluster == UNNAMED else f", in {shorten(best.cluster, _NAME)}"
+    parts = [f"{_capital(losses.words)}{where}.", *losses.untold, _VERDICTS[best.verdict]]
+    return {
+        "text": " ".join(parts),
+        "verdict": best.verdict,
+        "origin": "replays in the twin of the log, with its outages",
+        "assumed": ASSUMED.words,
+        "changes": [
+            {
+                **asdict(effect),
+                "cluster": shorten(effect.cluster, _NAME),
+                "saved_gpu_h": effect.saved_gpu_h,
+                "verdict": effect.verdict,
+            }
+            for effect in losses.effects
+        ],
+        "untold": list(losses.untold),
     }
 
 

@@ -14,6 +14,7 @@ from tracekit.guidelines.lacking import LackingError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tracekit.calibration.losses import LossChange
     from tracekit.calibration.rules import Rules
     from tracekit.guidelines.evidence import Evidence
     from tracekit.replay.assumptions.models import Models
@@ -24,6 +25,7 @@ __all__ = [
     "Finding",
     "Guideline",
     "LackingError",
+    "LossTrial",
     "Measure",
     "Number",
     "Practice",
@@ -158,6 +160,14 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class LossTrial:
+    """How the effect on what outages cost is tried: by replays of the twin with the recorded outages."""
+
+    changes: Callable[[Finding], tuple[LossChange, ...]]
+    """What represents the advice, from what was found; of several the one that saves most is told first."""
+
+
+@dataclass(frozen=True)
 class Guideline:
     """One piece of advice, and what must be found before it is given."""
 
@@ -184,7 +194,7 @@ class Guideline:
     """Capabilities that the Trace must have."""
     least_n: int = 30
     """Fewest observations of the headline for which the guideline says anything."""
-    trial: Trial | None = None
+    trial: Trial | LossTrial | None = None
     no_trial: str = ""
     """Why the replay cannot try it; needed where there is no trial."""
 

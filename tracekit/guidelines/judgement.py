@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from tracekit.guidelines.effects import Effect, UntoldEffect
     from tracekit.guidelines.interface import Finding, Guideline
+    from tracekit.guidelines.losses import Losses
 
 __all__ = ["Judgement", "Verdict"]
 
@@ -28,5 +29,7 @@ class Judgement:
     """The expected effect by replay; only of guidelines that hold."""
     no_effect: str = ""
     """Why there is no effect; only of guidelines that hold."""
+    losses: Losses | None = None
+    """The expected effect on what outages cost, of guidelines that are about these; only where they hold."""
     untold: UntoldEffect | None = None
     """The effect that no twin carries, where that is why."""

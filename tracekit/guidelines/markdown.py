@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["HEADS", "advice_lines", "best_by_size", "escaped", "markdown", "table"]
+__all__ = ["HEADS", "advice_lines", "effect_text", "escaped", "markdown", "table"]
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!&~])")
 
@@ -57,7 +57,7 @@ def advice_lines(entry: Mapping[str, Any]) -> list[str]:
         lines += [*table(finding["rows"][0], (row.values() for row in finding["rows"])), ""]
         if finding["rows_left_out"]:
             lines += [f"{finding['rows_left_out']:,} more rows are left out.", ""]
-    lines += [f"**Advice.** {escaped(entry['advice'])}", "", f"**Expected effect.** {_effect(entry)}", ""]
+    lines += [f"**Advice.** {escaped(entry['advice'])}", "", f"**Expected effect.** {escaped(effect_text(entry))}", ""]
     lines += [f"**Cost.** {escaped(entry['cost'])}", "", f"**Risk.** {escaped(entry['risk'])}", "", "**How.**", ""]
     for name, title in (("slurm", "Slurm"), ("kubernetes", "Kubernetes"), ("yarn", "YARN")):
         lines.append(f"- {title}: {escaped(practice[name])}")
@@ -68,14 +68,15 @@ def advice_lines(entry: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _effect(entry: Mapping[str, Any]) -> str:
-    effect = entry["effect"]
-    if effect is None:
-        return escaped(entry["no_effect"] or "Not tried.")
-    return escaped(f"{effect['text']}{best_by_size(effect)}")
+def effect_text(entry: Mapping[str, Any]) -> str:
+    """Return what is expected of a guideline that holds, or why that is not known."""
+    effect, losses = entry["effect"], entry["losses"]
+    if effect is not None:
+        return f"{effect['text']}{_best_by_size(effect)}"
+    return losses["text"] if losses is not None else entry["no_effect"] or "Not tried."
 
 
-def best_by_size(effect: Mapping[str, Any]) -> str:
+def _best_by_size(effect: Mapping[str, Any]) -> str:
     """Return which change is the best for which size of job, where they differ; '' otherwise."""
     found = effect["best_by_gpu_class"]
     if len({best["policy"] for best in found}) < 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tracekit.guidelines.markdown import HEADS, best_by_size
+from tracekit.guidelines.markdown import HEADS, effect_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,8 +47,7 @@ def page(document: Mapping[str, Any]) -> str:
 
 
 def _advice(entry: Mapping[str, Any]) -> str:
-    finding, effect = entry["finding"], entry["effect"]
-    effect_text = entry["no_effect"] if effect is None else f"{effect['text']}{best_by_size(effect)}"
+    finding = entry["finding"]
     heads = ("what", "measured (95 % interval)", "n")
     rows = [(m["what"], m["text"], f"{m['n']:,} {m['n_of']}") for m in finding["numbers"]]
     parts = [
@@ -60,7 +59,7 @@ def _advice(entry: Mapping[str, Any]) -> str:
         parts.append(f"<details><summary>{escape(finding['rows_title'])}</summary>{details}</details>")
     terms = [
         ("Advice", entry["advice"]),
-        ("Expected effect", effect_text),
+        ("Expected effect", effect_text(entry)),
         ("Cost", entry["cost"]),
         ("Risk", entry["risk"]),
     ]

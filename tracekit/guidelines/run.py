@@ -11,8 +11,9 @@ from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.guidelines.document import document_of
 from tracekit.guidelines.effects import UntoldEffect, effect_of
 from tracekit.guidelines.evidence import Evidence
-from tracekit.guidelines.interface import LEAST_COVERED, LackingError
+from tracekit.guidelines.interface import LEAST_COVERED, LackingError, LossTrial
 from tracekit.guidelines.judgement import Judgement
+from tracekit.guidelines.losses import losses_of
 from tracekit.guidelines.numbers import shown, span
 from tracekit.guidelines.registry import all_guidelines, find_guideline
 from tracekit.progress import Progress
@@ -189,7 +190,7 @@ def judge(guideline: Guideline, evidence: Evidence, twins: Twins | None = None) 
         return Judgement(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
     verdict, why = _verdict(guideline, finding)
     judged = Judgement(guideline, verdict, why, finding)
-    return judged if verdict != "holds" else _tried(judged, twins)
+    return judged if verdict != "holds" else _tried(judged, finding, evidence, twins)
 
 
 def _found(guideline: Guideline, evidence: Evidence) -> Finding:
@@ -209,7 +210,7 @@ def _found(guideline: Guideline, evidence: Evidence) -> Finding:
     return finding
 
 
-def _tried(judged: Judgement, twins: Twins | None) -> Judgement:
+def _tried(judged: Judgement, finding: Finding, evidence: Evidence, twins: Twins | None) -> Judgement:
     """Return a guideline that holds with its expected effect, or with why there is none."""
     trial = judged.guideline.trial
     if trial is None:
@@ -217,6 +218,9 @@ def _tried(judged: Judgement, twins: Twins | None) -> Judgement:
     if twins is None:
         made = "'tracekit calibrate TRACE -o twin.toml' makes one, and '--twin twin.toml' tries the advice in it"
         return replace(judged, no_effect=f"No twin of the log was given; {made}.")
+    if isinstance(trial, LossTrial):
+        losses = losses_of(trial, finding, evidence, twins)
+        return replace(judged, no_effect=losses) if isinstance(losses, str) else replace(judged, losses=losses)
     effect = effect_of(trial, twins)
     if isinstance(effect, UntoldEffect):
         return replace(judged, no_effect=effect.sentence, untold=effect)

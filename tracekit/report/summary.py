@@ -107,7 +107,9 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
     """Return what to sort guidelines that hold by: those with an effect first, by the hours that jobs are spared."""
-    effect = entry["effect"]
+    effect, losses = entry["effect"], entry["losses"]
+    if losses is not None:
+        return (_ORDER[losses["verdict"]], -losses["changes"][0]["saved_gpu_h"], entry["id"])
     if effect is None:
         return (_UNTRIED, 0.0, entry["id"])
     first = effect["changes"][0]
@@ -115,7 +117,7 @@ def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
 
 
 def _change(entry: dict[str, Any]) -> SuggestedChange:
-    effect = entry["effect"]
+    effect = entry["effect"] or entry["losses"]
     return {
         "id": entry["id"],
         "title": entry["title"],

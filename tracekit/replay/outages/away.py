@@ -12,10 +12,12 @@ from tracekit.replay.outages.failures import NO_END
 from tracekit.replay.outages.spares import chosen_spares, pools_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.outages.failures import Outages
 
-__all__ = ["with_outages"]
+__all__ = ["with_outages", "without_absences"]
 
 _Change = tuple[int, int, bool, bool]
 """Time [ms], node, whether it joins, whether what runs there stops."""
@@ -64,6 +66,19 @@ def with_outages(cluster: Cluster, outages: Outages, spares: int = 0) -> Cluster
         change_kills=np.array([change[3] for change in changes], np.int8),
         absent=np.array([not works for works in reserve.begins], np.int8),
         origin=cluster.origin + held,
+    )
+
+
+def without_absences(cluster: Cluster, nodes: NDArray[np.bool_]) -> Cluster:
+    """Return the cluster with some nodes there all the time; `nodes` says which (N,)."""
+    kept = ~nodes[cluster.change_node]
+    return replace(
+        cluster,
+        change_ms=cluster.change_ms[kept],
+        change_node=cluster.change_node[kept],
+        change_up=cluster.change_up[kept],
+        change_kills=None if cluster.change_kills is None else cluster.change_kills[kept],
+        absent=np.where(nodes, 0, cluster.absent).astype(np.int8),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +51,11 @@ class Outages:
     def rate_per_ms(self) -> float:
         """Outages that stop jobs, of a node in a millisecond; 0 without any."""
         return float(self.kills.sum()) / self.node_ms if self.node_ms > 0 else 0.0
+
+    def rows(self, kept: NDArray[np.bool_]) -> Outages:
+        """Return some of them; `kept` says which (m,)."""
+        columns = {name: getattr(self, name)[kept] for name in ("node", "since_ms", "until_ms", "kills")}
+        return replace(self, **columns)
 
 
 def horizon_ms(jobs: Jobs) -> int:

@@ -1,0 +1,106 @@
+"""The expected effect of a change on what outages cost: what the twins of the log say that it would save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit.calibration.losses import ASSUMED, RecordedLosses, loss_effect
+
+if TYPE_CHECKING:
+    from tracekit.calibration.losses import LossEffect
+    from tracekit.calibration.twins import Twins
+    from tracekit.guidelines.evidence import Evidence
+    from tracekit.guidelines.interface import Finding, LossTrial
+
+__all__ = ["Losses", "losses_of", "recorded_losses"]
+
+_RECORDED = """
+SELECT
+    i.job_id,
+    count(*) FILTER (WHERE i.node_cause IS NOT NULL AND i.interrupted) AS stopped,
+    sum(i.gpu_s) * $saving
+    + coalesce(
+        sum(((i.run_s % $period_s) * (1 - $saving) + $restart_s) * i.gpu_count)
+            FILTER (WHERE i.node_cause IS NOT NULL AND i.interrupted),
+        0
+    ) AS gpu_s
+FROM attempt_interruptions AS i
+WHERE i.run_s IS NOT NULL AND i.gpu_count > 0
+GROUP BY i.job_id
+"""
+"""Under the rule that the twin is replayed with: of the time held a part is saving, and an attempt that an outage
+stopped loses its work since the last checkpoint and a restart."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The expected effect of a guideline on what outages cost."""
+
+    effects: tuple[LossEffect, ...]
+    """Of each change in each cluster that carries it; the change that saves most first."""
+    untold: tuple[str, ...] = ()
+    """Why others cannot be told, one sentence each."""
+
+    @property
+    def words(self) -> str:
+        """The best change in one line."""
+        best = self.effects[0]
+        ettr = ""
+        if best.ettr is not None and best.changed_ettr is not None:
+            ettr = (
+                f"; in the twin the effective training time ratio goes from {best.ettr:.1%} to {best.changed_ettr:.1%}"
+            )
+        return f"{best.change}: {best.words}{ettr}"
+
+
+def recorded_losses(evidence: Evidence) -> RecordedLosses:
+    """Return what the log lost to outages, by job, if its jobs save their work as `ASSUMED`.
+
+    Raises
+    ------
+    LackingError
+        The Trace lacks attempts.
+    """
+    interval, cost = float(ASSUMED.interval_s), ASSUMED.cost_s
+    params = {
+        "period_s": interval + cost,
+        "saving": cost / (interval + cost),
+        "restart_s": ASSUMED.restart_s,
+    }
+    frame = evidence.sql(_RECORDED, params, also=("placements", "node_events"))
+    names = frame["job_id"].to_list()
+    return RecordedLosses(
+        dict(zip(names, frame["stopped"].to_list(), strict=True)),
+        dict(zip(names, frame["gpu_s"].cast(float).to_list(), strict=True)),
+    )
+
+
+def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twins) -> Losses | str:
+    """Return the effect of a trial, or a sentence that says why there is none.
+
+    Raises
+    ------
+    TracekitError
+        The twin that the user gave cannot be used.
+    """
+    if twins.reason is not None:
+        return f"{_capital(twins.reason)}."
+    recorded = recorded_losses(evidence)
+    effects: list[LossEffect] = []
+    untold: dict[str, None] = {}
+    for change in trial.changes(finding):
+        for one in twins.clusters:
+            found = loss_effect(one, evidence.trace.ingested, recorded, change)
+            if isinstance(found, str):
+                untold[f"It cannot be told of {one.found.name}: {found}."] = None
+            else:
+                effects.append(found)
+    if not effects:
+        return " ".join(untold) or "There is nothing to try."
+    effects.sort(key=lambda effect: -effect.saved_gpu_h)
+    return Losses(tuple(effects), tuple(untold))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
