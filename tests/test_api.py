@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 import tracekit
-from tracekit.errors import UsageError
+from tracekit.errors import MissingTableError, UsageError
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ def _refused(function: Callable[[Any], object], trace: Any) -> str:
     return error.value.what
 
 
+def _missing(function: Callable[[Any], object], trace: Any) -> str:
+    """Return which table a function misses in a Trace, which it has read for that."""
+    with pytest.raises(MissingTableError) as error:
+        function(trace)
+    return error.value.what
+
+
 CALLS: dict[str, Callable[[Any, Path], object]] = {
     "analyze": _analyzed,
     "calibrate": lambda trace, out: _refused(tracekit.calibrate, trace),
@@ -46,6 +53,7 @@ CALLS: dict[str, Callable[[Any, Path], object]] = {
     "generate": lambda trace, out: tracekit.generate(trace, out, days=3).manifest.tables["jobs"].rows,
     "guidelines": lambda trace, out: len(tracekit.guidelines(trace).judged),
     "plan": lambda trace, out: _refused(tracekit.plan, trace),
+    "plan_spares": lambda trace, out: _missing(lambda one: tracekit.plan_spares(one, 8), trace),
     "replay": lambda trace, out: tracekit.replay(trace, policy="fifo").summary["jobs"],
     "run_query": lambda trace, out: tracekit.run_query(trace, "overview/status").rows(),
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tracekit.calibration.fidelity import fidelity
     from tracekit.calibration.sweep import sweep
     from tracekit.capacity_plan.api import plan
+    from tracekit.capacity_plan.spares.plan import plan_spares
     from tracekit.characterize import list_queries, run_query
     from tracekit.characterize.expected_wait.ask import expected_wait
     from tracekit.comparison import compare
@@ -53,6 +54,7 @@ __all__ = [
     "ingest_logs",
     "list_queries",
     "plan",
+    "plan_spares",
     "replay",
     "run_query",
     "sweep",
@@ -72,6 +74,7 @@ _HOME = {
     "ingest_logs": "tracekit.ingest",
     "list_queries": "tracekit.characterize",
     "plan": "tracekit.capacity_plan.api",
+    "plan_spares": "tracekit.capacity_plan.spares.plan",
     "run_query": "tracekit.characterize",
     "sweep": "tracekit.calibration.sweep",
 }

@@ -104,6 +104,24 @@ def test_what_owning_and_waiting_cost_by_hand() -> None:
         assert plan.cheapest is None
 
 
+def test_gpus_of_nodes_that_are_away_do_not_count() -> None:
+    # Of two nodes one is away for two of eight days: 14 of 16 GPUs are up; four nodes are two pairs of the same.
+    rows = [(d * DAY + 600 * k, 1, 300.0) for d in range(8) for k in range(20)]
+    rows.append((8 * DAY, 1, 1.0))
+    away = [(2 * DAY, 1, False), (4 * DAY, 1, True)]
+    twin = twin_of(rows, [row[0] for row in rows], make_cluster([8, 8], changes=away))
+    plan = made(twin, numbers=(1, 2, 4), resamples=5)
+    assert (plan.recorded["gpus_up"], plan.recorded["availability_share"]) == (14, 0.875)
+    assert [(row["gpus"], row["gpus_up"]) for row in plan.capacity] == [(8, 8), (16, 14), (32, 28)]
+    asked = 20 * 300 / DAY
+    assert [row["offered_share"] for row in plan.capacity] == pytest.approx([asked / up for up in (8, 14, 28)])
+    assert [row["held_share"] for row in plan.capacity] == pytest.approx([asked / up for up in (8, 14, 28)])
+    assert plan.assumptions["outages"]["value"].startswith("of 16 GPUs the log has 14.0 up in the mean (87.5 %)")
+    whole = made(twin_of(rows, [row[0] for row in rows], make_cluster([8, 8])), numbers=(2,), resamples=5)
+    assert (whole.recorded["gpus_up"], whole.recorded["availability_share"]) == (16, 1)
+    assert whole.assumptions["outages"]["value"].startswith("the log tells of no time in which a node was away")
+
+
 def test_a_gang_that_no_longer_fits_never_starts_and_is_no_short_wait() -> None:
     rows = [(d * DAY + 60 * k, 1 if k else 16, 300.0) for d in range(6) for k in range(20)]
     rows.append((6 * DAY, 1, 1.0))

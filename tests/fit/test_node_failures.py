@@ -13,7 +13,7 @@ from tests.fit.workloads import workload
 from tracekit.fit.choice import Effort
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.node_event_draws import draw_node_events
-from tracekit.fit.node_failures import _spans, _times_between, _window, fit_node_failures
+from tracekit.fit.node_failures import _times_between, _window, fit_node_failures, times_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def test_times_to_failure_and_away_by_hand(make_trace: Callable[..., Trace]) -> 
     )
     window = _window(trace, frame)
     assert (window.nodes, (window.end - window.begin) / 86_400e6) == (4, 10)
-    spans = _spans(frame, window)
+    spans = times_away(frame, window)
     until_failure, cut = _times_between(spans, window)
     assert sorted(until_failure / DAY) == [1, 2, 4]
     assert sorted(cut / DAY) == [3, 9, 10]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.capacity_plan.nodes import resized
+from tracekit.capacity_plan.nodes import gpus_up, resized
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.clusters.nodes import cluster_under
 from tracekit.replay.registry import named_policy
@@ -34,6 +34,7 @@ FIGURES = (
     "p99_wait_s",
     "within_target_share",
     "held_share",
+    "gpus_up",
     "waiting_hours_per_day",
     "jobs_per_day",
     "offered_gpus",
@@ -97,13 +98,15 @@ class PlanBasis:
         own = wait[sample.group]
         days = (sample.end_ms - sample.begin_ms) / 86_400_000
         none = not len(own)
+        up = gpus_up(cluster, sample.begin_ms, sample.end_ms)
         within = np.nan if none or self.limit_s is None else float((own <= self.limit_s).mean())
         return np.array(
             [
                 np.nan if none else own.mean(),
                 *(quantile(own, q) for q in (0.5, 0.9, 0.99)),
                 within,
-                _held_share(outcome, cluster, sample),
+                _held_share(outcome, up, sample),
+                up,
                 float(wait[sample.window].sum()) / 3600 / days,
                 int(sample.window.sum()) / days,
                 sample.offered_gpus,
@@ -124,7 +127,7 @@ def quantile(values: Floats, share: float) -> float:
     return float(sorted_[low] + (place - low) * (sorted_[high] - sorted_[low]))
 
 
-def _held_share(outcome: Outcome, cluster: Cluster, sample: Resample) -> float:
+def _held_share(outcome: Outcome, up: float, sample: Resample) -> float:
     """Return the GPU time held in the window / that of the nodes that are there.
 
     What a job holds is spread evenly over the time from its first start to its end.
@@ -134,12 +137,4 @@ def _held_share(outcome: Outcome, cluster: Cluster, sample: Resample) -> float:
     start, stop = outcome.first_start_ms[ran], outcome.end_ms[ran]
     inside = np.clip(np.minimum(stop, end) - np.maximum(start, begin), 0, None)
     held = float((outcome.held_milli_ms[ran] / 1000 * (inside / (stop - start))).sum())
-    there = float(cluster.total_gpus) * (end - begin)
-    away: dict[int, int] = {}
-    for at, node, up in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
-        if not up:
-            away[int(node)] = int(at)
-        elif int(node) in away:
-            left = away.pop(int(node))
-            there -= float(cluster.gpus[node]) * max(min(int(at), end) - max(left, begin), 0)
-    return held / there if there > 0 else float("nan")
+    return held / (up * (end - begin)) if up > 0 else float("nan")

@@ -80,7 +80,7 @@ def weekly_gpu_hours(jobs: Jobs) -> Floats:
     return found
 
 
-def load_growth(hours: Floats, gpus: int) -> LoadGrowth | None:
+def load_growth(hours: Floats, gpus: float) -> LoadGrowth | None:
     """Return how weekly GPU-hours grow; None where they do not grow significantly, or that cannot be told.
 
     A line is fitted to the logarithm of the hours by least squares. Weeks that follow one another are alike beyond the

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.cluster import Cluster
 
-__all__ = ["Capacity", "NodeAxis", "nodes_of", "resized", "settled_nodes"]
+__all__ = ["Capacity", "NodeAxis", "gpus_up", "nodes_of", "resized", "settled_nodes"]
 
 Capacity = tuple[int, ...]
 """Nodes of each GPU model, in the order of `Cluster.models`."""
@@ -40,6 +40,27 @@ def nodes_of(cluster: Cluster) -> list[Node]:
         )
         for n in range(cluster.nodes)
     ]
+
+
+def gpus_up(cluster: Cluster, begin_ms: int, end_ms: int) -> float:
+    """Return the GPUs of the nodes that are there, the mean over a window: those away are lost to it.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Nodes that are there before their first change, as `settled_nodes` has them.
+    begin_ms, end_ms : int
+        The window, of some length [ms].
+    """
+    there = float(cluster.total_gpus) * (end_ms - begin_ms)
+    left: dict[int, int] = {}
+    for at, node, up in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
+        if not up:
+            left[int(node)] = int(at)
+        elif int(node) in left:
+            since = left.pop(int(node))
+            there -= float(cluster.gpus[node]) * max(min(int(at), end_ms) - max(since, begin_ms), 0)
+    return there / (end_ms - begin_ms)
 
 
 def settled_nodes(cluster: Cluster) -> tuple[Cluster, int]:

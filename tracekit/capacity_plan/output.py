@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.capacity_plan.result import CapacityPlan
+    from tracekit.capacity_plan.spares.result import SparePlan
 
 __all__ = ["plan_folder", "table_rows", "write_plan"]
 
@@ -31,7 +32,9 @@ def plan_folder(out: Path, *, force: bool) -> StagedFolder:
     return StagedFolder(out, force=force, marker=PLAN_NAME, kind="a capacity plan")
 
 
-def write_plan(made: CapacityPlan, staged: StagedFolder, draw: Callable[[dict[str, Any]], str] | None = None) -> None:
+def write_plan(
+    made: CapacityPlan | SparePlan, staged: StagedFolder, draw: Callable[[dict[str, Any]], str] | None = None
+) -> None:
     """Write plan.json, and plan.svg by a function that draws what it holds.
 
     Raises

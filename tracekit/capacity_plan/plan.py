@@ -9,9 +9,9 @@ import numpy as np
 
 from tracekit.calibration.score import GRADES, NEAR_S
 from tracekit.capacity_plan.basis import PlanBasis, quantile
-from tracekit.capacity_plan.days import DayPool
+from tracekit.capacity_plan.days import DAY_MS, DayPool
 from tracekit.capacity_plan.growth import load_growth, weekly_gpu_hours
-from tracekit.capacity_plan.nodes import NodeAxis, resized, settled_nodes
+from tracekit.capacity_plan.nodes import NodeAxis, gpus_up, resized, settled_nodes
 from tracekit.capacity_plan.replays import PlanReplays
 from tracekit.capacity_plan.result import TWIN, CapacityPlan
 from tracekit.capacity_plan.rows import capacity_row
@@ -119,7 +119,7 @@ def plan_cluster(
         for (name, growth), curve in curves.items()
         for number, values in sorted(curve.tried.items())
     }
-    recorded = _recorded(found, group, cluster, axis)
+    recorded = _recorded(found, group, cluster, axis, gpus_up(cluster, 0, pool.days * DAY_MS))
     return CapacityPlan(
         found.name,
         question,
@@ -127,8 +127,8 @@ def plan_cluster(
         list(rows.values()),
         more,
         tuple(replace(one, full=_filled(rows.get((one.policy, one.growth, one.nodes)))) for one in answers),
-        load_growth(weekly_gpu_hours(jobs), cluster.total_gpus),
-        _assumptions(found, question, pool, settled),
+        load_growth(weekly_gpu_hours(jobs), recorded["gpus_up"]),
+        _assumptions(found, question, pool, settled, recorded),
         tuple(_caveats(here, axis, recorded, jobs_left=int((~starts).sum()))),
     )
 
@@ -142,7 +142,7 @@ def _answers(curves: Mapping[tuple[str, float], WaitCurve], question: PlanQuesti
 
 
 def _filled(row: Mapping[str, Any] | None) -> bool:
-    return row is not None and row["offered_share"] >= 1
+    return row is not None and row["offered_share"] is not None and bool(row["offered_share"] >= 1)
 
 
 def _numbers(question: PlanQuestion, axis: NodeAxis, pool: DayPool, cluster: Cluster, growth: float) -> Sequence[int]:
@@ -172,8 +172,9 @@ def _more(replays: PlanReplays, axis: NodeAxis, policy: str) -> list[dict[str, A
     return rows
 
 
-def _recorded(found: ClusterCalibration, group: Any, cluster: Cluster, axis: NodeAxis) -> dict[str, Any]:
-    row: dict[str, Any] = {"nodes": cluster.nodes, "gpus": cluster.total_gpus, "varied": axis.now}
+def _recorded(found: ClusterCalibration, group: Any, cluster: Cluster, axis: NodeAxis, up: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"nodes": cluster.nodes, "gpus": cluster.total_gpus, "gpus_up": up, "varied": axis.now}
+    row["availability_share"] = up / cluster.total_gpus if cluster.total_gpus else None
     row["by_model"] = dict(zip(axis.models, axis.nodes, strict=True)) if len(axis.models) > 1 else None
     known = group & ~np.isnan(found.recorded_s)
     row["jobs"] = int(known.sum())
@@ -203,7 +204,7 @@ def _caveats(here: WaitCurve, axis: NodeAxis, recorded: Mapping[str, Any], *, jo
 
 
 def _assumptions(
-    found: ClusterCalibration, question: PlanQuestion, pool: DayPool, settled: int
+    found: ClusterCalibration, question: PlanQuestion, pool: DayPool, settled: int, recorded: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     whole, rules = found.score.whole, found.settings.rules
     place = "a day of the same place in the week" if pool.weekly else "any day"
@@ -219,6 +220,7 @@ def _assumptions(
             "nodes more are like those there are, over racks and VCs in proportion, and away when their originals are; "
             f"quotas grow with the GPUs, limits of users and VCs stay{there}"
         ),
+        "outages": _lost_to_outages(recorded),
         "intervals": (
             f"{percent(interval_share(question.resamples))} of such months lie inside: {question.resamples} are drawn; "
             "which days the log happened to hold is in them, how far the twin is from the log is not"
@@ -231,3 +233,13 @@ def _assumptions(
         )
     sources = {"twin": "tracekit calibrate", "nodes": found.bench.cluster(found.settings).origin}
     return {key: {"title": key, "value": v, "source": sources.get(key, "the plan")} for key, v in stated.items()}
+
+
+def _lost_to_outages(recorded: Mapping[str, Any]) -> str:
+    gpus, up = recorded["gpus"], recorded["gpus_up"]
+    if up >= gpus:
+        return "the log tells of no time in which a node was away, so that all GPUs count as up"
+    return (
+        f"of {counted(gpus, 'GPUs')} the log has {up:,.1f} up in the mean ({percent(up / gpus)}): nodes that are down, "
+        "drained or in maintenance take no new job, and what is offered and held is compared with the GPUs that are up"
+    )

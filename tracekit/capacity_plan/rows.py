@@ -27,8 +27,9 @@ def capacity_row(
 
     Keys: policy, growth, nodes, gpus, by_model (NULL with one model); mean, p50, p90 and p99_wait_s,
     within_target_share, held_share, each the mean over resamples, with the ends of its interval (_low_s and _high_s,
-    _low and _high); meets_target; jobs_per_day; offered_share (GPU time asked for / that of the GPUs);
-    never_start_share; owning_cost_per_day, waiting_cost_per_day (of all jobs) and cost_per_day, their sum. A wait is
+    _low and _high); meets_target; jobs_per_day; gpus_up (GPUs of nodes that are not away, in the mean); offered_share
+    (GPU time asked for / that of the GPUs up; NULL where none is); never_start_share; owning_cost_per_day,
+    waiting_cost_per_day (of all jobs) and cost_per_day, their sum. A wait is
     NULL where jobs that decide it never start.
 
     Parameters
@@ -47,7 +48,8 @@ def capacity_row(
     meets = target is not None and bool(target_waits(values, target).mean() <= target.limit_s)
     row["meets_target"] = None if target is None else meets
     row["jobs_per_day"] = _mean(values, "jobs_per_day")
-    row["offered_share"] = float(figure(values, "offered_gpus").mean()) / gpus
+    row["gpus_up"] = up = float(figure(values, "gpus_up").mean())
+    row["offered_share"] = float(figure(values, "offered_gpus").mean()) / up if up > 0 else None
     row["never_start_share"] = _mean(values, "never_start_share")
     return row | _costs(sum(capacity), _mean(values, "waiting_hours_per_day"), question.costs)
 

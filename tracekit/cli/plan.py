@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracekit.cli.options import Force, TraceFolder
 from tracekit.cli.replay_options import OutFolder, show_assumptions
 from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["plan"]
 
@@ -52,7 +55,25 @@ def plan(
     wait_cost: Annotated[
         float | None, typer.Option("--wait-cost", metavar="X", help="Cost of an hour that a job waits.")
     ] = None,
-    resamples: Annotated[int, typer.Option("--resamples", metavar="N", help="How many months are drawn.")] = 40,
+    gang: Annotated[
+        str | None,
+        typer.Option("--gang", metavar="N|Nnodes", help="Ask for spares instead: of a gang of N GPUs, or of N nodes."),
+    ] = None,
+    ettr: Annotated[
+        float | None,
+        typer.Option("--ettr", metavar="X", help="With --gang: part of its time to be useful work; 0.95 by default."),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="interval=S|daly|none,cost=S,restart=S",
+            help="With --gang: how it saves its work, in seconds; interval=3600,cost=0,restart=300 by default.",
+        ),
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option("--resamples", metavar="N", help="How many months, or sets of nodes, are drawn.")
+    ] = 40,
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, help="Without --twin: look at the first N jobs only.")
     ] = 100_000,
@@ -62,15 +83,28 @@ def plan(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Say how many nodes a wait takes: waits against nodes, load and policy, by the twin of the cluster.
+    """Say how many nodes a wait takes, by the twin of the cluster; or how many spares a gang needs.
 
     The days of the log are drawn again and again, and replayed on more and fewer nodes. Without --nodes the command
     looks where the answer is. OUT holds plan.json and plan.svg. A twin that is too far from the log gives no plan.
 
+    With --gang one long job is replayed on its nodes and 0, 1, 2 and more spares, under the outages of the log as they
+    were recorded, and as drawn from it: which part of its time is useful work, and how many spares keep the part that
+    --ettr asks for. It needs the table node_events, and no jobs.
+
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """
+    from tracekit.capacity_plan.output import plan_folder
+
+    if gang is not None:
+        waits: dict[str, object] = {"--target": target, "--twin": twin, "--nodes": nodes, "--policy": policies}
+        waits |= {"--growth": None if growth == "1" else growth, "--node-cost": node_cost, "--wait-cost": wait_cost}
+        _left_out(waits, "asks for a wait, --gang for spares")
+        _plan_spares(trace, out, gang, ettr, checkpoint, model, jobs_for or (), resamples, seed, force=force)
+        return
+    _left_out({"--ettr": ettr, "--checkpoint": checkpoint}, "is about a gang, and none is given")
     from tracekit.capacity_plan.api import plan as make
-    from tracekit.capacity_plan.output import plan_folder, table_rows, write_plan
+    from tracekit.capacity_plan.output import table_rows, write_plan
     from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.report.plan_chart import plan_svg
 
@@ -103,6 +137,60 @@ def plan(
         typer.echo(sentence)
     show_assumptions(made.assumptions)
     typer.echo(f"plan: {out}")
+
+
+def _plan_spares(
+    trace: Path,
+    out: Path,
+    gang: str,
+    ettr: float | None,
+    checkpoint: str | None,
+    model: str | None,
+    jobs_for: Sequence[str],
+    resamples: int,
+    seed: int,
+    *,
+    force: bool,
+) -> None:
+    from tracekit.capacity_plan.output import plan_folder, write_plan
+    from tracekit.capacity_plan.spares.plan import plan_spares
+    from tracekit.capacity_plan.target import job_group
+    from tracekit.cli.display import TerminalProgress, print_table
+    from tracekit.report.plan_chart import spares_svg
+
+    group = job_group(jobs_for)
+    if group.size is not None or group.vc is not None:
+        raise UsageError("a gang has neither a size of jobs nor a VC", where="--for", hint="only cluster=NAME is taken")
+    progress = TerminalProgress()
+    staged = plan_folder(out, force=force)
+    try:
+        made = plan_spares(
+            trace,
+            gang,
+            0.95 if ettr is None else ettr,
+            checkpoint=checkpoint,
+            model=model,
+            cluster=group.cluster,
+            resamples=resamples,
+            seed=seed,
+            progress=progress,
+        )
+        write_plan(made, staged, spares_svg)
+    finally:
+        staged.discard()
+        progress.close()
+    print_table(*made.table())
+    for sentence in made.sentences:
+        typer.echo(sentence)
+    show_assumptions(made.assumptions)
+    typer.echo(f"plan: {out}")
+
+
+def _left_out(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that say nothing here."""
+    for option, value in options.items():
+        if value:
+            raise UsageError(why, where=option, hint="leave one of them out")
 
 
 def _numbers(text: str, option: str, *, whole: bool = False) -> list[float]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from scipy import special
 
 from tracekit.fit.duration_draws import drawn_durations, longest_drawn
 from tracekit.fit.run_times import seeded
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.fit.synthetic import Extent
     from tracekit.trace_writer import TraceWriter
 
-__all__ = ["draw_node_events", "write_machines"]
+__all__ = ["draw_node_events", "drawn_away", "drawn_until_failure", "write_machines"]
 
 _SOURCE = "synthetic"
 
@@ -101,10 +102,10 @@ def _of_group(
     node, now = np.arange(number), np.zeros(number)
     causes, counts = list(group["causes"]), np.array(list(group["causes"].values()), float)
     while node.size:
-        since = now + _until_failure(group["until_failure"], node.size, rng)
+        since = now + drawn_until_failure(group["until_failure"], np.zeros(node.size), rng)
         inside = since < length
         node, since = node[inside], since[inside]
-        until = since + _away(group, node.size, rng)
+        until = since + drawn_away(group, node.size, rng)
         cause = np.searchsorted(counts.cumsum()[:-1] / counts.sum(), rng.random(node.size), side="right")
         down = rng.random(node.size) < group["down_share"]
         yield _frame(node, since, until, down, pl.Series(causes, dtype=pl.String)[cause])
@@ -112,13 +113,34 @@ def _of_group(
         node, now = node[back], until[back]
 
 
-def _until_failure(entry: dict[str, Any], number: int, rng: np.random.Generator) -> Floats:
+def drawn_until_failure(entry: dict[str, Any], age_s: Floats, rng: np.random.Generator) -> Floats:
+    """Return how long machines go on until they fail, that have worked for some time already [s] (n,).
+
+    Parameters
+    ----------
+    entry : dict
+        `until_failure` of a group, with a chosen family: exponential, which is Weibull of shape 1, Weibull, or a
+        mixture of two exponentials.
+    age_s : array of float, shape (n,)
+        How long each has worked [s].
+    rng : Generator
+    """
     p = next(f for f in entry["families"] if f["family"] == entry["chosen"])["parameters"]
-    found: Floats = p["scale"] * rng.weibull(p.get("c", 1.0), number)  # an exponential distribution is that of c = 1
-    return found
+    if "scale_2" in p:
+        # Each part is memoryless, so that the time worked says only which of them a machine is likely to be in.
+        odds = np.log(p["weight_2"] / p["weight_1"]) + age_s / p["scale_1"] - age_s / p["scale_2"]
+        second = rng.random(age_s.size) < special.expit(odds)
+        left: Floats = rng.standard_exponential(age_s.size) * np.where(second, p["scale_2"], p["scale_1"])
+        return left
+    shape, scale = p.get("c", 1.0), p["scale"]
+    # The hazard that is used up at failure is exponential, whatever was used before.
+    used = (age_s / scale) ** shape
+    found: Floats = scale * (used + rng.standard_exponential(age_s.size)) ** (1 / shape) - age_s
+    return np.maximum(found, 0.0)
 
 
-def _away(group: dict[str, Any], number: int, rng: np.random.Generator) -> Floats:
+def drawn_away(group: dict[str, Any], number: int, rng: np.random.Generator) -> Floats:
+    """Return how long machines are away after a failure [s] (n,); infinite where no end is known of any."""
     entry = group["away"]
     if entry["drawn_from"] is None:
         return np.full(number, np.inf)

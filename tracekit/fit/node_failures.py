@@ -24,24 +24,67 @@ if TYPE_CHECKING:
     from tracekit.fit.choice import Effort
     from tracekit.trace import Trace
 
-__all__ = ["LEAST_FAILURES", "fit_node_failures"]
+__all__ = ["LEAST_FAILURES", "FailureLog", "Window", "fit_failure_log", "fit_node_failures", "times_away"]
 
 LEAST_FAILURES = 20
 """Failures that a cause needs for a fit of its own; rarer ones are fitted together."""
 
-_UNTIL_FAILURE = {name: FAMILIES[name] for name in ("expon", "weibull_min")}
+# Two exponentials are failures that come back, as after a repair that did not hold, beside new ones.
+_UNTIL_FAILURE = {name: FAMILIES[name] for name in ("expon", "weibull_min", "hyperexpon_2")}
 _AWAY = {"lognorm": FAMILIES["lognorm"]}
 _NONE = "the Trace has no table node_events"
 _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """The nodes, and the time in which their failures are seen [us since 1970]."""
 
     nodes: int
     begin: int
     end: int
+
+
+@dataclass(frozen=True)
+class FailureLog:
+    """The events of nodes, and which of them are failures."""
+
+    events: pl.DataFrame
+    """node_id, state, cause (`unknown` where the log has none), since and until [us since 1970], until NULL while it
+    goes on; planned: maintenance; failed: a failure."""
+    window: Window
+
+    @classmethod
+    def of(cls, trace: Trace) -> FailureLog:
+        """Return the events of a Trace that has the table node_events."""
+        planned = (pl.col("state") == "maintenance") | (pl.col("cause") == "maintenance").fill_null(value=False)
+        down = pl.col("state") == "down"
+        by_fault = (pl.col("cause") != _UNKNOWN).fill_null(value=False)
+        events = (
+            trace.scan("node_events")
+            .select(
+                "node_id",
+                "state",
+                pl.col("cause").fill_null(_UNKNOWN),
+                pl.col("start_time").dt.epoch("us").alias("since"),
+                pl.col("end_time").dt.epoch("us").alias("until"),
+                planned.alias("planned"),
+                (~planned & (down | ((pl.col("state") == "drained") & by_fault))).alias("failed"),
+            )
+            .collect()
+        )
+        return cls(events, _window(trace, events))
+
+    @property
+    def failures(self) -> pl.DataFrame:
+        """The events that are failures."""
+        return self.events.filter("failed")
+
+    def before(self, cut: int) -> FailureLog:
+        """Return what was known at a time [us since 1970]: what goes on then has no end."""
+        known = self.events.filter(pl.col("since") < cut)
+        ended = known.with_columns(until=pl.when(pl.col("until") <= cut).then("until"))
+        return FailureLog(ended, Window(self.window.nodes, self.window.begin, cut))
 
 
 def fit_node_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
@@ -51,23 +94,12 @@ def fit_node_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]
     """
     if not trace.has("node_events"):
         return {"groups": None, "reason": _NONE}
-    planned = (pl.col("state") == "maintenance") | (pl.col("cause") == "maintenance").fill_null(value=False)
-    by_fault = (pl.col("cause") != _UNKNOWN).fill_null(value=False)
-    events = (
-        trace.scan("node_events")
-        .select(
-            "node_id",
-            "state",
-            pl.col("cause").fill_null(_UNKNOWN),
-            pl.col("start_time").dt.epoch("us").alias("since"),
-            pl.col("end_time").dt.epoch("us").alias("until"),
-            planned.alias("planned"),
-            (~planned & ((pl.col("state") == "down") | ((pl.col("state") == "drained") & by_fault))).alias("failed"),
-        )
-        .collect()
-    )
-    window = _window(trace, events)
-    failures = events.filter("failed")
+    return fit_failure_log(FailureLog.of(trace), seed, effort)
+
+
+def fit_failure_log(log: FailureLog, seed: int, effort: Effort) -> dict[str, Any]:
+    """Return what `fit_node_failures` does, of events at hand."""
+    events, window, failures = log.events, log.window, log.failures
     found: dict[str, Any] = {
         "events": events.height,
         "failures": failures.height,
@@ -87,7 +119,7 @@ def fit_node_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]
     return {**found, "groups": [_group(name, part, window, seed, effort) for name, part in parts]}
 
 
-def _window(trace: Trace, events: pl.DataFrame) -> _Window:
+def _window(trace: Trace, events: pl.DataFrame) -> Window:
     """Return the nodes of both tables, and the time from the first to the last event of a job or a node."""
     times = [bound for name in ("since", "until") for bound in (events[name].min(), events[name].max())]
     if trace.has("jobs"):
@@ -99,11 +131,11 @@ def _window(trace: Trace, events: pl.DataFrame) -> _Window:
     names = [events["node_id"]]
     if trace.has("nodes"):
         names.append(trace.scan("nodes").select("node_id").collect()["node_id"])
-    return _Window(pl.concat(names).n_unique(), min(known, default=0), max(known, default=0))
+    return Window(pl.concat(names).n_unique(), min(known, default=0), max(known, default=0))
 
 
-def _group(name: str, events: pl.DataFrame, window: _Window, seed: int, effort: Effort) -> dict[str, Any]:
-    spans = _spans(events, window)
+def _group(name: str, events: pl.DataFrame, window: Window, seed: int, effort: Effort) -> dict[str, Any]:
+    spans = times_away(events, window)
     until_failure, cut = _times_between(spans, window)
     away = spans.filter(~pl.col("open"))
     counts = events["cause"].value_counts().sort("count", "cause", descending=[True, False])
@@ -128,7 +160,7 @@ def _group(name: str, events: pl.DataFrame, window: _Window, seed: int, effort: 
     }
 
 
-def _spans(events: pl.DataFrame, window: _Window) -> pl.DataFrame:
+def times_away(events: pl.DataFrame, window: Window) -> pl.DataFrame:
     """Return the times away, those of a node that overlap or touch as one; `open` goes on beyond the log."""
     ended = events.with_columns(open=pl.col("until").is_null(), until=pl.col("until").fill_null(window.end))
     ordered = ended.sort("node_id", "since", "until", "state", "cause")
@@ -151,7 +183,7 @@ def _seconds(spans: pl.DataFrame) -> Any:
     return (spans["until"] - spans["since"]).to_numpy() / 1e6
 
 
-def _times_between(spans: pl.DataFrame, window: _Window) -> tuple[Any, Any]:
+def _times_between(spans: pl.DataFrame, window: Window) -> tuple[Any, Any]:
     """Return the times to failure that ended in one [s], and those that the end of the log cut off."""
     before = spans.with_columns(back=pl.col("until").shift(1).over("node_id").fill_null(window.begin))
     # What already failed when the log began says nothing on how long it had worked.

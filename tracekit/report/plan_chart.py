@@ -1,4 +1,4 @@
-"""The picture of a capacity plan: waits against nodes, with the target and what the log recorded."""
+"""The pictures of plans: waits against nodes, with the target and what the log recorded; useful time against spares."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 from tracekit.report.charts import axis_values, data, palette, time_axis, time_scale
 from tracekit.report.pictures import svg
 from tracekit.report.theme import colour
-from tracekit.text import duration, shorten
+from tracekit.text import counted, duration, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import altair as alt
 
-__all__ = ["plan_svg"]
+__all__ = ["plan_svg", "spares_svg"]
 
 _METRICS = {"mean": "mean wait", "p50": "median wait", "p90": "90th percentile of the wait", "p99": "99th percentile"}
 _COLOURS = 8
@@ -29,6 +29,47 @@ def plan_svg(facts: Mapping[str, Any]) -> str:
         What plan.json holds.
     """
     return svg(_chart(facts))
+
+
+def spares_svg(facts: Mapping[str, Any]) -> str:
+    """Return the part of a gang's time that is useful work against spares: a line a kind of outages, with intervals.
+
+    Parameters
+    ----------
+    facts : mapping
+        What plan.json holds.
+    """
+    return svg(_spares_chart(facts))
+
+
+def _spares_chart(facts: Mapping[str, Any]) -> alt.LayerChart:
+    import altair as alt
+
+    names = {"recorded": "outages of the log", "model": "outages drawn from it"}
+    rows = [
+        {
+            "spares": row["spares"],
+            **{name: 100 * row[name] for name in ("ettr", "ettr_low", "ettr_high")},
+            "what": names[row["outages"]],
+        }
+        for row in facts["spares"]
+    ]
+    asked = 100 * facts["target"]["ettr"]
+    colours = {name: colour(f"series-{i + 1}") for i, name in enumerate(names.values())}
+    scale = alt.Scale(zero=False)
+    x = alt.X("spares:Q", axis=alt.Axis(title="spares", format="d", tickMinStep=1))
+    y = alt.Y("ettr:Q", scale=scale, axis=alt.Axis(title="useful time [%]"))
+    hue = alt.Color("what:N", scale=palette(colours), legend=alt.Legend(title=None, orient="top"))
+    base = alt.Chart(data(rows)).encode(x=x, color=hue)
+    rule = alt.Chart(data([{"ettr": asked, "words": f"target {asked:g} %"}]))
+    layers: list[alt.Chart] = [
+        base.mark_area(opacity=0.15).encode(y=alt.Y("ettr_low:Q", scale=scale), y2=alt.Y2("ettr_high:Q")),
+        base.mark_line(point=True).encode(y=y),
+        rule.mark_rule(strokeDash=[4, 3], color=colour("muted")).encode(y=y),
+        rule.mark_text(align="left", dx=4, dy=-6, color=colour("muted")).encode(x=alt.value(0), y=y, text="words:N"),
+    ]
+    title = f"a gang on {counted(facts['gang']['nodes'], 'nodes')}"
+    return cast("alt.LayerChart", alt.layer(*layers).properties(width=520, height=300, title=title))
 
 
 def _chart(facts: Mapping[str, Any]) -> alt.LayerChart:

@@ -1,0 +1,205 @@
+"""The nodes of a log that can stand in for each other, and when each was away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import MissingTableError, UsageError, nearest
+from tracekit.replay.clusters.node_events import AWAY
+from tracekit.replay.outages.failures import NO_END
+from tracekit.text import counted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.capacity_plan.spares.question import SpareQuestion
+    from tracekit.trace import Trace
+
+    Ints = NDArray[np.int64]
+
+__all__ = ["NodePool"]
+
+_DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True)
+class NodePool:
+    """Nodes with as many GPUs each, and their times away (m,), in the order of their begin.
+
+    The log covers the time from the first to the last of the times in jobs, attempts and node_events, as
+    failures/node_availability has it.
+    """
+
+    nodes: int
+    gpus_per_node: int | None
+    """None where the log does not know."""
+    other_nodes: int
+    """Nodes with GPUs that are of another size."""
+    span_ms: int
+    """Time that the log covers [ms]."""
+    node: NDArray[np.int32]
+    """The node (m,)."""
+    since_ms: Ints
+    """Begin, from the start of the log [ms] (m,)."""
+    until_ms: Ints
+    """End [ms]; NO_END where the log has none (m,)."""
+    kills: NDArray[np.bool_]
+    """Whether what runs on the node stops at the begin: it does where the node is down, it runs on where the node is
+    drained or in maintenance (m,)."""
+
+    @classmethod
+    def of(cls, trace: Trace, question: SpareQuestion) -> NodePool:
+        """Return the nodes of a Trace.
+
+        Raises
+        ------
+        MissingTableError
+            The Trace has no table node_events.
+        UsageError
+            No node is of the cluster or model asked for, or the log covers no time.
+        """
+        if not trace.has("node_events"):
+            hint = "docs/machines.md tells which files beside a log have them"
+            raise MissingTableError("the Trace has no table 'node_events'", where=trace.path, hint=hint)
+        events = trace.scan("node_events").select("node_id", "state", "start_time", "end_time").collect()
+        begin, end = _covered(trace, events)
+        if end <= begin:
+            raise UsageError("the log covers no time", where=trace.path, hint="use a log with the ends of its events")
+        names, gpus, others = _nodes(trace, events, question)
+        place = {name: number for number, name in enumerate(names)}
+        away = (
+            events.filter(pl.col("state").is_in(AWAY) & pl.col("node_id").is_in(names))
+            .drop_nulls("start_time")
+            .select(
+                pl.col("node_id").replace_strict(place, return_dtype=pl.Int32).alias("node"),
+                ((pl.col("start_time").dt.epoch("us") - begin) // 1000).alias("since"),
+                ((pl.col("end_time").dt.epoch("us") - begin) // 1000).fill_null(NO_END).alias("until"),
+                (pl.col("state") == "down").alias("kills"),
+            )
+            .filter(pl.col("until") > pl.col("since"))
+            .sort("since", "node", "until", "kills")
+        )
+        return cls(
+            len(names),
+            gpus,
+            others,
+            (end - begin) // 1000,
+            away["node"].to_numpy(),
+            away["since"].to_numpy(),
+            away["until"].to_numpy(),
+            away["kills"].to_numpy(),
+        )
+
+    @property
+    def days(self) -> float:
+        """Time that the log covers [days]."""
+        return self.span_ms / _DAY_MS
+
+    @property
+    def rate_per_ms(self) -> float:
+        """Times that a node goes down in a millisecond of the log, whether it was away already or not."""
+        return float(self.kills.sum()) / (self.nodes * self.span_ms)
+
+    def availability(self) -> float:
+        """Return 1 - time away / time of all nodes; times that overlap count once [0..1]."""
+        return 1 - sum(until - since for _, since, until in self.spans()) / (self.nodes * self.span_ms)
+
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Return (node, begin, end) of the times away within the log [ms], those that overlap or touch as one."""
+        order = np.lexsort((self.until_ms, self.since_ms, self.node))
+        rows = zip(self.node[order].tolist(), self.since_ms[order].tolist(), self.until_ms[order].tolist(), strict=True)
+        found: list[tuple[int, int, int]] = []
+        for node, since, until in rows:
+            last = min(until, self.span_ms)
+            if found and found[-1][0] == node and since <= found[-1][2]:
+                found[-1] = (node, found[-1][1], max(found[-1][2], last))
+            else:
+                found.append((node, since, last))
+        return found
+
+    def most_up(self) -> int:
+        """Return how many nodes were up at once, at the best time of the log."""
+        moves = sorted(move for _, a, b in self.spans() if b > a for move in ((a, 1), (b, -1)))
+        # At one time those that come back are counted before those that leave; what is up at a moment alone is not up.
+        down, least, last = 0, self.nodes, -1
+        for time, change in moves:
+            if time > max(last, 0):
+                least, last = min(least, down), time
+            down += change
+        if last < self.span_ms:
+            least = min(least, down)
+        return self.nodes - least
+
+    def nodes_of_gang(self, question: SpareQuestion) -> int:
+        """Return how many nodes the gang takes.
+
+        Raises
+        ------
+        UsageError
+            The log does not know the GPUs of a node; or the gang is wider than the nodes that were ever up at once.
+        """
+        gang = question.gang
+        if gang.in_nodes:
+            found = gang.number
+        elif self.gpus_per_node is None:
+            hint = f"give the gang in nodes, such as --gang {max(gang.number // 8, 1)}nodes"
+            raise UsageError("the log does not say how many GPUs its nodes have", where="--gang", hint=hint)
+        else:
+            found = -(-gang.number // self.gpus_per_node)
+        most = self.most_up()
+        if found > most:
+            there = f"the log has {counted(self.nodes, 'nodes')}"
+            if most < self.nodes:
+                there += f", of which {most:,} at most were up at once"
+            raise UsageError(
+                f"the gang takes {counted(found, 'nodes')}, and {there}", where="--gang", hint="ask for less"
+            )
+        return found
+
+
+def _covered(trace: Trace, events: pl.DataFrame) -> tuple[int, int]:
+    """Return the first and the last time of the log [us since 1970]."""
+    times = [events[name].dt.epoch("us") for name in ("start_time", "end_time")]
+    for table, columns in (
+        ("jobs", ("submit_time", "start_time", "end_time")),
+        ("attempts", ("start_time", "end_time")),
+    ):
+        if trace.has(table):
+            own = [pl.col(name).dt.epoch("us") for name in columns]
+            ends = trace.scan(table).select(
+                pl.min_horizontal(c.min() for c in own), pl.max_horizontal(c.max() for c in own).alias("last")
+            )
+            times += [pl.Series(ends.collect().row(0), dtype=pl.Int64)]
+    known = pl.concat([one.cast(pl.Int64).rename("time") for one in times]).drop_nulls()
+    return (int(known.min()), int(known.max())) if len(known) else (0, 0)  # type: ignore[arg-type]  # whole numbers
+
+
+def _nodes(trace: Trace, events: pl.DataFrame, question: SpareQuestion) -> tuple[list[str], int | None, int]:
+    """Return names, GPUs of each, and how many nodes are of another size."""
+    wanted = question.cluster is not None or question.model is not None
+    if not trace.has("nodes"):
+        if wanted:
+            what = "the Trace has no table nodes, and so knows neither clusters nor GPU models of nodes"
+            raise UsageError(what, where=trace.path, hint="leave --model and --for out")
+        return sorted(events["node_id"].unique().drop_nulls().to_list()), None, 0
+    nodes = trace.scan("nodes").select("node_id", "cluster", "gpu_model", "gpu_count").collect()
+    for option, column, value in (("--for", "cluster", question.cluster), ("--model", "gpu_model", question.model)):
+        if value is not None:
+            known = nodes[column].drop_nulls().unique().sort().to_list()
+            if value not in known:
+                what = f"no node is of {'cluster' if column == 'cluster' else 'GPU model'} '{value[:60]}'"
+                raise UsageError(what, where=option, hint=nearest(value[:60], known))
+            nodes = nodes.filter(pl.col(column) == value)
+    with_gpus = nodes.filter(pl.col("gpu_count").fill_null(0) > 0)
+    if with_gpus.is_empty():
+        # Nodes that events alone name belong to the log as much as those that are listed.
+        named = nodes["node_id"] if wanted else pl.concat([nodes["node_id"], events["node_id"].drop_nulls()])
+        return sorted(named.unique().to_list()), None, 0
+    sizes = with_gpus.group_by("gpu_count").len().sort("len", "gpu_count", descending=True)
+    gpus = int(sizes["gpu_count"][0])
+    alike = with_gpus.filter(pl.col("gpu_count") == gpus)
+    return sorted(alike["node_id"].unique().to_list()), gpus, len(with_gpus) - len(alike)

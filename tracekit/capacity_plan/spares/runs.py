@@ -1,0 +1,172 @@
+"""One long job on the nodes of a gang and its spares, replayed under outages."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
+from tracekit.replay.jobs import Jobs
+from tracekit.replay.outages.away import with_outages
+from tracekit.replay.outages.checkpoints import checkpoints_for
+from tracekit.replay.outages.failures import NO_END, Outages
+from tracekit.replay.outcome import LOG_KINDS
+from tracekit.replay.registry import named_policy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.capacity_plan.spares.pool import NodePool
+    from tracekit.replay.outages.texts import CheckpointsAsked
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["PARTS", "GangRuns", "Kind"]
+
+Kind = Literal["recorded", "model"]
+
+PARTS = ("ettr", "saving_share", "lost_share", "restarting_share", "waiting_share", "restarts_per_day")
+"""What is known of one run, over the time that the log covers, T.
+
+ettr, the effective training time ratio: time of work that was saved by the end / T; saving_share: time in which
+checkpoints were made / T; lost_share: time of work that was not saved when an outage, or the end, stopped it / T;
+restarting_share: time of restarts / T; waiting_share: time in which the gang did not have all nodes / T. These five add
+up to 1. restarts_per_day: how often an outage stopped the gang / T [1/day]."""
+
+_DAY_MS = 86_400_000
+_PPM = 1_000_000
+_POLICY = "fifo"
+
+
+@dataclass(frozen=True)
+class GangRuns:
+    """Runs of one gang, each by the nodes and outages of its number, its kind and the number of spares."""
+
+    pool: NodePool
+    gang: int
+    """Nodes of the gang."""
+    checkpoint: CheckpointsAsked
+    resamples: int
+    seed: int
+    _known: dict[tuple[Kind, int, CheckpointsAsked], Floats] = field(default_factory=dict)
+
+    def most_spares(self, kind: Kind) -> int:
+        """Return how many spares are looked at: as many as the log has nodes, or drawn ones as many as the gang."""
+        return self.pool.nodes - self.gang if kind == "recorded" else max(self.gang, 8)
+
+    def of(self, kind: Kind, spares: int, checkpoint: CheckpointsAsked | None = None) -> Floats:
+        """Return the `PARTS` of each run (resamples, parts); each is computed once."""
+        rule = checkpoint or self.checkpoint
+        if (kind, spares, rule) not in self._known:
+            # Every set of all nodes is the same set.
+            alike = kind == "recorded" and self.gang + spares == self.pool.nodes
+            runs = [self._run(kind, spares, rule, number) for number in range(1 if alike else self.resamples)]
+            self._known[kind, spares, rule] = np.array(runs * (self.resamples if alike else 1))
+        return self._known[kind, spares, rule]
+
+    def interval_s(self) -> float:
+        """Return the work between two checkpoints of the gang; infinite where none are made [s]."""
+        nodes = make_cluster([Node("node-0", 1)], QuotaTable.none(), "the plan")
+        saving = checkpoints_for(self.checkpoint, _endless(self.gang, 1), nodes, self.pool.rate_per_ms)
+        # What saves nothing does all of its work, however long the period.
+        saves = saving.progress_ppm[0] < _PPM or saving.period_ms[0] < 2 * self.pool.span_ms
+        return float(saving.period_ms[0]) / 1000 - self.checkpoint.cost_s if saves else float("inf")
+
+    def outages(self, kind: Kind, spares: int, number: int) -> Outages:
+        """Return the outages of one run; with more spares there are further nodes, and the same ones before.
+
+        Recorded ones are those of nodes that are drawn from the log without replacement, at their times. Those by the
+        model are of nodes drawn with replacement, all turned by one time that is drawn, so that faults that came
+        together stay together, and what goes beyond the end begins anew. At the end of the log every node goes down.
+        """
+        pool, size = self.pool, self.gang + spares
+        random = np.random.default_rng([self.seed, number, int(kind == "model")])
+        if kind == "recorded":
+            drawn, turned = random.permutation(pool.nodes)[:size], 0
+        else:
+            turned = int(random.integers(pool.span_ms))
+            drawn = random.integers(pool.nodes, size=self.gang + self.most_spares(kind))[:size]
+        parts = []
+        for place, source in enumerate(drawn.tolist()):
+            rows = pool.node == source
+            since, until = pool.since_ms[rows], np.minimum(pool.until_ms[rows], pool.span_ms)
+            length, since = until - since, (since + turned) % pool.span_ms if turned else since
+            # What goes on at the end of the log goes on at its begin, where the gang then finds the node away.
+            for back in (0, pool.span_ms) if turned else (0,):
+                some = since + length > back
+                begin = (since - back)[some]
+                parts.append((np.full(begin.size, place), begin, begin + length[some], pool.kills[rows][some]))
+        ends = np.full(size, pool.span_ms)
+        parts.append((np.arange(size), ends, np.full(size, NO_END), np.ones(size, np.bool_)))
+        node, since, until, kills = (np.concatenate(column) for column in zip(*parts, strict=True))
+        inside = (since < pool.span_ms) | (until == NO_END)
+        order = np.lexsort((kills, until, node, since))
+        order = order[inside[order]]
+        return Outages(
+            node[order].astype(np.int32),
+            since[order].astype(np.int64),
+            until[order].astype(np.int64),
+            kills[order],
+            float(pool.span_ms) * size,
+            "the log",
+        )
+
+    def _run(self, kind: Kind, spares: int, rule: CheckpointsAsked, number: int) -> tuple[float, ...]:
+        from tracekit.replay.engine.run import simulate
+
+        span, size = self.pool.span_ms, self.gang + spares
+        # Whole nodes are taken, so that a node may count as one GPU.
+        nodes = make_cluster([Node(f"node-{n}", 1) for n in range(size)], QuotaTable.none(), "the plan")
+        cluster = with_outages(nodes, self.outages(kind, spares, number), spares)
+        jobs, models, policy = _endless(self.gang, span), load_models(), named_policy(_POLICY)
+        outcome = simulate(
+            jobs,
+            cluster,
+            assign(jobs, cluster),
+            policy.mechanism(jobs, cluster, models, self.seed),
+            name=policy.label,
+            checkpoints=checkpoints_for(rule, jobs, cluster, self.pool.rate_per_ms),
+            log=True,
+        )
+        losses, log = outcome.losses, outcome.log
+        assert losses is not None and log is not None  # noqa: S101, PT018 -- the run was asked for both
+        ran, restarting = int(outcome.run_ms[0]), int(outcome.overhead_ms[0])
+        lost = float(losses.lost_milli_ms[0]) / (1000 * self.gang)
+        worked = ran - restarting - lost
+        progress = float(losses.progress_ppm[0]) / 1e6
+        # The end of the log stops the gang too, and is no outage.
+        stopped = int(((log["kind"] == LOG_KINDS["fail"]) & (log["time_ms"] < span)).sum())
+        parts = (worked * progress, worked * (1 - progress), lost, restarting, span - ran)
+        return (*(part / span for part in parts), stopped / (span / _DAY_MS))
+
+
+def _endless(nodes: int, span_ms: int) -> Jobs:
+    """Return one job that asks for so many nodes at time 0 and has work for longer than the log."""
+    none = np.full(1, -1, np.int32)
+    unknown = np.full(1, -1, np.int64)
+    return Jobs(
+        origin=dt.datetime(1970, 1, 1),
+        job_id=pl.Series("job_id", ["gang"]),
+        submit_ms=np.zeros(1, np.int64),
+        work_ms=np.full(1, 2 * span_ms, np.int64),
+        devices=np.full(1, nodes, np.int32),
+        milli=np.full(1, 1000, np.int32),
+        tenant=none,
+        user=none,
+        model=none,
+        name=none,
+        priority=np.zeros(1, np.int32),
+        preemptible=np.full(1, -1, np.int8),
+        cpu_milli=unknown,
+        memory_mib=unknown,
+        limit_ms=unknown,
+        utilization=np.full(1, np.nan),
+        recorded_start_ms=unknown,
+        recorded_end_ms=unknown,
+    )
