@@ -41,6 +41,7 @@ def test_the_shares_and_medians_that_readers_compare_have_intervals() -> None:
         "failures/status_by_size": {"jobs_share"},
         "failures/retries": {"unsuccessful_share"},
         "failures/run_time_to_failure": {"p50_s"},
+        "failures/ettr": {"median_ettr"},
         "workload/gpu_request": {"jobs_share"},
         "workload/gangs": {"jobs_share"},
     }

@@ -1,0 +1,182 @@
+-- title: Goodput: what GPU-hours that jobs held were good for
+-- question: Of the GPU-hours that jobs held, how many were useful, and what became of the others?
+-- paper: none
+-- tables: jobs, attempts
+-- also: placements, node_events, gpu_utilization, job_usage
+-- needs: statuses, gpu_count
+-- tenant: none
+-- param checkpoint_h: 0 | hours from one checkpoint of an attempt to the next; 0: nothing is saved, all of it is lost
+-- param start_up_min: 0 | minutes that an attempt needs until it works, where no samples tell; 0: unknown, taken as none
+-- param rule: stated {stated, retried} | attempts with a status that says so, or also those of unknown end tried again
+-- column gpu_class: class | size class of the job; all: every class
+-- column attempts: attempts | attempts whose GPU-hours are known
+-- column held_gpu_hours: GPU-hours | held by them; the next five add up to it
+-- column queued_gpu_hours: GPU-hours | held while parts of the gang had not started; NULL where no part states a start
+-- column start_up_gpu_hours: GPU-hours | held from then until the first use; NULL where nothing tells
+-- column lost_gpu_hours: GPU-hours | worked since the last checkpoint by attempts that were cut short; NULL where no end is known
+-- column idle_gpu_hours: GPU-hours | idle in what was not lost; NULL where no use is known
+-- column useful_gpu_hours: GPU-hours | the rest
+-- column goodput_share: share | useful / held
+-- column idle_known_share: share | GPU-hours of which the use is known / those that were not queued, start-up or lost
+-- column end_unknown_share: share | GPU-hours of attempts of unknown end, of which none is lost here / held
+-- rule:
+-- Held is run time times GPUs of attempts that ended. It is cut by time, from the start of each attempt: queued, start-up,
+-- work. The last part of the work of an attempt that was cut short is lost, back to its last checkpoint; what is left was
+-- idle or useful. Hence nothing counts twice, and the five parts add up to held exactly, to the microsecond of a GPU,
+-- before they are turned into hours. A part that is NULL counts as 0, so that useful is the most that it can be.
+-- Queued: until the last part of the gang starts, by the starts in placements (view attempt_phases): the others held
+-- their GPUs and could not begin. Start-up: from there to the first sample of a GPU of the attempt in use; where all are
+-- 0 there is no start-up, and all of it is idle; where samples set in later or never, start_up_min, or all the time that
+-- is left if that is less. Lost: attempts are cut short as in failures/lost_work; a checkpoint every checkpoint_h
+-- hours of work, counted from the end of the start-up, so that less is lost than there.
+-- Idle: in the time that is left, samples times their interval, at most the whole of it, times 1 - mean use, as in the
+-- view attempt_use. An attempt of a job without samples has the mean use of job_usage throughout.
+-- Jobs with GPUs alone. Size classes are listed first, then all.
+WITH setting AS (
+    SELECT
+        CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)
+            ELSE error('checkpoint_h must be 0 or more') END AS checkpoint_us,
+        CASE WHEN $start_up_min >= 0 THEN CAST(round($start_up_min * 6e7) AS BIGINT)
+            ELSE error('start_up_min must be 0 or more') END AS start_up_us
+),
+
+begun AS (
+    SELECT
+        p.*,
+        CASE WHEN $rule = 'retried' THEN p.interrupted_or_retried ELSE p.interrupted END AS cut_short,
+        s.checkpoint_us,
+        CASE
+            WHEN p.begin_sampled THEN p.first_use_us
+            WHEN s.start_up_us > 0 THEN least(s.start_up_us, p.run_us - coalesce(p.queued_us, 0))
+        END AS start_up_us
+    FROM attempt_phases AS p
+    CROSS JOIN setting AS s
+    WHERE p.gpu_s IS NOT NULL AND p.gpu_count > 0 AND p.gpu_class IS NOT NULL
+),
+
+worked AS (
+    SELECT
+        *,
+        coalesce(queued_us, 0) + coalesce(start_up_us, 0) AS work_from_us,
+        CASE
+            WHEN NOT coalesce(cut_short, FALSE) THEN 0
+            WHEN checkpoint_us = 0 THEN run_us - coalesce(queued_us, 0) - coalesce(start_up_us, 0)
+            ELSE (run_us - coalesce(queued_us, 0) - coalesce(start_up_us, 0)) % checkpoint_us
+        END AS lost_us
+    FROM begun
+),
+
+seen AS (
+    SELECT s.job_id, s.attempt, s.node_id, s.gpu_index, count(*) AS samples, sum(s.utilization_pct) AS percents
+    FROM (
+        SELECT job_id, attempt, node_id, gpu_index, time, coalesce(sm_active_pct, utilization_pct) AS utilization_pct
+        FROM attempt_samples
+    ) AS s
+    INNER JOIN worked AS w ON s.job_id = w.job_id AND s.attempt = w.attempt
+    WHERE
+        epoch_us(s.time) - epoch_us(w.start_time) < w.run_us - w.lost_us
+        AND (epoch_us(s.time) - epoch_us(w.start_time) >= w.work_from_us OR w.work_from_us = 0)
+    GROUP BY s.job_id, s.attempt, s.node_id, s.gpu_index
+),
+
+used AS (
+    SELECT
+        s.job_id,
+        s.attempt,
+        sum(s.samples * i.interval_s) AS sampled_s,
+        sum(s.percents * i.interval_s) / nullif(sum(s.samples * i.interval_s), 0) AS busy_pct
+    FROM seen AS s
+    INNER JOIN sample_intervals AS i ON s.node_id = i.node_id AND s.gpu_index = i.gpu_index
+    GROUP BY s.job_id, s.attempt
+),
+
+sampled_jobs AS (SELECT DISTINCT job_id FROM worked WHERE sampled),
+
+parts AS (
+    SELECT
+        w.gpu_class,
+        w.class_order,
+        w.gpu_s,
+        w.queued_us IS NOT NULL AS queued_known,
+        w.start_up_us IS NOT NULL AS start_up_known,
+        w.cut_short IS NOT NULL AS end_known,
+        least(w.gpu_s, CAST(coalesce(w.queued_us, 0) / 1e6 * w.gpu_count AS DECIMAL(38, 6))) AS queued,
+        least(w.gpu_s, CAST(w.work_from_us / 1e6 * w.gpu_count AS DECIMAL(38, 6))) AS before_work,
+        least(w.gpu_s, CAST((w.run_us - w.lost_us) / 1e6 * w.gpu_count AS DECIMAL(38, 6))) AS before_loss,
+        CASE
+            WHEN u.job_id IS NOT NULL THEN u.sampled_s * w.gpu_count / ceil(w.gpu_count)
+            WHEN NOT w.sampled AND j.job_id IS NULL AND r.job_id IS NOT NULL THEN w.run_s * w.gpu_count
+        END AS known,
+        CASE WHEN u.job_id IS NOT NULL THEN u.busy_pct ELSE r.mean_pct END AS busy_pct
+    FROM worked AS w
+    LEFT JOIN used AS u ON w.job_id = u.job_id AND w.attempt = u.attempt
+    LEFT JOIN sampled_jobs AS j ON w.job_id = j.job_id
+    LEFT JOIN job_reported_use AS r ON w.job_id = r.job_id
+),
+
+kept AS (
+    SELECT
+        *,
+        CASE WHEN end_known THEN gpu_s - greatest(before_loss, before_work) END AS lost,
+        CASE
+            WHEN known IS NOT NULL AND busy_pct IS NOT NULL
+                THEN least(CAST(known AS DECIMAL(38, 6)), greatest(before_loss, before_work) - before_work)
+        END AS covered,
+        greatest(before_loss, before_work) - before_work AS left_over
+    FROM parts
+),
+
+split AS (
+    SELECT
+        gpu_class,
+        class_order,
+        gpu_s AS held,
+        CASE WHEN queued_known THEN queued END AS queued,
+        CASE WHEN start_up_known THEN before_work - queued END AS start_up,
+        lost,
+        CASE WHEN NOT end_known THEN gpu_s END AS end_unknown,
+        covered,
+        left_over,
+        least(covered, CAST(covered * greatest(0, 1 - busy_pct / 100) AS DECIMAL(38, 6))) AS idle
+    FROM kept
+),
+
+added AS (
+    SELECT
+        coalesce(gpu_class, 'all') AS gpu_class,
+        coalesce(class_order, 99) AS class_order,
+        count(*) AS attempts,
+        sum(held) AS held,
+        sum(queued) AS queued,
+        sum(start_up) AS start_up,
+        sum(lost) AS lost,
+        sum(idle) AS idle,
+        sum(covered) AS covered,
+        sum(left_over) AS left_over,
+        coalesce(sum(end_unknown), 0) AS end_unknown
+    FROM split
+    GROUP BY GROUPING SETS ((gpu_class, class_order), ())
+    HAVING count(*) > 0
+),
+
+rest AS (
+    SELECT
+        *,
+        held - coalesce(queued, 0) - coalesce(start_up, 0) - coalesce(lost, 0) - coalesce(idle, 0) AS useful
+    FROM added
+)
+
+SELECT
+    gpu_class,
+    attempts,
+    CAST(held AS DOUBLE) / 3600 AS held_gpu_hours,
+    CAST(queued AS DOUBLE) / 3600 AS queued_gpu_hours,
+    CAST(start_up AS DOUBLE) / 3600 AS start_up_gpu_hours,
+    CAST(lost AS DOUBLE) / 3600 AS lost_gpu_hours,
+    CAST(idle AS DOUBLE) / 3600 AS idle_gpu_hours,
+    CAST(useful AS DOUBLE) / 3600 AS useful_gpu_hours,
+    CAST(useful AS DOUBLE) / nullif(CAST(held AS DOUBLE), 0) AS goodput_share,
+    coalesce(CAST(covered AS DOUBLE), 0) / nullif(CAST(left_over AS DOUBLE), 0) AS idle_known_share,
+    CAST(end_unknown AS DOUBLE) / nullif(CAST(held AS DOUBLE), 0) AS end_unknown_share
+FROM rest
+ORDER BY class_order

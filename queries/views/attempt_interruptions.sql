@@ -1,0 +1,63 @@
+-- title: Attempts with whether they were interrupted, and by what
+-- tables: jobs, attempts, placements, node_events
+-- views: attempt_outcomes
+-- column node_cause: text | why a node of the attempt went out of service as it ended; NULL where none did
+-- column interrupted: true or false | whether the attempt was cut short; NULL when nothing says how it ended
+-- column interrupted_or_retried: true or false | the same, but TRUE where that is NULL and another attempt followed
+-- rule:
+-- One row for each row of attempt_outcomes, with all its columns and the three above.
+-- A node goes out of service as an attempt ends when it fails, as in failures/time_between, while the attempt runs,
+-- between ten minutes before its end and five minutes after: monitors notice late, and schedulers wait before they give a
+-- node up. The times are our choice. Of several failures the first counts, and of several of a node at one time one
+-- whose cause is known. An attempt that completed was not interrupted, whatever its nodes did. One that
+-- ended badly or was preempted was; so was any other that had ended as a node of its failed. One that its user cancelled
+-- otherwise was not.
+WITH fault AS (
+    SELECT
+        node_id,
+        start_time,
+        coalesce(min(cause) FILTER (WHERE cause <> 'unknown'), 'unknown') AS cause
+    FROM node_events
+    WHERE
+        coalesce(cause, 'unknown') <> 'maintenance'
+        AND (state = 'down' OR (state = 'drained' AND coalesce(cause, 'unknown') <> 'unknown'))
+        AND (end_time IS NULL OR end_time >= start_time)
+    GROUP BY node_id, start_time
+),
+
+-- Attempts near a failure end in one of two quarters of an hour, so that the join is an equality and sorts nothing.
+near AS (
+    SELECT
+        *,
+        unnest(list_distinct([
+            epoch_us(start_time - INTERVAL 5 MINUTE) // 900000000, epoch_us(start_time + INTERVAL 10 MINUTE) // 900000000
+        ])) AS quarter
+    FROM fault
+),
+
+hit AS (
+    SELECT p.job_id, p.attempt, arg_min(f.cause, (f.start_time, f.node_id)) AS node_cause
+    FROM placements AS p
+    INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
+    INNER JOIN near AS f ON p.node_id = f.node_id AND epoch_us(a.end_time) // 900000000 = f.quarter
+    WHERE
+        f.start_time >= a.start_time
+        AND f.start_time BETWEEN a.end_time - INTERVAL 10 MINUTE AND a.end_time + INTERVAL 5 MINUTE
+    GROUP BY p.job_id, p.attempt
+),
+
+judged AS (
+    SELECT
+        o.*,
+        h.node_cause,
+        CASE
+            WHEN o.failed OR o.status = 'preempted' THEN TRUE
+            WHEN h.node_cause IS NOT NULL AND coalesce(o.status, '') NOT IN ('completed', 'running', 'pending') THEN TRUE
+            WHEN o.status <> 'unknown' THEN FALSE
+        END AS interrupted
+    FROM attempt_outcomes AS o
+    LEFT JOIN hit AS h ON o.job_id = h.job_id AND o.attempt = h.attempt
+)
+
+SELECT *, coalesce(interrupted, CASE WHEN failed_or_retried THEN TRUE END) AS interrupted_or_retried
+FROM judged
