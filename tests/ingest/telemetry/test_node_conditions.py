@@ -151,7 +151,8 @@ def test_spans_agree_with_a_walk_through_the_minutes(unknown: dict[int, bool], f
         return _merged(parts, READY)
 
     found = _spans({"u": points(unknown), "f": points(false)})
-    now, expected, began = [False, False], [], None
+    now, began = [False, False], None
+    expected: list[tuple[int, int | None]] = []
     for minute in range(21):
         for number, samples in enumerate((unknown, false)):
             now[number] = samples.get(minute, now[number])
