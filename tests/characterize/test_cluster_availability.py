@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +16,7 @@ from tracekit.characterize import run_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -126,3 +129,25 @@ def test_both_agree_with_a_count_of_hours(
         own = through.filter(through["node_id"] == name)
         assert own["down_h"].sum() == pytest.approx(sum(n == name for n, _ in away), abs=1e-6)
         assert (own["down_share"] <= 1 + 1e-9).all()
+
+
+def test_the_release_recomputed_by_hand(real_data: Callable[[str], Path], tmp_path: Path) -> None:
+    from tracekit import ingest_logs
+
+    found = metrics(ingest_logs(real_data("infinitehbd"), tmp_path / "trace"))
+    records = json.loads((real_data("infinitehbd") / "fault_trace.json").read_text())
+    # Ends before begins at one time: one that ends as another begins is not out beside it.
+    moments = sorted(records, key=lambda r: (r["event_time"], r["event_type"] == "fault_start"))
+    faults: Counter[str] = Counter()
+    down, most, before = 0.0, 0, moments[0]["event_time"]
+    at = [r["event_time"] for r in moments]
+    for number, record in enumerate(moments):
+        down += sum(n > 0 for n in faults.values()) * (record["event_time"] - before)
+        before = record["event_time"]
+        faults[record["node_id"]] += 1 if record["event_type"] == "fault_start" else -1
+        if number + 1 == len(moments) or at[number + 1] > at[number]:
+            most = max(most, sum(n > 0 for n in faults.values()))
+    assert (found["nodes"], found["nodes_hit"], found["events"], found["going_on"]) == (400, 231, 584, 0)
+    assert found["down_node_h"] == pytest.approx(down * 24, abs=0.2)
+    assert found["most_down_at_once"] == most
+    assert found["availability_share"] == pytest.approx(1 - down / (at[-1] - at[0]) / 400, abs=1e-6)
