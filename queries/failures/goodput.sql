@@ -67,7 +67,13 @@ worked AS (
 ),
 
 seen AS (
-    SELECT s.job_id, s.attempt, s.node_id, s.gpu_index, count(*) AS samples, sum(s.utilization_pct) AS percents
+    SELECT
+        s.job_id,
+        s.attempt,
+        s.node_id,
+        s.gpu_index,
+        count(*) AS samples,
+        CAST(sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) AS percents
     FROM (
         SELECT job_id, attempt, node_id, gpu_index, time, coalesce(sm_active_pct, utilization_pct) AS utilization_pct
         FROM attempt_samples
@@ -83,8 +89,9 @@ used AS (
     SELECT
         s.job_id,
         s.attempt,
-        sum(s.samples * i.interval_s) AS sampled_s,
-        sum(s.percents * i.interval_s) / nullif(sum(s.samples * i.interval_s), 0) AS busy_pct
+        CAST(sum(CAST(s.samples * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE) AS sampled_s,
+        CAST(sum(CAST(s.percents * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE)
+        / nullif(CAST(sum(CAST(s.samples * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE), 0) AS busy_pct
     FROM seen AS s
     INNER JOIN sample_intervals AS i ON s.node_id = i.node_id AND s.gpu_index = i.gpu_index
     GROUP BY s.job_id, s.attempt
