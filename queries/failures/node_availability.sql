@@ -14,46 +14,9 @@
 -- alike: when a node was bought is not known. Nodes are those of the table nodes and of node_events, so that one that
 -- never failed counts as available where the source lists it. An event without an end lasts to the end of that time. A
 -- degraded node still takes jobs: it is available. Listed by availability, least first.
-WITH moment AS (
-    SELECT unnest([min(submit_time), max(submit_time), min(start_time), max(start_time), max(end_time)]) AS t FROM jobs
-    UNION ALL
-    SELECT unnest([min(start_time), max(start_time), max(end_time)]) FROM attempts
-    UNION ALL
-    SELECT unnest([min(start_time), max(start_time), max(end_time)]) FROM node_events
-),
-
-observed AS (SELECT epoch_us(min(t)) AS since, epoch_us(max(t)) AS until FROM moment),
-
-event AS (
-    SELECT e.node_id, epoch_us(e.start_time) AS since, coalesce(epoch_us(e.end_time), o.until) AS until
-    FROM node_events AS e CROSS JOIN observed AS o
-    WHERE e.state IN ('down', 'drained', 'maintenance')
-),
-
-marked AS (
-    SELECT
-        *,
-        max(until) OVER (
-            PARTITION BY node_id ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS latest_before
-    FROM event
-),
-
-numbered AS (
-    SELECT
-        *,
-        count(*) FILTER (WHERE latest_before IS NULL OR since > latest_before) OVER (
-            PARTITION BY node_id ORDER BY since, until ROWS UNBOUNDED PRECEDING
-        ) AS outage
-    FROM marked
-),
-
-outages AS (
-    SELECT node_id, outage, count(*) AS events, max(until) - min(since) AS us FROM numbered GROUP BY node_id, outage
-),
-
-by_node AS (
-    SELECT node_id, sum(events) AS events, count(*) AS outages, sum(us) AS us FROM outages GROUP BY node_id
+WITH by_node AS (
+    SELECT node_id, sum(events) AS events, count(*) AS outages, sum(until - since) AS us
+    FROM node_outages GROUP BY node_id
 ),
 
 known AS (SELECT node_id FROM nodes UNION SELECT node_id FROM node_events)
@@ -66,6 +29,6 @@ SELECT
     coalesce(b.outages, 0) AS outages,
     1 - coalesce(b.us, 0) / nullif(o.until - o.since, 0) AS availability_share
 FROM known AS k
-CROSS JOIN observed AS o
+CROSS JOIN observed_time AS o
 LEFT JOIN by_node AS b ON k.node_id = b.node_id
 ORDER BY availability_share NULLS LAST, down_h DESC, k.node_id

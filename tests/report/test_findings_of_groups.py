@@ -256,8 +256,8 @@ def test_out_of_service_names_what_cost_most() -> None:
         ("thermal", "degraded", 1, 5, 0, 9.0, 90.0),  # such a node takes jobs
     )
     assert finding("failures/out_of_service", rows) == (
-        "Nodes were out of service 4 times, 1 of which the log does not see the end, with 40 GPU-hours; 75.0 % of these"
-        " were of nodes drained for gpu memory."
+        "Nodes were out of service 4 times, 1 of which the log does not see the end, with 40 GPU-hours; 75.0 % of"
+        " these, and 75.0 % of the times, were of nodes drained for gpu memory."
     )
     assert finding("failures/out_of_service", rows[1:2]) == (
         "Nodes were out of service 1 time, with 10 GPU-hours; 100 % of these were of nodes down without a reason."

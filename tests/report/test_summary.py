@@ -34,7 +34,7 @@ def _entry(name: str, verdict: str = "holds", effect: tuple[str, float] | None =
 @pytest.mark.parametrize(
     ("metrics", "about"),
     [
-        ({}, "A cluster; no jobs were submitted."),
+        ({}, "A cluster; the trace holds no jobs."),
         ({"jobs": 1}, "A cluster; 1 job was submitted."),
         ({"jobs": 9, "users": 1}, "A cluster; 1 user submitted 9 jobs."),
         ({"jobs": 1200, "clusters": 2}, "2 clusters; 1,200 jobs were submitted."),

@@ -78,6 +78,19 @@ _COMMON = (
         ("node_events", "nodes"),
     ),
     SqlCheck(
+        "node_fail_without_event",
+        "runs that ended by a node failure while no event says that one of their nodes was out of service, or had an "
+        "error, within 10 minutes of their end: events may lack outages",
+        # Slurm sets a node down after SlurmdTimeout, 300 s by default (slurm.schedmd.com/slurm.conf.html): twice that.
+        """SELECT a.job_id || ' on ' || min(p.node_id) FROM attempts a JOIN placements p USING (job_id, attempt)
+        LEFT JOIN node_events e ON e.node_id = p.node_id AND e.start_time <= a.end_time + INTERVAL 10 MINUTE
+            AND (e.end_time IS NULL OR e.end_time >= a.end_time - INTERVAL 10 MINUTE)
+        WHERE a.status = 'node_fail' AND a.end_time IS NOT NULL
+        GROUP BY a.job_id, a.attempt HAVING count(e.node_id) = 0""",
+        "attempts WHERE status = 'node_fail' AND end_time IS NOT NULL",
+        ("attempts", "placements", "node_events"),
+    ),
+    SqlCheck(
         "samples_beyond_listed",
         "machines whose telemetry shows more GPUs than the machine list gives them",
         """SELECT node_id || ': listed ' || n.gpu_count || ', seen ' || u.seen FROM nodes n JOIN (

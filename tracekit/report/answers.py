@@ -17,7 +17,7 @@ from tracekit.tenant import VC
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.answer import Answer, Row, Unanswered
+    from tracekit.answer import Answer, Question, Row, Unanswered
     from tracekit.characterize.session import Session
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
@@ -107,12 +107,22 @@ def _intervals(answer: Answer) -> list[IntervalInfo]:
     ]
 
 
+_OF_JOBS = frozenset({"jobs", "attempts", "placements"})
+
+
+def _about_jobs(question: Question) -> bool:
+    """Return whether a question cannot be asked without jobs; fits and replays are made of them."""
+    return not isinstance(question, Query) or not _OF_JOBS.isdisjoint((*question.tables, *question.one_of))
+
+
 def unanswered_info(unanswered: Unanswered, facts: TraceFacts) -> UnansweredInfo:
     """Return a question without an answer as report.json holds it."""
     unit = unit_of(unanswered.question.kind, facts)
     reasons = unanswered.reasons
     # A missing capability explains in words why a table is missing.
     shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
+    if not facts.jobs and _about_jobs(unanswered.question):
+        shown = ["The trace has no jobs."]
     return {
         "name": unanswered.name,
         "title": unit.words(unanswered.question.title),

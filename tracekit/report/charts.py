@@ -72,6 +72,8 @@ class Panel:
     """Heading, when a question has several charts."""
     note: str = ""
     """What the marks stand for, and what was left out."""
+    wide: bool = False
+    """Whether it takes the whole width where it is one of several."""
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:

@@ -115,6 +115,8 @@ def build_report(
     found = {a.name: a for a in all_answers if isinstance(a, Answer)}
     facts = replace(
         trace_facts(quality_info, times, tenant),
+        jobs=trace.has("jobs"),
+        outages="failures/cluster_availability" in found,
         load="queuing/cluster_timeline" in found,
         telemetry=telemetry_coverage(trace, session),
         capacity=capacity_label(capacity),
@@ -241,16 +243,17 @@ _BASES = {
 
 
 def time_info(trace: Trace) -> TimeInfo:
-    """Return the period of a Trace, in numbers and in words."""
+    """Return the period of a Trace, in numbers and in words: that of its jobs, or without these of its node events."""
     manifest = trace.manifest
     zone = known_zone(manifest.timezone) if manifest.time_base != "relative" else "UTC"
     first = last = submitted = None
-    if trace.has("jobs"):
-        times = ("submit_time", "start_time", "end_time")
-        span = trace.scan("jobs").select(
+    jobs = trace.has("jobs")
+    if jobs or trace.has("node_events"):
+        times = ("submit_time", "start_time", "end_time") if jobs else ("start_time", "end_time")
+        span = trace.scan("jobs" if jobs else "node_events").select(
             pl.min_horizontal(pl.col(t).min() for t in times).alias("first"),
             pl.max_horizontal(pl.col(t).max() for t in times).alias("last"),
-            pl.col("submit_time").max(),
+            pl.col("submit_time").max() if jobs else pl.lit(None, dtype=pl.Datetime("us")).alias("submit_time"),
         )
         first, last, submitted = span.collect(engine="streaming").row(0)
     seconds = (last - first).total_seconds() if first is not None else None

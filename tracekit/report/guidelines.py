@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import text
 from tracekit.report.site_words import head_of
+from tracekit.report.summary import undecided
 from tracekit.tenant import INGESTED, VC
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ def guidelines_view(document: Mapping[str, Any], tenant: Tenant = VC) -> dict[st
     Returns
     -------
     dict
-        `holding`: those that hold, with their tables; `others`: those that do not, and those that cannot tell.
+        `holding`: those that hold, with their tables; `others`: those that do not, and those that cannot tell;
+        `decided`: whether any could be decided.
     """
     entries = document["guidelines"]
     return {
         "holding": [_holding(e, tenant) for e in entries if e["verdict"] == "holds"],
+        "decided": not undecided(entries),
         "others": [e for verdict in ("does not hold", "cannot tell") for e in entries if e["verdict"] == verdict],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.report.answers import metrics, rows_of
+from tracekit.report.machines_alone import machine_cards
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
@@ -67,11 +68,13 @@ def mixes_kinds(known: Mapping[str, float]) -> bool:
 def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
     """Return up to five numbers; one that the trace lacks is left out, not shown as 0.
 
-    Each is a metric of a query, but for the number of GPUs, which is the capacity that the report uses. `telemetry`
-    says which part of the time utilization covers, where that is not all of it.
+    Without jobs they are of machines. Each is a metric of a query, but for the number of GPUs, which is the capacity
+    that the report uses. `telemetry` says which part of the time utilization covers, where that is not all of it.
     """
     units = {row["metric"]: row["unit"] for name in _SOURCES for row in rows_of(answers, name)}
     every = metrics(answers, *_SOURCES)
+    if not every.get("jobs") and (machines := machine_cards(answers)):
+        return machines
     known = of_gpu_jobs(every)
     mixed = mixes_kinds(every)
     if mixed:

@@ -228,6 +228,7 @@ def panel_views(name: str, drawn: Sequence[Panel], label: str) -> list[dict[str,
             "title": p.title,
             "legend": p.key,
             "note": p.note,
+            "wide": p.wide,
             "label": f"Chart. {label} The table below holds the numbers.",
         }
         for i, p in enumerate(drawn)

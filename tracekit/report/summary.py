@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.report.answers import metrics
 from tracekit.report.headline import mixes_kinds
+from tracekit.report.machines_alone import about_machines
 from tracekit.report.times import span_words
 from tracekit.tenant import VC
 from tracekit.text import count, counted, shorten
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.report.structure import CapacityInfo, ReplayInfo, SuggestedChange, Summary, TimeInfo
     from tracekit.tenant import Tenant
 
-__all__ = ["CHANGES", "summary"]
+__all__ = ["CHANGES", "summary", "undecided"]
 
 CHANGES = 3
 """Most things to change on the first screen."""
@@ -43,11 +44,12 @@ def summary(
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
+    jobs = bool(metrics(answers).get("jobs"))
     return {
-        "about": _about(answers, capacity, when, tenant),
-        "heading": _heading(len(changes), len(holding), replay),
+        "about": (None if jobs else about_machines(answers, when)) or _about(answers, capacity, when, tenant),
+        "heading": _heading(entries, len(changes), replay, jobs=jobs),
         "changes": changes,
-        "verdict": _verdict(entries),
+        "verdict": _verdict(entries, jobs=jobs),
         "doubts": list(caveats),
     }
 
@@ -55,12 +57,15 @@ def summary(
 _NUMBERS = ("One thing", "Two things", "Three things")
 
 
-def _heading(changes: int, found: int, replay: ReplayInfo | None) -> str:
+def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo | None, *, jobs: bool) -> str:
     """Return the heading of the changes; it claims that there is nothing to change only where jobs were replayed."""
     if changes:
         return f"{_NUMBERS[changes - 1]} to change first"
+    found = sum(e["verdict"] == "holds" for e in entries)
     if found:
         return f"{counted(found, 'problems')} found, and no gain expected from the advice"
+    if undecided(entries):
+        return "No advice: this trace states too little" if jobs else "No advice: the trace has no jobs to judge"
     if replay is None or replay["cluster"] is None:
         return "No problem found on this evidence; nothing was replayed"
     if replay["without_effects"]:
@@ -92,7 +97,10 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
     place = f"{start} of {where}" if where else start
     place += f" in {shared}" if shared else ""
     who = of("users", "user")
-    did = of("jobs", "job") or "no jobs"
+    did = of("jobs", "job")
+    if not did:
+        # Nothing says that nobody submitted any.
+        return f"{place}; the trace holds no jobs."
     if mixes_kinds(known) and known.get("cpu_jobs"):
         did = f"{of('gpu_jobs', 'GPU job')} and {of('cpu_jobs', 'CPU job')}"
         did += (
@@ -127,9 +135,22 @@ def _change(entry: dict[str, Any]) -> SuggestedChange:
     }
 
 
-def _verdict(entries: list[dict[str, Any]]) -> str:
+def undecided(entries: Sequence[dict[str, Any]]) -> bool:
+    """Return whether there are guidelines, and not one of them could be decided."""
+    return bool(entries) and all(e["verdict"] == "cannot tell" for e in entries)
+
+
+def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
     if not entries:
         return "The trace was not judged by guidelines."
+    if undecided(entries):
+        none = f"None of the {len(entries)} problems that the guidelines look for could be decided"
+        if jobs:
+            return f"{none}, since the trace states too little."
+        return (
+            f"{none}: they are measured on jobs, and this trace has none. A scheduler's log of the same nodes and days"
+            " would decide them, and tell what the outages cost its jobs."
+        )
     shown, not_shown, unknown = (
         sum(e["verdict"] == verdict for e in entries) for verdict in ("holds", "does not hold", "cannot tell")
     )

@@ -446,3 +446,30 @@ def test_relative_times_and_machine_files_do_not_compare(ingest: Ingest, rows: R
     assert not trace.has("node_events")
     assert [n["node_id"] for n in rows(trace, "nodes")] == ["cpu1", "n1", "n2"]
     assert any("what machine files say about times is left out" in note for note in trace.manifest.notes)
+
+
+def test_a_run_that_ended_by_a_node_failure_is_no_outage_but_is_held_to_the_events(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    head = "JobID|Submit|Start|End|State|NodeList|AllocTRES\n"
+    run = "{}|2024-03-04T08:00:00|2024-03-04T08:00:00|2024-03-04T{}|{}|{}|gres/gpu=2\n"
+    sacct = head + "".join(
+        run.format(*one)
+        for one in (
+            (1, "09:05:00", "NODE_FAIL", "n[1-2]"),  # n1 was set down 5 minutes before
+            (2, "08:50:00", "NODE_FAIL", "n1"),  # on the edge: 10 minutes before n1 was set down
+            (3, "08:49:59", "NODE_FAIL", "n1"),  # a second too early
+            (4, "09:05:00", "NODE_FAIL", "n2"),  # n2 has no event
+            (5, "09:40:00", "NODE_FAIL", "n1"),  # on the edge: 10 minutes after n1 was back
+            (6, "09:40:01", "NODE_FAIL", "n1"),
+            (7, "11:00:00", "FAILED", "n2"),
+        )
+    )
+    events = "NodeName|TimeStart|TimeEnd|State\nn1|2024-03-04T09:00:00|2024-03-04T09:30:00|DOWN\n"
+    trace = ingest({"sacct.txt": sacct, "e": events})
+    assert [(e["node_id"], e["state"]) for e in rows(trace, "node_events")] == [("n1", "down")]
+    assert found_checks(trace)["node_fail_without_event"] == (3, 6)
+    examples = trace.manifest.checks["node_fail_without_event"].examples
+    assert [text.rpartition("/")[2] for text in examples] == ["3 on n1", "4 on n2", "6 on n1"]
+    # Without any events nothing contradicts anything.
+    assert "node_fail_without_event" not in ingest({"sacct.txt": sacct}).manifest.checks

@@ -1,4 +1,4 @@
-"""Fill gpu_utilization, and node_events by errors (XID), from the telemetry beside a log.
+"""Fill gpu_utilization, and node_events by errors (XID) and conditions of nodes, from the telemetry beside a log.
 
 The samples wait in a file of numbers; then the metrics of a GPU at one time become one row, with the job that held the
 GPU, some machines at once, so that memory stays bounded. The rules:
@@ -25,6 +25,7 @@ from tracekit.ingest.companion import answers_of, companions
 from tracekit.ingest.files import source_files
 from tracekit.ingest.telemetry._joined import write_samples
 from tracekit.ingest.telemetry._live import Prometheus
+from tracekit.ingest.telemetry._node_conditions import NodeConditions
 from tracekit.ingest.telemetry._own_samples import own_samples, samples_lack_jobs
 from tracekit.ingest.telemetry._places import place_series
 from tracekit.ingest.telemetry._sample_file import SampleFile
@@ -54,7 +55,7 @@ def complete_telemetry(beside: CompanionFiles, frame: TimeFrame, sink: Sink) -> 
     SourceError
         A file cannot be read as what it claims to be, or a server does not answer.
     """
-    series = SeriesTable()
+    series, conditions = SeriesTable(), NodeConditions()
     with sink.connect() as con, SampleFile(sink.writer.scratch / "telemetry.samples") as samples:
         attach_log(con, sink)
         hosts = _hosts(con)
@@ -64,11 +65,23 @@ def complete_telemetry(beside: CompanionFiles, frame: TimeFrame, sink: Sink) -> 
         with output_errors(sink.writer.target):
             own = own_samples(con, sink) if samples_lack_jobs(sink) else ()
             for part in chain(own, _parts(files, frame, hosts, sink)):
-                samples.add(series.number(part.labels, part.metric), part.times, part.values)
+                if not conditions.add(part):
+                    samples.add(series.number(part.labels, part.metric), part.times, part.values)
+        if conditions:
+            _write_conditions(con, conditions, frame, sink)
+            if not series.numbers:
+                return
         if not series.numbers:
             sink.note("the telemetry holds no sample that fills a column")
             return
         join(con, samples, series, sink)
+
+
+def _write_conditions(con: duckdb.DuckDBPyConnection, conditions: NodeConditions, frame: TimeFrame, sink: Sink) -> None:
+    if frame.base != "absolute":
+        sink.note(f"the times of the log are {frame.base}, so what telemetry says about nodes is left out")
+        return
+    conditions.write(con, sink)
 
 
 def join(con: duckdb.DuckDBPyConnection, samples: SampleFile, series: SeriesTable, sink: Sink) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tracekit.errors import SourceError, UsageError
-from tracekit.ingest.telemetry._metrics import METRICS
+from tracekit.ingest.telemetry._metrics import METRICS, NODE_METRICS
 from tracekit.outputs import output_errors
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ class Prometheus:
             The server does not give them; a later call goes on after those that are there.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        have = [name for name in METRICS if name in self._names(start, end)]
+        names = self._names(start, end)
+        have = [name for name in (*METRICS, *NODE_METRICS) if name in names]
         if not have:
             raise SourceError(
                 "has none of the metrics that fill a column",

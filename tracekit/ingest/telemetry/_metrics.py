@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COLUMNS", "METRICS", "MOST", "OWN", "XID", "Metric"]
+__all__ = ["COLUMNS", "METRICS", "MOST", "NODE_METRICS", "OWN", "XID", "Metric"]
 
 _GIB = 2.0**-30
 _MIB = 2.0**-10
@@ -55,6 +55,9 @@ METRICS = {
     "nvidia_smi_power_draw_watts": Metric("power_w"),
 }
 """The metrics that are read, by name."""
+
+NODE_METRICS = ("kube_node_status_condition", "kube_node_spec_unschedulable")
+"""Metrics of kube-state-metrics that fill node_events: conditions of a Kubernetes node, and whether it is cordoned."""
 
 COLUMNS = tuple(dict.fromkeys(m.column for m in METRICS.values() if m.column != XID))
 """Columns of gpu_utilization that telemetry fills."""

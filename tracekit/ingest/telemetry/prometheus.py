@@ -14,6 +14,7 @@ import orjson
 
 from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
 from tracekit.ingest.telemetry._metrics import METRICS
+from tracekit.ingest.telemetry._node_conditions import condition_of
 from tracekit.ingest.telemetry._result_stream import ResultStream
 from tracekit.ingest.telemetry._series import labels_of
 
@@ -63,8 +64,10 @@ class PrometheusReader(TelemetryReader):
             if series is None:
                 opened.reject(line, None, reason, text)
                 continue
-            metric = series["metric"].get("__name__")
-            if metric not in METRICS:
+            metric, labels = series["metric"].get("__name__"), None
+            if (condition := condition_of(series["metric"])) is not None:
+                metric, labels = condition
+            elif metric not in METRICS:
                 sink.check("unused_telemetry_metrics", 1, None, _UNUSED, [str(metric)])
                 continue
             times, values, unread = _values(series["values"])
@@ -72,7 +75,7 @@ class PrometheusReader(TelemetryReader):
                 "telemetry_without_value", unread, len(series["values"]), _NO_VALUE, [str(metric)] if unread else None
             )
             if len(times):
-                yield Samples(labels_of(series["metric"]), metric, times, values)
+                yield Samples(labels or labels_of(series["metric"]), metric, times, values)
 
 
 def _series(text: bytes) -> tuple[dict[str, Any] | None, str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tracekit.report.charts import Panel, bars
+from tracekit.report.machines_alone import cause_shares
 from tracekit.report.phrases import enough, largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, duration, percent, shorten
@@ -12,25 +15,56 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
+_CAUSES = 12
+"""Most causes drawn."""
+
 
 def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many GPU-hours nodes were out of service for, and what cost most of them."""
+    """Say how often nodes were out of service, and what cost most hours, which need not be what happens most often."""
     out = [r for r in rows if r["state"] != "degraded"]
     events, going_on = (sum(r[name] for r in out) for name in ("events", "going_on"))
     if not events:
         return None
-    lost = sum(r["gpu_hours"] or 0 for r in out)
     text = f"Nodes were out of service {counted(events, 'times')}"
     if going_on:
         text += f", {count(going_on)} of which the log does not see the end"
-    worst = largest(out, "gpu_hours")
+    of, words = _hours_known(out)
+    lost = sum(r[of] or 0 for r in out)
+    worst = largest(out, of)
     if not lost or worst is None:
         return f"{text}."
     why = f"for {shorten(worst['cause'], 30)}" if worst["cause"] else "without a reason"
+    why = "for an unknown cause" if worst["cause"] == "unknown" else why
+    often = f", and {percent(worst['events'] / events)} of the times," if len(out) > 1 else ""
     return (
-        f"{text}, with {count(lost)} GPU-hours; {percent(worst['gpu_hours'] / lost)} of these were of nodes"
+        f"{text}, with {count(lost)} {words}; {percent(worst[of] / lost)} of these{often} were of nodes"
         f" {worst['state']} {why}."
     )
+
+
+def _hours_known(rows: list[Row]) -> tuple[str, str]:
+    """Return the column by which causes are compared, and its words: GPU-hours where they are known."""
+    gpus = any(r["gpu_hours"] for r in rows)
+    return ("gpu_hours", "GPU-hours") if gpus else ("node_hours", "node-hours")
+
+
+def out_of_service_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+    """Draw which share of the hours each cause took, beside its share of the events."""
+    of, words = _hours_known([r for r in rows if r["state"] != "degraded"])
+    shares = cause_shares(rows, of)
+    if not shares:
+        return []
+    shown = [{**r, "label": shorten(r["cause"], 30) if r["cause"] else "no reason"} for r in shares[:_CAUSES]]
+    panel = bars(
+        shown,
+        measures={"share": f"share of {words} out of service", "events_share": "share of times out of service"},
+        axis_title="share",
+        key="label",
+        title="cause",
+    )
+    left = len(shares) - len(shown)
+    note = f"Drawn: the {len(shown)} causes with most hours; {left} more in the table." if left else ""
+    return [replace(panel, note=note)]
 
 
 def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -66,7 +100,7 @@ def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 PRESENTATIONS = (
-    Presentation("failures/out_of_service", finding=out_of_service_finding),
+    Presentation("failures/out_of_service", finding=out_of_service_finding, chart=out_of_service_chart),
     Presentation("failures/node_availability", finding=node_availability_finding),
     Presentation("failures/repair_time", finding=repair_time_finding),
 )

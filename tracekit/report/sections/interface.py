@@ -54,6 +54,10 @@ class TraceFacts:
     """Whether the trace states what tenants may use; the most that each held stands for it otherwise."""
     retried: bool = False
     """Whether attempts that were tried again count as failed, since the source does not say how they ended."""
+    jobs: bool = True
+    """Whether there are jobs; the trace tells of machines alone otherwise."""
+    outages: bool = False
+    """Whether the trace tells when nodes were out of service."""
     load: bool = True
     """Whether the load of the whole cluster through time is answered."""
     telemetry: TelemetryCoverage = NO_TELEMETRY
@@ -102,7 +106,7 @@ _TITLES = {
     "queuing": "Queueing",
     "locality": "Locality",
     "utilization": "Utilization",
-    "failures": "Failures",
+    "failures": "What breaks, and what it costs",
     "money": "Money",
     "users": "Users",
     "workload": "Workload",
@@ -141,6 +145,12 @@ _LEADS = {
     ),
 }
 """Explanations of the terms of a group, for readers who are new to them."""
+
+_OUTAGES = (
+    "An outage is a time in which a node was down, drained or in maintenance. A node is fit for work otherwise; its"
+    " availability is the part of the time in which it was."
+)
+"""What is said of failures where the trace tells when nodes were out of service."""
 
 _VCS = " A virtual cluster (VC) is the part of the cluster that a team shares, with a quota: the GPUs that it may hold."
 """What is added for queueing where there are VCs."""
@@ -188,6 +198,8 @@ def section_title(group: str) -> str:
 def section_lead(group: str, facts: TraceFacts = TraceFacts()) -> str:
     """Return an explanation of the terms of a group of queries; '' where none is needed."""
     lead = _LEADS.get(group, "")
+    if group == "failures":
+        return " ".join([*([_OUTAGES] if facts.outages else []), *([lead] if facts.jobs else [])])
     if group != "queuing" or not facts.vcs:
         return lead
     tenant = facts.tenant

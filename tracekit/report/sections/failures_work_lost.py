@@ -1,0 +1,235 @@
+"""Failures: work lost by attempts that were cut short, and what the GPU-hours that jobs held were good for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import altair as alt
+
+from tracekit.report.charts import Panel, category, data, height, palette, percent_axis
+from tracekit.report.phrases import FEW, largest, status_word
+from tracekit.report.sections.interface import Presentation
+from tracekit.report.theme import colour
+from tracekit.text import count, counted, percent, shorten
+
+if TYPE_CHECKING:
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import TraceFacts
+
+_CAUSES = 12
+"""Most ends drawn."""
+
+_ALL = 1 - 1e-9
+"""Share of what attempts held from which on all of it is lost."""
+_WHOLE = 0.995
+"""Share of the GPU-hours whose use is known from which on nothing is said about the others."""
+
+_PARTS = {
+    "useful_gpu_hours": ("useful", "status-completed"),
+    "idle_gpu_hours": ("idle", "status-unknown"),
+    "lost_gpu_hours": ("lost", "status-failed"),
+    "start_up_gpu_hours": ("start-up", "status-cancelled"),
+    "queued_gpu_hours": ("waiting for parts of the gang", "status-pending"),
+}
+"""Parts of what jobs held, in stacking order, with what they are called and their colour."""
+
+
+def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say how much work attempts lost that were cut short, and what cost most of it."""
+    lost = sum(r["lost_gpu_hours"] or 0 for r in rows)
+    worst = largest(rows, "lost_gpu_hours")
+    if not lost or worst is None:
+        return None
+    attempts, of_all = sum(r["attempts"] for r in rows), sum(r["lost_share"] or 0 for r in rows)
+    were = "was" if attempts == 1 else "were"
+    held = sum(r["gpu_hours"] or 0 for r in rows)
+    saved = "if nothing was saved" if lost > _ALL * held else "since their last checkpoint"
+    return (
+        f"{counted(attempts, 'attempts')} {were} cut short, and lost {count(lost)} GPU-hours {saved},"
+        f" {percent(of_all)} of what all attempts held; {percent(worst['lost_gpu_hours'] / lost)} of these were of"
+        f" attempts that ended as {_end(worst)}."
+    )
+
+
+def _end(row: Row) -> str:
+    status = status_word(row["status"])
+    return f"{status} ({shorten(row['cause'], 30)})" if row["cause"] else status
+
+
+def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+    """Draw the GPU-hours lost by status and cause, most first."""
+    known = [r for r in rows if r["lost_gpu_hours"]]
+    if not known:
+        return []
+    shown = [{**r, "label": _end(r)} for r in known[:_CAUSES]]
+    drawn = (
+        alt.Chart(data(shown))
+        .mark_bar(height=14, color=colour("status-failed"))
+        .encode(
+            y=category("label", [r["label"] for r in shown], None),
+            x=alt.X(
+                "lost_gpu_hours:Q",
+                scale=alt.Scale(domainMin=0, nice=True),
+                axis=alt.Axis(title="GPU-hours lost", tickCount=5, labelOverlap="greedy"),
+            ),
+            tooltip=[
+                alt.Tooltip("label:N", title="ended as"),
+                alt.Tooltip("attempts:Q", format=","),
+                alt.Tooltip("lost_gpu_hours:Q", title="GPU-hours lost", format=",.0f"),
+                alt.Tooltip("lost_share:Q", title="of all GPU-hours", format=".1%"),
+            ],
+        )
+        .properties(height=height(len(shown), 26))
+    )
+    left = len(known) - len(shown)
+    note = f"Drawn: the {len(shown)} that lost most; {left} more in the table." if left else ""
+    return [Panel(drawn, note=note)]
+
+
+def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say which part of the GPU-hours that jobs held was useful, and what became of the rest."""
+    every = next((r for r in rows if r["gpu_class"] == "all"), None)
+    if every is None or not every["held_gpu_hours"]:
+        return None
+    held = every["held_gpu_hours"]
+    rest = [(column, every[column]) for column in _PARTS if column != "useful_gpu_hours"]
+    known = sorted(((column, value) for column, value in rest if value), key=lambda one: -one[1])
+    unknown = [_UNKNOWN[column] for column, value in rest if value is None]
+    seen = every["idle_known_share"] or 0.0
+    sure = not unknown and seen >= _WHOLE and not every["end_unknown_share"]
+    most = "" if sure else "at most "
+    text = f"Of {count(held)} GPU-hours that jobs held, {most}{percent(every['goodput_share'])} were useful"
+    if known:
+        text += "; " + ", ".join(f"{percent(value / held)} {_BECAME[column]}" for column, value in known)
+    if every["idle_gpu_hours"] is not None and seen < _WHOLE:
+        text += f". How busy GPUs were is known for {percent(seen)} of the hours that may have been useful"
+    if unknown:
+        text += f". {' and '.join(unknown).capitalize()} {'is' if len(unknown) == 1 else 'are'} not known"
+    return f"{text}."
+
+
+_BECAME = {
+    "idle_gpu_hours": "were idle",
+    "lost_gpu_hours": "were lost by attempts that were cut short",
+    "start_up_gpu_hours": "went into start-up",
+    "queued_gpu_hours": "were held while parts of the gang waited",
+}
+_UNKNOWN = {
+    "idle_gpu_hours": "how busy GPUs were",
+    "lost_gpu_hours": "how attempts ended",
+    "start_up_gpu_hours": "how long start-up took",
+    "queued_gpu_hours": "when the last part of a gang started",
+}
+
+
+def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+    """Draw what became of the GPU-hours that jobs of each size held, as one stacked bar a size."""
+    classes = [r for r in rows if r["held_gpu_hours"]]
+    if not classes:
+        return []
+    names = {r["gpu_class"]: "all" if r["gpu_class"] == "all" else r["gpu_class"] for r in classes}
+    shown = [
+        {
+            "gpu_class": names[r["gpu_class"]],
+            "part": words,
+            "order": order,
+            "share": r[column] / r["held_gpu_hours"],
+            "hours": r[column],
+        }
+        for r in classes
+        for order, (column, (words, _)) in enumerate(_PARTS.items())
+        if r[column]
+    ]
+    have = {r["part"] for r in shown}
+    colours = {words: colour(name) for words, name in _PARTS.values() if words in have}
+    drawn = (
+        alt.Chart(data(shown))
+        .mark_bar(height=18, stroke=colour("paper"), strokeWidth=1)
+        .encode(
+            y=category("gpu_class", list(names.values()), "GPUs of the job"),
+            x=alt.X(
+                "share:Q", stack="zero", scale=alt.Scale(domain=[0, 1]), axis=percent_axis("share of GPU-hours held")
+            ),
+            color=alt.Color("part:N", scale=palette(colours)),
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("gpu_class:N", title="GPUs"),
+                alt.Tooltip("part:N", title="part"),
+                alt.Tooltip("hours:Q", title="GPU-hours", format=",.0f"),
+                alt.Tooltip("share:Q", format=".1%"),
+            ],
+        )
+        .properties(height=max(height(len(names), 28), 96))
+    )
+    note = (
+        "What is not known of a size is in its useful part. Lost is the work since the last checkpoint by the parameter"
+        " checkpoint_h: at 0 nothing is saved."
+    )
+    return [Panel(drawn, tuple(colours.items()), note=note)]
+
+
+def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Compare the effective training time ratio of small and wide gangs that have enough jobs."""
+    told = [r for r in rows if r["ettr"] is not None and r["jobs"] >= FEW]
+    if not told:
+        return None
+    small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
+    text = (
+        f"Jobs of {_size(wide)} got ahead for {percent(wide['ettr'])} of the time since their submission{_ends(wide)}"
+    )
+    if small is not wide:
+        text += f", those of {_size(small)} for {percent(small['ettr'])}{_ends(small)}"
+    return f"{text}."
+
+
+def _size(row: Row) -> str:
+    low = row["gpus"] // 2 + 1
+    return counted(row["gpus"], "GPUs") if low >= row["gpus"] else f"{count(low)} to {counted(row['gpus'], 'GPUs')}"
+
+
+def _ends(row: Row) -> str:
+    if row["ettr_low"] is None or row["ettr_high"] is None:
+        return ""
+    return f" (95 % interval {percent(row['ettr_low'])} to {percent(row['ettr_high'])})"
+
+
+def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+    """Draw the ratio of each gang size with its interval, and what failures would let expect."""
+    known = [{**r, "label": _size(r)} for r in rows if r["ettr"] is not None]
+    if not known:
+        return []
+    scale, axis = alt.Scale(domain=[0, 1]), percent_axis("time in which jobs got ahead")
+    colours = {"measured": colour("series-1"), "expected by the formula": colour("series-2")}
+    base = alt.Chart(data(known)).encode(
+        y=category("label", [r["label"] for r in known], None),
+        tooltip=[
+            alt.Tooltip("label:N", title="gang"),
+            alt.Tooltip("jobs:Q", format=","),
+            alt.Tooltip("ettr:Q", title="measured", format=".1%"),
+            alt.Tooltip("expected_ettr:Q", title="expected", format=".1%"),
+        ],
+    )
+    layers = [
+        base.mark_rule(strokeWidth=2, opacity=0.75, color=colours["measured"]).encode(
+            x=alt.X("ettr_low:Q", scale=scale, axis=axis), x2=alt.X2("ettr_high:Q")
+        ),
+        base.mark_point(filled=True, size=60, opacity=1, color=colours["measured"]).encode(
+            x=alt.X("ettr:Q", scale=scale, axis=axis)
+        ),
+    ]
+    if any(r["expected_ettr"] is not None for r in known):
+        hollow = base.mark_point(shape="diamond", size=70, opacity=1, strokeWidth=1.5, fill=colour("paper"))
+        expected = colours["expected by the formula"]
+        layers.append(hollow.encode(x=alt.X("expected_ettr:Q", scale=scale, axis=axis), stroke=alt.value(expected)))
+    else:
+        del colours["expected by the formula"]
+    drawn = cast("alt.LayerChart", alt.layer(*layers).properties(height=height(len(known), 26)))
+    note = "Line: 95 % interval. Jobs that ran for at least an hour."
+    return [Panel(drawn, tuple(colours.items()), note=note)]
+
+
+PRESENTATIONS = (
+    Presentation("failures/lost_work", finding=lost_work_finding, chart=lost_work_chart),
+    Presentation("failures/goodput", finding=goodput_finding, chart=goodput_chart),
+    Presentation("failures/ettr", finding=ettr_finding, chart=ettr_chart),
+)
