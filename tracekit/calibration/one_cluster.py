@@ -9,6 +9,7 @@ from tracekit.calibration.api import calibrate, clusters_by_waiting, recall, sce
 from tracekit.calibration.twin import read_twin
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError, nearest
+from tracekit.replay.failing import failing
 from tracekit.settings import ReplaySettings, flags_of
 from tracekit.trace import Trace
 
@@ -108,14 +109,22 @@ def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySett
     file : Path
         Its twin.toml.
     settings : ReplaySettings
-        The cluster's name and the seed; everything else is the twin's, and may not be given.
+        The cluster's name, the seed, and outages with their checkpoints and spares; everything else is the twin's, and
+        may not be given.
 
     Raises
     ------
     UsageError
         A setting is given that the twin states, the file cannot be used, or it has no such cluster.
     """
-    given = ReplaySettings(cluster_name=settings.cluster_name, seed=settings.seed, force=settings.force)
+    given = ReplaySettings(
+        cluster_name=settings.cluster_name,
+        seed=settings.seed,
+        force=settings.force,
+        outages=settings.outages,
+        checkpoint=settings.checkpoint,
+        spares=settings.spares,
+    )
     if settings != given:
         other = next(f.name for f in fields(ReplaySettings) if getattr(settings, f.name) != getattr(given, f.name))
         flag = flags_of(ReplaySettings)[other][1].name
@@ -123,4 +132,5 @@ def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySett
     opened = Trace.of(trace).ingested
     made, _ = twin_of_cluster(opened, file, settings.cluster_name, seed=settings.seed)
     (found,) = made.clusters
-    return scenario_of_twin(found, opened), twin_of_log(found, made.twin)
+    scenario = failing(scenario_of_twin(found, opened), opened, settings)
+    return scenario, twin_of_log(found, made.twin)

@@ -10,10 +10,8 @@ from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.feasibility import check_feasibility
+from tracekit.replay.failing import failing
 from tracekit.replay.native import kernel
-from tracekit.replay.outages.away import with_outages
-from tracekit.replay.outages.failures import outages_for
-from tracekit.replay.outages.texts import read_checkpoints, read_outages
 from tracekit.replay.part import busiest_cluster, part_of
 from tracekit.replay.results.summary import measured_jobs
 from tracekit.replay.results.tables import jobs_table, timeline_table
@@ -85,30 +83,21 @@ def scenario_of(
     name = chosen.cluster_name or busiest
     part = part_of(opened, name)
     jobs = jobs_of_trace(opened, cluster=name, start=chosen.start, end=chosen.end, load=chosen.load, limit=chosen.limit)
-    asked = read_outages(chosen.outages) if chosen.outages is not None else None
-    if asked is None and (chosen.checkpoint is not None or chosen.spares):
-        raise UsageError("checkpoints and spares say nothing without outages", hint="add --outages recorded")
-    saving = read_checkpoints(chosen.checkpoint)
-    nodes = cluster_for(opened, jobs, chosen if asked is None else replace(chosen, node_events=False), name)
+    nodes = cluster_for(opened, jobs, chosen, name)
     if busiest is not None and part is not None:
         several = ", ".join(sorted((busiest, *part.others)))
         why = f"{busiest}, the one with the most jobs of {several}: cluster_name takes another"
         nodes = replace(nodes, origin=f"{why}; {nodes.origin}")
-    outages = None
-    if asked is not None:
-        outages = outages_for(asked, opened, nodes, jobs, chosen.load, chosen.seed)
-        nodes = with_outages(nodes, outages, chosen.spares)
     models = load_models(Path(chosen.models) if chosen.models else None)
     scenario = Scenario.make(jobs, nodes, models=models, placement=chosen.placement, seed=chosen.seed)
+    scenario = failing(scenario, opened, chosen)
     measured = None
     if chosen.measure_from is not None or chosen.measure_to is not None:
         measured = measured_jobs(jobs, chosen.measure_from, chosen.measure_to)
-    found = check_feasibility(jobs, nodes, scenario.assignment)
+    found = check_feasibility(jobs, scenario.cluster, scenario.assignment)
     if found.verdict == "refuse" and not chosen.force:
         raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay all the same")
-    return replace(
-        scenario, measured=measured, feasibility=found, trace=opened, part=part, outages=outages, saving=saving
-    )
+    return replace(scenario, measured=measured, feasibility=found, trace=opened, part=part)
 
 
 @explain_damage()
