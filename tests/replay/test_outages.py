@@ -363,3 +363,15 @@ def test_ettr_is_that_of_renewal_theory(away_h: float, spares: int) -> None:
         assert failures == pytest.approx(expected_failures(work_s, rule, 1 / mtbf_s), rel=0.08)
         assert found[interval] == pytest.approx(expected_ettr(rule, 1 / mtbf_s, work_s), rel=0.01)
     assert max(found, key=lambda interval: found[interval]) == best
+
+
+@pytest.mark.parametrize("policy", ["elastic-fifo", "afs-l", "elastic-tiresias"])
+def test_an_elastic_job_goes_on_with_what_is_left(policy: str) -> None:
+    # Node 1 fails at 1,000 s with all work saved. In the same instant the job is on node 0 alone: it restarts in 5 s,
+    # and does 0.599174 of the work until node 1 is back at 5,000 s. A change of size costs 10 s.
+    cluster = with_outages(make_cluster([8, 8]), outages([(1, 1000, 5000, True)]))
+    outcome = run(make_jobs([(0, 16, 4000)]), cluster, policy, every(1, 10, restart_s=5))
+    left_s = 4000 - 1000 - (5000 - 1005) * 0.599174
+    assert outcome.end_ms[0] == pytest.approx((5000 + 10 + left_s) * 1000, abs=1)
+    assert outcome.run_ms.tolist() == outcome.end_ms.tolist()
+    assert losses(outcome).restarts.tolist() == [1]
