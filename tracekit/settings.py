@@ -239,6 +239,9 @@ class ReplaySettings:
     spares: Annotated[
         int, Flag("--spares N", "With --outages: hold N nodes free to take the place of those that fail.", 0, 1_000_000)
     ] = 0
+    lend_spares: Annotated[
+        bool, Flag("--lend-spares", "Let jobs that may be stopped (preemptible) use spares until they are needed.")
+    ] = False
     limit: Annotated[int | None, Flag("--limit N", "Take only the first N jobs.")] = None
     seed: Annotated[int, Flag("--seed N", "Seed of every random draw.", 0, 2**63 - 1)] = 0
     models: Annotated[

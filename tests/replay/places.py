@@ -27,6 +27,8 @@ class Want:
     """Domain of its queue; -1 when the cluster has none for it."""
     model: str | None
     """GPU model; None takes any."""
+    stoppable: bool = False
+    """Whether it may use spares that are lent."""
 
 
 def wants(jobs: Jobs, cluster: Cluster) -> list[Want]:
@@ -38,7 +40,7 @@ def wants(jobs: Jobs, cluster: Cluster) -> list[Want]:
             name = jobs.tenants[jobs.tenant[job]] if jobs.tenant[job] >= 0 else None
             domain = cluster.domains.index(name) if name in cluster.domains else -1
         model = jobs.models[jobs.model[job]] if jobs.model[job] >= 0 else None
-        found.append(Want(int(jobs.devices[job]), domain, model))
+        found.append(Want(int(jobs.devices[job]), domain, model, bool(jobs.preemptible[job] == 1)))
     return found
 
 
@@ -83,7 +85,9 @@ class NodeMap:
         return [
             nodes
             for (domain, model, _), nodes in self.groups.items()
-            if domain == want.domain and want.model in {None, models[model]}
+            if domain == want.domain
+            and want.model in {None, models[model]}
+            and (want.stoppable or self.cluster.lent is None or not self.cluster.lent[nodes[0]])
         ]
 
     def take(self, place: list[Take], domain: int) -> None:

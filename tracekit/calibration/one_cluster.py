@@ -124,6 +124,7 @@ def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySett
         outages=settings.outages,
         checkpoint=settings.checkpoint,
         spares=settings.spares,
+        lend_spares=settings.lend_spares,
     )
     if settings != given:
         other = next(f.name for f in fields(ReplaySettings) if getattr(settings, f.name) != getattr(given, f.name))

@@ -33,7 +33,7 @@ def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scena
         What is asked for cannot be read, or cannot be had from this log.
     """
     if settings.outages is None:
-        if settings.checkpoint is not None or settings.spares:
+        if settings.checkpoint is not None or settings.spares or settings.lend_spares:
             raise UsageError("checkpoints and spares say nothing without outages", hint="add --outages recorded")
         return scenario
     asked, saving, cluster = read_outages(settings.outages), read_checkpoints(settings.checkpoint), scenario.cluster
@@ -41,6 +41,10 @@ def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scena
         known = set(trace.scan("node_events").select(pl.col("node_id").unique()).collect()["node_id"])
         cluster = without_absences(cluster, np.array([name in known for name in cluster.node_id]))
     outages = outages_for(asked, trace, cluster, scenario.jobs, settings.load, settings.seed)
-    cluster = with_outages(cluster, outages, settings.spares)
+    if settings.lend_spares and not settings.spares:
+        raise UsageError("there is no spare to lend", where="--lend-spares", hint="add --spares N")
+    if settings.lend_spares and not (scenario.jobs.preemptible == 1).any():
+        raise UsageError("no job of the log may be stopped", where="--lend-spares", hint="leave it out")
+    cluster = with_outages(cluster, outages, settings.spares, lend=settings.lend_spares)
     assignment = assign(scenario.jobs, cluster)
     return replace(scenario, cluster=cluster, assignment=assignment, outages=outages, saving=saving)

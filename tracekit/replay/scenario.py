@@ -15,6 +15,7 @@ from tracekit.replay.clusters.assignment import Assignment, assign
 from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.clusters.nodes import cluster_under
 from tracekit.replay.engine.placement import RULES
+from tracekit.replay.mechanisms import Planner
 from tracekit.replay.native import kernel
 from tracekit.replay.outages.checkpoints import checkpoints_for
 from tracekit.replay.outages.texts import CheckpointsAsked
@@ -163,6 +164,11 @@ class Scenario:
         if self.outages is not None:
             # A policy that borrows nodes makes a cluster of its own, which knows of no failures.
             _check_takes_outages(mechanism, policy.label, known=cluster.change_kills is not None)
+            if cluster.lent is not None and isinstance(mechanism, Planner):
+                raise UsageError(
+                    f"{policy.label} cannot be replayed with spares that are lent: it would count them twice",
+                    hint="use an order of jobs, such as fifo, srtf or easy, or leave out --lend-spares",
+                )
             checkpoints = checkpoints_for(self.saving, self.jobs, cluster, self.outages.rate_per_ms)
         outcome = simulate(
             self.jobs,

@@ -160,3 +160,30 @@ def test_who_works_is_who_is_there_and_not_a_spare(drawn: list[tuple[int, int, i
         away = {node for node, since, length, _ in drawn if since <= max(time, 0) < since + length}
         assert not any(working[node] for node in away)
         assert sum(working) == min(6 - spares, 6 - len(away))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(1, 30), st.booleans()), max_size=15),
+    st.integers(1, 2),
+)
+def test_a_node_never_works_while_it_is_lent(drawn: list[tuple[int, int, int, bool]], spares: int) -> None:
+    table = np.array(drawn, np.int64).reshape(-1, 4)
+    happened = Outages(
+        table[:, 0].astype(np.int32), table[:, 1], table[:, 1] + table[:, 2], table[:, 3].astype(bool), 1.0, "drawn"
+    )
+    cluster = make_cluster([8] * 4)
+    held, plain = with_outages(cluster, happened, spares, lend=True), with_outages(cluster, happened, spares)
+    assert held.lent is not None
+    there = dict.fromkeys(range(held.nodes), False) | {row: not held.absent[row] for row in range(held.nodes)}
+    for time in range(-1, 90):
+        for at, node, up in zip(held.change_ms, held.change_node, held.change_up, strict=True):
+            if at == time:
+                there[int(node)] = bool(up)
+        names = [held.node_id[row] for row, up in there.items() if up]
+        assert len(names) == len(set(names))
+        away = {f"n{node}" for node, since, length, _ in drawn if since <= max(time, 0) < since + length}
+        assert not away & set(names)
+    # Who works is not changed by lending.
+    main = [(at, held.node_id[node], up) for at, node, up in held.effective_changes() if not held.lent[node]]
+    assert main == [(at, plain.node_id[node], up) for at, node, up in plain.effective_changes()]

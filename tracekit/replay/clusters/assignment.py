@@ -161,6 +161,7 @@ def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
     A job belongs to the domain with the name of its VC; else to the domain '', where there is one; else to none.
     It accepts the groups of its domain with the model that it asks for, whatever the case of the letters ('A|B' asks
     for either), and every group where it asks for none. Where the cluster states no model at all, models do not matter.
+    Groups of spares that are lent take only jobs that may be stopped.
 
     Raises
     ------
@@ -171,10 +172,14 @@ def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
     domain = _domains_of_jobs(jobs, cluster)
     groups = _groups(cluster, notes)
     accept = _accept(jobs, cluster, groups, notes)
-    kind, first = _kinds(domain, jobs)
+    stoppable = None if cluster.lent is None else jobs.preemptible == 1
+    kind, first = _kinds(domain, jobs, stoppable)
     models = jobs.model[first]
     kind_domain = domain[first]
     kind_accept = np.where(kind_domain >= 0, accept[kind_domain, models + 1], np.uint64(0)).astype(np.uint64)
+    if stoppable is not None and cluster.lent is not None:
+        own = _groups_in(groups, cluster.lent, len(cluster.domains))
+        kind_accept &= np.where(stoppable[first], ~np.uint64(0), ~own[kind_domain])
     sizes = [_sizes(cluster.gpus[low:high]) for low, high in zip(groups[3], groups[4], strict=True)]
     largest, largest_nodes, second, gpus = (list(column) for column in zip(*sizes, strict=True)) if sizes else [[]] * 4
     return Assignment(
@@ -281,10 +286,26 @@ def _accept(
     return accept
 
 
-def _kinds(domain: Ints, jobs: Jobs) -> tuple[Ints, Longs]:
-    """Return the kind of each job and a job of each kind, kinds ordered by domain, model and GPUs."""
+def _groups_in(
+    groups: tuple[Ints, Ints, Ints, Ints, Ints], nodes: NDArray[np.bool_], domains: int
+) -> NDArray[np.uint64]:
+    """Return the groups of some nodes as bits by domain (D,); `nodes` says which, all or none of a group (N,)."""
+    found = np.zeros(domains, np.uint64)
+    low = np.searchsorted(groups[0], groups[0])
+    for group in np.flatnonzero(nodes[groups[3]]).tolist():
+        found[groups[0][group]] |= np.uint64(1) << np.uint64(group - low[group])
+    return found
+
+
+def _kinds(domain: Ints, jobs: Jobs, stoppable: NDArray[np.bool_] | None) -> tuple[Ints, Longs]:
+    """Return the kind of each job and a job of each kind, kinds ordered by domain, model and GPUs.
+
+    Where spares are lent, jobs that may be stopped are kinds of their own.
+    """
     models, largest = len(jobs.models) + 1, int(jobs.devices.max(initial=0)) + 1
     code = ((domain.astype(np.int64) + 1) * models + jobs.model + 1) * largest + jobs.devices
+    if stoppable is not None:
+        code = code * 2 + stoppable
     size = int(code.max(initial=0)) + 1
     if size > 10_000_000:
         _, first, kind = np.unique(code, return_index=True, return_inverse=True)

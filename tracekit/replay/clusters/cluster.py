@@ -61,6 +61,9 @@ class Cluster:
     """Where the cluster comes from, as results state it, such as 'nodes of the Trace'."""
     change_kills: NDArray[np.int8] | None = None
     """1 where what runs on the node stops at the change, because it fails (E,); None where that never is so."""
+    lent: NDArray[np.bool_] | None = None
+    """Rows that stand for a spare while jobs that may be stopped use it (N,); the same node has another row for when it
+    works, and never both are there. None where no spare is lent."""
     lendable: bool = False
     """Whether a policy that lends quotas may use the nodes of all domains as one: where they are divided because the
     source says so, not because the user does."""
@@ -69,8 +72,13 @@ class Cluster:
 
     @property
     def nodes(self) -> int:
-        """Nodes in all."""
+        """Nodes in all; a node that is lent as a spare counts twice (see `lent`)."""
         return len(self.gpus)
+
+    @property
+    def machines(self) -> int:
+        """Nodes in all, each once."""
+        return self.nodes - (0 if self.lent is None else int(self.lent.sum()))
 
     def effective_changes(self) -> Iterator[tuple[int, int, bool]]:
         """Yield (time [ms], node, whether it joins) of each change that has an effect, in order."""
@@ -84,4 +92,4 @@ class Cluster:
     @property
     def total_gpus(self) -> int:
         """GPUs of all nodes."""
-        return int(self.gpus.sum())
+        return int(self.gpus.sum() if self.lent is None else self.gpus[~self.lent].sum())

@@ -84,7 +84,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     g["listed"] = order.preemptive and order.fit == "place" and g["drift"] != DRIFT_ANY
     nodes["holder"] = NONE
     g["sample_step"] = _sample_step(jobs)
-    held = int(cluster.gpus.sum())
+    held = cluster.total_gpus
     running = min(len(jobs), held)
     allocations = unused_allocations(2 * held + 1)
     n = len(jobs)
@@ -198,9 +198,7 @@ def _job_classes(
 
     Where a gang relaxes after a while, each class is followed by its relaxed forms.
     """
-    largest = int(jobs.devices.max(initial=1)) + 1
-    models = int(jobs.model.max(initial=-1)) + 2
-    code = (assignment.domain.astype(np.int64) * models + jobs.model + 1) * largest + jobs.devices
+    code = assignment.kind.astype(np.int64)
     if order.by_tenant:
         code = code * (int(jobs.tenant.max(initial=-1)) + 2) + jobs.tenant + 1
     distinct, first, inverse = np.unique(code, return_index=True, return_inverse=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.replay.outages.failures import NO_END
+from tracekit.replay.outages.lending import lent_spans, with_lent_rows
 from tracekit.replay.outages.spares import chosen_spares, pools_of
 
 if TYPE_CHECKING:
@@ -23,10 +24,11 @@ _Change = tuple[int, int, bool, bool]
 """Time [ms], node, whether it joins, whether what runs there stops."""
 
 
-def with_outages(cluster: Cluster, outages: Outages, spares: int = 0) -> Cluster:
+def with_outages(cluster: Cluster, outages: Outages, spares: int = 0, *, lend: bool = False) -> Cluster:
     """Return the cluster with its nodes away in the outages as well as when they are away anyhow.
 
-    With spares, so many nodes are held free, in reserve. When a node leaves, a spare of the same domain, GPU model and
+    With spares, so many nodes are held free, in reserve, or with `lend` given to jobs that may be stopped: these are
+    stopped, as by a failure, when the spare is needed. When a node leaves, a spare of the same domain, GPU model and
     size joins at once, one of the same rack if there is any; a node that comes back is a spare where its place is
     taken.
 
@@ -44,6 +46,7 @@ def with_outages(cluster: Cluster, outages: Outages, spares: int = 0) -> Cluster
     kills = set(zip(outages.since_ms[outages.kills].tolist(), outages.node[outages.kills].tolist(), strict=True))
     changes: list[_Change] = [(time, node, False, True) for time, node in sorted(kills) if time > 0]
     reserve = _Reserve(cluster, chosen_spares(cluster, spares), there)
+    spans = [(0, set(reserve.standing_by))]
     for time, at_once in groupby(moves, key=lambda move: move[0]):
         leaving = []
         for _, leaves, node in at_once:
@@ -55,17 +58,38 @@ def with_outages(cluster: Cluster, outages: Outages, spares: int = 0) -> Cluster
         reserve.standing_by.difference_update(leaving)
         for node in leaving:
             changes += reserve.leave(time, node)
-    # What stops comes before what joins, so that a gang may go on upon a spare in the same instant.
-    changes.sort(key=lambda change: (change[0], change[2], not change[3], change[1]))
+        spans.append((time, set(reserve.standing_by)))
     held = f"; {spares:,} of them held as spares" if spares else ""
+    made = replace(cluster, absent=np.array([not works for works in reserve.begins], np.int8))
+    if not (lend and spares):
+        return _changed(made, changes, cluster.origin + held)
+    lent = lent_spans(spans, changes)
+    made, row_of, twin_of = with_lent_rows(made, sorted({node for _, node, _ in lent}))
+    changes = [(time, row_of[node], joins, stops) for time, node, joins, stops in changes]
+    begins = {twin_of[node] for time, node, joins in lent if time == 0 and joins}
+    for time, node, joins in lent:
+        if time > 0:
+            changes += [(time, twin_of[node], False, True)] * (not joins) + [(time, twin_of[node], joins, False)]
+    absent = np.array([row not in begins if own else gone for row, (own, gone) in enumerate(_rows(made))], np.int8)
+    return _changed(replace(made, absent=absent), changes, f"{cluster.origin}{held}, lent to jobs that may be stopped")
+
+
+def _rows(cluster: Cluster) -> list[tuple[bool, bool]]:
+    """Return of each row whether it is that of a lent spare, and whether it is away at first."""
+    assert cluster.lent is not None  # noqa: S101 -- rows of lent spares have just been added
+    return list(zip(cluster.lent.tolist(), (cluster.absent == 1).tolist(), strict=True))
+
+
+def _changed(cluster: Cluster, changes: list[_Change], origin: str) -> Cluster:
+    # What stops comes before what joins, so that a gang may go on upon a spare in the same instant.
+    ordered = sorted(changes, key=lambda change: (change[0], change[2], not change[3], change[1]))
     return replace(
         cluster,
-        change_ms=np.array([change[0] for change in changes], np.int64),
-        change_node=np.array([change[1] for change in changes], np.int32),
-        change_up=np.array([change[2] for change in changes], np.int8),
-        change_kills=np.array([change[3] for change in changes], np.int8),
-        absent=np.array([not works for works in reserve.begins], np.int8),
-        origin=cluster.origin + held,
+        change_ms=np.array([change[0] for change in ordered], np.int64),
+        change_node=np.array([change[1] for change in ordered], np.int32),
+        change_up=np.array([change[2] for change in ordered], np.int8),
+        change_kills=np.array([change[3] for change in ordered], np.int8),
+        origin=origin,
     )
 
 

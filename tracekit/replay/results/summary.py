@@ -67,7 +67,7 @@ def summarize(
         "parameters": _clean(parameters),
         "placement": placement,
         "assumptions": _clean(assumptions),
-        "cluster": {"nodes": cluster.nodes, "gpus": cluster.total_gpus},
+        "cluster": {"nodes": cluster.machines, "gpus": cluster.total_gpus},
         **table.counts(table.all),
         **table.job_times(table.all),
         "makespan_s": outcome.makespan_ms / 1000,
