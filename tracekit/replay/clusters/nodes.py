@@ -112,6 +112,7 @@ def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
         domain=np.zeros(cluster.nodes, dtype=np.int32),
         domains=[""],
         change_node=place[cluster.change_node],
+        lent=None if cluster.lent is None else cluster.lent[order],
         origin=f"{cluster.origin}; the VCs share all nodes, since the policy lends quotas",
         lendable=False,
     )
