@@ -87,7 +87,9 @@ def scenario_of(
     jobs = jobs_of_trace(opened, cluster=name, start=chosen.start, end=chosen.end, load=chosen.load, limit=chosen.limit)
     asked = read_outages(chosen.outages) if chosen.outages is not None else None
     if asked is None and (chosen.checkpoint is not None or chosen.spares):
-        raise UsageError("checkpoints and spares say nothing without outages", hint="add --outages recorded")
+        raise UsageError("checkpoints and spares mean nothing without outages", hint="add --outages recorded")
+    if asked is not None and asked.kind == "recorded" and not chosen.node_events:
+        raise UsageError("recorded outages are node events", where="--no-node-events", hint="leave one of them out")
     saving = read_checkpoints(chosen.checkpoint)
     nodes = cluster_for(opened, jobs, chosen if asked is None else replace(chosen, node_events=False), name)
     if busiest is not None and part is not None:

@@ -10,6 +10,7 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.node_events import AWAY, milliseconds_after_origin
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +27,8 @@ NO_END = 1 << 62
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
 _RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (outages a node and day; hours)"
+_MOST_DRAWN = 20_000_000
+"""Outages that are drawn at most: some 25 bytes each, and each one an event of the replay."""
 _SPANS = 3
 """Outages are drawn for so many times the span from the first submission to the last plus the longest run time."""
 
@@ -109,7 +112,10 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
     left_out = int((~known).sum())
     origin = f"{int(known.sum()):,} recorded times away"
     if left_out:
-        origin += f"; {left_out:,} of nodes that this cluster has not are left out"
+        origin += f"; {left_out:,} of nodes that this cluster does not have are left out"
+    silent = cluster.nodes - len(np.unique(node[known]))
+    if silent:
+        origin += f"; {silent:,} of {counted(cluster.nodes, 'nodes')} have none"
     kills = events["kills"].to_numpy()[known]
     first, last = _window(events, jobs)
     return Outages(node[known], since, until, kills, float(last - first) * cluster.nodes, origin)
@@ -177,7 +183,20 @@ def drawn_at_rate(
         Mean length of an outage, drawn from an exponential distribution [hours]; or lengths to draw from by lot [ms].
     end_ms : int
         None begins after this time [ms].
+
+    Raises
+    ------
+    UsageError
+        So many are to be expected that they would neither fit into memory nor end soon.
     """
+    mean_ms = float(np.mean(repair)) if isinstance(repair, np.ndarray) else repair * _HOUR_MS
+    expected = cluster.nodes * end_ms / (_DAY_MS / rate + max(mean_ms, 1.0)) if rate > 0 else 0.0
+    if expected > _MOST_DRAWN:
+        raise UsageError(
+            f"a rate of {rate:g} would draw some {expected:.1g} outages, and {_MOST_DRAWN:,} are the most",
+            where="--outages",
+            hint="use a lower rate, or --limit to replay fewer jobs",
+        )
     by_lot = isinstance(repair, np.ndarray)
     node, now = np.arange(cluster.nodes, dtype=np.int32), np.zeros(cluster.nodes)
     parts = [np.empty((3, 0), np.int64)]
@@ -188,8 +207,8 @@ def drawn_at_rate(
         now = begin + np.maximum(np.floor(length), 1)
         parts.append(np.stack([node, begin, now]).astype(np.int64))
     rows = np.concatenate(parts, axis=1)
-    lasting = "as long as those of the log" if by_lot else f"{repair:g} hours on average"
-    origin = f"drawn at {rate:g} outages a node and day, {lasting}"
+    lasting = "as long as those of the log" if by_lot else f"{repair:g} h on average"
+    origin = f"drawn at a rate of {rate:g} a node and day, {lasting}"
     kills = np.ones(rows.shape[1], np.bool_)
     return Outages(rows[0].astype(np.int32), rows[1], rows[2], kills, float(end_ms) * cluster.nodes, origin)
 
