@@ -26,6 +26,7 @@ from tracekit.replay.engine.run import simulate
 from tracekit.replay.outages.away import with_outages
 from tracekit.replay.outages.checkpoints import Checkpoints
 from tracekit.replay.outages.failures import NO_END, Outages, drawn_at_rate
+from tracekit.replay.outages.spares import pools_of
 from tracekit.replay.outages.texts import read_checkpoints, read_outages
 from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expected_ettr, expected_failures
 from tracekit.replay.outcome import LOG_KINDS
@@ -207,6 +208,16 @@ def test_the_figures_of_outages_by_hand() -> None:
     assert found["assumptions"]["checkpoints"]["value"].startswith("every 9 s of work at a cost of 1 s; restart in 4 s")
 
 
+def test_gpus_beyond_those_asked_for_add_nothing_to_the_training_time_ratio() -> None:
+    # A job of 5 GPUs in a block of 8, by buddy: no wait, nothing lost; its node fails at 30 s, when all is saved.
+    jobs, happened = make_jobs([(0, 5, 60)]), outages([(0, 30, 50, True)])
+    scenario = Scenario.make(jobs, with_outages(make_cluster([8]), happened), placement="buddy")
+    scenario = replace(scenario, outages=happened, saving=read_checkpoints("interval=10,restart=0"))
+    found = scenario.run("fifo").summary
+    assert found["goodput_share"] == pytest.approx(1)
+    assert found["ettr"] == pytest.approx(60 / 80)
+
+
 @st.composite
 def failing(draw: st.DrawFn, /, **options: Any) -> tuple[Jobs, Cluster, Checkpoints]:
     """Jobs on a cluster whose nodes fail, often at the same time, and how the jobs save."""
@@ -215,7 +226,8 @@ def failing(draw: st.DrawFn, /, **options: Any) -> tuple[Jobs, Cluster, Checkpoi
     row = st.tuples(st.integers(0, cluster.nodes - 1), seconds(60), st.one_of(st.none(), seconds(40)), st.booleans())
     rows = draw(st.lists(row, min_size=1, max_size=8))
     happened = outages([(node, since, length and since + length, kills) for node, since, length, kills in rows])
-    spares, lend = draw(st.integers(0, min(2, cluster.nodes - 1))), draw(st.booleans())
+    most = min(2, cluster.nodes - len(pools_of(cluster)))
+    spares, lend = draw(st.integers(0, most)), draw(st.booleans())
     n = len(jobs)
     jobs = replace(jobs, preemptible=np.array(draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n)), np.int8))
     period = draw(st.lists(st.sampled_from([1, 700, 5_000, 20_000, 1 << 62]), min_size=n, max_size=n))
@@ -358,7 +370,7 @@ def test_checkpoints_that_cannot_be_are_errors_of_one_line(text: str, error: str
     [
         ("rate=-1", "rate must be a number 0 or more, not '-1'"),
         ("rate=1,repair=0", "repair must be a number above 0"),
-        ("repair=4", "says not where outages come from"),
+        ("repair=4", "does not say where outages come from"),
         ("modle", "'modle' cannot be read here"),
     ],
 )

@@ -142,6 +142,8 @@ def test_what_is_left_out_is_told(make_trace: Callable[..., Trace], tmp_path: Pa
     ("arguments", "part"),
     [
         (("--load", "2"), "nothing arrives at a time in a placement study"),
+        (("--outages", "recorded"), "--outages: nothing runs in a placement study, so that nothing can fail"),
+        (("--spares", "2"), "--spares: nothing runs in a placement study"),
         (("--twin", "twin.toml"), "a twin is of jobs through time"),
         (("-p", "bestfitt"), "did you mean 'bestfit'?"),
         (("--cluster", "none.toml"), "none.toml"),

@@ -131,6 +131,9 @@ def test_goodput_is_at_most_what_is_not_known_to_be_otherwise() -> None:
         " 5.0 % were idle. How busy GPUs were is known for 10.0 % of the hours that may have been useful. How long"
         " start-up took and when the last part of a gang started are not known."
     )
+    unseen = ("all", 100.0, 0.0, None, 20.0, None, 80.0, 0.8, 0.0, 0.0)
+    said = finding("failures/goodput", _rows(GOODPUT, unseen)) or ""
+    assert said.endswith("were cut short. How busy GPUs were and how long start-up took are not known.")
     assert finding("failures/goodput", _rows(GOODPUT, ("all", 0.0, *known[2:]))) is None
 
 

@@ -125,6 +125,8 @@ def test_sentences_of_the_cluster_and_of_its_worst_time() -> None:
         "The 4 nodes were fit for work 90.0 % of the time; 5 outages of 3 nodes took 40 node-hours, and 200 GPU-hours"
         " of the 3 nodes whose GPUs are known. At most 2 nodes were out at the same time."
     )
+    short = [{**row, "value": 0.077} if row["metric"] in {"down_node_h", "down_gpu_h"} else row for row in rows]
+    assert "took 0.077 node-hours, and 0.077 GPU-hours" in str(finding("failures/cluster_availability", short))
     whole = {"node_id": None, "rank": 0, "span_h": 48.0}
     spans = [
         {**whole, "start_time": "1970-01-01T00:00:00", "nodes_down": 0.5, "down_h": 24.0, "down_share": 0.125},

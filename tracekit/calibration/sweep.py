@@ -235,6 +235,7 @@ def _moved_cluster(cluster: Cluster, begin_ms: int, load: float) -> Cluster:
         change_ms=change_ms[~past],
         change_node=cluster.change_node[~past],
         change_up=cluster.change_up[~past],
+        change_kills=None if cluster.change_kills is None else cluster.change_kills[~past],
         absent=absent,
     )
 

@@ -100,6 +100,8 @@ def plan(
         waits: dict[str, object] = {"--target": target, "--twin": twin, "--nodes": nodes, "--policy": policies}
         waits |= {"--growth": None if growth == "1" else growth, "--node-cost": node_cost, "--wait-cost": wait_cost}
         _left_out(waits, "asks for a wait, --gang for spares")
+        unused = {"--limit": None if limit == 100_000 else limit, "--workers": workers}
+        _left_out(unused, "changes nothing with --gang, which replays one job")
         _plan_spares(trace, out, gang, ettr, checkpoint, model, jobs_for or (), resamples, seed, force=force)
         return
     _left_out({"--ettr": ettr, "--checkpoint": checkpoint}, "is about a gang, and none is given")
@@ -189,7 +191,7 @@ def _plan_spares(
 def _left_out(options: Mapping[str, object], why: str) -> None:
     """Refuse options that say nothing here."""
     for option, value in options.items():
-        if value:
+        if value is not None and value != []:
             raise UsageError(why, where=option, hint="leave one of them out")
 
 

@@ -34,8 +34,10 @@ def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scena
     """
     if settings.outages is None:
         if settings.checkpoint is not None or settings.spares or settings.lend_spares:
-            raise UsageError("checkpoints and spares say nothing without outages", hint="add --outages recorded")
+            raise UsageError("checkpoints and spares mean nothing without outages", hint="add --outages recorded")
         return scenario
+    if settings.outages == "recorded" and not settings.node_events:
+        raise UsageError("recorded outages are node events", where="--no-node-events", hint="leave one of them out")
     asked, saving, cluster = read_outages(settings.outages), read_checkpoints(settings.checkpoint), scenario.cluster
     if trace.has("node_events"):
         known = set(trace.scan("node_events").select(pl.col("node_id").unique()).collect()["node_id"])

@@ -206,7 +206,11 @@ class Scenario:
             found["power cap"] = power_cap_assumption(outcome)
         found.update(outcome.facts)
         if self.outages is not None:
-            found["outages"] = {"title": "outages of nodes", "value": self.outages.origin, "source": "the input"}
+            value = self.outages.origin
+            if self.outages.end_ms is not None and outcome.makespan_ms > self.outages.end_ms:
+                day, last = (f"{ms / 86_400_000:,.3g}" for ms in (self.outages.end_ms, outcome.makespan_ms))
+                value += f"; none after day {day}, while the replay ends on day {last}: less is lost than would be"
+            found["outages"] = {"title": "outages of nodes", "value": value, "source": "the input"}
             value = f"{self.saving.words}; recorded run times are taken as work without checkpoints"
             found["checkpoints"] = {"title": "checkpoints", "value": value, "source": "the input"}
         found["cluster"] = {"title": "the cluster", "value": cluster.origin, "source": "the input"}

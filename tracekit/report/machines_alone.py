@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.report.answers import metrics, rows_of
-from tracekit.report.phrases import largest
+from tracekit.report.phrases import largest, whole_hours
 from tracekit.report.times import span_words
 from tracekit.text import count, counted, percent, shorten
 
@@ -33,7 +33,7 @@ def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str 
         return f"{text} No outage of a node is recorded."
     text += (
         f" The nodes were fit for work {percent(share)} of the time: {counted(known['outages'], 'outages')} of"
-        f" {counted(known['nodes_hit'], 'nodes')} took {count(round(known['down_node_h']))} node-hours."
+        f" {counted(known['nodes_hit'], 'nodes')} took {whole_hours(known['down_node_h'])} node-hours."
     )
     return f"{text}{_costly(rows_of(answers, 'failures/out_of_service'))}"
 
@@ -86,7 +86,7 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
     if not known.get("nodes") or known.get("availability_share") is None:
         return []
     gpus = known.get("down_gpu_h")
-    cost = "GPUs of nodes are not known" if gpus is None else f"{count(round(gpus))} GPU-hours"
+    cost = "GPUs of nodes are not known" if gpus is None else f"{whole_hours(gpus)} GPU-hours"
     if gpus is not None and known["known_gpu_nodes"] < known["nodes"]:
         cost += f", of the {count(known['known_gpu_nodes'])} nodes whose GPUs are known"
     going_on = f"; {counted(known['going_on'], 'events')} had not ended" if known["going_on"] else ""
@@ -94,7 +94,7 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
         "availability_share": ("of the time fit for work", percent, "the mean over all nodes"),
         "nodes": ("nodes", count, f"{count(known['nodes_hit'])} of them had an outage"),
         "outages": ("outages", count, f"{count(round(known['outages_per_node_year'], 2))} a node and year{going_on}"),
-        "down_node_h": ("node-hours out of service", lambda value: count(round(value)), cost),
+        "down_node_h": ("node-hours out of service", whole_hours, cost),
         "most_down_at_once": ("nodes out at once", count, "the most at one moment"),
     }
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.intervals import FEW
-from tracekit.text import counted, percent
+from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -23,6 +23,7 @@ __all__ = [
     "sample_size",
     "scope",
     "status_word",
+    "whole_hours",
 ]
 
 
@@ -116,3 +117,8 @@ def sample_size(number: int) -> str:
     (' (n = 7)', '')
     """
     return f" (n = {number})" if number < FEW else ""
+
+
+def whole_hours(hours: float) -> str:
+    """Return hours in words: whole ones, and fractions of fewer than ten, so that a little is not shown as none."""
+    return count(round(hours) if hours >= 10 else hours)

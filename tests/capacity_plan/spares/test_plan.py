@@ -158,14 +158,18 @@ def test_the_command(make_trace: MakeTrace, tmp_path: Path) -> None:
     for more, says in (
         (("--target", "p90<=1h"), "--target: asks for a wait, --gang for spares; leave one of them out"),
         (("--growth", "2"), "--growth: asks for a wait"),
+        (("--node-cost", "0"), "--node-cost: asks for a wait"),
+        (("--limit", "5"), "--limit: changes nothing with --gang, which replays one job"),
+        (("--workers", "2"), "--workers: changes nothing with --gang"),
         (("--for", "size=8"), "--for: a gang has neither a size of jobs nor a VC; only cluster=NAME is taken"),
         (("--gang", "57"), "--gang: the gang takes 8 nodes, and the log has 6 nodes"),
     ):
         wrong = run(*words, *more, "-o", tmp_path / "other")
         assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1), wrong.stderr
         assert says in wrong.stderr
-    alone = run("plan", trace.path, "--ettr", "0.9", "-o", tmp_path / "other")
-    assert "--ettr: is about a gang, and none is given" in alone.stderr
+    for ratio in ("0.9", "0"):
+        alone = run("plan", trace.path, "--ettr", ratio, "-o", tmp_path / "other")
+        assert "--ettr: is about a gang, and none is given" in alone.stderr
     assert not (tmp_path / "other").exists()
 
 

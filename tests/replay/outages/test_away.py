@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster
+from tracekit.errors import UsageError
 from tracekit.replay.outages.away import with_outages
 from tracekit.replay.outages.failures import Outages
 
@@ -44,3 +46,19 @@ def test_no_node_works_while_it_is_away_and_spares_fill_every_place_that_they_ca
         there = [not any(n == node and since <= time < until for n, since, until in away) for node in range(5)]
         assert not np.any(up & ~np.array(there))
         assert int(up.sum()) == min(5 - spares, sum(there))
+
+
+def test_each_kind_of_node_keeps_one_that_works() -> None:
+    # By proportion alone the one V100 node would be held, and who needs it would wait for ever.
+    cluster = make_cluster([8] * 4, model=["A100"] * 3 + ["V100"])
+    assert with_outages(cluster, outages([]), 2).absent.tolist() == [0, 1, 1, 0]
+    with pytest.raises(UsageError, match=r"3 spares leave no node to work of one of 2 kinds .* use 2 or fewer"):
+        with_outages(cluster, outages([]), 3)
+
+
+@given(models=st.lists(st.sampled_from("abc"), min_size=1, max_size=12), data=st.data())
+def test_spares_are_as_many_as_asked_and_never_all_of_a_kind(models: list[str], data: st.DataObject) -> None:
+    spares = data.draw(st.integers(0, len(models) - len(set(models))))
+    cluster = with_outages(make_cluster([8] * len(models), model=models), outages([]), spares)
+    assert int(cluster.absent.sum()) == spares
+    assert set(cluster.model[cluster.absent == 0].tolist()) == set(cluster.model.tolist())

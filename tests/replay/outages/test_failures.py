@@ -56,9 +56,14 @@ def test_recorded_outages_are_those_of_the_nodes_that_there_are(make_trace: Make
     trace = make_trace(jobs=[ONE_JOB], nodes=NODES, node_events=EVENTS)
     found = recorded_outages(trace, make_cluster([8, 8, 8]), JOBS)
     assert rows(found) == [(0, 1, 2, True), (0, 1.5, 3, False), (1, 5, NO_END / HOUR, True)]
-    assert found.origin == "3 recorded times away; 1 of nodes that this cluster has not are left out"
-    # Two that stop jobs, of three nodes, from 0 to 5 o'clock: the last time that is known.
-    assert found.rate_per_ms == pytest.approx(2 / (3 * 5 * HOUR))
+    assert (
+        found.origin
+        == "3 recorded times away; 1 of nodes that this cluster does not have are left out; 1 of 3 nodes have none"
+    )
+    # Two that stop jobs, of three nodes, from 0 to 5 o'clock, the last time that is known; one was away for an hour.
+    assert found.rate_per_ms == pytest.approx(2 / ((3 * 5 - 1) * HOUR))
+    twice = make_trace(jobs=[ONE_JOB], nodes=NODES, node_events=[*EVENTS, event("n0", "01:20", "01:40")])
+    assert recorded_outages(twice, make_cluster([8, 8, 8]), JOBS).rate_per_ms == pytest.approx(2 / (14 * HOUR))
 
 
 def test_a_replay_with_recorded_outages(make_trace: MakeTrace) -> None:
@@ -80,8 +85,13 @@ def test_a_replay_with_recorded_outages(make_trace: MakeTrace) -> None:
         ({"outages": "recorded"}, "no recorded outage is of a node of this cluster"),
         ({"outages": "model"}, "outages cannot be drawn from a log that has none"),
         ({"outages": "rate=0.1"}, "the log does not tell how long outages last"),
-        ({"checkpoint": "interval=60"}, "checkpoints and spares say nothing without outages"),
-        ({"spares": 1}, "checkpoints and spares say nothing without outages"),
+        ({"checkpoint": "interval=60"}, "checkpoints and spares mean nothing without outages"),
+        ({"spares": 1}, "checkpoints and spares mean nothing without outages"),
+        ({"outages": "recorded", "node_events": False}, "--no-node-events: recorded outages are node events"),
+        (
+            {"outages": "rate=1e9,repair=1e-9"},
+            r"a rate of 1e\+09 would draw some 3e\+08 outages, and 20,000,000 are the most",
+        ),
         ({"outages": "rate=0.1,repair=1", "spares": 3}, "3 spares leave none of 3 nodes to work"),
     ],
 )
@@ -187,3 +197,12 @@ def test_a_node_never_works_while_it_is_lent(drawn: list[tuple[int, int, int, bo
     # Who works is not changed by lending.
     main = [(at, held.node_id[node], up) for at, node, up in held.effective_changes() if not held.lent[node]]
     assert main == [(at, plain.node_id[node], up) for at, node, up in plain.effective_changes()]
+
+
+def test_a_job_that_outlives_the_drawn_outages_is_said(make_trace: MakeTrace) -> None:
+    trace = make_trace(jobs=[ONE_JOB], nodes=NODES[:1])
+    found = tracekit.replay(trace, "fifo", outages="rate=30,repair=1", checkpoint="interval=none,restart=0")
+    # Three times the ten hours of the job, in which it never had ten hours of peace.
+    assert found.summary["makespan_s"] > 30 * 3600
+    value = found.summary["assumptions"]["outages"]["value"]
+    assert "; none after day 1.25, while the replay ends on day " in value

@@ -77,7 +77,7 @@ def placement_study(
     Raises
     ------
     UsageError
-        There is no such rule, the load cannot be used, or no job states its GPUs.
+        There is no such rule, the load cannot be used, or no job states its GPUs; or outages are asked for.
     TracekitError
         The Trace or the cluster cannot be read.
     """
@@ -85,6 +85,10 @@ def placement_study(
     chosen = merge_settings(ReplaySettings, settings, changes)
     if chosen.load != 1:
         raise UsageError("nothing arrives at a time in a placement study", where="--load", hint="--inflate is the load")
+    given = {"--outages": chosen.outages, "--checkpoint": chosen.checkpoint, "--spares": chosen.spares or None}
+    for flag, value in given.items():
+        if value is not None:
+            raise UsageError("nothing runs in a placement study, so that nothing can fail", where=flag)
     names = _rules(rules)
     opened = Trace.of(trace).ingested
     own = chosen.cluster_name or busiest_cluster(opened)

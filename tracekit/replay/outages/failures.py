@@ -10,6 +10,7 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.node_events import AWAY, milliseconds_after_origin
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +27,8 @@ NO_END = 1 << 62
 _DAY_MS = 86_400_000
 _HOUR_MS = 3_600_000
 _RATE_HINT = "a rate needs no record, such as --outages rate=0.005,repair=4 (outages a node and day; hours)"
+_MOST_DRAWN = 20_000_000
+"""Outages that are drawn at most: some 25 bytes each, and each one an event of the replay."""
 _SPANS = 3
 """Outages are drawn for so many times the span from the first submission to the last plus the longest run time."""
 
@@ -46,11 +49,27 @@ class Outages:
     """Time over which these outages were seen, summed over nodes [ms]."""
     origin: str
     """Where they come from, for people."""
+    end_ms: int | None = None
+    """Until when they were drawn [ms]; None where they were not drawn."""
 
     @property
     def rate_per_ms(self) -> float:
-        """Outages that stop jobs, of a node in a millisecond; 0 without any."""
-        return float(self.kills.sum()) / self.node_ms if self.node_ms > 0 else 0.0
+        """Outages that stop jobs, of a node in a millisecond in which it works; 0 without any.
+
+        Those of a node that overlap are one.
+        """
+        order = np.lexsort((self.until_ms, self.since_ms, self.node))
+        order = order[self.kills[order]]
+        node, since, until = self.node[order], self.since_ms[order], self.until_ms[order]
+        stops, away, last, end = 0, 0, -1, 0
+        for one, begin, over in zip(node.tolist(), since.tolist(), until.tolist(), strict=True):
+            fresh = one != last or begin > end
+            stops += fresh
+            length = over - begin if fresh else max(over - end, 0)
+            away += length if over < NO_END else 0
+            last, end = one, over if fresh else max(over, end)
+        worked = self.node_ms - away
+        return stops / worked if worked > 0 else 0.0
 
     def rows(self, kept: NDArray[np.bool_]) -> Outages:
         """Return some of them; `kept` says which (m,)."""
@@ -109,7 +128,10 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
     left_out = int((~known).sum())
     origin = f"{int(known.sum()):,} recorded times away"
     if left_out:
-        origin += f"; {left_out:,} of nodes that this cluster has not are left out"
+        origin += f"; {left_out:,} of nodes that this cluster does not have are left out"
+    silent = cluster.nodes - len(np.unique(node[known]))
+    if silent:
+        origin += f"; {silent:,} of {counted(cluster.nodes, 'nodes')} have none"
     kills = events["kills"].to_numpy()[known]
     first, last = _window(events, jobs)
     return Outages(node[known], since, until, kills, float(last - first) * cluster.nodes, origin)
@@ -131,14 +153,18 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
     if events.is_empty():
         raise UsageError("outages cannot be drawn from a log that has none", where=trace.path, hint=_RATE_HINT)
     names, (first, last) = _node_names(trace, events), _window(events, jobs)
+    known = set(cluster.node_id).intersection(names)
+    # Nodes of other clusters, and those without GPUs, have outages of their own kind.
+    names = [name for name in names if name in known] if known else names
     span, end = last - first, horizon_ms(jobs)
     turned = int(rng.integers(span))
     lots = rng.integers(len(names), size=cluster.nodes)
     drawn = pl.DataFrame({"node": np.arange(cluster.nodes, dtype=np.int32), "node_id": np.array(names)[lots]})
+    joined = drawn.join(events, on="node_id")
+    _check_number(joined.height * (end / span + 2), "the log gone round")
     rounds = pl.DataFrame({"round": np.arange(-1, end // span + 1) * span})
     found = (
-        drawn.join(events, on="node_id")
-        .select(
+        joined.select(
             "node",
             "kills",
             turned=(pl.col("since") - first + turned) % span,
@@ -151,8 +177,10 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
     )
     origin = (
         f"drawn from the log: each node has the outages of one of its {len(names):,} nodes by lot, the log turned by "
-        f"{turned / _DAY_MS:.1f} of {span / _DAY_MS:.1f} days and gone round"
+        f"{turned / _DAY_MS:.3g} of {span / _DAY_MS:.3g} days and gone round"
     )
+    if not trace.has("nodes"):
+        origin += "; nodes of the log without outages are not known, so that there are too many"
     since = found["since"].to_numpy()
     return Outages(
         found["node"].to_numpy(),
@@ -161,6 +189,7 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
         found["kills"].to_numpy(),
         float(end) * cluster.nodes,
         origin,
+        end,
     )
 
 
@@ -177,7 +206,15 @@ def drawn_at_rate(
         Mean length of an outage, drawn from an exponential distribution [hours]; or lengths to draw from by lot [ms].
     end_ms : int
         None begins after this time [ms].
+
+    Raises
+    ------
+    UsageError
+        So many are to be expected that they would neither fit into memory nor end soon.
     """
+    mean_ms = float(np.mean(repair)) if isinstance(repair, np.ndarray) else repair * _HOUR_MS
+    expected = cluster.nodes * end_ms / (_DAY_MS / rate + max(mean_ms, 1.0)) if rate > 0 else 0.0
+    _check_number(expected, f"a rate of {rate:g}")
     by_lot = isinstance(repair, np.ndarray)
     node, now = np.arange(cluster.nodes, dtype=np.int32), np.zeros(cluster.nodes)
     parts = [np.empty((3, 0), np.int64)]
@@ -188,10 +225,19 @@ def drawn_at_rate(
         now = begin + np.maximum(np.floor(length), 1)
         parts.append(np.stack([node, begin, now]).astype(np.int64))
     rows = np.concatenate(parts, axis=1)
-    lasting = "as long as those of the log" if by_lot else f"{repair:g} hours on average"
-    origin = f"drawn at {rate:g} outages a node and day, {lasting}"
+    lasting = "as long as those of the log" if by_lot else f"{repair:g} h on average"
+    origin = f"drawn at a rate of {rate:g} a node and day, {lasting}"
     kills = np.ones(rows.shape[1], np.bool_)
-    return Outages(rows[0].astype(np.int32), rows[1], rows[2], kills, float(end_ms) * cluster.nodes, origin)
+    return Outages(rows[0].astype(np.int32), rows[1], rows[2], kills, float(end_ms) * cluster.nodes, origin, end_ms)
+
+
+def _check_number(expected: float, what: str) -> None:
+    if expected > _MOST_DRAWN:
+        raise UsageError(
+            f"{what} would draw some {expected:.1g} outages, and {_MOST_DRAWN:,} are the most",
+            where="--outages",
+            hint="use a lower rate, or --limit to replay fewer jobs",
+        )
 
 
 def _lengths(trace: Trace, jobs: Jobs, load: float) -> NDArray[np.int64]:

@@ -65,7 +65,7 @@ def read_outages(text: str) -> OutagesAsked:
         return OutagesAsked("recorded" if text == "recorded" else "model")
     values = _values(text, ("rate", "repair"), "--outages", _OUTAGES_HINT)
     if "rate" not in values:
-        raise UsageError(f"'{text[:60]}' says not where outages come from", where="--outages", hint=_OUTAGES_HINT)
+        raise UsageError(f"'{text[:60]}' does not say where outages come from", where="--outages", hint=_OUTAGES_HINT)
     rate = _number(values["rate"], "rate", "--outages", _OUTAGES_HINT)
     repair = values.get("repair")
     return OutagesAsked(

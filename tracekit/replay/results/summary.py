@@ -200,9 +200,10 @@ class _JobFigures:
 
         Of the GPU time held, a part are restarts and other overheads, a part is work that was done again (lost), and of
         the rest a part is the saving of checkpoints: what is left is useful, and `goodput_share` its share [1]. `ettr`,
-        the effective training time ratio, is the useful GPU time of the jobs that ended over their GPUs times the time
-        from submission to end, waits included [1] (Kokolis et al., "Revisiting Reliability in Large-Scale Machine
-        Learning Research Clusters", 2024).
+        the effective training time ratio, is the useful part of the run time of the jobs that ended over the time from
+        submission to end, waits included, each job weighted by the GPUs that it asks for [0..1] (Kokolis et al.,
+        "Revisiting Reliability in Large-Scale Machine Learning Research Clusters", 2024). GPUs beyond those asked for,
+        of an elastic gang or a block, add nothing to it.
         """
         losses = self.outcome.losses
         if losses is None:
@@ -212,12 +213,14 @@ class _JobFigures:
         lost = losses.lost_milli_ms[rows].astype(np.float64)
         useful = (held - overhead - lost) * (losses.progress_ppm[rows] / 1e6)
         done = self.completed[rows]
-        asked = gpus_of(self.jobs)[rows].astype(np.float64) * (self.outcome.end_ms[rows] - self.jobs.submit_ms[rows])
+        gpus = gpus_of(self.jobs)[rows].astype(np.float64)
+        asked = gpus * (self.outcome.end_ms[rows] - self.jobs.submit_ms[rows])
+        trained = gpus * self.outcome.run_ms[rows] * useful / np.maximum(held, 1)
         return {
             "goodput_share": _ratio(float(useful.sum()), float(held.sum())),
             "lost_gpu_hours": float(lost.sum() / _GPU_HOUR),
             "restarts": int(losses.restarts[rows].sum()),
-            "ettr": _ratio(float(useful[done].sum()), float(asked[done].sum())),
+            "ettr": _ratio(float(trained[done].sum()), float(asked[done].sum())),
         }
 
     def by_gpu_class(self) -> list[dict[str, Any]]:

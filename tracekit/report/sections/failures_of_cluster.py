@@ -9,7 +9,7 @@ import altair as alt
 
 from tracekit.report.axes import date_axis, day_axis, day_scale
 from tracekit.report.charts import Panel, category, data, height
-from tracekit.report.phrases import largest
+from tracekit.report.phrases import largest, whole_hours
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.report.times import local, span_words, start_of_day, trace_day
@@ -32,7 +32,7 @@ def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not known.get("outages") or share is None:
         return None
     gpus = known.get("down_gpu_h")
-    took = f"{count(round(known['down_node_h']))} node-hours" + ("" if gpus is None else f", {_gpu_hours(known)}")
+    took = f"{whole_hours(known['down_node_h'])} node-hours" + ("" if gpus is None else f", {_gpu_hours(known)}")
     text = (
         f"The {counted(known['nodes'], 'nodes')} were fit for work {percent(share)} of the time;"
         f" {counted(known['outages'], 'outages')} of {counted(known['nodes_hit'], 'nodes')} took {took}"
@@ -42,7 +42,7 @@ def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def _gpu_hours(known: dict[str, float]) -> str:
-    hours = f"{count(round(known['down_gpu_h']))} GPU-hours"
+    hours = f"{whole_hours(known['down_gpu_h'])} GPU-hours"
     if known["known_gpu_nodes"] == known["nodes"]:
         return hours
     return f"and {hours} of the {count(known['known_gpu_nodes'])} nodes whose GPUs are known"

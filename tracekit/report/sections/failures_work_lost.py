@@ -104,7 +104,9 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if every["idle_gpu_hours"] is not None and seen < _WHOLE:
         text += f". How busy GPUs were is known for {percent(seen)} of the hours that may have been useful"
     if unknown:
-        text += f". {' and '.join(unknown).capitalize()} {'is' if len(unknown) == 1 else 'are'} not known"
+        what = " and ".join(unknown)
+        # Not `capitalize`, which would write GPUs small.
+        text += f". {what[0].upper()}{what[1:]} {'is' if len(unknown) == 1 else 'are'} not known"
     return f"{text}."
 
 
