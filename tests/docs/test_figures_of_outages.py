@@ -6,10 +6,15 @@ import csv
 import datetime as dt
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.command import run
 from tests.docs.examples import DOCS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SAMPLE = Path(__file__).resolve().parents[2] / "sample_traces" / "slurm-outages"
 TEXT = (DOCS / "tutorials" / "reliability.md").read_text(encoding="utf-8")
@@ -59,3 +64,13 @@ def test_the_table_repeats_what_the_commands_print(interval: str, place: int) ->
     mean, goodput, lost = printed[2], printed[9], printed[10]
     cells = f"| {interval} | {goodput} % | {float(lost.replace(',', '')):,.0f} | {float(mean):.2f} h |"
     assert cells in TEXT
+
+
+def test_the_sentences_about_the_real_servers(real_data: Callable[[str], Path], tmp_path: Path) -> None:
+    trace = tmp_path / "servers"
+    done = run("ingest", real_data("infinitehbd"), "-o", trace, "--option", "gpus_per_server=8")
+    assert done.returncode == 0
+    saving = "interval=3600,cost=60,restart=300"
+    done = run("plan", trace, "--gang", "256", "--ettr", "0.95", "--checkpoint", saving, "-o", tmp_path / "plan")
+    told = TEXT.partition("-o servers-plan\n```\n\n```text\n...\n")[2].partition("\n...\n```")[0]
+    assert (told.count("\n"), told in done.stdout) == (3, True)
