@@ -30,6 +30,7 @@ invention: a real Slurm printed it about made-up jobs, and no script draws it ag
 | `acme/` | Shanghai AI Laboratory Acme, 2023 | 120 jobs of each of two clusters |
 | `swf/` | Standard Workload Format 2.2 | 200 jobs, one of them swapped out |
 | `slurm/` | Slurm accounting, sacct --parsable | about 270 jobs of one week, with steps, arrays and requeues |
+| `slurm-outages/` | Slurm accounting, machines, node events | some 700 jobs and 70 outages of 24 nodes in 60 days |
 | `slurm-dumps/` | Slurm 22.05, sacct in eight forms | some 30 jobs that really ran; its own README tells more |
 
 ## What shaped them
@@ -46,6 +47,9 @@ invention: a real Slurm printed it about made-up jobs, and no script draws it ag
   run times and waits. What workers and machines use is chosen, and only a part of the jobs has it.
 - **openb**: Weng et al., *Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
   Descent*, USENIX ATC 2023. Shares of requests, service classes and phases, waits and lifetimes.
+- **slurm-outages**: no study. Every node goes down 0.05 times a day, `hgx07` 0.4 times, for 6.7 h in the mean. Jobs of
+  16 nodes train one after the other, beside smaller jobs; what a node stops goes on from the last full 4 h of its run.
+  So the best interval between checkpoints of such a job is known by Young's formula.
 
 Where a figure had to give way: the Philly cluster is tiny (72 GPUs), so that its queues fill; a planned set of gangs
 runs during telemetry, so that each layout has samples; the small Helios virtual clusters give fewer but longer waits

@@ -31,6 +31,7 @@ def main() -> None:
     from sample_traces._philly import write_philly
     from sample_traces._readme import write_readme
     from sample_traces._slurm import write_slurm
+    from sample_traces._slurm_outages import write_slurm_outages
     from sample_traces._spot import write_spot
     from sample_traces._swf import write_swf
 
@@ -41,6 +42,7 @@ def main() -> None:
         quirks += write(options.output, options.seed)
     for write in (write_slurm, write_pbs, write_lsf, write_kubernetes):
         quirks += write(options.output, options.seed)
+    quirks += write_slurm_outages(options.output, options.seed)
     write_readme(options.output, options.seed, quirks)
     for path in sorted({quirk.file for quirk in quirks}):
         print(f"{(options.output / path).stat().st_size:>8} bytes  {path}")

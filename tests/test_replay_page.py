@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.replay.builders import make_cluster, make_jobs
+from tracekit.errors import UsageError
+from tracekit.replay.api import scenario_of
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.file import read_cluster
+from tracekit.replay.registry import policies as all_policies
 from tracekit.replay.scenario import Scenario
+from tracekit.settings import ReplaySettings
 
 if TYPE_CHECKING:
     from typing import Any
@@ -60,3 +64,17 @@ def test_the_files_of_the_page_are_read(tmp_path: Path) -> None:
     found = read_cluster(tmp_path / "c.toml", make_jobs([(0, 1, 1)], vc="research"))
     assert (found.nodes, found.total_gpus, found.domains) == (16, 128, ["research"])
     assert load_models(tmp_path / "m.toml").overhead.default == "helios"
+
+
+def test_the_policies_without_outages_are_those_of_the_page(sample_trace: Any) -> None:
+    settings = ReplaySettings(outages="recorded", limit=5)
+    scenario = scenario_of(sample_trace("slurm-outages"), settings, force=True)
+    refused = {}
+    for policy in all_policies():
+        try:
+            scenario.run(policy)
+        except UsageError as error:
+            refused[policy] = error
+    assert all("cannot be replayed with outages" in str(error) for error in refused.values())
+    (told,) = (p for p in PAGE.split("\n\n") if p.startswith("Policies cannot be replayed with outages"))
+    assert set(re.findall(r"`([a-z-]+)`", told)) == set(refused)

@@ -27,4 +27,5 @@ def test_it_shows_what_most_commands_print(page: str) -> None:
 
 
 def test_there_is_one_for_each_kind_of_user() -> None:
-    assert TUTORIALS == ["tutorials/operator.md", "tutorials/researcher.md", "tutorials/simulator.md"]
+    names = ("operator", "reliability", "researcher", "simulator")
+    assert [f"tutorials/{name}.md" for name in names] == TUTORIALS

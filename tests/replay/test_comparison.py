@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -171,6 +172,23 @@ def test_the_table_for_a_terminal() -> None:
     assert isinstance(text, str)
     assert text.startswith("+1.4 % (+")
     assert all(isinstance(row, list) and len(row) == len(headers) for row in rows)
+
+
+def test_outages_have_columns_of_their_own_and_only_where_they_were_replayed() -> None:
+    jobs = make_jobs([(0, 1, 100)])
+    calm, other = compared("fifo", jobs, [(0, 100)]), compared("sjf", jobs, [(0, 100)])
+    assert "goodput_share" not in compare_policies([calm, other]).columns
+    lost = {"goodput_share": 0.91236, "lost_gpu_hours": 2.5, "restarts": 3, "ettr": None}
+    failing = replace(calm, summary={**calm.summary, **lost})
+    found = compare_policies([failing, replace(failing, policy="sjf")])
+    keys = list(lost)
+    assert found.select(keys).rows(named=True) == [lost, lost]
+    assert found.columns[found.columns.index("goodput_share") - 1] == "max_finish_time_ratio"
+    headers, rows = comparison_rows(found)
+    assert headers[8:13] == ["preemptions", "goodput [%]", "lost [GPU-h]", "restarts", "JCT against fifo"]
+    assert [row[9:12] for row in rows] == [[91.24, 2.5, 3], [91.24, 2.5, 3]]
+    nothing_held = replace(failing, summary={**failing.summary, "goodput_share": None})
+    assert comparison_rows(compare_policies([nothing_held]))[1][0][9:12] == [None, 2.5, 3]
 
 
 CASES = st.lists(

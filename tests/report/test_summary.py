@@ -27,7 +27,7 @@ def _entry(name: str, verdict: str = "holds", effect: tuple[str, float] | None =
             "changes": [{"saved_h": -100 * effect[1]}],
             "text": f"{effect[1]:+.0%}",
         }
-    more = {"effect": told, "no_effect": None, "record": None}
+    more = {"effect": told, "losses": None, "no_effect": None, "record": None}
     return {"id": name, "title": name.upper(), "verdict": verdict, "finding": {"text": f"found {name}"}, **more}
 
 
@@ -60,6 +60,26 @@ def test_gpus_and_days_are_those_of_the_whole_page() -> None:
     assert summary(_answers(**metrics), None, (), CAPACITY, when)["about"] == (
         "A cluster of 30 nodes with at least 172 GPUs (observed) in 6 virtual clusters; 41 users submitted 797 jobs;"
         " the log spans 34 days."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "clause"),
+    [
+        ({}, "; its nodes were fit for work 98.7 % of the time, with 72 outages of 22 nodes"),
+        ({"outages": 1, "nodes_hit": 1}, "; its nodes were fit for work 98.7 % of the time, with 1 outage of 1 node"),
+        ({"outages": 0.0, "nodes_hit": 0.0, "availability_share": 1.0}, ""),
+        ({"availability_share": None}, ""),
+    ],
+)
+def test_outages_are_one_clause_of_the_opening(changed: dict[str, float | None], clause: str) -> None:
+    known = {"nodes": 24.0, "outages": 72.0, "nodes_hit": 22.0, "availability_share": 0.9871, **changed}
+    answers = _answers(jobs=709, users=13, nodes=24) | answers_of(
+        failures__cluster_availability=[{"metric": name, "value": value, "unit": ""} for name, value in known.items()]
+    )
+    when = cast("TimeInfo", {"span_s": 58 * 86400})
+    assert summary(answers, None, when=when)["about"] == (
+        f"A cluster of 24 nodes; 13 users submitted 709 jobs; the log spans 58 days{clause}."
     )
 
 

@@ -1,4 +1,4 @@
-"""The first screen of a Trace that has machines and their outages, and no jobs."""
+"""What the first screen says of machines and their outages: all that it says, where a Trace has no jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer, Row
     from tracekit.report.structure import Headline, TimeInfo
 
-__all__ = ["about_machines", "cause_shares", "machine_cards"]
+__all__ = ["about_machines", "cause_shares", "machine_cards", "outages_clause"]
 
 _QUERY = "failures/cluster_availability"
 _UNNAMED = (None, "unknown")
@@ -36,6 +36,21 @@ def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str 
         f" {counted(known['nodes_hit'], 'nodes')} took {whole_hours(known['down_node_h'])} node-hours."
     )
     return f"{text}{_costly(rows_of(answers, 'failures/out_of_service'))}"
+
+
+def outages_clause(answers: Mapping[str, Answer]) -> str | None:
+    """Return what outages took, to end the sentence about a cluster with jobs; None where no outage is known.
+
+    Examples
+    --------
+    '; its nodes were fit for work 98.7 % of the time, with 72 outages of 22 nodes'
+    """
+    known = metrics(answers, _QUERY)
+    share = known.get("availability_share")
+    if not known.get("outages") or share is None:
+        return None
+    outages, hit = counted(known["outages"], "outages"), counted(known["nodes_hit"], "nodes")
+    return f"; its nodes were fit for work {percent(share)} of the time, with {outages} of {hit}"
 
 
 def _costly(rows: list[Row]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.report.answers import metrics
 from tracekit.report.headline import mixes_kinds
-from tracekit.report.machines_alone import about_machines
+from tracekit.report.machines_alone import about_machines, outages_clause
 from tracekit.report.times import span_words
 from tracekit.tenant import VC
 from tracekit.text import count, counted, shorten
@@ -46,7 +46,8 @@ def summary(
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
     jobs = bool(metrics(answers).get("jobs"))
     return {
-        "about": (None if jobs else about_machines(answers, when)) or _about(answers, capacity, when, tenant),
+        "about": (None if jobs else about_machines(answers, when))
+        or _about(answers, capacity, when, tenant, outages=outages_clause(answers) or ""),
         "heading": _heading(entries, len(changes), replay, jobs=jobs),
         "changes": changes,
         "verdict": _verdict(entries, jobs=jobs),
@@ -76,8 +77,10 @@ def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo
     return "Nothing to change on this evidence"
 
 
-def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None, tenant: Tenant) -> str:
-    """Return what the cluster is, as far as the trace states it."""
+def _about(
+    answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None, tenant: Tenant, *, outages: str
+) -> str:
+    """Return what the cluster is, as far as the trace states it; `outages` is a clause about its nodes, or empty."""
     known = metrics(answers)
 
     def of(metric: str, one: str) -> str:
@@ -110,7 +113,8 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
         )
     span = f"; the log spans {span_words(when['span_s'])}" if when is not None and when["span_s"] else ""
     verb = "submitted" if who else "were submitted" if known.get("jobs") != 1 else "was submitted"
-    return f"{place}; {who} {verb} {did}{span}." if who else f"{place}; {did} {verb}{span}."
+    did = f"{who} {verb} {did}" if who else f"{did} {verb}"
+    return f"{place}; {did}{span}{outages}."
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:

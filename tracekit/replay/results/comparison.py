@@ -62,7 +62,10 @@ _HEADLINE = (
 )
 """Keys of summary.json that a comparison repeats."""
 
-_COUNTS = frozenset({"jobs", "completed", "unschedulable", "preemptions"})
+_OUTAGES = ("goodput_share", "lost_gpu_hours", "restarts", "ettr")
+"""Those that it repeats where outages were replayed."""
+
+_COUNTS = frozenset({"jobs", "completed", "unschedulable", "preemptions", "restarts"})
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ def compare_policies(
 
     policy, and the headline keys of summary.json
         As `summarize` gives them.
+    goodput_share, lost_gpu_hours, restarts, ettr
+        The same; there only where outages were replayed.
     common_jobs
         Jobs that both this and the first policy completed; all figures below are over them.
     jct_diff_s, queue_diff_s
@@ -129,15 +134,20 @@ def compare_policies(
             raise UsageError(f"two results are called '{name}'", hint="distinguish them by their parameters")
     for other in results[1:]:
         _check_same_jobs(first, other)
-    rows = [_row(first, other, seed, measured) for other in results]
-    return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+    failing = any(result.summary.get("restarts") is not None for result in results)
+    keys = (*_HEADLINE, *(_OUTAGES if failing else ()))
+    head: dict[str, type[pl.DataType]] = {"policy": pl.String}
+    head |= {key: pl.Int64 if key in _COUNTS else pl.Float64 for key in keys}
+    rows = [
+        [other.policy, *(other.summary[key] for key in keys), *_differences(first, other, seed, measured)]
+        for other in results
+    ]
+    return pl.DataFrame(rows, schema={**head, **_DIFFERENCES}, orient="row")
 
 
 _PARTS = ("s", "share", "low_s", "high_s", "share_low", "share_high")
 
-_SCHEMA: dict[str, type[pl.DataType]] = {
-    "policy": pl.String,
-    **{key: pl.Int64 if key in _COUNTS else pl.Float64 for key in _HEADLINE},
+_DIFFERENCES: dict[str, type[pl.DataType]] = {
     "common_jobs": pl.Int64,
     **{f"{what}_diff_{part}": pl.Float64 for what in ("jct", "queue") for part in _PARTS},
     **{f"{how}_share": pl.Float64 for how in ("better", "equal", "worse")},
@@ -155,14 +165,13 @@ def _check_same_jobs(first: ReplayResult, other: ReplayResult) -> None:
         )
 
 
-def _row(first: ReplayResult, other: ReplayResult, seed: int, measured: NDArray[np.bool_] | None) -> list[Any]:
-    head = [other.policy, *(other.summary[key] for key in _HEADLINE)]
+def _differences(first: ReplayResult, other: ReplayResult, seed: int, measured: NDArray[np.bool_] | None) -> list[Any]:
     if other is first:
-        return head + [None] * (len(_SCHEMA) - len(head))
+        return [None] * len(_DIFFERENCES)
     common = completed_by_both(first, other, measured)
     n = int(common.sum())
     if not n:
-        return [*head, 0, *[None] * 15, "no job was completed under both policies"]
+        return [0, *[None] * 15, "no job was completed under both policies"]
     submit = first.jobs.submit_ms[common]
     jct = (other.outcome.end_ms - first.outcome.end_ms)[common]
     queue = (other.outcome.first_start_ms - first.outcome.first_start_ms)[common]
@@ -176,7 +185,7 @@ def _row(first: ReplayResult, other: ReplayResult, seed: int, measured: NDArray[
         parts += [mean / 1000, mean / usual if usual else None, *means, *(shares_of if usual else (None, None))]
     shares = [float((jct < 0).mean()), float((jct == 0).mean()), float((jct > 0).mean())]
     note = None if intervals else f"no interval: the jobs were submitted on fewer than {FEWEST_DAYS} days"
-    return [*head, n, *parts, *shares, note]
+    return [n, *parts, *shares, note]
 
 
 def completed_by_both(
@@ -248,6 +257,7 @@ def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object
 
     Times are in hours where the largest of their column is an hour or more, else in seconds; shares in percent. What is
     not known of the log's own schedule stays empty, and so does an effect without support (see `effect_sentences`).
+    Where outages were replayed, what they cost stands behind the preemptions.
     """
     first = compared["policy"][0]
     headers = ["policy", "completed"]
@@ -263,12 +273,21 @@ def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object
         hours = max((v for v in values if v is not None), default=0) >= 3600
         headers.append(f"{title} [{'h' if hours else 's'}]")
         columns.append([None if v is None else float(v) / (3600 if hours else 1) for v in values])
-    headers += ["GPUs busy [%]", "preemptions", f"JCT against {first}", "better / worse"]
-    columns.append([None if v is None else round(100 * v, 2) for v in compared["gpu_utilization_share"].to_list()])
+    headers += ["GPUs busy [%]", "preemptions"]
+    columns.append(_percents(compared["gpu_utilization_share"]))
     columns.append(compared["preemptions"].to_list())
+    if "goodput_share" in compared.columns:
+        headers += ["goodput [%]", "lost [GPU-h]", "restarts"]
+        columns.append(_percents(compared["goodput_share"]))
+        columns += [compared["lost_gpu_hours"].to_list(), compared["restarts"].to_list()]
+    headers += [f"JCT against {first}", "better / worse"]
     columns.append([_against(row) for row in compared.iter_rows(named=True)])
     columns.append([_split(row) for row in compared.iter_rows(named=True)])
     return headers, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _percents(shares: pl.Series) -> list[object]:
+    return [None if share is None else round(100 * share, 2) for share in shares.to_list()]
 
 
 def _against(row: Mapping[str, Any]) -> str | None:
