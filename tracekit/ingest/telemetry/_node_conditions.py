@@ -2,7 +2,7 @@
 
 `kube_node_status_condition` has a series for each status of each condition, 1 where it holds: a node is down while its
 condition Ready is false or unknown. `kube_node_spec_unschedulable` is 1 while a node is cordoned: it is drained then.
-Names: github.com/kubernetes/kube-state-metrics, docs/metrics/cluster/node-metrics.md.
+Names: github.com/kubernetes/kube-state-metrics, page node-metrics.md.
 
 An event lasts from the first sample that shows it to the first later one that does not: both are late by up to the
 interval of the samples. Where the first sample of a node shows it already, it began before, at an unknown time; the
