@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.calibration.losses import ASSUMED, RecordedLosses, loss_effect
+from tracekit.calibration.workbench import UNNAMED
 
 if TYPE_CHECKING:
     from tracekit.calibration.losses import LossEffect
@@ -95,7 +96,8 @@ def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twi
         for one in twins.clusters:
             found = loss_effect(one, evidence.trace.ingested, recorded, change)
             if isinstance(found, str):
-                untold[f"It cannot be told of {one.found.name}: {found}."] = None
+                where = "" if one.found.name == UNNAMED else f" of {one.found.name}"
+                untold[f"What {change.name} would save cannot be told{where}: {found}."] = None
             else:
                 effects.append(found)
     if not effects:
