@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import heapq
 from dataclasses import dataclass, field
 
@@ -63,6 +64,12 @@ def clean_world(seed: int) -> Log:
                     queue.remove(waiting)
         if np.isfinite(job.submit) and not _started(log, rng, job, job.submit, free, ends, careless):
             queue.append(job)
+    # Each node fails once, and hits nobody: in the days after the last job.
+    last = max(row["end_time"] for row in log.tables["jobs"])
+    for node in range(nodes):
+        since = last + dt.timedelta(hours=4 * node + 1)
+        until = since + dt.timedelta(minutes=20)
+        log.add("node_events", node_id=f"n{node:02}", start_time=since, end_time=until, state="down", cause="host")
     return log
 
 

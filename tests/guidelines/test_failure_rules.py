@@ -324,7 +324,7 @@ def test_long_failures_lose_what_was_planted(make_trace: MakeTrace) -> None:
     assert numbers["lost_share"].value == pytest.approx(0.25)
     assert numbers["long_share"].value == pytest.approx(1)
     assert numbers["lost_gpu_hours"].value == pytest.approx(20 * 120)
-    assert numbers["saved_gpu_hours"].value == pytest.approx(20 * 4 * 29)
+    assert numbers["saved_gpu_hours"].value == pytest.approx(20 * 4 * 30)
 
 
 def test_long_jobs_that_complete_need_no_cap(make_trace: MakeTrace) -> None:

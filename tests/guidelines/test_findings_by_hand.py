@@ -77,20 +77,20 @@ def test_quotas_that_run_empty_after_the_last_submission_are_not_unused(make_tra
 
 def test_attempts_of_a_day_or_more_that_fail_are_lost(make_trace: MakeTrace) -> None:
     log = Log()
-    log.job(0, DAY, gpus=2, status="failed")  # 48 GPU-hours
+    log.job(0, DAY + 900, gpus=2, status="failed")  # 48.5 GPU-hours
     log.job(DAY, DAY - 1, gpus=1, status="failed")  # a second short of long
     log.job(2 * DAY, 2 * DAY, gpus=4)  # 192, completed
     for _ in range(2):
         log.job(5 * DAY, 3600, gpus=1)
     found = finding(make_trace, log, "checkpoint-long").numbers
-    held = 48 + (DAY - 1) / 3600 + 192 + 2
-    assert (found["lost_gpu_hours"].value, found["lost_gpu_hours"].n) == (48, 1)
-    # An hour at most is lost with a checkpoint each hour.
-    assert (found["saved_gpu_hours"].value, found["saved_gpu_hours"].n) == (46, 1)
+    held = 48.5 + (DAY - 1) / 3600 + 192 + 2
+    assert (found["lost_gpu_hours"].value, found["lost_gpu_hours"].n) == (48.5, 1)
+    # A quarter of an hour is lost with a checkpoint each hour.
+    assert (found["saved_gpu_hours"].value, found["saved_gpu_hours"].n) == (48, 1)
     assert (found["long_failures"].value, found["long_failures"].n) == (1, 2)
     assert found["lost_share"].n == 5
-    assert found["lost_share"].value == pytest.approx(48 / held)
-    assert found["long_share"].value == pytest.approx(240 / held)
+    assert found["lost_share"].value == pytest.approx(48.5 / held)
+    assert found["long_share"].value == pytest.approx(240.5 / held)
 
 
 @pytest.mark.parametrize("seconds", [60, 120, 300, 600])

@@ -105,14 +105,14 @@ def on_nodes(failed: str, *users: str) -> Log:
             "checkpoint-long",
             run(DAY, "failed"),
             (
-                "1 attempt failed after a day or more and took 48 GPU-hours, 50.0 % of all; a checkpoint an hour would "
-                "have kept at least 46 GPU-hours of it."
+                "1 attempt cut short after a day or more took 48 GPU-hours, 50.0 % of all; a checkpoint an hour would "
+                "have kept 48 GPU-hours of it."
             ),
         ),
         (
             "checkpoint-long",
             run(DAY, "completed"),
-            "No attempt failed after a day or more; attempts of that length took 100 % of the GPU-hours.",
+            "No attempt was cut short after a day or more; attempts of that length took 100 % of the GPU-hours.",
         ),
         (
             "drain-nodes",

@@ -73,6 +73,7 @@ def test_the_keys_are_those_that_scripts_rely_on(document: dict[str, Any]) -> No
         "finding",
         "advice",
         "effect",
+        "losses",
         "no_effect",
         "record",
         "cost",

@@ -10,8 +10,17 @@ from tracekit.guidelines.registry import all_guidelines
 # By guideline: the fewest observations, and what each measure must reach.
 LIMITS: dict[str, tuple[int, list[tuple[str, str, float]]]] = {
     "backfill": (30, [("placeable_share", "at least", 0.2), ("placeable_wait_s", "at least", 60)]),
+    "cap-wide-gangs": (10, [("hit_share", "more than", 0.5), ("ettr_gap", "at least", 0.05)]),
+    "checkpoint-interval": (
+        30,
+        [("cost_share", "at least", 0.02), ("stops", "at least", 5), ("gain_share", "at least", 0.005)],
+    ),
     "checkpoint-long": (30, [("lost_share", "at least", 0.05), ("long_failures", "at least", 10)]),
     "drain-nodes": (2, [("suspect_nodes", "at least", 1), ("excess_failures", "at least", 3)]),
+    "keep-spares": (
+        30,
+        [("stalled_share", "at least", 0.01), ("stopped", "at least", 5), ("median_wait_s", "at least", 600)],
+    ),
     "lend-quota": (
         30,
         [("quota_wait_share", "at least", 0.2), ("quota_wait_s", "at least", 60), ("unused_share", "at least", 0.1)],
@@ -21,6 +30,8 @@ LIMITS: dict[str, tuple[int, list[tuple[str, str, float]]]] = {
     "power-down": (24, [("idle_share", "at least", 0.1)]),
     "pre-run-pool": (30, [("early_share", "at least", 0.05), ("saved_share", "at least", 0.01)]),
     "reclaim-idle": (30, [("idle_share", "at least", 0.05)]),
+    "repair-lemons": (2, [("lemons", "at least", 1), ("excess_failures", "at least", 3)]),
+    "restart-automatically": (30, [("cost_share", "at least", 0.01), ("left", "at least", 5)]),
     "right-size-gangs": (30, [("low_share", "at least", 0.3)]),
     "share-gpus": (30, [("low_share", "at least", 0.2)]),
     "spread-submissions": (

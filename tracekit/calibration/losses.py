@@ -3,12 +3,15 @@
 The twin is replayed with the outages that the log recorded, each of which stops what runs on its node, and again with
 the change. What that saves is taken as a part of what the log itself lost: work since the last checkpoint of attempts
 that ended as a node of theirs failed, a restart of each, and the saving of work, under the same rule of checkpoints.
+
+Spares save none of that: the job on a failing node is stopped all the same. They shorten the wait until it goes on, and
+other jobs wait for the nodes that are held free; so their effect is told by the GPU-hours that all jobs wait.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,6 +21,7 @@ from tracekit.replay.outages.away import with_outages, without_absences
 from tracekit.replay.outages.failures import recorded_outages
 from tracekit.replay.outages.texts import CheckpointsAsked
 from tracekit.replay.results.comparison import FEWEST_DAYS, submission_days
+from tracekit.replay.results.sizes import gpus_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +44,8 @@ _FEWEST = 5
 """Outages that have to have stopped jobs, in the log and in the twin."""
 _WORST = 2.0
 """Factor by which the jobs stopped in the twin may differ from those in the log."""
+_STUCK = 0.01
+"""Part of the jobs that may never end in a replay; they are in no sum."""
 _RESAMPLES = 1000
 
 
@@ -55,15 +61,19 @@ class LossChange:
     """Nodes that no longer fail."""
     spares: int = 0
     """Nodes that are held free to take the place of those that fail."""
+    told_by: Literal["lost", "waited"] = "lost"
+    """Whether it should save GPU-hours lost to outages and checkpoints, or GPU-hours that jobs wait."""
 
 
 class RecordedLosses(NamedTuple):
-    """What the log lost to outages, under a rule of checkpoints."""
+    """What the log lost to outages, under a rule of checkpoints, and how long its jobs waited."""
 
     stopped: Mapping[str, int]
     """Attempts that ended as a node of theirs failed, by job."""
     gpu_s: Mapping[str, float]
     """What they cost by job: work since the last checkpoint, a restart, and the saving of all its work [GPU * s]."""
+    waited_gpu_s: Mapping[str, float | None]
+    """Waits of all its attempts times their GPUs, by job [GPU * s]; None where one is unknown."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +82,10 @@ class LossEffect:
 
     cluster: str
     change: str
+    told_by: Literal["lost", "waited"]
+    """What the GPU-hours are: lost to outages and checkpoints, or waited by jobs."""
     recorded_gpu_h: float
-    """By the log, under `ASSUMED` [GPU-hours]."""
+    """By the log; those lost under `ASSUMED` [GPU-hours]."""
     changed_gpu_h: float
     """With the change [GPU-hours]."""
     low_gpu_h: float
@@ -102,12 +114,13 @@ class LossEffect:
 
     @property
     def words(self) -> str:
-        """The change in one line, such as 'GPU-hours that outages cost 1,200 -> 800 (650 to 1,000)'."""
+        """The change in one line, such as 'GPU-hours that jobs wait 1,200 -> 800 (650 to 1,000)'."""
         recorded, changed, low, high = (
             f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
             for value in (self.recorded_gpu_h, self.changed_gpu_h, self.low_gpu_h, self.high_gpu_h)
         )
-        return f"GPU-hours that outages and checkpoints cost {recorded} -> {changed} ({low} to {high})"
+        what = "that jobs wait" if self.told_by == "waited" else "that outages and checkpoints cost"
+        return f"GPU-hours {what} {recorded} -> {changed} ({low} to {high})"
 
 
 def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change: LossChange) -> LossEffect | str:
@@ -128,22 +141,23 @@ def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change
         changed = _replayed(one, trace, change)
     except UsageError as error:
         return f"the outages cannot be replayed here: {error}"
-    stopped = int(as_it_is.summary["restarts"])
+    waits = change.told_by == "waited"
+    log, cost = (recorded.waited_gpu_s, _waited_gpu_s) if waits else (recorded.gpu_s, _wasted_gpu_s)
     _, order = one.found.bench.held_back(delays=one.found.settings.delays)
     days = submission_days(one.found.bench.jobs)[order]
-    own = np.array([recorded.gpu_s.get(name, 0.0) for name in names])[order]
-    sums = _by_day(days, _wasted_gpu_s(as_it_is), _wasted_gpu_s(changed), own)
-    if not attempts / _WORST <= stopped <= attempts * _WORST:
-        return (
-            f"outages stop {stopped:,} jobs in the twin and stopped {attempts:,} attempts in the log, so that the twin "
-            "does not carry what they cost"
-        )
-    if len(sums) < FEWEST_DAYS:
-        return f"the jobs were submitted on {len(sums)} days, and {FEWEST_DAYS} are the fewest to tell from"
+    own = np.array([log.get(name, None if waits else 0.0) for name in names], np.float64)[order]
+    ended = (as_it_is.outcome.end_ms >= 0) & (changed.outcome.end_ms >= 0)
+    told = ended & ~np.isnan(own)
+    sums = _by_day(days[told], cost(as_it_is)[told], cost(changed)[told], own[told])
+    stopped = int(as_it_is.summary["restarts"])
+    reason = _doubt(sums, attempts, stopped, float(1 - ended.mean()))
+    if reason is not None:
+        return reason
     expected, low, high = _expected(sums)
     return LossEffect(
         cluster=one.found.name,
         change=change.name,
+        told_by=change.told_by,
         recorded_gpu_h=float(sums[:, 2].sum()) / 3600,
         changed_gpu_h=expected / 3600,
         low_gpu_h=low / 3600,
@@ -153,6 +167,22 @@ def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change
         stopped=attempts,
         twin_stopped=stopped,
     )
+
+
+def _doubt(sums: Floats, attempts: int, stopped: int, stuck: float) -> str | None:
+    """Return why replays with outages tell nothing, of sums by day and the part of the jobs that never ends."""
+    if not attempts / _WORST <= stopped <= attempts * _WORST:
+        return (
+            f"outages stop {stopped:,} jobs in the twin and stopped {attempts:,} attempts in the log, so that the twin "
+            "does not carry what they cost"
+        )
+    if stuck > _STUCK:
+        return f"{stuck:.1%} of the jobs never end in the twin with the outages, or with the change"
+    if len(sums) < FEWEST_DAYS:
+        return f"the jobs were submitted on {len(sums)} days, and {FEWEST_DAYS} are the fewest to tell from"
+    if not (sums[:, 0].sum() > 0 and sums[:, 2].sum() > 0):
+        return "in the log or in the twin there is nothing that the change could save"
+    return None
 
 
 def _expected(sums: Floats) -> tuple[float, float, float]:
@@ -181,6 +211,9 @@ def _replayed(one: TwinReplays, trace: Trace, change: LossChange) -> ReplayResul
     UsageError
         The log has no outage of a node of the twin's cluster, or the twin's policy cannot be replayed with outages.
     """
+    key = replace(change, name="", told_by="lost")
+    if key in one.failing:
+        return one.failing[key]
     scenario = one.scenario
     outages = recorded_outages(trace, scenario.cluster, scenario.jobs)
     cluster = scenario.cluster
@@ -196,7 +229,9 @@ def _replayed(one: TwinReplays, trace: Trace, change: LossChange) -> ReplayResul
         outages=outages,
         saving=change.saving or ASSUMED,
     )
-    return failing.run(one.rules.policy)
+    # An outage stops what runs on its node, so that gangs hold nodes here where the twin counts GPUs alone.
+    one.failing[key] = failing.run(replace(one.rules, fit="place").policy)
+    return one.failing[key]
 
 
 def _wasted_gpu_s(result: ReplayResult) -> Floats:
@@ -208,6 +243,13 @@ def _wasted_gpu_s(result: ReplayResult) -> Floats:
     worked = held - overhead - outcome.losses.lost_milli_ms
     found: Floats = (held - worked * (outcome.losses.progress_ppm / 1e6)) / 1e6
     return found
+
+
+def _waited_gpu_s(result: ReplayResult) -> Floats:
+    """Return the time from submission to end in which each job held no GPUs, times its GPUs (n,) [GPU * s]."""
+    outcome = result.outcome
+    waited = outcome.end_ms - result.jobs.submit_ms - outcome.run_ms
+    return np.asarray(waited * gpus_of(result.jobs) / 1e6, np.float64)
 
 
 def _by_day(days: NDArray[np.int64], *values: Floats) -> Floats:

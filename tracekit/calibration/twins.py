@@ -17,6 +17,7 @@ from tracekit.replay.registry import named_policy
 from tracekit.replay.results.recorded_times import TWIN
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
     from pathlib import Path
 
     from tracekit.calibration.api import Calibration, ClusterCalibration
@@ -55,6 +56,8 @@ class TwinReplays:
         self.found = found
         self._trace, self._progress = trace, progress
         self._results: dict[str, ReplayResult | str] = {}
+        self.failing: dict[Hashable, ReplayResult] = {}
+        """Replays with the recorded outages, by the change that was made."""
         self._times: dict[tuple[str | Rules | None, str], JobTimes | str] = {}
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.calibration.losses import ASSUMED, RecordedLosses, loss_effect
+from tracekit.calibration.workbench import UNNAMED
 
 if TYPE_CHECKING:
     from tracekit.calibration.losses import LossEffect
@@ -21,16 +22,17 @@ SELECT
     count(*) FILTER (WHERE i.node_cause IS NOT NULL AND i.interrupted) AS stopped,
     sum(i.gpu_s) * $saving
     + coalesce(
-        sum(((i.run_s % $period_s) * (1 - $saving) + $restart_s) * i.gpu_count)
+        sum((i.run_s % $period_s + $restart_s) * (1 - $saving) * i.gpu_count)
             FILTER (WHERE i.node_cause IS NOT NULL AND i.interrupted),
         0
-    ) AS gpu_s
+    ) AS gpu_s,
+    CASE WHEN bool_and(coalesce(i.wait_s >= 0, FALSE)) THEN sum(i.wait_s * i.gpu_count) END AS waited_gpu_s
 FROM attempt_interruptions AS i
 WHERE i.run_s IS NOT NULL AND i.gpu_count > 0
 GROUP BY i.job_id
 """
 """Under the rule that the twin is replayed with: of the time held a part is saving, and an attempt that an outage
-stopped loses its work since the last checkpoint and a restart."""
+stopped loses its work since the last checkpoint and a restart, of which that part is counted already."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def recorded_losses(evidence: Evidence) -> RecordedLosses:
     return RecordedLosses(
         dict(zip(names, frame["stopped"].to_list(), strict=True)),
         dict(zip(names, frame["gpu_s"].cast(float).to_list(), strict=True)),
+        dict(zip(names, frame["waited_gpu_s"].cast(float).to_list(), strict=True)),
     )
 
 
@@ -93,7 +96,8 @@ def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twi
         for one in twins.clusters:
             found = loss_effect(one, evidence.trace.ingested, recorded, change)
             if isinstance(found, str):
-                untold[f"It cannot be told of {one.found.name}: {found}."] = None
+                where = "" if one.found.name == UNNAMED else f" of {one.found.name}"
+                untold[f"What {change.name} would save cannot be told{where}: {found}."] = None
             else:
                 effects.append(found)
     if not effects:

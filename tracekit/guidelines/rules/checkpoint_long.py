@@ -20,18 +20,20 @@ _LONG_S = 86400
 _SAVE_EVERY_S = 3600
 
 _ATTEMPTS = f"""
-SELECT gpu_count, run_s, coalesce(failed_or_retried, FALSE) AS failed, status = 'timeout' AS late,
+SELECT gpu_count, run_s, coalesce(interrupted_or_retried, FALSE) AS failed, status = 'timeout' AS late,
        {day_of("end_time")} AS day
-FROM attempt_outcomes
+FROM attempt_interruptions
 WHERE gpu_count > 0 AND run_s > 0 AND end_time IS NOT NULL
+ORDER BY job_id, attempt
 """
 
 
 def _find(evidence: Evidence) -> Finding:
     held = pl.col("gpu_count") * pl.col("run_s") / 3600
     long = pl.col("run_s") >= _LONG_S
-    kept = pl.col("gpu_count") * (pl.col("run_s") - _SAVE_EVERY_S) / 3600
-    attempts = evidence.sql(_ATTEMPTS).select(
+    # As in failures/lost_work with a checkpoint each hour: what is left is lost.
+    kept = pl.col("gpu_count") * (pl.col("run_s") - pl.col("run_s") % _SAVE_EVERY_S) / 3600
+    attempts = evidence.sql(_ATTEMPTS, also=("placements", "node_events")).select(
         "day",
         "late",
         held=held,
@@ -40,7 +42,7 @@ def _find(evidence: Evidence) -> Finding:
         saved=pl.when(long & pl.col("failed")).then(kept).otherwise(0.0),
     )
     failures = attempts.filter(pl.col("lost") > 0).height
-    none = "No attempt failed after a day or more; attempts of that length took {long_share} of the GPU-hours."
+    none = "No attempt was cut short after a day or more; attempts of that length took {long_share} of the GPU-hours."
     return Finding(
         {
             "lost_share": over_days(attempts, ratio("lost", "held"), n=len(attempts)),
@@ -51,12 +53,13 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             *(
-                [f"{counted(late, 'attempts')} of those that failed ran out of time (timeout)"]
+                [f"{counted(late, 'attempts')} of those that were cut short ran out of time (timeout)"]
                 if (late := attempts.filter((pl.col("lost") > 0) & pl.col("late")).height)
                 else []
             ),
             (
-                "An attempt of unknown end that was tried again counts as failed. Checkpoints are not known: what jobs "
+                "Attempts are cut short as in failures/lost_work with rule=retried: those that failed, were preempted "
+                "or lost a node, or ended in an unknown way and were tried again. Checkpoints are not known: what jobs "
                 "save today already is not subtracted."
             ),
         ),
@@ -67,10 +70,10 @@ def _find(evidence: Evidence) -> Finding:
 GUIDELINE = Guideline(
     id="checkpoint-long",
     title="Cap very long jobs, or checkpoint them",
-    question="How many GPU-hours are lost when attempts fail after a day or more?",
+    question="How many GPU-hours are lost when attempts are cut short after a day or more?",
     measures=(
-        Measure("lost_share", "share of GPU-hours in attempts that failed after a day or more", "share", "attempts"),
-        Measure("long_failures", "attempts that failed after a day or more", "attempts", "attempts of a day or more"),
+        Measure("lost_share", "share of GPU-hours in attempts cut short after a day or more", "share", "attempts"),
+        Measure("long_failures", "attempts cut short after a day or more", "attempts", "attempts of a day or more"),
         Measure("lost_gpu_hours", "GPU-hours of these", "GPU-hours", "such attempts"),
         Measure("saved_gpu_hours", "of them kept by a checkpoint an hour", "GPU-hours", "such attempts"),
         Measure("long_share", "share of GPU-hours in all attempts of a day or more", "share", "attempts"),
@@ -80,8 +83,8 @@ GUIDELINE = Guideline(
         Threshold("long_failures", "at least", 10, "ours: fewer may be one user's accident"),
     ),
     finding=(
-        "{long_failures} failed after a day or more and took {lost_gpu_hours}, {lost_share} of all; a checkpoint an "
-        "hour would have kept at least {saved_gpu_hours} of it."
+        "{long_failures} cut short after a day or more took {lost_gpu_hours}, {lost_share} of all; a checkpoint an "
+        "hour would have kept {saved_gpu_hours} of it."
     ),
     find=_find,
     advice=(

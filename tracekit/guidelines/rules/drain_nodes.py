@@ -60,6 +60,7 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             *answer.notes,
+            *_lemons(evidence, suspects),
             (
                 "A user's attempts on one node, of which each begins within an hour of the one before, count once, by "
                 "the first of them, and so does a job that is tried again there: what one broken script loses is one "
@@ -81,6 +82,15 @@ def _find(evidence: Evidence) -> Finding:
         advice=advice,
         cost=cost,
     )
+
+
+def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
+    """Return which of the suspects go out of service too often as well, where the log has outages."""
+    if suspects.is_empty() or not evidence.trace.has("node_events"):
+        return []
+    lemons = evidence.query("failures/lemon_nodes").frame.filter("lemon")
+    both = len(suspects.join(lemons, on="node_id", how="semi"))
+    return [f"{both:,} of these {len(suspects):,} nodes also go out of service too often (repair-lemons)."]
 
 
 def _texts(evidence: Evidence, suspects: pl.DataFrame) -> tuple[str, str]:
@@ -162,6 +172,7 @@ GUIDELINE = Guideline(
     needs=("placement", "statuses"),
     least_n=2,
     no_trial=(
-        "The replay knows no failures of nodes; the failures beyond the expected number are the most that is saved."
+        "Jobs that fail on a node that stays in service are no outage that a replay could leave out; the failures "
+        "beyond the expected number are the most that is saved. What outages of nodes cost is tried by repair-lemons."
     ),
 )

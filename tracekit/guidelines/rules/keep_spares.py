@@ -1,0 +1,140 @@
+"""Keep spare nodes for wide gangs that wait after each failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.calibration.losses import LossChange
+from tracekit.guidelines.interface import Finding, Guideline, LossTrial, Measure, Number, Practice, Threshold
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.rules._outages import NEEDED_STOPS, attempts_with_stops
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+_SPARES = (1, 2, 4)
+
+_DOWN = """
+WITH turn AS (
+    SELECT t, sum(step) AS step
+    FROM (
+        SELECT since AS t, 1 AS step FROM node_outages
+        UNION ALL
+        SELECT until, -1 FROM node_outages
+        UNION ALL
+        SELECT unnest([since, until]), 0 FROM observed_time
+    ) AS turns
+    GROUP BY t
+),
+
+span AS (
+    SELECT sum(step) OVER (ORDER BY t ROWS UNBOUNDED PRECEDING) AS down, lead(t) OVER (ORDER BY t) - t AS us FROM turn
+)
+
+SELECT
+    CAST(down AS BIGINT) AS down,
+    CAST(sum(us) AS DOUBLE) AS us,
+    (SELECT count(*) FROM (SELECT node_id FROM nodes UNION SELECT node_id FROM node_events) AS known) AS nodes
+FROM span
+WHERE us > 0
+GROUP BY down
+ORDER BY down
+"""
+"""For how long how many nodes were out of service at a time, as in failures/cluster_availability."""
+
+
+def _find(evidence: Evidence) -> Finding:
+    gangs = attempts_with_stops(evidence).filter(pl.col("nodes") > 1)
+    stopped = gangs.filter(pl.col("stopped") & (pl.col("next_wait_s") >= 0))
+    stalled = pl.when(pl.col("stopped") & (pl.col("next_wait_s") >= 0)).then(pl.col("next_wait_s") * pl.col("gpus"))
+    sums = gangs.select("day", held="gpu_s", stalled=stalled.fill_null(0.0))
+    median = stopped["next_wait_s"].median()
+    widest = int(gangs["nodes"].cast(pl.Int64).to_numpy().max(initial=0))
+    down = evidence.sql(_DOWN, also=("nodes", "node_events"))
+    short = float(down.filter(pl.col("nodes") - pl.col("down") < widest)["us"].sum())
+    every = float(down["us"].sum())
+    return Finding(
+        {
+            "stalled_share": over_days(sums, ratio("stalled", "held"), n=len(gangs)),
+            "stopped": Number(float(len(stopped)), len(gangs)),
+            "median_wait_s": Number(float(median) if isinstance(median, int | float) else None, len(stopped)),
+            "stalled_gpu_hours": Number(float(sums["stalled"].sum()) / 3600, len(stopped)),
+            "widest_nodes": Number(float(widest) if widest else None, len(gangs)),
+            "short_share": Number(short / every if every and widest else None, down.height),
+        },
+        notes=(
+            (
+                "What a gang waits after an outage may be a full cluster, a repair or a slow scheduler; the replay "
+                "with spares says what of it more nodes in reserve would save, and what others then wait."
+            ),
+        ),
+        text="" if len(stopped) else "No gang of two nodes or more was stopped by an outage and went on later.",
+    )
+
+
+def _changes(_: Finding) -> tuple[LossChange, ...]:
+    return tuple(
+        LossChange(f"{number} spare{'s' if number > 1 else ''} held free", spares=number, told_by="waited")
+        for number in _SPARES
+    )
+
+
+GUIDELINE = Guideline(
+    id="keep-spares",
+    title="Keep spare nodes for wide gangs",
+    question="How long do gangs stand still after an outage until they have all their nodes again?",
+    measures=(
+        Measure(
+            "stalled_share",
+            "GPU-hours that gangs wait after outages, as a share of those they hold",
+            "share",
+            "attempts of gangs",
+        ),
+        Measure("stopped", "gangs that an outage stopped and that went on later", "gangs", "attempts of gangs"),
+        Measure("median_wait_s", "their wait, the median", "s", "such gangs"),
+        Measure("stalled_gpu_hours", "GPU-hours that they wait", "GPU-hours", "such gangs"),
+        Measure("widest_nodes", "nodes of the widest gang", "nodes", "attempts of gangs"),
+        Measure(
+            "short_share", "share of the time in which fewer nodes are in service", "share", "levels of nodes down"
+        ),
+    ),
+    thresholds=(
+        Threshold("stalled_share", "at least", 0.01, "ours"),
+        Threshold("stopped", "at least", NEEDED_STOPS, "ours: fewer may be chance"),
+        Threshold("median_wait_s", "at least", 600, "ours: twice what a restart takes by Kokolis et al. (HPCA'25)"),
+    ),
+    finding=(
+        "Outages stopped {stopped} on two nodes or more, which then waited {median_wait_s} in the median and "
+        "{stalled_gpu_hours} in all, {stalled_share} of what gangs hold. Fewer nodes than the widest gang takes are in "
+        "service for {short_share} of the time."
+    ),
+    find=_find,
+    advice=(
+        "Hold a few nodes free, or fill them only with jobs that may be stopped at once, so that a gang that loses a "
+        "node goes on upon a spare; 'tracekit plan --gang' says how many a gang needs."
+    ),
+    cost="The spares do no other work, or only work that can be stopped; others wait longer where the cluster is full.",
+    risk="Spares save nothing where gangs wait for other reasons, or where faults take more nodes at once.",
+    practice=Practice(
+        slurm=(
+            "A reservation with flag MAINT or for the teams of wide gangs, 'scontrol create reservation nodecnt=N'; or "
+            "a partition whose jobs are preempted (PreemptMode=REQUEUE) on all nodes."
+        ),
+        kubernetes=(
+            "Pods of a low PriorityClass that ask for whole nodes and do nothing, which a gang's pods preempt; in "
+            "Kueue a 'nominalQuota' below what is there, so that others borrow the rest and are preempted."
+        ),
+        yarn="A queue with a guaranteed capacity for wide gangs, and preemption of what others borrow of it.",
+    ),
+    sources=(
+        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
+        "The replay with spares, docs/replay.md",
+    ),
+    tables=("jobs", "attempts", "node_events"),
+    needs=("statuses", "gpu_count", "run_time"),
+    trial=LossTrial(_changes),
+)

@@ -1,0 +1,107 @@
+"""Repair or replace the nodes that go out of service much more often than the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.calibration.losses import LossChange
+from tracekit.guidelines.interface import Finding, Guideline, LossTrial, Measure, Number, Practice, Threshold
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+_COLUMNS = (
+    "node_id",
+    "cluster",
+    "rack",
+    "failures",
+    "worked_h",
+    "expected_failures",
+    "shrunk_per_1000_d",
+    "shrunk_low",
+    "shrunk_high",
+    "probability",
+)
+
+
+def _find(evidence: Evidence) -> Finding:
+    answer = evidence.query("failures/lemon_nodes")
+    lemons = answer.frame.filter("lemon")
+    every = int(answer.frame["failures"].sum())
+    failed, expected = int(lemons["failures"].sum()), float(lemons["expected_failures"].sum())
+    return Finding(
+        {
+            "lemons": Number(float(len(lemons)), len(answer.frame)),
+            "excess_failures": Number(failed - expected, failed),
+            "failures_share": Number(failed / every if every else None, every),
+            "nodes_share": Number(len(lemons) / len(answer.frame) if len(answer.frame) else None, len(answer.frame)),
+        },
+        notes=(
+            *answer.notes,
+            (
+                "A lemon's rate of failures is above twice the cluster's with a probability of 95 % or more, given the "
+                "record of all nodes. These are outages of machines; drain-nodes looks at jobs that fail on a node."
+            ),
+        ),
+        rows=tuple(lemons.select(_COLUMNS).iter_rows(named=True)) if len(lemons) else (),
+        rows_title="Lemon nodes",
+        text=""
+        if len(lemons)
+        else "No node fails more than twice as often as all nodes do, as far as its record tells.",
+    )
+
+
+def _changes(finding: Finding) -> tuple[LossChange, ...]:
+    names = frozenset(str(row["node_id"]) for row in finding.rows)
+    return (LossChange("without the outages of these nodes", without=names),)
+
+
+GUIDELINE = Guideline(
+    id="repair-lemons",
+    title="Repair or replace lemon nodes",
+    question="Which nodes go out of service much more often than the others?",
+    measures=(
+        Measure("lemons", "nodes whose rate of failures is above twice the cluster's", "nodes", "nodes"),
+        Measure("excess_failures", "failures there beyond what the cluster's rate lets expect", "failures", "failures"),
+        Measure("failures_share", "share of all failures that are theirs", "share", "failures"),
+        Measure("nodes_share", "share of the nodes that they are", "share", "nodes"),
+    ),
+    thresholds=(
+        Threshold("lemons", "at least", 1, "probability of at least 0.95 by empirical Bayes (failures/lemon_nodes)"),
+        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth a look, as for drain-nodes"),
+    ),
+    finding="{lemons} ({nodes_share} of all) had {failures_share} of the failures, {excess_failures} beyond the usual.",
+    find=_find,
+    advice=(
+        "Take these nodes out, run the vendor's full diagnostics and a burn-in under load, replace what fails, and "
+        "send back to the vendor what comes back a third time; until then give them to short jobs of one node alone."
+    ),
+    cost="These nodes are missing while they are tested, and parts and hands cost money.",
+    risk=(
+        "A node may fail often for what is done on it or around it, its rack, its switch, its users: it then fails "
+        "again after the repair. The effect supposes a repair that helps for good."
+    ),
+    practice=Practice(
+        slurm=(
+            "'scontrol update nodename=N state=drain reason=lemon'; or a feature of its own, 'Features=lemon', which "
+            "wide jobs leave out, and a low 'Weight' elsewhere, since nodes of the lowest weight are taken first."
+        ),
+        kubernetes=(
+            "'kubectl cordon' and 'kubectl drain'; or a taint 'lemon=true:NoSchedule' that short jobs of one node "
+            "tolerate. Lower 'nominalQuota' of Kueue meanwhile."
+        ),
+        yarn=(
+            "Put the node into the file of 'yarn.resourcemanager.nodes.exclude-path' and call "
+            "'yarn rmadmin -refreshNodes -g'; or give it a node label that only one queue may use."
+        ),
+    ),
+    sources=(
+        "Robbins (1956), Carlin and Louis (2000), and what failures/lemon_nodes says of them",
+        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
+    ),
+    tables=("jobs", "node_events"),
+    least_n=2,
+    trial=LossTrial(_changes),
+)
