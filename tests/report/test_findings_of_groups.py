@@ -256,11 +256,11 @@ def test_out_of_service_names_what_cost_most() -> None:
         ("thermal", "degraded", 1, 5, 0, 9.0, 90.0),  # such a node takes jobs
     )
     assert finding("failures/out_of_service", rows) == (
-        "Nodes were out of service 4 times, 1 of which the log does not see the end, with 40 GPU-hours; 75.0 % of"
-        " these, and 75.0 % of the times, were of nodes drained for gpu memory."
+        "Nodes were out of service 4 times, 1 of which the log does not see the end, with 40 GPU-hours. In 75.0 % of these"
+        " times, and for 75.0 % of the hours, nodes were drained because of gpu memory."
     )
     assert finding("failures/out_of_service", rows[1:2]) == (
-        "Nodes were out of service 1 time, with 10 GPU-hours; 100 % of these were of nodes down without a reason."
+        "Nodes were out of service 1 time, down without a stated reason, with 10 GPU-hours."
     )
     assert finding("failures/out_of_service", rows[2:]) is None
 
@@ -287,7 +287,7 @@ def test_node_availability_names_the_least_available() -> None:
     rows = _rows(columns, ("m", 5.0, 2, 0.5), ("n", 1.0, 1, 0.9), ("o", 0.0, 0, 1.0), ("p", 0.0, 0, 1.0))
     assert finding("failures/node_availability", rows) == (
         "Nodes were fit for work 85.0 % of the time, the mean of 4 nodes; 2 of them were out of service at least once,"
-        " and m most: it was fit 50.0 %."
+        " and m longest, which was fit for work 50.0 % of the time."
     )
     assert finding("failures/node_availability", rows[1:]) == (
         "Nodes were fit for work 96.7 % of the time, the mean of 3 nodes; 1 of them was out of service at least once."
@@ -307,6 +307,7 @@ def test_repair_time_compares_causes_that_are_named() -> None:
         "Half of the times out of service were over within 3.42 d where the cause was fan."
     )
     assert finding("failures/repair_time", _rows(columns, unknown)) is None
+    assert finding("failures/repair_time", _rows(columns, ("nvlink", "down", 1, 0.0))) is None
 
 
 def test_wait_reasons_are_those_of_gpu_jobs() -> None:

@@ -96,11 +96,14 @@ def test_the_numbers_of_the_first_screen_are_of_machines() -> None:
     assert [(c["text"], c["label"], c["note"]) for c in cards] == [
         ("90.0 %", "of the time fit for work", "the mean over all nodes"),
         ("4", "nodes", "3 of them had an outage"),
-        ("5", "outages", "109.5 a node and year; 1 event had not ended"),
+        ("5", "outages", "in 4 days; 1 event had not ended"),
         ("40", "node-hours out of service", "200 GPU-hours, of the 3 nodes whose GPUs are known"),
         ("2", "nodes out at once", "the most at one moment"),
     ]
     assert machine_cards(_answers([], down_gpu_h=None))[3]["note"] == "GPUs of nodes are not known"
+    # A rate a year is told of a log of a week or more.
+    weeks = machine_cards(_answers([], observed_h=1000, outages_per_node_year=10.95))[2]["note"]
+    assert weeks == "10.95 a node and year; 1 event had not ended"
     assert machine_cards(_answers([], availability_share=None)) == []
     capacity: Any = {"gpus": None}
     assert headline(_answers(CAUSES), capacity) == cards

@@ -19,6 +19,7 @@ __all__ = ["about_machines", "cause_shares", "machine_cards", "outages_clause"]
 
 _QUERY = "failures/cluster_availability"
 _UNNAMED = (None, "unknown")
+_A_WEEK_H = 168
 
 
 def about_machines(answers: Mapping[str, Answer], when: TimeInfo | None) -> str | None:
@@ -105,10 +106,13 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
     if gpus is not None and known["known_gpu_nodes"] < known["nodes"]:
         cost += f", of the {count(known['known_gpu_nodes'])} nodes whose GPUs are known"
     going_on = f"; {counted(known['going_on'], 'events')} had not ended" if known["going_on"] else ""
+    # A rate a year is no rate of hours or days.
+    yearly = f"{count(round(known['outages_per_node_year'], 2))} a node and year"
+    often = yearly if known["observed_h"] >= _A_WEEK_H else f"in {span_words(known['observed_h'] * 3600)}"
     texts = {
         "availability_share": ("of the time fit for work", percent, "the mean over all nodes"),
         "nodes": ("nodes", count, f"{count(known['nodes_hit'])} of them had an outage"),
-        "outages": ("outages", count, f"{count(round(known['outages_per_node_year'], 2))} a node and year{going_on}"),
+        "outages": ("outages", count, f"{often}{going_on}"),
         "down_node_h": ("node-hours out of service", whole_hours, cost),
         "most_down_at_once": ("nodes out at once", count, "the most at one moment"),
     }

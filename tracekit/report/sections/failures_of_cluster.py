@@ -55,6 +55,8 @@ def availability_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if worst is None or not worst["nodes_down"]:
         return None
     mean = sum(r["nodes_down"] for r in whole) / len(whole)
+    if worst["span_h"] < 1:  # the log covers hours: a day does not say when
+        return f"On average {_nodes(mean)} out of service."
     return (
         f"On average {_nodes(mean)} out of service, and {count(round(worst['nodes_down'], 1))} in the"
         f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)} on, the most."

@@ -33,13 +33,12 @@ def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
     worst = largest(out, of)
     if not lost or worst is None:
         return f"{text}."
-    why = f"for {shorten(worst['cause'], 30)}" if worst["cause"] else "without a reason"
+    why = f"because of {shorten(worst['cause'], 30)}" if worst["cause"] else "without a stated reason"
     why = "for an unknown cause" if worst["cause"] == "unknown" else why
-    often = f", and {percent(worst['events'] / events)} of the times," if len(out) > 1 else ""
-    return (
-        f"{text}, with {count(lost)} {words}; {percent(worst[of] / lost)} of these{often} were of nodes"
-        f" {worst['state']} {why}."
-    )
+    if len(out) == 1:
+        return f"{text}, {worst['state']} {why}, with {count(lost)} {words}."
+    often = f"In {percent(worst['events'] / events)} of these times, and for {percent(worst[of] / lost)} of the hours"
+    return f"{text}, with {count(lost)} {words}. {often}, nodes were {worst['state']} {why}."
 
 
 def _hours_known(rows: list[Row]) -> tuple[str, str]:
@@ -81,12 +80,13 @@ def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
     if len(away) == 1:
         return f"{text}."
-    return f"{text}, and {shorten(worst['node_id'], 40)} most: it was fit {percent(worst['availability_share'])}."
+    share = percent(worst["availability_share"])
+    return f"{text}, and {shorten(worst['node_id'], 40)} longest, which was fit for work {share} of the time."
 
 
 def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say what took longest until nodes were back, among causes with enough events."""
-    told = [r for r in enough(rows, "events") if r["p50_h"] is not None and r["cause"] not in (None, "unknown")]
+    told = [r for r in enough(rows, "events") if r["p50_h"] and r["cause"] not in (None, "unknown")]
     if not told:
         return None
     slow, quick = (pick(told, key=lambda r: r["p50_h"]) for pick in (max, min))
