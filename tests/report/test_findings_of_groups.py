@@ -256,8 +256,8 @@ def test_out_of_service_names_what_cost_most() -> None:
         ("thermal", "degraded", 1, 5, 0, 9.0, 90.0),  # such a node takes jobs
     )
     assert finding("failures/out_of_service", rows) == (
-        "Nodes were out of service 4 times, 1 of which the log does not see the end, with 40 GPU-hours. In 75.0 % of these"
-        " times, and for 75.0 % of the hours, nodes were drained because of gpu memory."
+        "Nodes were out of service 4 times, 1 of which the log does not see the end, with 40 GPU-hours. In 75.0 % of"
+        " these times, and for 75.0 % of the hours, nodes were drained because of gpu memory."
     )
     assert finding("failures/out_of_service", rows[1:2]) == (
         "Nodes were out of service 1 time, down without a stated reason, with 10 GPU-hours."

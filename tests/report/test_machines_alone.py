@@ -102,8 +102,8 @@ def test_the_numbers_of_the_first_screen_are_of_machines() -> None:
     ]
     assert machine_cards(_answers([], down_gpu_h=None))[3]["note"] == "GPUs of nodes are not known"
     # A rate a year is told of a log of a week or more.
-    weeks = machine_cards(_answers([], observed_h=1000, outages_per_node_year=10.95))[2]["note"]
-    assert weeks == "10.95 a node and year; 1 event had not ended"
+    weeks = machine_cards(_answers([], observed_h=876, outages_per_node_year=12.5))[2]["note"]
+    assert weeks == "12.5 a node and year; 1 event had not ended"
     assert machine_cards(_answers([], availability_share=None)) == []
     capacity: Any = {"gpus": None}
     assert headline(_answers(CAUSES), capacity) == cards
