@@ -199,6 +199,8 @@ def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> No
         "failures/run_time_to_failure",
         "failures/by_user",
         "failures/by_node",
+        "failures/goodput",
+        "failures/lost_work",
         "users/concentration",
         "users/queueing",
         "workload/gpu_request",
