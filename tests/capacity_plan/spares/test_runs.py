@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.capacity_plan.spares.walk import Away, walked
 from tests.capacity_plan.spares.worlds import DAY, HOUR, pool_of
 from tests.effort import examples
-from tracekit.capacity_plan.spares.runs import PARTS, GangRuns
+from tracekit.capacity_plan.spares.runs import PARTS, GangRuns, Kind
 from tracekit.replay.outages.failures import NO_END
 from tracekit.replay.outages.texts import CheckpointsAsked
 from tracekit.replay.outages.theory import CheckpointRule, expected_ettr
@@ -48,9 +48,10 @@ def test_runs_agree_with_a_walk(rows: list[Away], gang: int, period: int, restar
     pool = pool_of(5, 48 * HOUR, away)
     rule = CheckpointsAsked(period * 3000.0, period * 600.0, restart * 3600.0)
     runs = GangRuns(pool, gang, rule, 5, seed)
-    for kind, spares in (("recorded", 5 - gang), ("recorded", 0), ("model", 1)):
-        found = runs._run(kind, spares, rule, 0)  # type: ignore[arg-type]
-        own = runs.outages(kind, spares, 0)  # type: ignore[arg-type]
+    tried: list[tuple[Kind, int]] = [("recorded", 5 - gang), ("recorded", 0), ("model", 1)]
+    for kind, spares in tried:
+        found = runs._run(kind, spares, rule, 0)
+        own = runs.outages(kind, spares, 0)
         moves = zip(own.node.tolist(), own.since_ms.tolist(), own.until_ms.tolist(), own.kills.tolist(), strict=True)
         inside = [row for row in moves if row[1] < pool.span_ms]
         *parts, failures = walked(gang, gang + spares, inside, pool.span_ms, period * HOUR, 5 / 6, restart * HOUR)
@@ -64,8 +65,8 @@ def test_the_outages_of_a_run() -> None:
     runs = GangRuns(pool_of(3, 100, away), 2, CheckpointsAsked(), 5, 0)
     ends = [(n, 100, NO_END, True) for n in range(3)]
 
-    def rows(kind: str, spares: int, number: int) -> list[tuple[int, int, int, bool]]:
-        own = runs.outages(kind, spares, number)  # type: ignore[arg-type]
+    def rows(kind: Kind, spares: int, number: int) -> list[tuple[int, int, int, bool]]:
+        own = runs.outages(kind, spares, number)
         return list(
             zip(own.node.tolist(), own.since_ms.tolist(), own.until_ms.tolist(), own.kills.tolist(), strict=True)
         )
