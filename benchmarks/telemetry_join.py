@@ -30,6 +30,7 @@ from tracekit.ingest.telemetry._complete import attach_log, join
 from tracekit.ingest.telemetry._sample_file import SampleFile
 from tracekit.ingest.telemetry._series import Labels, SeriesTable
 from tracekit.progress import Progress
+from tracekit.tables.parquet import files_sql
 from tracekit.trace import Trace, connect_duckdb, sql_text
 from tracekit.trace_writer import TraceWriter
 
@@ -116,7 +117,7 @@ def _write_plain(samples: SampleFile, series: SeriesTable, path: Path) -> None:
 def _query(folder: Path, seconds: dict[str, float], memory: str) -> None:
     trace = Trace.open(folder)
     with _timed("query: bare scan", seconds), connect_duckdb(memory) as con:
-        samples = f"read_parquet({sql_text(trace.file('gpu_utilization'))})"
+        samples = f"read_parquet({files_sql(trace.files('gpu_utilization'))})"
         con.execute(f"SELECT job_id, count(*), sum(utilization_pct) FROM {samples} GROUP BY job_id").fetchall()
     with _timed("query: join", seconds), Session(trace).connect() as con:
         con.execute(f"SET memory_limit = {sql_text(memory)}")

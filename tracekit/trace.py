@@ -21,7 +21,7 @@ from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, Us
 from tracekit.interruption import remove_when_interrupted
 from tracekit.manifest import Capability, Manifest
 from tracekit.outputs import recover
-from tracekit.tables.parquet import HINT, columns_sql, read_through, require_columns, scan_table
+from tracekit.tables.parquet import HINT, columns_sql, files_sql, read_through, require_columns, scan_table
 from tracekit.tenant import DIMENSIONS, INGESTED, Tenant, tenant_of
 from tracekit.text import is_text, shorten
 
@@ -73,11 +73,12 @@ class Trace:
         found = cls(folder, manifest)
         if check:
             for table in found.tables:
-                if not found.file(table).is_file():
+                files = found.files(table)
+                if not all(path.is_file() for path in files):
                     raise DamagedTraceError(
                         f"the table {table} is missing", where=folder, hint="ingest the source again"
                     )
-                require_columns(table, found.file(table), manifest.schema_version)
+                require_columns(table, files, manifest.schema_version)
         register_trace(found)
         return found
 
@@ -179,8 +180,8 @@ class Trace:
         """Return whether the Trace has the table."""
         return table in self.manifest.tables
 
-    def file(self, table: str) -> Path:
-        """Return the Parquet file of a table.
+    def files(self, table: str) -> tuple[Path, ...]:
+        """Return the Parquet files of a table, whose rows follow one another.
 
         Raises
         ------
@@ -191,7 +192,7 @@ class Trace:
             raise MissingTableError(
                 f"the Trace has no table '{table}'", where=self.path, hint=nearest(table, self.tables)
             )
-        return self.path / f"{table}.parquet"
+        return (self.path / f"{table}.parquet",)
 
     def scan(self, table: str) -> pl.LazyFrame:
         """Return a table as a lazy frame with the columns of `schema.common(table)`.
@@ -203,9 +204,9 @@ class Trace:
         MissingTableError
             The Trace has no such table.
         DamagedTraceError
-            When the rows are collected: the file cannot be read.
+            When the rows are collected: a file cannot be read.
         """
-        rows = scan_table(table, self.file(table), self.manifest.schema_version)
+        rows = scan_table(table, self.files(table), self.manifest.schema_version)
         if table == "jobs" and self.tenant_column != INGESTED:
             import polars as pl
 
@@ -221,7 +222,7 @@ class Trace:
             A table cannot be read.
         """
         for table in self.tables:
-            read_through(table, self.file(table), self.manifest.schema_version)
+            read_through(table, self.files(table), self.manifest.schema_version)
 
     def connect(self, memory_limit: str | None = None) -> duckdb.DuckDBPyConnection:
         """Return a DuckDB connection in which every table of the Trace is a view of its own name.
@@ -234,7 +235,7 @@ class Trace:
         Raises
         ------
         DamagedTraceError
-            A table's file is damaged.
+            A file of a table is damaged.
         """
         import duckdb
 
@@ -242,7 +243,8 @@ class Trace:
         for table in self.tables:
             try:
                 columns = columns_sql(table, self.manifest.schema_version)
-                rows = f"SELECT {columns} FROM read_parquet({sql_text(self.file(table))})"
+                files = files_sql(self.files(table))
+                rows = f"SELECT {columns} FROM read_parquet({files}, hive_partitioning = false)"
                 if table == "jobs" and self.tenant_column != INGESTED:
                     rows = f'SELECT * REPLACE ("{self.tenant_column}" AS {INGESTED}) FROM ({rows})'
                 con.execute(f"CREATE VIEW {table} AS {rows}")

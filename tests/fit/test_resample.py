@@ -130,8 +130,8 @@ def test_jobs_can_be_counted_instead_of_days(trace: Trace, tmp_path: Path) -> No
     assert found.manifest.options["method"] == "resample"
     again = tracekit.generate(trace, tmp_path / "again", jobs=1001, seed=4, scale_load=1.3, scale_gpus=2)
     other = tracekit.generate(trace, tmp_path / "other", jobs=1001, seed=5, scale_load=1.3, scale_gpus=2)
-    assert again.file("jobs").read_bytes() == found.file("jobs").read_bytes()
-    assert other.file("jobs").read_bytes() != found.file("jobs").read_bytes()
+    assert again.files("jobs")[0].read_bytes() == found.files("jobs")[0].read_bytes()
+    assert other.files("jobs")[0].read_bytes() != found.files("jobs")[0].read_bytes()
 
 
 def test_part_of_a_day_is_part_of_its_jobs(trace: Trace, tmp_path: Path) -> None:

@@ -432,7 +432,7 @@ def test_relative_times_are_refused(append: Callable[..., Trace], tmp_path: Path
 @pytest.mark.parametrize("kept", [0, 100])
 def test_a_damaged_table_of_the_trace_is_one_line(append: Callable[..., Trace], kept: int) -> None:
     trace = append({"sacct-1.txt": DAY1})
-    path = trace.file("attempts")
+    path = trace.files("attempts")[0]
     content = path.read_bytes()
     path.write_bytes(b"no parquet" if not kept else content[:4] + bytes(kept) + content[4 + kept :])
     with pytest.raises(

@@ -48,12 +48,12 @@ def edit_manifest(trace: Trace, change: Callable[[dict[str, Any]], object]) -> N
 
 def test_every_table_has_the_checksum_of_its_file(trace: Trace) -> None:
     sums = {name: table.sha256 for name, table in trace.manifest.tables.items()}
-    assert sums == {name: checksum(trace.file(name)) for name in trace.tables}
+    assert sums == {name: checksum(trace.files(name)[0]) for name in trace.tables}
     assert all(len(found or "") == 64 for found in sums.values())
 
 
 def test_deep_finds_a_lawful_change_that_nothing_else_can(trace: Trace) -> None:
-    path = trace.file("jobs")
+    path = trace.files("jobs")[0]
     frame = pl.read_parquet(path)
     frame.with_columns(user=pl.lit("somebody")).write_parquet(path)
     assert trace.validate() == []
@@ -148,7 +148,7 @@ def test_every_command_tells_damaged_pages_in_one_line(
 
 
 def test_text_that_is_no_text_is_found_before_anybody_reads_it(trace: Trace) -> None:
-    path = trace.file("jobs")
+    path = trace.files("jobs")[0]
     pl.read_parquet(path).with_columns(user=pl.lit("somebody")).write_parquet(path, compression="uncompressed")
     path.write_bytes(path.read_bytes().replace(b"somebody", b"some\xff\xfedy"))
     with pytest.raises(DamagedTraceError, match=r"the table jobs cannot be read: .*UTF"):
@@ -169,7 +169,7 @@ def test_a_failure_on_a_sound_trace_is_raised_as_it_is(trace: Trace) -> None:
 
 
 def test_a_failure_on_a_damaged_trace_is_that_of_the_trace(trace: Trace) -> None:
-    path = trace.file("jobs")
+    path = trace.files("jobs")[0]
     pl.read_parquet(path).with_columns(run_s=pl.lit(-1.0)).write_parquet(path)
     for given in (trace, trace.path):
         with pytest.raises(DamagedTraceError, match=r"trace: the file of jobs is not the one that was written"):
@@ -179,7 +179,7 @@ def test_a_failure_on_a_damaged_trace_is_that_of_the_trace(trace: Trace) -> None
 
 
 def test_a_warning_of_a_library_is_a_reason_to_look_at_the_trace(trace: Trace) -> None:
-    path = trace.file("capacity")
+    path = trace.files("capacity")[0]
     whole = pl.read_parquet(path)
     whole.with_columns(gpu_count=pl.lit(float("-inf"))).write_parquet(path)
     with warnings.catch_warnings():
@@ -193,7 +193,7 @@ def test_a_warning_of_a_library_is_a_reason_to_look_at_the_trace(trace: Trace) -
 
 
 def test_a_warning_inside_a_function_that_reads_the_trace_is_heard_outside(trace: Trace) -> None:
-    path = trace.file("capacity")
+    path = trace.files("capacity")[0]
     pl.read_parquet(path).with_columns(gpu_count=pl.lit(float("-inf"))).write_parquet(path)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -207,7 +207,7 @@ def test_a_warning_inside_a_function_that_reads_the_trace_is_heard_outside(trace
 @pytest.mark.parametrize("statistics", [True, False], ids=["footer", "rows"])
 @pytest.mark.parametrize("value", [-(2**63), 253_402_300_800_000_000])
 def test_a_time_in_no_year_is_refused_before_it_is_converted(trace: Trace, value: int, statistics: bool) -> None:
-    path = trace.file("jobs")
+    path = trace.files("jobs")[0]
     rows = pl.read_parquet(path)
     times = pl.Series("end_time", [value] * rows.height).cast(rows.schema["end_time"])
     rows.with_columns(times).write_parquet(path, statistics=statistics)
@@ -299,7 +299,7 @@ def test_a_table_named_like_a_path_is_refused(trace: Trace) -> None:
 
 @pytest.mark.parametrize("kind", ["loop", "folder", "nothing"])
 def test_a_table_that_is_no_file_is_missing(trace: Trace, kind: str) -> None:
-    path = trace.file("jobs")
+    path = trace.files("jobs")[0]
     path.unlink()
     if kind == "loop":
         path.symlink_to(path.name)
@@ -314,7 +314,7 @@ def test_a_table_that_is_no_file_is_missing(trace: Trace, kind: str) -> None:
 def test_adding_failures_keeps_the_sums_of_what_it_takes_over(trace: Trace, tmp_path: Path) -> None:
     from tracekit.characterize.joblogs.write import add_to_trace
 
-    path = trace.file("jobs")
+    path = trace.files("jobs")[0]
     pl.read_parquet(path).with_columns(user=pl.lit("somebody")).write_parquet(path)
     empty = pl.DataFrame(schema={"job_id": pl.String, "attempt": pl.Int64, "time": pl.Datetime("us"),
                                  "reason": pl.String, "category": pl.String, "signature": pl.String})  # fmt: skip
@@ -323,7 +323,7 @@ def test_adding_failures_keeps_the_sums_of_what_it_takes_over(trace: Trace, tmp_
 
 
 def test_the_lazy_frame_counts_rows_and_takes_the_first(trace: Trace) -> None:
-    jobs, whole = trace.scan("jobs"), pl.read_parquet(trace.file("jobs"))
+    jobs, whole = trace.scan("jobs"), pl.read_parquet(trace.files("jobs")[0])
     assert jobs.select(pl.len()).collect().item() == whole.height
     assert jobs.head(7).collect().equals(whole.head(7))
     late = whole.filter(pl.col("gpu_count") > 1).select("gpu_count", "job_id").tail(3)

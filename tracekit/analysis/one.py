@@ -215,7 +215,10 @@ def copy_trace(source: Path, place: Path) -> Trace:
     with output_errors(place):
         place.mkdir()
         for table in found.tables:
-            _link_or_copy(found.file(table), place / f"{table}.parquet")
+            for path in found.files(table):
+                target = place / path.relative_to(found.path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _link_or_copy(path, target)
         shutil.copyfile(source / MANIFEST_NAME, place / MANIFEST_NAME)
     return Trace.open(place)
 

@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.trace import MANIFEST_NAME, sql_text
+from tracekit.tables.parquet import files_sql
+from tracekit.trace import MANIFEST_NAME
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,8 +30,8 @@ def lies_in_trace(file: Path) -> bool:
 def lock(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
     """Shut a connection to the tables of `trace` off from everything else, for good."""
     # Settings that DuckDB 1.5 and 2.0 both document; paths are allowed before access is taken away.
-    files = ", ".join(sql_text(trace.file(table)) for table in trace.tables)
-    con.execute(f"SET allowed_paths = [{files}]")
+    files = files_sql([path for table in trace.tables for path in trace.files(table)])
+    con.execute(f"SET allowed_paths = {files}")
     for setting in (
         "python_enable_replacements = false",
         "autoload_known_extensions = false",

@@ -137,9 +137,9 @@ def _filled(trace: Trace) -> frozenset[str]:
     """Return the columns of jobs that hold any value, and those that are needed; empty ones would take much memory."""
     import pyarrow.parquet as pq
 
-    meta = pq.read_metadata(trace.file("jobs"))
+    metas = map(pq.read_metadata, trace.files("jobs"))
     found = {"cluster", "vc", "gpu_count"}
-    for group in map(meta.row_group, range(meta.num_row_groups)):
+    for group in (meta.row_group(index) for meta in metas for index in range(meta.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             known = column.statistics
             if known is None or not known.has_null_count or known.null_count < group.num_rows:

@@ -6,6 +6,7 @@ rows follow at the end.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit import schema
@@ -13,11 +14,11 @@ from tracekit.errors import TraceError
 from tracekit.ingest.derived import shown_gpus
 from tracekit.ingest.machines._interface import LISTS
 from tracekit.ingest.merge_jobs import JOB_TABLES
-from tracekit.tables.parquet import columns_sql
+from tracekit.tables.parquet import columns_sql, files_sql
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import duckdb
@@ -31,7 +32,7 @@ __all__ = ["attach", "write_listed_records", "write_tables"]
 def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster: bool) -> None:
     """Create the views old_<table>, new_<table> and both_<table> of every common table.
 
-    Each has the table's columns and `side` (0 old, 1 new) and `row`, the row's place in its file.
+    Each has the table's columns and `side` (0 old, 1 new) and `row`, the row's place in the table.
 
     Parameters
     ----------
@@ -48,9 +49,10 @@ def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster:
     TraceError
         A table is damaged.
     """
+    fresh = {table: (new / f"{table}.parquet",) for table in schema.COMMON_TABLES}
     sides = (
-        _Side(0, old.manifest.schema_version, {t: old.file(t) for t in old.tables}),
-        _Side(1, schema.SCHEMA_VERSION, {t: f for t in schema.COMMON_TABLES if (f := new / f"{t}.parquet").is_file()}),
+        _Side(0, old.manifest.schema_version, {t: old.files(t) for t in old.tables}),
+        _Side(1, schema.SCHEMA_VERSION, {t: files for t, files in fresh.items() if files[0].is_file()}),
     )
     for side in sides:
         _attach_side(con, side)
@@ -79,7 +81,7 @@ class _Side(NamedTuple):
     """0 old, 1 new."""
     version: str
     """Their schema version."""
-    files: Mapping[str, Path]
+    files: Mapping[str, Sequence[Path]]
     """Their Parquet files, by table."""
 
     @property
@@ -99,8 +101,9 @@ def _attach_side(con: duckdb.DuckDBPyConnection, side: _Side, prefix: str = "") 
                 f"{sql_text(prefix)} || node_id AS node_id" if prefix and c.name == "node_id" else f'"{c.name}"'
                 for c in columns
             ]
-            rows = f"read_parquet({sql_text(files[table])}, file_row_number = true)"
-            source = f"file_row_number AS row FROM (SELECT {columns_sql(table, version)} FROM {rows})"
+            rows = f"read_parquet({files_sql(files[table])}, hive_partitioning = false)"
+            before = f"list_extract({_rows_before(files[table])}::BIGINT[], file_index::BIGINT + 1)"
+            source = f"row FROM (SELECT {columns_sql(table, version)}, file_row_number + {before} AS row FROM {rows})"
         else:
             shown = [f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in columns]
             source = "0::BIGINT AS row WHERE false"
@@ -110,9 +113,17 @@ def _attach_side(con: duckdb.DuckDBPyConnection, side: _Side, prefix: str = "") 
         except duckdb.Error as error:
             raise TraceError(
                 f"the table {table} cannot be read: {str(error).splitlines()[0]}",
-                where=files[table].parent,
+                where=files[table][0].parent,
                 hint="run 'tracekit validate TRACE' for details",
             ) from error
+
+
+def _rows_before(files: Sequence[Path]) -> list[int]:
+    """Return how many rows of the table come before each of its files."""
+    import pyarrow.parquet as pq
+
+    counts = (pq.read_metadata(path).num_rows for path in files[:-1])
+    return list(accumulate(counts, initial=0))
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_from_jobs: bool) -> None:

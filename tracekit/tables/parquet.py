@@ -1,8 +1,8 @@
-"""Read a table of a Trace from its Parquet file; all Python code reads tables here.
+"""Read a table of a Trace from its Parquet files; all Python code reads tables here.
 
-Arrow decodes the file batch by batch, and each batch is checked before it is used: a damaged file gives one error that
-names the table. (The reader of Polars panics and writes to stderr; DuckDB reads the same files for SQL and raises its
-own errors, which `tracekit.damage` explains.)
+A table is one file, or several whose rows follow one another. Arrow decodes a file batch by batch, and each batch is
+checked before it is used: a damaged file gives one error that names the table. (The reader of Polars panics and writes
+to stderr; DuckDB reads the same files for SQL and raises its own errors, which `tracekit.damage` explains.)
 
 Times outside the years 1 to 9999 are refused twice: by the statistics of the footer when a Trace is opened, since SQL
 would compute with them, and in the rows that Python reads, since a footer may lack statistics or state wrong ones.
@@ -21,12 +21,21 @@ from tracekit.errors import DamagedTraceError
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
-__all__ = ["HINT", "checksum", "columns_fault", "columns_sql", "read_through", "require_columns", "scan_table"]
+__all__ = [
+    "HINT",
+    "checksum",
+    "columns_fault",
+    "columns_sql",
+    "files_sql",
+    "read_through",
+    "require_columns",
+    "scan_table",
+]
 
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
 
@@ -35,16 +44,21 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999 [us since 1970]: outside of them Polars' conversions end in a panic that writes to stderr."""
 
 
-def columns_fault(table: str, path: Path, version: str) -> str | None:
-    """Return how the columns in the footer of the file differ from those of the table, None when they do not.
+def columns_fault(table: str, files: Sequence[Path], version: str) -> str | None:
+    """Return how the columns in the footer of a file differ from those of the table, None when they do in none.
 
-    `version` is the schema version of the Trace, as in all functions here.
+    `files` are all files of the table in order, and `version` is the schema version of the Trace, as in all functions
+    here.
     """
-    try:
-        with _opened(table, path) as file:
-            return _difference(table, file.schema_arrow, version)
-    except DamagedTraceError as error:
-        return error.what
+    for path in files:
+        try:
+            with _opened(table, path) as file:
+                fault = _difference(table, file.schema_arrow, version)
+        except DamagedTraceError as error:
+            return error.what
+        if fault is not None:
+            return fault
+    return None
 
 
 def columns_sql(table: str, version: str) -> str:
@@ -54,24 +68,28 @@ def columns_sql(table: str, version: str) -> str:
     return ", ".join(["*", *(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in spec.columns if c.name not in have)])
 
 
-def require_columns(table: str, path: Path, version: str) -> None:
-    """Refuse a file whose columns are not those of the table, or whose footer states an impossible time.
+def files_sql(files: Sequence[Path]) -> str:
+    """Return the list of files as SQL writes it, which `read_parquet` takes."""
+    return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
+
+
+def require_columns(table: str, files: Sequence[Path], version: str) -> None:
+    """Refuse files whose columns are not those of the table, or whose footer states an impossible time.
 
     Raises
     ------
     DamagedTraceError
         A column is missing, unknown, out of order or of another type, or the file cannot be read.
     """
-    fault = columns_fault(table, path, version)
-    if fault is None:
+    for path in files:
         with _opened(table, path) as file:
-            fault = _time_fault(file)
-    if fault is not None:
-        raise DamagedTraceError(fault, where=path.parent, hint=HINT)
+            fault = _difference(table, file.schema_arrow, version) or _time_fault(file)
+        if fault is not None:
+            raise DamagedTraceError(fault, where=path.parent, hint=HINT)
 
 
-def scan_table(table: str, path: Path, version: str) -> pl.LazyFrame:
-    """Return the table as a lazy frame; problems of the file are raised when its rows are read.
+def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
+    """Return the table as a lazy frame; problems of a file are raised when its rows are read.
 
     Columns that came later than `version` are NULL.
 
@@ -92,7 +110,7 @@ def scan_table(table: str, path: Path, version: str) -> pl.LazyFrame:
         names = list(types) if with_columns is None else with_columns or list(types)[:1]
         stored = [name for name in names if name in have] or [have[0]]
         left = n_rows
-        for batch in _batches(table, path, stored, version, batch_size or _BATCH):
+        for path, batch in _batches(table, files, stored, version, batch_size or _BATCH):
             frame = pl.DataFrame(batch, schema={name: types[name] for name in stored})
             later = [pl.lit(None, dtype=types[name]).alias(name) for name in names if name not in have]
             frame = frame.with_columns(later).select(names)
@@ -115,16 +133,16 @@ def _require_dates(table: str, path: Path, frame: pl.DataFrame) -> None:
                 raise DamagedTraceError(what, where=path.parent, hint=HINT)
 
 
-def read_through(table: str, path: Path, version: str) -> int:
+def read_through(table: str, files: Sequence[Path], version: str) -> int:
     """Decode every column of every row, and return the number of rows.
 
     Raises
     ------
     DamagedTraceError
-        A part of the file cannot be decoded, or is not valid text.
+        A part of a file cannot be decoded, or is not valid text.
     """
     columns = list(schema.common(table).columns_of(version))
-    return sum(batch.num_rows for batch in _batches(table, path, columns, version, _BATCH))
+    return sum(batch.num_rows for _, batch in _batches(table, files, columns, version, _BATCH))
 
 
 def checksum(path: Path) -> str:
@@ -133,15 +151,18 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _batches(table: str, path: Path, columns: list[str], version: str, size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows with these columns, in this order."""
-    with _opened(table, path) as file:
-        fault = _difference(table, file.schema_arrow, version)
-        if fault is not None:
-            raise DamagedTraceError(fault, where=path.parent, hint=HINT)
-        batches = file.iter_batches(batch_size=size, columns=columns)
-        while (batch := _next(batches, table, path)) is not None:
-            yield batch.select(columns)
+def _batches(
+    table: str, files: Sequence[Path], columns: list[str], version: str, size: int
+) -> Iterator[tuple[Path, pa.RecordBatch]]:
+    """Yield the rows with these columns, in this order, each batch with the file that it comes from."""
+    for path in files:
+        with _opened(table, path) as file:
+            fault = _difference(table, file.schema_arrow, version)
+            if fault is not None:
+                raise DamagedTraceError(fault, where=path.parent, hint=HINT)
+            batches = file.iter_batches(batch_size=size, columns=columns)
+            while (batch := _next(batches, table, path)) is not None:
+                yield path, batch.select(columns)
 
 
 def _next(batches: Iterator[pa.RecordBatch], table: str, path: Path) -> pa.RecordBatch | None:

@@ -16,6 +16,7 @@ from tracekit.tables.rules import label_of, relations_between, rules_of
 from tracekit.text import counted, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import duckdb
@@ -51,30 +52,31 @@ class _Inspection:
         return found + self._reject_problems()
 
     def _table_problems(self, table: str, *, deep: bool) -> list[str]:
-        path = self._folder / f"{table}.parquet"
-        if not path.is_file():
+        files = (self._folder / f"{table}.parquet",)
+        if not all(path.is_file() for path in files):
             return [f"the table {table} is missing"]
         version = self._manifest.schema_version
-        fault = columns_fault(table, path, version)
+        fault = columns_fault(table, files, version)
         if fault is not None:
             return [fault]
         found = []
         if deep:
             stated = self._manifest.tables[table].sha256
-            if stated is not None and checksum(path) != stated:
+            if stated is not None and checksum(files[0]) != stated:
                 found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
             try:
-                read_through(table, path, version)
+                read_through(table, files, version)
             except DamagedTraceError as error:
                 return [error.what, *found]
-        return [*found, *self._row_problems(table, path)]
+        return [*found, *self._row_problems(table, files)]
 
-    def _row_problems(self, table: str, path: Path) -> list[str]:
+    def _row_problems(self, table: str, files: Sequence[Path]) -> list[str]:
         import duckdb
 
         try:
             columns = columns_sql(table, self._manifest.schema_version)
-            self._con.read_parquet(str(path)).project(columns).create_view(table)
+            paths = [str(path) for path in files]
+            self._con.read_parquet(paths, hive_partitioning=False).project(columns).create_view(table)
             rows = self._value(f"SELECT count(*) FROM {table}")
             stated = self._manifest.tables[table].rows
             found = [] if rows == stated else [f"{table} has {counted(rows, 'rows')}, the manifest says {stated:,}"]
