@@ -18,6 +18,7 @@ from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
+from tracekit.places import is_remote, place_of
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings, merge_settings
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
@@ -91,7 +92,7 @@ def analyze(
     """
     place = Path(out)
     chosen = merge_settings(AnalysisSettings, settings, changes)
-    given = source.path if isinstance(source, Trace) else Path(source)
+    given = source.path if isinstance(source, Trace) else place_of(source)
     refuse_replacing_source(given, place)
     return analyze_into(given, place, chosen, shown=place, force=force, progress=progress or Progress())
 
@@ -219,11 +220,18 @@ def copy_trace(source: Path, place: Path) -> Trace:
                 target = place / path.relative_to(found.path)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 _link_or_copy(path, target)
-        shutil.copyfile(source / MANIFEST_NAME, place / MANIFEST_NAME)
+        _link_or_copy(source / MANIFEST_NAME, place / MANIFEST_NAME, link=False)
     return Trace.open(place)
 
 
-def _link_or_copy(source: Path, target: Path) -> None:
+def _link_or_copy(source: Path, target: Path, *, link: bool = True) -> None:
+    if is_remote(source):
+        with source.open("rb") as remote, target.open("wb") as local:
+            shutil.copyfileobj(remote, local, 1 << 20)
+        return
+    if not link:
+        shutil.copyfile(source, target)
+        return
     # tracekit never changes a table in place, so a shared file is safe. A symbolic link is followed: the output
     # has to stay complete when the source goes.
     try:

@@ -16,6 +16,7 @@ from tracekit.characterize.session import Session
 from tracekit.characterize.timeline import timelines_in
 from tracekit.damage import explain_damage
 from tracekit.errors import QueryError
+from tracekit.places import failure_behind
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def _answer(con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, Valu
             error, query, "it runs in the sandbox, which has the Trace's tables and nothing else"
         ) from error
     except duckdb.Error as error:
-        raise _sql_error(error, query) from error
+        raise failure_behind(error) or _sql_error(error, query) from error
     except RuntimeError as error:
         if "interrupted" in str(error):  # DuckDB has heard Python's KeyboardInterrupt, and lost it
             raise KeyboardInterrupt from error

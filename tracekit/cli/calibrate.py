@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TraceFolder
+from tracekit.places import refuse_remote
 
 __all__ = ["calibrate"]
 
@@ -39,6 +40,7 @@ def calibrate(
     from tracekit.calibration.twin import write_twin
     from tracekit.cli.display import TerminalProgress, print_table
 
+    refuse_remote(out)
     with TerminalProgress() as progress:
         found = search(trace, clusters=cluster or None, limit=limit, seed=seed, progress=progress)
         write_twin(found.twin, out)

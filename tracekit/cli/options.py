@@ -32,8 +32,15 @@ __all__ = [
 S = TypeVar("S", bound="IngestSettings")
 
 TraceFolder = Annotated[
-    Path, typer.Argument(metavar="TRACE", help="Folder made by 'tracekit ingest'.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="TRACE",
+        help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).",
+        show_default=False,
+        path_type=str,
+    ),
 ]
+"""Text and no Path, which would change the address of a Trace in a store."""
 
 MapFile = Annotated[
     Path | None,

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tracekit import schema
 from tracekit.errors import DamagedTraceError
 from tracekit.manifest import CAPABILITIES
+from tracekit.places import failure_behind
 from tracekit.tables.parquet import checksum, columns_fault, columns_sql, read_through
 from tracekit.tables.rules import label_of, relations_between, rules_of
 from tracekit.text import counted, shorten
@@ -83,6 +84,8 @@ class _Inspection:
             found += self._broken(table, f"{table} t", rules_of(table, self._manifest.options))
             repeated = self._repeated(table)
         except duckdb.Error as error:
+            if (failure := failure_behind(error)) is not None:
+                raise failure from error
             return [_unreadable(table, error)]
         if not repeated:
             self._sound.add(table)
@@ -96,6 +99,8 @@ class _Inspection:
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
+            if (failure := failure_behind(error)) is not None:
+                raise failure from error
             return [_unreadable(relation.table, error)]
 
     def _broken(self, table: str, relation: str, rules: tuple[TableRule, ...]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.places import place_of
 from tracekit.replay.api import scenario_of
 from tracekit.replay.native import kernel
 from tracekit.replay.registry import find_policy
@@ -63,7 +64,7 @@ def digest_of(run: SweepRun) -> str:
     path = name.rpartition(":")[0] or name
     if path.endswith(".py"):
         facts["policy"] = run.policy[len(path) :]
-    facts["trace"] = _content(str(Path(run.trace) / MANIFEST_NAME))
+    facts["trace"] = _content(str(place_of(run.trace) / MANIFEST_NAME))
     for key in ("cluster", "models", "twin"):
         if facts[key] not in (None, "auto"):
             facts[key] = _content(facts[key])
@@ -75,7 +76,7 @@ def digest_of(run: SweepRun) -> str:
 @cache
 def _content(path: str) -> str:
     try:
-        return blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+        return blake2b(place_of(path).read_bytes(), digest_size=16).hexdigest()
     except OSError:
         return f"missing {path}"  # the run itself reports what is wrong
 

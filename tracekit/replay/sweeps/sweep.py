@@ -22,6 +22,7 @@ import polars as pl
 from tracekit.errors import DamagedTraceError, OutputError, UsageError
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
 from tracekit.outputs import StagedFiles, lock_folder, output_errors
+from tracekit.places import refuse_remote
 from tracekit.progress import Progress
 from tracekit.replay.sweeps.file import SweepRun, read_sweep
 from tracekit.replay.sweeps.run import carry_out, digest_of, forget_files, work
@@ -180,6 +181,7 @@ def sweep(
 @contextlib.contextmanager
 def _opened(out: Path) -> Iterator[Path]:
     """Yield OUT/runs, made if absent, to one sweep at a time."""
+    refuse_remote(out)
     with output_errors(out):
         if out.exists() and not (out / _RUNS).is_dir() and (not out.is_dir() or any(out.iterdir())):
             raise OutputError("exists and is not a sweep", where=out, hint="choose another -o")
