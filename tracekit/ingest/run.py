@@ -23,6 +23,7 @@ from tracekit.ingest.sink import Sink
 from tracekit.ingest.table_times import order_table_times
 from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
+from tracekit.places import place_of, refuse_remote
 from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.settings import IngestSettings, merge_settings
@@ -99,7 +100,9 @@ def ingest_logs(
         raise UsageError(what, where="--max-reject-share", hint="give a number from 0 to 1")
     progress = progress or Progress()
     out = Path(out)
-    if is_trace(Path(source)):
+    refuse_remote(out)
+    source = place_of(source)
+    if is_trace(source):
         raise SourceError("is a Trace already", where=source, hint="use it as it is, or name the raw files")
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
