@@ -95,6 +95,14 @@ class IngestSettings:
     memory_limit: Annotated[
         str | None, Flag("--memory-limit SIZE", "Most memory for joins before they spill to disk, such as 2GB.")
     ] = None
+    partition: Annotated[
+        str,
+        Flag(
+            "--partition day|none|auto",
+            "Make of each large table a folder with a file for each cluster and day: of all of them (day), of none, or "
+            "of those above 100 million rows or 2 GiB (auto).",
+        ),
+    ] = "auto"
     start: Annotated[
         dt.datetime | None,
         Flag(

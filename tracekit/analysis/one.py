@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from tracekit.anonymous import HiddenTrace, anonymous_trace
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
-from tracekit.outputs import StagedFolder, output_errors, real_path
+from tracekit.outputs import StagedFolder, link_or_copy, output_errors, real_path
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings, merge_settings
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
@@ -218,15 +217,6 @@ def copy_trace(source: Path, place: Path) -> Trace:
             for path in found.files(table):
                 target = place / path.relative_to(found.path)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _link_or_copy(path, target)
+                link_or_copy(path, target)  # tracekit never changes a table in place
         shutil.copyfile(source / MANIFEST_NAME, place / MANIFEST_NAME)
     return Trace.open(place)
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    # tracekit never changes a table in place, so a shared file is safe. A symbolic link is followed: the output
-    # has to stay complete when the source goes.
-    try:
-        os.link(real_path(source), target)
-    except OSError:
-        shutil.copyfile(source, target)

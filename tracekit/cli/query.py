@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracekit.cli.options import (
+    AllowMissing,
     Anonymize,
+    ClusterName,
+    FromTime,
     MemoryLimit,
     SaltFile,
     TableFormat,
     TenantColumn,
+    ToTime,
     TraceFolder,
+    opened_part,
     pairs,
 )
 from tracekit.cli.tables import write_frame
@@ -43,6 +48,10 @@ def query(
         list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Parameter of the query; may be repeated.")
     ] = None,
     by: TenantColumn = None,
+    start: FromTime = None,
+    end: ToTime = None,
+    cluster: ClusterName = None,
+    allow_missing: AllowMissing = False,
     published: Annotated[
         bool,
         typer.Option("--published", help="Show published numbers beside the measured ones, for a public trace."),
@@ -66,6 +75,9 @@ def query(
 ) -> None:
     """Answer one question about a Trace.
 
+    With --from, --to or --cluster it is asked of a part: the jobs submitted in that time, to that cluster, with all
+    that belongs to them. Of a Trace in partitions, only those that hold some of them are read.
+
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """
     from tracekit.anonymous import opened
@@ -79,7 +91,8 @@ def query(
         check_files(file, force=force)
     asked = find_query(name)
     column, params = tenant_of_query(asked, by, pairs(param, "--param"))
-    with opened(trace, anonymize=anonymize, salt_file=salt_file) as source:
+    part = opened_part(trace, start, end, cluster, allow_missing=allow_missing)
+    with opened(part, anonymize=anonymize, salt_file=salt_file) as source:
         chosen = source.trace.by(column)
         found = answer_query(chosen, asked, params, memory_limit=memory_limit, sandbox=sandbox)
         answer = with_tenant(found, chosen.tenant)
