@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -14,22 +13,18 @@ from tracekit.errors import UsageError
 from tracekit.settings import BY
 
 if TYPE_CHECKING:
-    from tracekit.settings import IngestSettings
+    from tracekit.settings import IngestSettings, PartSettings
     from tracekit.trace import Trace
 
 __all__ = [
-    "AllowMissing",
     "Anonymize",
-    "ClusterName",
     "Force",
-    "FromTime",
     "MapFile",
     "MemoryLimit",
     "SaltFile",
     "TableFormat",
     "TenantColumn",
     "TextFormat",
-    "ToTime",
     "TraceFolder",
     "opened_part",
     "pairs",
@@ -79,25 +74,6 @@ TenantColumn = Annotated[
 ]
 
 
-FromTime = Annotated[
-    datetime | None,
-    typer.Option("--from", metavar="TIME", help="Ask only jobs submitted from this time on (ISO 8601, UTC)."),
-]
-
-ToTime = Annotated[
-    datetime | None, typer.Option("--to", metavar="TIME", help="Ask only jobs submitted before this time.")
-]
-
-ClusterName = Annotated[
-    str | None, typer.Option("--cluster", metavar="NAME", help="Ask only jobs submitted to this cluster.")
-]
-
-AllowMissing = Annotated[
-    bool,
-    typer.Option("--allow-missing", help="Answer without partitions that are missing or damaged, and say which."),
-]
-
-
 class TableFormat(StrEnum):
     """How a table of results is written."""
 
@@ -122,14 +98,13 @@ def with_map(map_file: Path | None, settings: S) -> S:
     return replace(settings, format_name=settings.format_name or "csv", options=options)
 
 
-def opened_part(
-    folder: Path, start: datetime | None, end: datetime | None, cluster: str | None, *, allow_missing: bool
-) -> Trace:
+def opened_part(folder: Path, part: PartSettings) -> Trace:
     """Return the Trace in a folder, or the part of it that is asked."""
     from tracekit.tables.window import Window, utc
     from tracekit.trace import Trace
 
-    return Trace.open(folder, limits=Window(utc(start), utc(end), cluster), allow_missing=allow_missing)
+    limits = Window(utc(part.start), utc(part.end), part.cluster)
+    return Trace.open(folder, limits=limits, allow_missing=part.allow_missing)
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracekit.cli.options import (
-    AllowMissing,
     Anonymize,
-    ClusterName,
-    FromTime,
     MemoryLimit,
     SaltFile,
     TableFormat,
     TenantColumn,
-    ToTime,
     TraceFolder,
     opened_part,
     pairs,
 )
+from tracekit.cli.settings import takes
 from tracekit.cli.tables import write_frame
+from tracekit.settings import PartSettings
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,12 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["query"]
 
 
+@takes(PartSettings)
 def query(
     trace: TraceFolder,
     name: Annotated[
         str,
         typer.Argument(help="A query's name, such as queuing/run_time, or an SQL file of yours.", show_default=False),
     ],
+    settings: PartSettings,
     form: Annotated[
         TableFormat, typer.Option("-f", "--output-format", help="How to write the result.")
     ] = TableFormat.table,
@@ -48,10 +48,6 @@ def query(
         list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Parameter of the query; may be repeated.")
     ] = None,
     by: TenantColumn = None,
-    start: FromTime = None,
-    end: ToTime = None,
-    cluster: ClusterName = None,
-    allow_missing: AllowMissing = False,
     published: Annotated[
         bool,
         typer.Option("--published", help="Show published numbers beside the measured ones, for a public trace."),
@@ -91,7 +87,7 @@ def query(
         check_files(file, force=force)
     asked = find_query(name)
     column, params = tenant_of_query(asked, by, pairs(param, "--param"))
-    part = opened_part(trace, start, end, cluster, allow_missing=allow_missing)
+    part = opened_part(trace, settings)
     with opened(part, anonymize=anonymize, salt_file=salt_file) as source:
         chosen = source.trace.by(column)
         found = answer_query(chosen, asked, params, memory_limit=memory_limit, sandbox=sandbox)
