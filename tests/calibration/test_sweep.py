@@ -17,9 +17,9 @@ from tracekit.calibration.twins import Twins
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.of_trace import cluster_of_trace
 from tracekit.replay.scenario import Scenario
-from tracekit.replay.sweeps import run as run_module
 from tracekit.replay.sweeps.file import read_sweep
 from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.shards.digests import code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -303,5 +303,5 @@ def test_quotas_and_nodes_through_time_move_with_the_jobs(
 
 
 def test_a_digest_follows_the_programs_own_code() -> None:
-    codes = {run_module._code("replay"), run_module._code("policies"), run_module._code("replay", "policies")}
+    codes = {code_of("replay"), code_of("policies"), code_of("replay", "policies")}
     assert len(codes) == 3
