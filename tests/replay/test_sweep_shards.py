@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from tests.command import run as tracekit_run
-from tracekit.errors import OutputError, UsageError
+from tracekit.errors import OutputError, UnfinishedError, UsageError
 from tracekit.outputs import lock_folder
 from tracekit.progress import Progress
 from tracekit.replay.sweeps import digests
@@ -118,7 +118,7 @@ def test_collecting_too_early_names_runs_and_shards_and_writes_no_table(trace: T
     owner = dealt({digest: kind_of(run) for digest, run in runs.items()}, 4)
     for number in (1, 3):
         sweep(file, out, workers=1, shard=f"{number}/4")
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UnfinishedError) as caught:
         sweep(file, out, collect=True, progress=said)
     assert str(caught.value) == (
         f"{out}: 4 of 8 runs are missing, of shards 2,4 of 4; run 'tracekit sweep {file} -o {out} --shard 2/4' and so "
@@ -131,7 +131,7 @@ def test_collecting_too_early_names_runs_and_shards_and_writes_no_table(trace: T
     ]
     assert not (out / "sweep.parquet").exists()
     sweep(file, out, workers=1, shard="2/4")
-    with pytest.raises(UsageError, match="2 of 8 runs are missing, of shard 4 of 4; "):
+    with pytest.raises(UnfinishedError, match="2 of 8 runs are missing, of shard 4 of 4; "):
         sweep(file, out, collect=True)
     table = sweep(file, out, collect=True, allow_missing=True)
     assert table["error"].drop_nulls().to_list() == ["missing: shard 4/4 has not made it"] * 2
@@ -196,7 +196,9 @@ def test_another_sweep_in_the_same_folder_does_no_harm(trace: Trace, tmp_path: P
     out = tmp_path / "out"
     sweep(written(tmp_path, trace, "seeds = [7, 8]"), out, workers=1, shard="1/1")
     file = written(tmp_path, trace, "seeds = [0, 1]")
-    with pytest.raises(UsageError, match=r"4 of 4 runs are missing; 'tracekit sweep .*' makes them; --allow-missing"):
+    with pytest.raises(
+        UnfinishedError, match=r"4 of 4 runs are missing; 'tracekit sweep .*' makes them; --allow-missing"
+    ):
         sweep(file, out, collect=True)
     for number in (1, 2):
         sweep(file, out, workers=1, shard=f"{number}/2")
@@ -210,7 +212,7 @@ def test_another_tracekit_makes_results_of_its_own(
     file, out = written(tmp_path, trace), tmp_path / "out"
     sweep(file, out, workers=1, shard="1/1")
     monkeypatch.setattr(digests, "code_of", lambda *_, **__: "another")
-    with pytest.raises(UsageError, match="2 of 2 runs are missing"):
+    with pytest.raises(UnfinishedError, match="2 of 2 runs are missing"):
         sweep(file, out, collect=True)
 
 
@@ -316,7 +318,7 @@ def test_three_shards_that_are_killed_at_random_make_the_same_table(
             break
     assert killed >= 2
     if made() < 18:
-        with pytest.raises(UsageError, match="runs are missing, of shard"):
+        with pytest.raises(UnfinishedError, match="runs are missing, of shard"):
             sweep(file, out, collect=True)
     for number in (1, 2, 3):
         sweep(file, out, workers=1, shard=f"{number}/3")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tracekit.errors import OutputError, UsageError
+from tracekit.errors import OutputError, UnfinishedError, UsageError
 from tracekit.shards import own_files
 from tracekit.shards.results import FinishedResults
 from tracekit.shards.work import SharedWork
@@ -233,7 +233,7 @@ def test_who_gathers_makes_nothing_and_names_what_to_run(tmp_path: Path) -> None
     assert gathers is not None
     assert made_by(gathers, "ab") == ([{"name": "a"}, {"name": "b"}], [])
     with pytest.raises(
-        UsageError, match=r"1 of 3 items are missing; run the same command with --shard 1/4, or any other"
+        UnfinishedError, match=r"1 of 3 items are missing; run the same command with --shard 1/4, or any other"
     ):
         made_by(gathers, "abc")
 

@@ -86,7 +86,8 @@ def sweep(
     if shard is not None:
         done = int(table["error"].is_null().sum())
         typer.echo(f"shard {shard}: {done:,} of {counted(table.height, 'runs')} done")
-        typer.echo(f"when all shards are: tracekit sweep {file} -o {out} --collect")
+        in_twin = "" if twin is None else f" --twin {twin}"
+        typer.echo(f"when all shards are: tracekit sweep {file} -o {out}{in_twin} --collect")
         return
     varied = [c for c in PARAMETERS if table[c].n_unique() > 1 or c == "policy"]
     figures = ["avg_jct_s", "avg_queue_s", "p95_queue_s", "gpu_utilization_share", "jain_fairness_vc"]

@@ -6,7 +6,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import UsageError
+from tracekit.errors import UnfinishedError, UsageError
+from tracekit.shards.digests import forget_files
 from tracekit.shards.results import FinishedResults
 from tracekit.shards.shard import Shard, dealt
 
@@ -78,6 +79,7 @@ class SharedWork:
             The folder cannot be written; or it is not there, and `collect` is given.
         """
         asked = check_shard_options(shard, collect=collect)
+        forget_files()
         if runs is None:
             if asked is not None or collect:
                 raise UsageError("needs the folder that the shards share", where="--shard", hint="give it as runs=")
@@ -145,7 +147,7 @@ class SharedWork:
 
         Raises
         ------
-        UsageError
+        UnfinishedError
             Some are missing, and this process makes none.
         OutputError
             The folder cannot be written, or is full.
@@ -159,7 +161,7 @@ class SharedWork:
 
         Raises
         ------
-        UsageError
+        UnfinishedError
             Some are missing.
         """
         asked = list(digests)
@@ -168,7 +170,7 @@ class SharedWork:
         if len(there) < len(asked):
             shards = self.results.shards
             again = "with --shard I/N" if shards is None else f"with --shard 1/{shards}, or any other of the {shards}"
-            raise UsageError(
+            raise UnfinishedError(
                 f"{len(asked) - len(there):,} of {len(asked):,} {what} are missing",
                 where=self.results.shown,
                 hint=f"run the same command {again}, in place of --collect: each makes what the others left",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from tracekit.errors import UsageError
+from tracekit.errors import UnfinishedError
 from tracekit.replay.sweeps.file import SweepRun
 from tracekit.shards.shard import Shard, numbers_in_words
 from tracekit.text import cut
@@ -32,10 +32,10 @@ def missing_error(
     owner: Mapping[str, int],
     runs: Mapping[str, SweepRun],
     shards: int,
-    file: Path,
+    command: str,
     out: Path,
     progress: Progress,
-) -> UsageError:
+) -> UnfinishedError:
     """Return the error that names the shards of missing runs; the first of the runs become notes.
 
     Parameters
@@ -46,8 +46,10 @@ def missing_error(
         The number of each one's shard.
     shards : int
         How many shards there are; 1 where the work was not divided.
-    file, out : Path
-        As the command was given them.
+    command : str
+        The command of the sweep in one piece.
+    out : Path
+        The sweep's folder.
     progress : Progress
         Receives the notes.
     """
@@ -59,7 +61,6 @@ def missing_error(
     if len(missing) > _NAMED:
         progress.note(f"missing: {len(missing) - _NAMED:,} more")
     numbers = sorted({owner[digest] for digest in missing})
-    command = f"tracekit sweep {file} -o {out}"
     if shards == 1:
         lacks, again = "", f"'{command}' makes them"
     else:
@@ -68,7 +69,7 @@ def missing_error(
         if len(numbers) > 1:
             again += f" and so on (Slurm: --array={numbers_in_words(numbers)})"
         again += ", then --collect again"
-    return UsageError(
+    return UnfinishedError(
         f"{len(missing):,} of {len(runs):,} runs are missing{lacks}",
         where=out,
         hint=f"{again}; --allow-missing writes the table without them",

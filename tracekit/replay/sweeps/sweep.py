@@ -98,8 +98,9 @@ def sweep(
     Raises
     ------
     UsageError
-        The file cannot be used, `workers` is less than 1, or `shard` is no shard; or runs are missing that are to be
-        collected.
+        The file cannot be used, `workers` is less than 1, or `shard` is no shard.
+    UnfinishedError
+        Runs are missing that are to be collected.
     OutputError
         OUT is something else, or cannot be written.
     """
@@ -120,7 +121,8 @@ def sweep(
     folder = Path(out)
     listed = [(digest_of(run), run) for run in runs]
     if collect:
-        table = table_of(_collected(listed, folder, Path(file), progress, allow_missing=allow_missing))
+        command = f"tracekit sweep {file} -o {out}" + ("" if twin is None else f" --twin {twin}")
+        table = table_of(_collected(listed, folder, command, progress, allow_missing=allow_missing))
         _write_table(table, folder, draw)
         return table
     if asked is not None:
@@ -165,13 +167,13 @@ def _made(
 
 
 def _collected(
-    listed: list[tuple[str, SweepRun]], out: Path, file: Path, progress: Progress, *, allow_missing: bool
+    listed: list[tuple[str, SweepRun]], out: Path, command: str, progress: Progress, *, allow_missing: bool
 ) -> list[tuple[str, SweepRun, dict[str, Any]]]:
     """Return the summary of each run, or why it failed the last time.
 
     Raises
     ------
-    UsageError
+    UnfinishedError
         Runs are missing, and `allow_missing` is not given.
     """
     _check_place(out)
@@ -192,7 +194,7 @@ def _collected(
     shards = results.shards or 1
     owner = dealt({digest: kind_of(run) for digest, run in listed}, shards)
     if missing and not allow_missing:
-        raise missing_error(missing, owner, dict(listed), shards, file, out, progress)
+        raise missing_error(missing, owner, dict(listed), shards, command, out, progress)
     if failures:
         progress.note(f"{counted(failures, 'runs')} failed; their shards try them again when they are run again")
     for digest in missing:
