@@ -13,7 +13,6 @@ from tracekit.calibration.rolling import rolling_scores
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import search
-from tracekit.calibration.shared_tries import SharedTries
 from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs, twin_text
 from tracekit.calibration.workbench import UNNAMED, JobTimes, Settings, Workbench, in_twin, lifted_limits
 from tracekit.damage import explain_damage
@@ -28,6 +27,7 @@ from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.replay.scenario import Scenario
 from tracekit.replay.sweeps.digests import code_of_replays, trace_facts
 from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.shards.items import SharedItems
 from tracekit.text import alike_durations, counted, percent, shorten
 from tracekit.trace import Trace
 
@@ -250,9 +250,9 @@ def _turned(clusters: Sequence[str], shared: SharedWork | None) -> list[str]:
     return [*clusters[begin:], *clusters[:begin]]
 
 
-def _tries(shared: SharedWork, trace: Trace, cluster: str, limit: int | None, seed: int) -> SharedTries:
+def _tries(shared: SharedWork, trace: Trace, cluster: str, limit: int | None, seed: int) -> SharedItems:
     facts = {"what": "calibrate", "trace": trace_facts(str(trace.path)), "code": code_of_replays("calibration")}
-    return SharedTries(shared, {**facts, "cluster": cluster, "limit": limit, "seed": seed})
+    return SharedItems(shared, {**facts, "cluster": cluster, "limit": limit, "seed": seed})
 
 
 def _split(trace: Trace, clusters: Sequence[str], budget: int) -> dict[str, int | None]:
@@ -427,7 +427,7 @@ def calibrate_jobs(
     name: str = UNNAMED,
     waiting_share: float | None = 1.0,
     progress: Progress | None = None,
-    shared: SharedTries | None = None,
+    shared: SharedItems | None = None,
 ) -> ClusterCalibration:
     """Return the twin of the jobs of one cluster, chosen by the jobs to learn from and scored by the others.
 

@@ -18,9 +18,9 @@ from tracekit.calibration.score import score
 from tracekit.calibration.search import search
 
 if TYPE_CHECKING:
-    from tracekit.calibration.shared_tries import SharedTries
     from tracekit.calibration.workbench import Workbench
     from tracekit.progress import Progress
+    from tracekit.shards.items import SharedItems
 
 __all__ = ["rolling_scores"]
 
@@ -34,7 +34,7 @@ _DAY_MS = 86_400_000
 
 
 def rolling_scores(
-    bench: Workbench, progress: Progress | None = None, shared: SharedTries | None = None
+    bench: Workbench, progress: Progress | None = None, shared: SharedItems | None = None
 ) -> pl.DataFrame | None:
     """Return the scores of each part, with the columns of `Score.table`; None where the log is too short.
 

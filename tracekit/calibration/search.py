@@ -9,6 +9,9 @@ Of a long log the candidates of a stage are tried on its first jobs, and only th
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +24,7 @@ from tracekit.errors import UsageError
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
-    from tracekit.calibration.shared_tries import SharedTries
+    from tracekit.shards.items import SharedItems
 
 __all__ = ["Found", "Tried", "search"]
 
@@ -58,7 +61,7 @@ class Found(NamedTuple):
     """In the order in which they were tried."""
 
 
-def search(bench: Workbench, progress: Progress | None = None, shared: SharedTries | None = None) -> Found:
+def search(bench: Workbench, progress: Progress | None = None, shared: SharedItems | None = None) -> Found:
     """Return the candidate whose replay comes nearest to the log.
 
     Parameters
@@ -66,7 +69,7 @@ def search(bench: Workbench, progress: Progress | None = None, shared: SharedTri
     bench : Workbench
     progress : Progress, optional
         Told of every candidate.
-    shared : SharedTries, optional
+    shared : SharedItems, optional
         Shards that try the candidates of a stage together.
 
     Raises
@@ -93,7 +96,7 @@ def search(bench: Workbench, progress: Progress | None = None, shared: SharedTri
 class _Attempts:
     """Candidates that were tried, each once, on the whole log and on the excerpt."""
 
-    def __init__(self, bench: Workbench, progress: Progress, shared: SharedTries | None) -> None:
+    def __init__(self, bench: Workbench, progress: Progress, shared: SharedItems | None) -> None:
         self._bench, self._excerpt, self._progress, self._shared = bench, bench.excerpt(), progress, shared
         self.known: dict[Settings, Tried] = {}
         self._screened: dict[Settings, Tried] = {}
@@ -133,8 +136,10 @@ class _Attempts:
         if self._shared is None:
             known.update((settings, tried(settings)) for settings in new)
             return
-        what = f"candidates of the stage '{stage}'"
-        found = self._shared.of(bench, new, made, what)
+        # Which jobs are learnt from is part of what a candidate is: an excerpt and a part of the log have others.
+        learnt = self._shared.among(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
+        makers = {learnt.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
+        found = learnt.work.of(makers, f"candidates of the stage '{stage}'")
         known.update((settings, Tried(stage, settings, **one)) for settings, one in zip(new, found, strict=True))
 
 
@@ -150,6 +155,10 @@ def _try(bench: Workbench, stage: str, settings: Settings) -> Tried:
     last = float(bench.jobs.submit_ms.max()) / 1000
     filled = np.where(np.isnan(waits), np.maximum(last - bench.jobs.submit_ms / 1000, 0.0), waits)
     return Tried(stage, settings, distance(recorded[both], filled[both]), float(filled[both].mean()), never)
+
+
+def _facts(settings: Settings) -> dict[str, Any]:
+    return {"rules": asdict(settings.rules), "capacity": settings.capacity, "delays": settings.delays}
 
 
 def _better(candidate: Tried, best: Tried) -> bool:
