@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +69,17 @@ def test_distances_are_those_worked_by_hand(make_trace: Callable[..., Trace]) ->
     assert "gap_variation" not in found  # that of equal gaps is 0
     same = judged(one, one)
     assert {row: each.distance for row, each in same.items()} == dict.fromkeys(same, 0.0)
+
+
+def test_the_order_of_sizes_changes_no_distance(make_trace: Callable[..., Trace]) -> None:
+    shares = [1, 3, 5, 7, 11, 13, 17]
+    sizes = [size for size, jobs in enumerate(shares, 1) for _ in range(jobs)]
+    one = figures_of(make_trace(jobs=[job(k, k, 60, size) for k, size in enumerate(sizes)]), 3)
+    two = figures_of(make_trace(jobs=[job(k, k, 60, 8 - size) for k, size in enumerate(sizes)]), 3)
+    turned = [replace(two, sizes=two.sizes.sample(fraction=1, shuffle=True, seed=seed)) for seed in range(10)]
+    distances = {judged(one, other)["size_mix"].distance for other in turned}
+    (distance,) = distances
+    assert distance == pytest.approx((16 + 10 + 6 + 0 + 6 + 10 + 16) / 57 / 2)
 
 
 def test_equal_distances_share_their_rank() -> None:
