@@ -72,14 +72,21 @@ def test_distances_are_those_worked_by_hand(make_trace: Callable[..., Trace]) ->
 
 
 def test_the_order_of_sizes_changes_no_distance(make_trace: Callable[..., Trace]) -> None:
-    shares = [1, 3, 5, 7, 11, 13, 17]
-    sizes = [size for size, jobs in enumerate(shares, 1) for _ in range(jobs)]
-    one = figures_of(make_trace(jobs=[job(k, k, 60, size) for k, size in enumerate(sizes)]), 3)
-    two = figures_of(make_trace(jobs=[job(k, k, 60, 8 - size) for k, size in enumerate(sizes)]), 3)
-    turned = [replace(two, sizes=two.sizes.sample(fraction=1, shuffle=True, seed=seed)) for seed in range(10)]
-    distances = {judged(one, other)["size_mix"].distance for other in turned}
-    (distance,) = distances
-    assert distance == pytest.approx((16 + 10 + 6 + 0 + 6 + 10 + 16) / 57 / 2)
+    # One job of each of sizes 1 to 20, and k jobs of size k: their shares are 1/20 and k/210.
+    some = [job(k, k, 60, k + 1) for k in range(20)]
+    many = [job(n, n, 60, size) for n, size in enumerate(size for size in range(1, 21) for _ in range(size))]
+    one, two = (figures_of(make_trace(jobs=jobs), 9) for jobs in (some, many))
+    found = set()
+    for seed in range(30):
+        sizes = two.sizes.sample(fraction=1, shuffle=True, seed=seed)
+        found.add(
+            judged(
+                replace(one, sizes=one.sizes.sample(fraction=1, shuffle=True, seed=-seed % 7)),
+                replace(two, sizes=sizes),
+            )["size_mix"].distance
+        )
+    (distance,) = found
+    assert distance == pytest.approx(sum(abs(1 / 20 - k / 210) for k in range(1, 21)) / 2)
 
 
 def test_equal_distances_share_their_rank() -> None:

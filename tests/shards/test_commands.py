@@ -47,7 +47,7 @@ CASES = {
         "resamples",
     ),
     "plan of spares": ("slurm-outages", ["plan", "--gang", "8nodes", "--resamples", "5"], "runs"),
-    "fit": ("philly", ["fit", "--scores", "1", "--bootstrap", "0"], "workloads"),
+    "fit": ("alibaba-openb", ["fit", "--scores", "1", "--bootstrap", "0"], "workloads"),
 }
 
 
