@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # it comes with mkdocs, its stubs do not
 
 from tests.docs.examples import DOCS
 from tests.docs.test_commands_shown import wrong

@@ -256,7 +256,7 @@ def test_a_place_that_is_no_sweep_is_left_alone(trace: Trace, tmp_path: Path) ->
     (out / "mine.txt").write_text("x")
     for given in ({"shard": "1/2"}, {"collect": True}):
         with pytest.raises(OutputError, match="exists and is not a sweep"):
-            sweep(file, out, **given)  # type: ignore[arg-type]  # one of the two options
+            sweep(file, out, **given)
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
 
 

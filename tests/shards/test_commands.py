@@ -38,7 +38,7 @@ def said(*command: str | Path) -> str:
     return done.stdout
 
 
-CASES = {
+CASES: dict[str, tuple[str, list[str], str]] = {
     "calibrate": ("helios", ["calibrate"], "candidates"),
     "calibrate with a cluster left out": ("acme", ["calibrate"], "candidates"),
     "plan": (
@@ -63,7 +63,8 @@ def test_shards_make_what_one_process_makes(
     shown = said(*command, "-o", tmp_path / "alone")
 
     # The first shard is killed between two results.
-    real, kept = FinishedResults.write, []
+    kept: list[str] = []
+    real = FinishedResults.write
 
     def write(self: FinishedResults, digest: str, result: dict[str, Any]) -> None:
         if len(kept) == 3:

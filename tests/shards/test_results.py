@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -193,7 +194,7 @@ def made_by(work: SharedWork, names: str) -> tuple[list[dict[str, Any]], list[st
         now.append(name)
         return {"name": name}
 
-    return work.of({name: (lambda name=name: make(name)) for name in names}, "items"), now
+    return work.of({name: partial(make, name) for name in names}, "items"), now
 
 
 def test_a_shard_makes_its_own_items_first_and_then_those_that_nobody_made(tmp_path: Path) -> None:
