@@ -16,7 +16,7 @@ from pathlib import Path
 ROOMS = (
     ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package", "tenant"),
     ("options", "settings", "decode", "outputs", "answer", "streams"),
-    ("toml_text", "pseudonyms"),
+    ("toml_text", "pseudonyms", "shards"),
     ("schema", "manifest", "datasets"),
     ("tables",),
     ("damage",),

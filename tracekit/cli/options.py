@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Anonymize",
+    "Collect",
     "Force",
     "MapFile",
     "MemoryLimit",
     "SaltFile",
+    "Shard",
     "TableFormat",
     "TenantColumn",
     "TextFormat",
@@ -71,6 +73,22 @@ SaltFile = Annotated[
 TenantColumn = Annotated[
     str | None,
     typer.Option("--by", metavar="COLUMN", help=f"{BY}.", show_default=False),
+]
+
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Do part I of N, with I from 1 to N, of work that machines share (docs/howto/shards.md).",
+    ),
+]
+
+Collect = Annotated[
+    bool,
+    typer.Option(
+        "--collect", help="Write the output of what shards made; where something is missing, an error says so."
+    ),
 ]
 
 
