@@ -104,17 +104,24 @@ class SparkEngine(Engine):
         """
         from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-        from tracekit.characterize.engines.spark.crossing import cannot_cross, parsed, relations, spark_sql
-        from tracekit.characterize.engines.spark.tables import arrow_of, frame_of
+        from tracekit.characterize.engines.spark.crossing import cannot_cross, relations, to_spark
+        from tracekit.characterize.engines.spark.tables import arrow_of, frame_of, parameters_of
 
         query = asked.query
         wanted = rows_of(asked, limit=0).schema  # which says what is wrong with the SQL in DuckDB's words too
         try:
             views = self._views(asked)
-            for name, found in asked.timelines.items():
-                views.put(name, arrow_of(found.frame))
-            views.need(relations(parsed(query.sql, query.path)))
-            answer = views.session.sql(spark_sql(query.sql, query.path), args=dict(asked.values) or None)
+            views.use(asked.con)
+            for name, rows in asked.timelines.items():
+                views.put(name, arrow_of(rows.frame))
+            tree = views.merged(query, asked.values)
+            if views.local(query):
+                sql = tree.sql(dialect="duckdb")
+                used = {name: asked.values[name] for name in parameters_of(sql)}
+                found: pl.DataFrame = views.con.sql(sql, params=used or None).pl()
+                return found
+            views.need(relations(tree))
+            answer = views.session.sql(to_spark(tree, query.path), args=dict(asked.values) or None)
             return frame_of(answer.toArrow(), wanted)
         except (AnalysisException, ParseException, TypeError) as error:
             raise cannot_cross(reason_of(error), query.path) from error
@@ -130,7 +137,9 @@ class SparkEngine(Engine):
 
         key = (str(asked.trace.path), asked.trace.tenant_column, asked.empty)
         if key not in self._traces:
-            self._traces[key] = TraceViews(self._spark().newSession(), asked.trace, asked.empty, asked.con)
+            session = self._spark().newSession()
+            _register(session)
+            self._traces[key] = TraceViews(session, asked.trace, asked.empty, asked.con)
         return self._traces[key]
 
     def _spark(self) -> Any:
@@ -139,7 +148,6 @@ class SparkEngine(Engine):
             self._started = start(self.master, self._settings, self._seconds)
             # PySpark writes each failed analysis to the terminal, as JSON with a stack.
             logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-            _register(self._started.session)
         return self._started.session
 
 

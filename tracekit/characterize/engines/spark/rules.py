@@ -40,7 +40,7 @@ def _each(tree: exp.Expression, kind: type[E]) -> Iterator[E]:
 
 
 def percentile(tree: exp.Expression) -> exp.Expression:
-    """quantile_cont is Spark's `percentile`, exact and linear as DuckDB's; `percentile_cont` takes no such arguments."""
+    """Write quantile_cont as `percentile`, which is exact and linear too; Spark's `percentile_cont` takes no such arguments."""
     for node in _each(tree, exp.PercentileCont):
         share = node.expression
         if isinstance(share, exp.Array):
@@ -50,7 +50,7 @@ def percentile(tree: exp.Expression) -> exp.Expression:
 
 
 def percentiles(tree: exp.Expression) -> exp.Expression:
-    """The macro percentiles(x), which does not cross, is its meaning: `percentile` at 0, 0.01, ..., 1."""
+    """Write the macro percentiles(x), which does not cross, as what it means: `percentile` at 0, 0.01, ..., 1."""
     for call in _named(tree, "percentiles"):
         grid = [exp.Literal.number(f"{i / (GRID - 1):g}") for i in range(GRID)]
         call.replace(_call("percentile", call.expressions[0].copy(), _call("array", *grid)))
@@ -58,28 +58,28 @@ def percentiles(tree: exp.Expression) -> exp.Expression:
 
 
 def list_length(tree: exp.Expression) -> exp.Expression:
-    """len(list) is `array_size`: sqlglot takes it for the length of a text, which Spark refuses for arrays."""
+    """Write len(list) as `array_size`: sqlglot takes it for the length of a text, which Spark refuses for arrays."""
     for node in _each(tree, exp.Length):
         node.replace(_call("array_size", node.this))
     return tree
 
 
 def microseconds(tree: exp.Expression) -> exp.Expression:
-    """epoch_us(t) is `unix_micros`; times have to be TIMESTAMP, which counts from 1970 UTC."""
+    """Write epoch_us(t) as `unix_micros`; times have to be TIMESTAMP, which counts from 1970 UTC."""
     for call in _named(tree, "epoch_us"):
         call.replace(_call("unix_micros", *call.expressions))
     return tree
 
 
 def materialized(tree: exp.Expression) -> exp.Expression:
-    """Spark has no AS MATERIALIZED, and may compute a common table twice: queries must not rest on it."""
+    """Drop AS MATERIALIZED, which Spark lacks; it may compute a common table twice, so queries must not rest on it."""
     for node in _each(tree, exp.CTE):
         node.set("materialized", None)
     return tree
 
 
 def division(tree: exp.Expression) -> exp.Expression:
-    """`/` gives DOUBLE in DuckDB; of decimal numbers Spark makes a decimal number with few places, and says nothing."""
+    """Divide as DOUBLE, as DuckDB does: of decimal numbers Spark makes one with few places, and says nothing."""
     for node in _each(tree, exp.Div):
         node.set("this", _double(node.this))
         node.set("expression", _double(node.expression))
@@ -91,7 +91,7 @@ def _double(node: exp.Expression) -> exp.Expression:
 
 
 def mean_of_decimals(tree: exp.Expression) -> exp.Expression:
-    """avg of a decimal number is DOUBLE in DuckDB, its exact sum by the count; Spark cuts it off after few places."""
+    """Write avg of a decimal number as its exact sum by the count, as DOUBLE: Spark cuts it off after few places."""
     for node in _each(tree, exp.Avg):
         value = node.this
         if not (isinstance(value, exp.Cast) and value.to.is_type(exp.DataType.Type.DECIMAL)):
@@ -121,7 +121,7 @@ def _number(value: int) -> exp.Literal:
 
 
 def filtered_window(tree: exp.Expression) -> exp.Expression:
-    """Spark has no FILTER before OVER: what is not wanted becomes NULL, which no sum or count sees."""
+    """Make NULL of what FILTER leaves out before OVER, where Spark has no FILTER; no sum or count sees it."""
     for node in _each(tree, exp.Window):
         inner = node.this
         if not isinstance(inner, exp.Filter):
@@ -134,7 +134,7 @@ def filtered_window(tree: exp.Expression) -> exp.Expression:
 
 
 def least_by(tree: exp.Expression) -> exp.Expression:
-    """arg_min leaves NULL out and ranks NULL last within a row of values; Spark's `min_by` keeps it and ranks it first."""
+    """Leave NULL out of arg_min, and rank it last in a row of values: Spark's `min_by` keeps it and ranks it first."""
     for node in _each(tree, exp.ArgMin):
         value, key = node.this, node.expression
         parts = key.expressions if isinstance(key, exp.Tuple) else [key]
@@ -151,21 +151,21 @@ def least_by(tree: exp.Expression) -> exp.Expression:
 
 
 def distinct_list(tree: exp.Expression) -> exp.Expression:
-    """list_distinct leaves NULL out; Spark's `array_distinct` keeps it."""
+    """Leave NULL out of list_distinct; Spark's `array_distinct` keeps it."""
     for node in _each(tree, exp.ArrayDistinct):
         node.replace(_call("array_compact", _call("array_distinct", node.this.copy())))
     return tree
 
 
 def raised_error(tree: exp.Expression) -> exp.Expression:
-    """error('...') is `raise_error`."""
+    """Write error('...') as `raise_error`."""
     for call in _named(tree, "error"):
         call.set("this", "raise_error")
     return tree
 
 
 def product(tree: exp.Expression) -> exp.Expression:
-    """Spark has no product(): the factors are listed, in the order of the window where there is one, and multiplied."""
+    """List the factors of product(), in the order of the window where there is one, and multiply them: Spark has none."""
     for call in _named(tree, "product"):
         listed: exp.Expression = exp.ArrayAgg(this=_double(call.expressions[0]))
         outer: exp.Expression = call
@@ -183,7 +183,7 @@ def product(tree: exp.Expression) -> exp.Expression:
 
 
 def most_frequent(tree: exp.Expression) -> exp.Expression:
-    """mode(x ORDER BY x), the first of equally frequent ones, is `mode(x, true)`."""
+    """Write mode(x ORDER BY x), the first of equally frequent ones, as `mode(x, true)`."""
     for node in _each(tree, exp.Mode):
         order = node.this
         if isinstance(order, exp.Order):
@@ -192,7 +192,7 @@ def most_frequent(tree: exp.Expression) -> exp.Expression:
 
 
 def formatted(tree: exp.Expression) -> exp.Expression:
-    """printf rounds as C does: 0.25 is '0.2'. Java's formats, which Spark has, give '0.3'."""
+    """Let Python do what printf does, which rounds 0.25 to '0.2': Java's formats, which Spark has, give '0.3'."""
     for call in _named(tree, "printf"):
         words, *numbers = call.expressions
         call.replace(_call(PRINTF, words.copy(), _call("array", *[_double(number) for number in numbers])))
@@ -200,7 +200,7 @@ def formatted(tree: exp.Expression) -> exp.Expression:
 
 
 def series(tree: exp.Expression) -> exp.Expression:
-    """generate_series is empty where its end lies before its start; Spark's `sequence` fails, or counts downwards."""
+    """Let generate_series be empty where its end lies before its start: Spark's `sequence` fails, or counts downwards."""
     for node in _each(tree, exp.GenerateSeries):
         start, end = node.args["start"], node.args["end"]
         steps = [node.args["step"].copy()] if node.args.get("step") is not None else []
@@ -211,7 +211,7 @@ def series(tree: exp.Expression) -> exp.Expression:
 
 
 def wide_integers(tree: exp.Expression) -> exp.Expression:
-    """HUGEINT is DECIMAL(38, 0): Spark's widest whole number has 64 bits."""
+    """Write HUGEINT as DECIMAL(38, 0): Spark's widest whole number has 64 bits."""
     for node in _each(tree, exp.DataType):
         if node.is_type(exp.DataType.Type.INT128):
             node.replace(exp.DataType.build("DECIMAL(38, 0)", dialect="duckdb"))

@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +18,7 @@ from tracekit.errors import UsageError
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["LOCAL", "TRIED", "Started", "reason_of", "start", "untried"]
 
@@ -170,9 +170,24 @@ def _session(master: str, settings: Mapping[str, str], folder: Path, log: Path, 
         # What Java and Spark write on their way would stand between the lines of the answer.
         gateway = launch_gateway(conf, popen_kwargs={"stderr": stream})
     processes.append(gateway.proc)
-    context = SparkContext(conf=SparkConf(_jvm=gateway.jvm), gateway=gateway)
+    with _python_of(master):
+        context = SparkContext(conf=SparkConf(_jvm=gateway.jvm), gateway=gateway)
     context.setLogLevel("ERROR")
     return SparkSession(context)
+
+
+@contextmanager
+def _python_of(master: str) -> Iterator[None]:
+    """Let executors of this machine run this Python; those of a cluster run what PYSPARK_PYTHON says, or python3."""
+    name = "PYSPARK_PYTHON"
+    if not master.startswith("local") or name in os.environ:
+        yield
+        return
+    os.environ[name] = sys.executable  # which a context reads once, when it is made
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, str]:
@@ -187,8 +202,7 @@ def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, 
         **MEANINGS,
     }
     if master.startswith("local"):
-        # Executors of this machine run the same Python; those of a cluster run what PYSPARK_PYTHON says there.
-        found |= {"spark.pyspark.python": sys.executable, "spark.driver.host": "127.0.0.1"}
+        found["spark.driver.host"] = "127.0.0.1"
     return found | dict(given)
 
 
@@ -211,9 +225,10 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
         import socket as there
 
         try:
+            import tracekit.characterize.engines.spark.by_day
             from tracekit.version import __version__ as found
         except ImportError as error:
-            found = f"no tracekit ({error})"
+            found = f"no tracekit that runs ({error})"
         return there.gethostname(), found
 
     tasks = max(2, context.defaultParallelism)
