@@ -1,0 +1,36 @@
+"""Two answers to one question: the same rows in the same order, numbers to 1e-9."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["difference"]
+
+NEAR = 1e-9
+
+
+def difference(one: pl.DataFrame, other: pl.DataFrame) -> str | None:
+    """Return the first place where two frames differ; None where there is none."""
+    if one.schema != other.schema:
+        return f"columns {one.schema} against {other.schema}"
+    if one.height != other.height:
+        return f"{one.height} rows against {other.height}"
+    for number, (mine, yours) in enumerate(zip(one.rows(), other.rows(), strict=True)):
+        for name, a, b in zip(one.columns, mine, yours, strict=True):
+            if not _alike(a, b):
+                return f"row {number}, {name}: {a!r} against {b!r}"
+    return None
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, float) and isinstance(b, float):
+        if math.isnan(a) or math.isnan(b):
+            return math.isnan(a) and math.isnan(b)
+        return a == b or abs(a - b) <= NEAR * max(abs(a), abs(b))
+    return bool(a == b)
