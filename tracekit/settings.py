@@ -169,7 +169,7 @@ class AnalysisSettings(IngestSettings):
     def command(self, source: Path, out: Path) -> str:
         """Return the command that makes the report again, without settings that have their default.
 
-        Where names are hidden, those of files are too. What runs the SQL is left out: each engine makes the same report.
+        Where names are hidden, those of files are too. The engine is left out: each of them makes the same report.
         """
         if self.anonymize:
             return "tracekit analyze LOGS -o OUT --anonymize"

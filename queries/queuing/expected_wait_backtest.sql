@@ -35,7 +35,7 @@ WITH judged AS (
 
 SELECT
     CASE WHEN grouping(judged.gpu_class) = 1 THEN 'all' ELSE judged.gpu_class END AS gpu_class,
-    count(*) AS jobs,
+    count(judged.job_id) AS jobs,
     count(*) FILTER (WHERE step < 0) AS too_few,
     count(*) FILTER (WHERE step >= 0 AND below IS NULL) AS unknown,
     count(below) AS told,
@@ -45,6 +45,9 @@ SELECT
     CAST(count(*) FILTER (WHERE inside) AS DOUBLE) / nullif(count(below), 0) AS inside_share,
     quantile_cont(low_s, 0.5) FILTER (WHERE below IS NOT NULL) AS low_p50_s,
     quantile_cont(high_s, 0.5) FILTER (WHERE below IS NOT NULL) AS high_p50_s
-FROM judged
+-- Where no job is judged the row of all is there too.
+FROM (SELECT 1 AS one) AS always
+LEFT JOIN judged ON TRUE
 GROUP BY GROUPING SETS ((judged.gpu_class, judged.class_order), ())
+HAVING grouping(judged.gpu_class) = 1 OR count(judged.job_id) > 0
 ORDER BY grouping(judged.gpu_class), judged.class_order NULLS LAST

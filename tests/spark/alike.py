@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["difference"]
+__all__ = ["alike", "difference"]
 
 NEAR = 1e-9
 
@@ -21,14 +21,15 @@ def difference(one: pl.DataFrame, other: pl.DataFrame) -> str | None:
         return f"{one.height} rows against {other.height}"
     for number, (mine, yours) in enumerate(zip(one.rows(), other.rows(), strict=True)):
         for name, a, b in zip(one.columns, mine, yours, strict=True):
-            if not _alike(a, b):
+            if not alike(a, b):
                 return f"row {number}, {name}: {a!r} against {b!r}"
     return None
 
 
-def _alike(a: Any, b: Any) -> bool:
+def alike(a: Any, b: Any) -> bool:
+    """Return whether two values are the same, or numbers as near as 1e-9."""
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(alike(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, float) and isinstance(b, float):
         if math.isnan(a) or math.isnan(b):
             return math.isnan(a) and math.isnan(b)

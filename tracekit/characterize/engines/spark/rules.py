@@ -210,6 +210,17 @@ def series(tree: exp.Expr) -> exp.Expr:
     return tree
 
 
+def wide_division(tree: exp.Expr) -> exp.Expr:
+    """Divide HUGEINT as decimal numbers, without what is left over: Spark's DIV would wrap around at 64 bits."""
+    for node in _each(tree, exp.IntDiv):
+        if any(kind.is_type(exp.DataType.Type.INT128) for kind in node.find_all(exp.DataType)):
+            wide = exp.DataType.build("DECIMAL(38, 0)", dialect="duckdb")
+            number, by = (exp.cast(part.copy(), wide) for part in (node.this, node.expression))
+            whole = exp.Paren(this=exp.Sub(this=number, expression=exp.Mod(this=number.copy(), expression=by.copy())))
+            node.replace(exp.cast(exp.Div(this=whole, expression=by), wide))
+    return tree
+
+
 def wide_integers(tree: exp.Expr) -> exp.Expr:
     """Write HUGEINT as DECIMAL(38, 0): Spark's widest whole number has 64 bits."""
     for node in _each(tree, exp.DataType):
@@ -234,6 +245,7 @@ RULES: tuple[Callable[[exp.Expr], exp.Expr], ...] = (
     most_frequent,
     formatted,
     series,
+    wide_division,
     wide_integers,
 )
 """All rules, in the order in which they are applied."""
