@@ -81,7 +81,7 @@ def _work() -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, 
     attempts: list[dict[str, Any]] = []
     placements: list[dict[str, Any]] = []
     for k in range(72):
-        cluster = _CLUSTERS[k % 4]
+        cluster = _CLUSTERS[(k + k // 8) % 4]
         gpus = (1, 2, 0.25, 8, None, 0, 1 / 3, 4)[k % 8]
         submit = _BEGIN + dt.timedelta(minutes=17 * k)
         wait, run = 60.0 * (k % 5), 1800.0 + 600 * (k % 6) + k / 7
