@@ -37,7 +37,7 @@ def _tree(sql: str, where: Path) -> exp.Expr:
         raise cannot_cross(str(error), where) from error
 
 
-def cannot_cross(reason: str, where: Path) -> QueryError:
+def cannot_cross(reason: str, where: Path | None) -> QueryError:
     """Return the error for a query that Spark cannot answer as DuckDB does."""
     words = " ".join(reason.split())[:300].rstrip(".")
     return QueryError(f"cannot be asked of Spark: {words}", where=where, hint="--engine duckdb runs it")

@@ -157,6 +157,13 @@ class TraceViews:
         known = self._merged.get(query.name, {})
         return bool(known) and relations(tail(query, known)) <= self._rows.keys()
 
+    def on_this_machine(self, name: str) -> None:
+        """Let a shared view that reads telemetry read what is merged, in the connection on this machine."""
+        self.need([name])
+        view, known = self._views[name], self._merged.get(name, {})
+        if known and all(rows in self._rows for rows in known.values()):
+            self.con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {tail(view, known).sql(dialect='duckdb')}")
+
     def _views_below(self, names: Iterable[str]) -> set[str]:
         """Return the shared views among these names, and those that they stand on; each is made."""
         found = {name for name in names if name in self._views}
