@@ -1,7 +1,7 @@
 """Timelines cluster by cluster, each in a task of Spark's, where clusters do not touch.
 
-A task sees the jobs of one cluster, their attempts and placements, and its own nodes; it is handed the window
-of the whole trace, the step that suits all clusters, and how many GPUs nodes show. Where a node belongs to no cluster or
+A task sees the jobs of one cluster, their attempts and placements, and its own nodes. It is handed the window of the
+whole trace, the step that suits all clusters, and how many GPUs nodes show. Where a node belongs to no cluster or
 serves two, or the notes of the parts do not add up to those of the whole, the timeline is computed on this machine.
 """
 

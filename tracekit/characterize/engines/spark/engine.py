@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.characterize.engines.duckdb import rows_of
 from tracekit.characterize.engines.interface import Engine
-from tracekit.characterize.engines.spark.starting import LOCAL, Started, reason_of, start, untried
+from tracekit.characterize.engines.spark.starting import LARGE_ROWS, LOCAL, Started, reason_of, start, untried
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
@@ -41,14 +41,23 @@ class SparkEngine(Engine):
         Spark's own settings, such as {'spark.executor.memory': '8g'}.
     seconds : float
         How long Spark may take to start, and its executors to answer [s].
+    large_rows : int
+        Rows of a table from which on percentiles are read off counts of each value, which takes longer and a bounded
+        memory.
     """
 
     name = "spark"
 
     def __init__(
-        self, master: str | None = None, settings: Mapping[str, str] | None = None, *, seconds: float = _SECONDS
+        self,
+        master: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        seconds: float = _SECONDS,
+        large_rows: int = LARGE_ROWS,
     ) -> None:
         self.master, self._settings, self._seconds = master or LOCAL, dict(settings or {}), seconds
+        self.large_rows = large_rows
         self._started: Started | None = None
         self._traces: dict[tuple[str, str, frozenset[str]], TraceViews] = {}
 
@@ -147,7 +156,7 @@ class SparkEngine(Engine):
         if key not in self._traces:
             session = self._spark().newSession()
             _register(session)
-            self._traces[key] = TraceViews(session, trace, empty, con)
+            self._traces[key] = TraceViews(session, trace, empty, con, self.large_rows)
         self._traces[key].use(con)
         return self._traces[key]
 

@@ -44,13 +44,19 @@ class TraceViews:
         Tables that are there without rows.
     con : DuckDB connection
         Has the tables that describe the Trace.
+    large_rows : int
+        Rows of a table from which on percentiles are read off counts (`percentiles.by_counts`).
     """
 
-    def __init__(self, session: Any, trace: Trace, empty: Iterable[str], con: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, session: Any, trace: Trace, empty: Iterable[str], con: duckdb.DuckDBPyConnection, large_rows: int
+    ) -> None:
+        self.large_rows = large_rows
         self.session, self._trace, self._empty, self.con = session, trace, tuple(sorted(empty)), con
         self._known: set[str] = set()
         self._merged: dict[str, dict[str, str]] = {}
         self._rows: dict[str, pa.Table] = {}
+        self._frames: dict[str, Any] = {}
         self._views = {view.name: view for view in list_views()}
         for table in trace.tables:
             _read(session, trace, table).createOrReplaceTempView(table)
@@ -82,7 +88,9 @@ class TraceViews:
                 continue
             tree = self.merged(view, {})
             self.need(relations(tree))
-            self.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {to_spark(tree, view.path)}")
+            self.session.sql(
+                f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {to_spark(tree, view.path, large=self._large(relations(tree)))}"
+            )
             self._known.add(name)
 
     def merged(self, query: Query, values: Mapping[str, Value]) -> exp.Expr:
@@ -125,7 +133,12 @@ class TraceViews:
             if any(n in text for text in (sql, *rewritten.values()))
         }
         part = Part(self._trace, self._empty, sql, params, known, rewritten)
-        frame = merge_by_day(self.session, self.con, self._trace, part, how_merged(query, table)).cache()
+        self._rows.pop(name, None)  # of the same query by other parameters
+        if name in self._frames:
+            self._frames.pop(name).unpersist()
+        frame = self._frames[name] = merge_by_day(
+            self.session, self.con, self._trace, part, how_merged(query, table)
+        ).cache()
         frame.createOrReplaceTempView(name)
         if frame.count() <= MOST_MERGED_ROWS:
             rows = naive(frame.toArrow())
@@ -139,15 +152,16 @@ class TraceViews:
         """
         self.need(relations(tree))
         arguments = dict(values) or None
+        large = self._large(relations(tree))
         kept: dict[str, str] = {}
         frames = []
         try:
             for name, statement in read_again(tree):
-                sql = to_spark(with_merged(statement, kept), where)
+                sql = to_spark(with_merged(statement, kept), where, large=large)
                 frames.append(self.session.sql(sql, args=arguments).cache())
                 kept[name] = f"kept_{name}"
                 frames[-1].createOrReplaceTempView(kept[name])
-            return self.session.sql(to_spark(with_merged(tree, kept), where), args=arguments).toArrow()
+            return self.session.sql(to_spark(with_merged(tree, kept), where, large=large), args=arguments).toArrow()
         finally:
             for frame in frames:
                 frame.unpersist()
@@ -178,6 +192,12 @@ class TraceViews:
             view = self._views.get(name)
             found |= {name} if view is None else relations(parsed(view.sql, view.path))
         return found
+
+    def _large(self, names: Iterable[str]) -> bool:
+        """Return whether a statement that reads these tables and views reads more rows than fit in memory."""
+        below = self._tables_below(self._views_below(names)) | set(names)
+        rows = [self._trace.manifest.tables[table].rows for table in below if self._trace.has(table)]
+        return max(rows, default=0) >= self.large_rows
 
     def _all_handed(self, views: set[str]) -> bool:
         """Return whether the tasks can be given all that was merged for these views."""
