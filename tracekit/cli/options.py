@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Anonymize",
     "Collect",
+    "EngineName",
     "Force",
     "MapFile",
+    "Master",
     "MemoryLimit",
     "SaltFile",
     "Shard",
@@ -88,6 +90,24 @@ Collect = Annotated[
     bool,
     typer.Option(
         "--collect", help="Write the output of what shards made; where something is missing, an error says so."
+    ),
+]
+
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="What runs the SQL: duckdb, in this process, or spark (docs/reference/spark.md).",
+    ),
+]
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Spark's master, such as spark://host:7077, yarn or local[4] (this machine, by default).",
+        show_default=False,
     ),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +46,26 @@ class Engine(ABC):
     name: ClassVar[str]
     """As `--engine` has it."""
 
+    def __enter__(self) -> Self:
+        """Return itself; an engine starts with the first question."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.stop()
+
+    def start(self) -> None:  # noqa: B027 -- most engines need nothing
+        """Take what the engine needs, before long work for it.
+
+        Raises
+        ------
+        UsageError
+            The engine cannot be used.
+        """
+
+    def stop(self) -> None:  # noqa: B027 -- most engines hold nothing
+        """Give up what the engine holds; the next question takes it again. Nothing, for one that holds nothing."""
+
     @abstractmethod
     def check(self, query: Query, *, locked: bool) -> None:
         """Refuse, by name and before any work, a query that this engine cannot answer as DuckDB does.
@@ -67,9 +87,28 @@ class Engine(ABC):
 
     @abstractmethod
     def timeline(
-        self, con: duckdb.DuckDBPyConnection, trace: Trace, timeline: TimelineTable, params: Mapping[str, Value]
+        self,
+        con: duckdb.DuckDBPyConnection,
+        trace: Trace,
+        empty: frozenset[str],
+        timeline: TimelineTable,
+        params: Mapping[str, Value],
     ) -> TimelineRows:
-        """Return the rows of a timeline; `con` has the tables and the shared views, on this machine."""
+        """Return the rows of a timeline.
+
+        Parameters
+        ----------
+        con : DuckDB connection
+            On this machine: the tables and the shared views.
+        trace : Trace
+            What is asked.
+        empty : frozenset of str
+            Tables that the Trace lacks, and that are there without rows.
+        timeline : TimelineTable
+            Which one.
+        params : mapping
+            The value of each of its parameters.
+        """
 
     @abstractmethod
     def rows(self, asked: Asked) -> pl.DataFrame:
