@@ -88,9 +88,8 @@ class TraceViews:
                 continue
             tree = self.merged(view, {})
             self.need(relations(tree))
-            self.session.sql(
-                f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {to_spark(tree, view.path, large=self._large(relations(tree)))}"
-            )
+            sql = to_spark(tree, view.path, large=self._large(relations(tree)))
+            self.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {sql}")
             self._known.add(name)
 
     def merged(self, query: Query, values: Mapping[str, Value]) -> exp.Expr:
