@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import TraceFolder
 
 __all__ = ["calibrate"]
@@ -39,6 +40,7 @@ def calibrate(
     from tracekit.calibration.twin import write_twin
     from tracekit.cli.display import TerminalProgress, print_table
 
+    say_need_of_jobs(trace, "calibrate", limit=limit)
     with TerminalProgress() as progress:
         found = search(trace, clusters=cluster or None, limit=limit, seed=seed, progress=progress)
         write_twin(found.twin, out)

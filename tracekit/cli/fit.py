@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Force, TraceFolder
+from tracekit.cli.needs import say_need_of_jobs
+from tracekit.cli.options import Force, MemoryLimit, TraceFolder
 
 __all__ = ["fit"]
 
@@ -28,6 +29,7 @@ def fit(
         ),
     ] = 5,
     force: Force = False,
+    memory_limit: MemoryLimit = None,
 ) -> None:
     """Fit a workload model to a Trace: arrivals, sizes, users, run times, failures.
 
@@ -43,8 +45,11 @@ def fit(
     from tracekit.outputs import check_files
 
     check_files(out, force=force)
+    say_need_of_jobs(trace, "fit", memory_limit)
     with TerminalProgress() as progress:
-        model = fit_trace(trace, seed=seed, replicates=bootstrap, scores=scores, progress=progress)
+        model = fit_trace(
+            trace, seed=seed, replicates=bootstrap, scores=scores, memory_limit=memory_limit, progress=progress
+        )
         model.write(out, force=force)
     print_table(*summary_rows(model))
     arrivals = model.document["arrivals"]

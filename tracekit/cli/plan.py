@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import Force, TraceFolder
 from tracekit.cli.replay_options import OutFolder, show_assumptions
 from tracekit.errors import UsageError
@@ -110,6 +111,7 @@ def plan(
     from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.report.plan_chart import plan_svg
 
+    say_need_of_jobs(trace, "calibrate", limit=limit)
     progress = TerminalProgress()
     staged = plan_folder(out, force=force)
     try:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_sweep
 from tracekit.errors import UsageError
 
 __all__ = ["sweep"]
@@ -58,6 +59,7 @@ def sweep(
         return
     if file is None or out is None:
         raise UsageError("needs FILE.toml and -o OUT", where="sweep", hint="--template prints an example")
+    say_need_of_sweep(file, twin, workers)
     with TerminalProgress() as progress:
         table = run_sweep(file, out, twin=twin, workers=workers, draw=tradeoff_svg, progress=progress)
     varied = [c for c in PARAMETERS if table[c].n_unique() > 1 or c == "policy"]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_tables
 from tracekit.cli.options import MemoryLimit, TraceFolder
 
 __all__ = ["validate"]
@@ -36,6 +37,7 @@ def validate(
     from tracekit.trace import Trace
 
     opened = Trace.open(trace, check=False)
+    say_need_of_tables(trace, opened.tables, memory_limit)
     problems = opened.validate(deep=deep, memory_limit=memory_limit)
     for problem in problems:
         typer.echo(visible(problem))

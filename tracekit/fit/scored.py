@@ -30,6 +30,7 @@ def fit(
     seed: int = 0,
     replicates: int = 99,
     scores: int = SCORED_SEEDS,
+    memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> WorkloadModel:
     """Fit a workload model to a Trace, and score the generators on its last part.
@@ -45,6 +46,8 @@ def fit(
     scores : int
         Workloads that are drawn of each generator and judged (see `tracekit.fit.scores.table`); 0 leaves the scores
         out.
+    memory_limit : str, optional
+        Most memory DuckDB may use for measurements of use before it spills to disk, such as '2GB'.
     progress : Progress, optional
         Receives the steps.
 
@@ -73,7 +76,7 @@ def fit(
         raise UsageError(f"must be at least 0, not {scores}", where="--scores")
     opened = Trace.of(trace).ingested
     progress = progress or Progress()
-    model = fit_alone(opened, seed=seed, replicates=replicates, progress=progress)
+    model = fit_alone(opened, seed=seed, replicates=replicates, memory_limit=memory_limit, progress=progress)
     with threadpool_limits(limits=1, user_api="blas"):
         found = score(opened, scores, progress)
     return WorkloadModel(rounded({**model.document, "scores": found}))
