@@ -12,23 +12,23 @@ import typer
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tracekit.characterize.query import Query
     from tracekit.estimate.need import Need
     from tracekit.manifest import Manifest
 
 __all__ = [
-    "USE_TABLES",
     "say_need_of_files",
     "say_need_of_jobs",
     "say_need_of_queries",
     "say_need_of_query",
     "say_need_of_sweep",
-    "say_need_of_tables",
+    "say_need_of_use",
+    "say_need_of_validation",
+    "say_need_of_wait",
+    "tables_of",
 ]
 
-USE_TABLES = ("jobs", "attempts", "placements", "gpu_utilization", "job_usage")
+_USE_TABLES = ("jobs", "attempts", "placements", "gpu_utilization", "job_usage")
 """Tables that tell how GPUs were used."""
 
 
@@ -38,16 +38,34 @@ def say_need_of_query(trace: str | Path, query: Query, memory_limit: str | None)
     if manifest is not None:
         from tracekit.estimate.need import of_query
 
-        _say(of_query(manifest, _tables_of(query, manifest), query.name), memory_limit)
+        _say(of_query(manifest, tables_of(query, manifest), query.name), memory_limit)
 
 
-def say_need_of_tables(trace: str | Path, tables: Iterable[str], memory_limit: str | None) -> None:
-    """Say what reading these tables together will need."""
+def say_need_of_use(trace: str | Path, memory_limit: str | None) -> None:
+    """Say what telling how GPUs were used will need."""
     manifest = _manifest(trace)
     if manifest is not None:
         from tracekit.estimate.need import of_query
 
-        _say(of_query(manifest, tables, engine=False), memory_limit)
+        _say(of_query(manifest, _USE_TABLES, "utilization/efficiency", engine=False), memory_limit)
+
+
+def say_need_of_wait(trace: str | Path, memory_limit: str | None) -> None:
+    """Say what asking for the wait of one job will need."""
+    manifest = _manifest(trace)
+    if manifest is not None:
+        from tracekit.estimate.need import of_query
+
+        _say(of_query(manifest, ("jobs", "attempts"), engine=False), memory_limit)
+
+
+def say_need_of_validation(trace: str | Path, memory_limit: str | None) -> None:
+    """Say what the check of a Trace will need."""
+    manifest = _manifest(trace)
+    if manifest is not None:
+        from tracekit.estimate.need import of_validation
+
+        _say(of_validation(manifest), memory_limit)
 
 
 def say_need_of_queries(trace: str | Path, memory_limit: str | None) -> None:
@@ -81,20 +99,20 @@ def say_need_of_sweep(file: Path, twin: Path | None, workers: int | None) -> Non
     from tracekit.estimate.machine import this_machine
     from tracekit.replay.sweeps.file import read_sweep
 
-    with suppress(TracekitError):  # which the sweep itself tells
+    try:
         runs = read_sweep(file, twin)
-        manifests = {run.trace: _manifest(run.trace) for run in runs}
-        jobs = {
-            run.trace: manifest.tables["jobs"].rows
-            for run in runs
-            if (manifest := manifests[run.trace]) is not None and "jobs" in manifest.tables
-        }
-        if jobs:
-            largest = max(jobs, key=jobs.__getitem__)
-            limits = [run.limit for run in runs if run.trace == largest]
-            limit = None if None in limits else max(n for n in limits if n is not None)
-            workers = min(workers or this_machine().cores, len(runs))
-            say_need_of_jobs(largest, "replay", limit=limit, runs=len(runs), workers=workers)
+    except TracekitError:  # which the sweep itself tells
+        return
+    manifests = {trace: _manifest(trace) for trace in {run.trace for run in runs}}
+    jobs = {t: m.tables["jobs"].rows for t, m in manifests.items() if m is not None and "jobs" in m.tables}
+    if not jobs:
+        return
+    largest = max(sorted(jobs), key=jobs.__getitem__)
+    limits = [run.limit for run in runs if run.trace == largest]
+    known = [limit for limit in limits if limit is not None]
+    limit = max(known) if len(known) == len(limits) else None
+    workers = min(workers or this_machine().cores, len(runs))
+    say_need_of_jobs(largest, "replay", limit=limit, runs=len(runs), workers=workers)
 
 
 def say_need_of_files(source: str | Path, memory_limit: str | None) -> None:
@@ -115,7 +133,7 @@ def _manifest(trace: str | Path) -> Manifest | None:
     return None
 
 
-def _tables_of(query: Query, manifest: Manifest) -> list[str]:
+def tables_of(query: Query, manifest: Manifest) -> list[str]:
     """Return the tables that a query reads, itself and by its timelines; of SQL without a header those it names."""
     from tracekit.characterize.timeline import timelines_in
 

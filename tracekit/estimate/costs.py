@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COSTS", "HIGH", "MIB", "QUERIES", "SLOW_QUERIES", "SPILL", "START_MIB", "Cost"]
+__all__ = ["COSTS", "HIGH", "MIB", "QUERIES", "QUERY_COSTS", "SPILL", "START_MIB", "Cost"]
 
 MIB = 2**20
 
@@ -19,8 +19,8 @@ and so do logs."""
 SPILL = 1.5
 """Bytes of disk for each byte of DuckDB's that has to go there, at most."""
 
-START_MIB = 210.0
-"""Memory of a process before the first row: Python, NumPy, Polars, DuckDB [MiB]."""
+START_MIB = 270.0
+"""Memory of a process before the first row: Python, NumPy, Polars, DuckDB, and what a query needs of its own [MiB]."""
 
 
 class Cost(NamedTuple):
@@ -34,25 +34,36 @@ class Cost(NamedTuple):
     """Processor time [us]."""
     most_mib: float = float("inf")
     """Where the arrays stop growing [MiB]."""
+    start_mib: float = START_MIB
+    """Memory before the first row [MiB]."""
 
 
 COSTS = {
-    # A row of jobs, attempts or placements; the dearest of the ordinary queries.
-    "query": Cost(0, 230, 0.8),
-    # A sample of gpu_utilization, joined with attempts and placements.
-    "samples": Cost(0, 8, 0.06),
+    # A row of jobs, attempts or placements.
+    "query": Cost(0, 130, 0.5),
+    # A sample of gpu_utilization, joined with attempts and placements. Under a limit DuckDB fills all of it.
+    "samples": Cost(0, 8, 0.1),
+    # A row of any table, whose keys are looked at together.
+    "validate": Cost(0, 100, 0.5),
     # A job.
-    "replay": Cost(400, 0, 4),
-    "calibrate": Cost(700, 0, 60),
-    "fit": Cost(900, 0, 60),
-    "generate": Cost(300, 0, 3),
-    "export": Cost(0, 700, 7),
+    "replay": Cost(430, 0, 4),
+    "calibrate": Cost(450, 0, 60),
+    "fit": Cost(800, 0, 200),
+    "generate": Cost(750, 0, 3),
+    "export": Cost(0, 700, 5),
+    "analyze": Cost(1200, 0, 150, start_mib=555),
     # A byte of a raw log: blocks are read, parsed and written a few at a time, whatever the size of the file.
     "ingest": Cost(4, 2, 0.03, 400),
 }
 
+QUERY_COSTS = {
+    "failures/by_user": Cost(0, 20, 0.2),
+    "queuing/delay_causes": Cost(0, 130, 2),
+    "queuing/expected_wait_backtest": Cost(850, 0, 28),
+    "utilization/efficiency": Cost(0, 250, 1.3),
+    "utilization/jobs_to_look_at": Cost(0, 250, 1.4),
+}
+"""A row of jobs, attempts or placements of queries that need much more, or less, than others."""
+
 QUERIES = 20
 """Of the queries, about so many read a table that a Trace has."""
-
-SLOW_QUERIES = {"queuing/expected_wait_backtest": 13.0, "queuing/delay_causes": 0.8, "utilization/jobs_to_look_at": 0.7}
-"""Processor time of a row beyond that of other queries [us]: these follow the log job by job."""

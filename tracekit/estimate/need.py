@@ -1,6 +1,6 @@
 """What work on so many rows needs, and the sentences that say it.
 
-An estimate is a plane through measured peaks, times `HIGH`: it shall be above what is used, and below four times that.
+An estimate is a line through measured peaks, times `HIGH`: it shall be above what is used, and below four times that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.estimate.costs import COSTS, HIGH, MIB, QUERIES, SLOW_QUERIES, SPILL, START_MIB
+from tracekit.estimate.costs import COSTS, HIGH, MIB, QUERIES, QUERY_COSTS, SPILL, Cost
 from tracekit.estimate.machine import bytes_of
 from tracekit.text import size
 
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from tracekit.estimate.machine import Machine
     from tracekit.manifest import Manifest
 
-__all__ = ["ENGINE_ROWS", "LONG_S", "Need", "of_all_queries", "of_files", "of_jobs", "of_query", "sentences"]
+__all__ = [
+    "ENGINE_ROWS",
+    "LONG_S",
+    "Need",
+    "of_all_queries",
+    "of_files",
+    "of_jobs",
+    "of_query",
+    "of_validation",
+    "sentences",
+]
 
 LONG_S = 10.0
 """Work of less processor time is not announced [s]: people wait so long without asking what is going on."""
@@ -70,16 +80,9 @@ class Need:
         return 0 if limit is None or self.tables <= limit else round(self.tables * SPILL)
 
 
-def _need(kind: str, rows: int, read: int, cpu_s: float | None = None, **more: bool) -> Need:
-    cost = COSTS[kind]
-    return Need(
-        rows,
-        read,
-        round(HIGH * (START_MIB * MIB + cost.array_bytes * rows)),
-        round(HIGH * cost.table_bytes * rows),
-        cost.cpu_us * rows / 1e6 if cpu_s is None else cpu_s,
-        **more,
-    )
+def _need(cost: Cost, rows: int, read: int) -> Need:
+    arrays = HIGH * (cost.start_mib * MIB + min(cost.array_bytes * rows, cost.most_mib * MIB))
+    return Need(rows, read, round(arrays), round(HIGH * cost.table_bytes * rows), cost.cpu_us * rows / 1e6)
 
 
 def _rows(manifest: Manifest, tables: Iterable[str]) -> tuple[int, int]:
@@ -95,42 +98,42 @@ def of_query(manifest: Manifest, tables: Iterable[str], name: str = "", *, engin
     tables : iterable of str
         What it reads, timelines included; those that the Trace does not have count nothing.
     name : str
-        Of the query, for those that take much longer than others.
+        Of the query, for those that take much more than others.
     engine : bool
         Whether it can be asked of another engine.
     """
     names = set(tables)
-    samples, sample_bytes = _rows(manifest, names.intersection(_SAMPLES))
-    others, other_bytes = _rows(manifest, names.difference(_SAMPLES))
-    of_samples, of_others = _need("samples", samples, sample_bytes), _need("query", others, other_bytes)
-    slow_s = SLOW_QUERIES.get(name, 0.0) * others / 1e6
+    cost, samples = QUERY_COSTS.get(name, COSTS["query"]), COSTS["samples"]
+    others = _need(cost, *_rows(manifest, names.difference(_SAMPLES)))
+    joined = _need(samples, *_rows(manifest, names.intersection(_SAMPLES)))
     return Need(
-        samples + others,
-        sample_bytes + other_bytes,
-        of_samples.arrays + of_others.arrays - round(HIGH * START_MIB * MIB),
-        of_samples.tables + of_others.tables,
-        of_samples.cpu_s + of_others.cpu_s + slow_s,
+        others.rows + joined.rows,
+        others.read + joined.read,
+        max(others.arrays, joined.arrays),
+        others.tables + joined.tables,
+        others.cpu_s + joined.cpu_s,
         engine=engine,
     )
 
 
 def of_all_queries(manifest: Manifest) -> Need:
     """Return what all queries of a Trace need, one after the other: the memory of the largest, the time of all."""
+    plain = of_query(manifest, manifest.tables)
+    each = [of_query(manifest, manifest.tables, name) for name in QUERY_COSTS]
     return replace(
-        of_query(manifest, manifest.tables, engine=True),
-        cpu_s=sum(
-            cost.cpu_us * QUERIES * _rows(manifest, names)[0] / 1e6
-            for cost, names in (
-                (COSTS["query"], set(manifest.tables).difference(_SAMPLES)),
-                (COSTS["samples"], _SAMPLES),
-            )
-        ),
+        plain,
+        arrays=max(one.arrays for one in each),
+        tables=max(one.tables for one in each),
+        cpu_s=QUERIES * plain.cpu_s + sum(one.cpu_s for one in each),
     )
 
 
-def of_jobs(
-    manifest: Manifest, kind: str, *, limit: int | None = None, runs: int = 1, workers: int = 1, limited: bool = False
-) -> Need:
+def of_validation(manifest: Manifest) -> Need:
+    """Return what the check of a whole Trace needs, whose keys are compared in DuckDB."""
+    return replace(_need(COSTS["validate"], *_rows(manifest, manifest.tables)), sliced=False)
+
+
+def of_jobs(manifest: Manifest, kind: str, *, limit: int | None = None, runs: int = 1, workers: int = 1) -> Need:
     """Return what work on the jobs of a Trace needs.
 
     Parameters
@@ -141,19 +144,16 @@ def of_jobs(
         Most jobs that are taken.
     runs, workers : int
         How often it is done, and in how many processes at a time.
-    limited : bool
-        Whether the command has a --memory-limit.
     """
     rows, read = _rows(manifest, ("jobs",))
-    taken = rows if limit is None else min(rows, limit)
-    one = _need(kind, taken, read, limited=limited)
-    return Need(
-        rows,
-        read,
-        one.arrays * workers,
-        one.tables * workers,
-        one.cpu_s * runs,
-        limited=limited,
+    one = _need(COSTS[kind], rows if limit is None else min(rows, limit), read)
+    return replace(
+        one,
+        rows=rows,
+        arrays=one.arrays * workers,
+        tables=one.tables * workers,
+        cpu_s=one.cpu_s * runs,
+        limited=bool(one.tables),
         sliced=kind == "replay",
     )
 
@@ -171,12 +171,7 @@ def of_files(source: str | Path) -> Need | None:
             found += path.stat().st_size * (_INFLATION if path.suffix.lower() in _COMPRESSED else 1)
     except OSError:
         return None
-    cost = COSTS["ingest"]
-    arrays = HIGH * (START_MIB * MIB + min(cost.array_bytes * found, cost.most_mib * MIB))
-    return Need(
-        0, found, round(arrays), round(HIGH * cost.table_bytes * found), cost.cpu_us * found / 1e6, sliced=False,
-        default_limit=10**9,
-    )  # fmt: skip
+    return replace(_need(COSTS["ingest"], found, found), rows=0, sliced=False, default_limit=10**9)
 
 
 def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> list[str]:
@@ -201,22 +196,24 @@ def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> 
 
 
 def _warnings(need: Need, machine: Machine, memory_limit: str | None, memory: int, disk: int) -> list[str]:
-    fewer = ", or take fewer days with --from and --to" if need.sliced else ""
-    found = []
+    fewer = "take fewer days with --from and --to" if need.sliced else ""
     limit = None if memory_limit is None else bytes_of(memory_limit)
+    found = []
     if limit is not None and need.cpu_s >= LONG_S and need.arrays > limit:
+        do = f"; {fewer}" if fewer else ""
         found.append(
-            f"--memory-limit {memory_limit} bounds joins alone: about {size(need.arrays)} beside them are the program "
-            f"and its arrays{fewer.replace(', or take', '; take')}"
+            f"--memory-limit {memory_limit} bounds joins and sums alone: about {size(need.arrays)} beside them are the "
+            f"program and its arrays{do}"
         )
     if machine.memory is not None and memory > machine.memory:
-        do = "give --memory-limit, so that joins go to disk" if need.limited and need.tables > need.arrays else ""
-        do = f"{do}{fewer}" if do else fewer.removeprefix(", or ") or "use a machine with more, or fewer jobs"
+        spilled = "give --memory-limit, so that joins go to disk" if need.limited and need.tables > need.arrays else ""
+        do = ", or ".join(filter(None, (spilled, fewer))) or "use a machine with more, or take fewer jobs"
         found.append(f"about {size(memory)} of memory are more than the {size(machine.memory)} here: {do}")
     if machine.free_disk is not None and disk > machine.free_disk:
+        do = ", or ".join(filter(None, ("give a larger --memory-limit", fewer)))
         found.append(
             f"{machine.spill} has {size(machine.free_disk)} free, and up to {size(disk)} may be needed: set TMPDIR to "
-            f"a folder on a larger disk, or give a larger --memory-limit{fewer}"
+            f"a folder on a larger disk, or {do}"
         )
     return found
 
