@@ -162,10 +162,9 @@ def errors_of(jobs: Jobs, found: Schedule, truth: Schedule) -> dict[str, float]:
     Work is the jobs replayed over those of the log.
     """
     waits = [(schedule.start_ms - jobs.submit_ms) / 1000 for schedule in (found, truth)]
-    figures = {"mean": np.mean, "p90": lambda values: np.quantile(values, 0.9)}
     off = {}
-    for name, figure in figures.items():
-        ours, theirs = (float(figure(values)) for values in waits)
+    for name in ("mean", "p90"):
+        ours, theirs = (float(w.mean() if name == "mean" else np.quantile(w, 0.9)) for w in waits)
         off[name] = (ours - theirs) / theirs if theirs else float(ours != theirs)
     differing = float(np.mean((found.end_ms != truth.end_ms) | (found.start_ms != truth.start_ms)))
     found_errors = {**off, "differing": differing, "work": found.replayed / len(jobs)}

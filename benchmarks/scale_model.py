@@ -61,7 +61,7 @@ class Growth(NamedTuple):
 
     def seconds_at(self, size: float) -> float:
         """Return the seconds at a size, extrapolated from the largest by the exponent, or as if that were 1."""
-        return self.seconds[-1] * (size / self.sizes[-1]) ** (1.0 if self.exponent is None else self.exponent)
+        return self.seconds[-1] * math.pow(size / self.sizes[-1], 1.0 if self.exponent is None else self.exponent)
 
     @property
     def bytes_a_row(self) -> float:
@@ -81,7 +81,7 @@ def exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float | None:
     if len(pairs) < 2:
         return None
     x, y = (sum(values) / len(pairs) for values in zip(*pairs, strict=True))
-    return sum((a - x) * (b - y) for a, b in pairs) / sum((a - x) ** 2 for a, _ in pairs)
+    return float(sum((a - x) * (b - y) for a, b in pairs) / sum((a - x) * (a - x) for a, _ in pairs))
 
 
 def growth_of(rows: Iterable[dict[str, Any]], case: str, what: str) -> Growth:

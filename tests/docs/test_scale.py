@@ -69,16 +69,28 @@ def test_a_schedule_is_between_its_bounds_and_that_of_a_clock(tasks: list[int], 
     assert found == ticks
 
 
-def test_hours_are_of_what_takes_longest() -> None:
+@pytest.mark.parametrize(
+    ("machines", "changes", "hours", "most", "cause"),
+    [
+        # 8 hours of tasks on 2 cores: 4 h, and 9,000 GB at 1 GB/s: 2.5 h. Nothing goes to another machine.
+        (1, {}, 4, 5, "processor"),
+        # On 4 machines an hour of tasks; (9,000 + 3,600) GB / 4: 0.875 h of network; 3,600 GB / 4 / 0.5: 0.5 h of disk.
+        (4, {}, 1, 2, "processor"),
+        (4, {"read": 1.8e13}, 1.5, 2, "network"),
+        (10, {"read": 0, "shuffled": 3.6e13}, 2, 2, "disk"),
+        # No task is shorter on more machines.
+        (400, {}, 1, 1.01, "processor"),
+    ],
+)
+def test_hours_are_of_what_takes_longest(
+    machines: int, changes: dict[str, float], hours: float, most: float, cause: str
+) -> None:
     prices = Prices(hour=2.0, cores=2, network=1e9, disk=5e8)
-    work = Work("by hand", [3600.0] * 8, read=9e12, written=0, shuffled=3.6e12)
-    # 8 hours of tasks on 2 cores: 4 h, and 9,000 GB at 1 GB/s: 2.5 h. Nothing goes to another machine.
-    assert hours_of(work, 1, prices) == (pytest.approx(4), pytest.approx(5), "processor")
-    # On 4 machines an hour of tasks; (9,000 + 3,600) GB / 4: 0.875 h of network; 3,600 GB / 4 / 0.5: 0.5 h of disk.
-    assert hours_of(work, 4, prices) == (pytest.approx(1), pytest.approx(2), "processor")
-    assert hours_of(work._replace(read=1.8e13), 4, prices) == (pytest.approx(1.5), pytest.approx(2), "network")
-    assert hours_of(work._replace(shuffled=3.6e13), 40, prices)[2] == "processor"
-    assert hours_of(work._replace(read=0, shuffled=3.6e13), 10, prices) == (pytest.approx(2), pytest.approx(2), "disk")
+    moved = {"read": 9e12, "shuffled": 3.6e12, **changes}
+    work = Work("by hand", [3600.0] * 8, read=moved["read"], written=0, shuffled=moved["shuffled"])
+    found = hours_of(work, machines, prices)
+    assert found[:2] == pytest.approx((hours, most))
+    assert found[2] == cause
 
 
 def test_the_page_shows_what_was_measured() -> None:

@@ -10,9 +10,10 @@ import pytest
 from tracekit.estimate.machine import Machine, bytes_of, this_machine
 from tracekit.estimate.need import ENGINE_ROWS, LONG_S, Need, sentences
 
+ROOT = Path(__file__).parents[2]
 GIB = 2**30
 NEED = Need(rows=45_000_000, read=310 * 2**20, arrays=GIB // 4, tables=GIB, cpu_s=12.0)
-MACHINE = Machine(memory=8 * GIB, free_disk=80 * GIB, spill=Path("/tmp"), cores=2)
+MACHINE = Machine(memory=8 * GIB, free_disk=80 * GIB, spill=Path("/scratch"), cores=2)
 
 
 def test_work_that_fits_says_rows_bytes_and_memory() -> None:
@@ -33,8 +34,9 @@ def test_what_does_not_fit_under_the_limit_goes_to_disk() -> None:
     (said,) = sentences(NEED, MACHINE, "512MiB")
     assert said == (
         "reads 45 million rows (310.0 MiB); needs about 768.0 MiB of memory and up to 1.5 GiB of disk for what does "
-        "not fit (/tmp has 80.0 GiB)"
+        "not fit (/scratch has 80.0 GiB)"
     )
+    assert f"    note: {said}\n" in (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
     # All of it fits at exactly the limit, and one byte less does not.
     assert "of disk" not in sentences(NEED, MACHINE, f"{GIB}B")[0]
     assert "of disk" in sentences(NEED, MACHINE, f"{GIB - 1}B")[0]
@@ -71,7 +73,7 @@ def test_too_little_disk_is_a_warning_with_what_to_do() -> None:
     full = replace(MACHINE, free_disk=GIB)
     _, said = sentences(NEED, full, "512MiB")
     assert said == (
-        "/tmp has 1.0 GiB free, and up to 1.5 GiB may be needed: set TMPDIR to a folder on a larger disk, or give a "
+        "/scratch has 1.0 GiB free, and up to 1.5 GiB may be needed: set TMPDIR to a folder on a larger disk, or give a "
         "larger --memory-limit, or take fewer days with --from and --to"
     )
     assert len(sentences(NEED, replace(MACHINE, free_disk=GIB + GIB // 2), "512MiB")) == 1

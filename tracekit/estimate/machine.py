@@ -64,4 +64,5 @@ def bytes_of(text: str) -> int | None:
     if found is None:
         return None
     number, unit, binary = found.groups()
-    return round(float(number) * (1024 if binary else 1000) ** _UNITS[unit])
+    step = 1024 if binary else 1000
+    return round(float(number) * float(step ** _UNITS[unit]))
