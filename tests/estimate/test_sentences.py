@@ -73,8 +73,8 @@ def test_too_little_disk_is_a_warning_with_what_to_do() -> None:
     full = replace(MACHINE, free_disk=GIB)
     _, said = sentences(NEED, full, "512MiB")
     assert said == (
-        "/scratch has 1.0 GiB free, and up to 1.5 GiB may be needed: set TMPDIR to a folder on a larger disk, or give a "
-        "larger --memory-limit, or take fewer days with --from and --to"
+        "/scratch has 1.0 GiB free, and up to 1.5 GiB may be needed: set TMPDIR to a folder on a larger disk, or give "
+        "a larger --memory-limit, or take fewer days with --from and --to"
     )
     assert len(sentences(NEED, replace(MACHINE, free_disk=GIB + GIB // 2), "512MiB")) == 1
 
@@ -87,7 +87,7 @@ def test_another_engine_is_named_from_its_number_of_rows_on() -> None:
 
 
 def test_a_machine_that_says_nothing_of_itself_is_warned_of_nothing() -> None:
-    silent = Machine(None, None, Path("/tmp"))
+    silent = Machine(None, None, Path("/scratch"))
     assert sentences(replace(NEED, tables=10**15), silent, "1GB")[0].endswith("for what does not fit")
 
 
