@@ -18,7 +18,7 @@ ROOMS = (
     ("options", "settings", "decode", "outputs", "answer", "streams"),
     ("toml_text", "pseudonyms", "shards"),
     ("schema", "manifest", "datasets"),
-    ("tables",),
+    ("tables", "estimate"),
     ("damage",),
     ("trace",),
     ("trace_writer",),

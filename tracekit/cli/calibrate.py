@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import Collect, Shard, TraceFolder
 from tracekit.cli.shards import asked_work, echo_shard
 
@@ -46,6 +47,7 @@ def calibrate(
     from tracekit.calibration.twin import write_twin
     from tracekit.cli.display import TerminalProgress, print_table
 
+    say_need_of_jobs(trace, "calibrate", limit=limit)
     shared = asked_work(out, shard, collect=collect)
     with TerminalProgress() as progress:
         found = search(trace, clusters=cluster or None, limit=limit, seed=seed, shared=shared, progress=progress)

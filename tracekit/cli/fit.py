@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Collect, Force, Shard, TraceFolder
+from tracekit.cli.needs import say_need_of_jobs
+from tracekit.cli.options import Collect, Force, MemoryLimit, Shard, TraceFolder
 from tracekit.cli.shards import asked_work, echo_shard
 
 __all__ = ["fit"]
@@ -31,6 +32,7 @@ def fit(
     shard: Shard = None,
     collect: Collect = False,
     force: Force = False,
+    memory_limit: MemoryLimit = None,
 ) -> None:
     """Fit a workload model to a Trace: arrivals, sizes, users, run times, failures.
 
@@ -59,8 +61,17 @@ def fit(
         echo_shard(shared, "workloads")
         return
     check_files(out, force=force)
+    say_need_of_jobs(trace, "fit", memory_limit)
     with TerminalProgress() as progress:
-        model = fit_trace(trace, seed=seed, replicates=bootstrap, scores=scores, shared=shared, progress=progress)
+        model = fit_trace(
+            trace,
+            seed=seed,
+            replicates=bootstrap,
+            scores=scores,
+            shared=shared,
+            memory_limit=memory_limit,
+            progress=progress,
+        )
         model.write(out, force=force)
     print_table(*summary_rows(model))
     arrivals = model.document["arrivals"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import Collect, Force, Shard, TraceFolder
 from tracekit.cli.replay_options import OutFolder, show_assumptions
 from tracekit.cli.shards import asked_work, echo_shard
@@ -120,6 +121,7 @@ def plan(
     from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.report.plan_chart import plan_svg
 
+    say_need_of_jobs(trace, "calibrate", limit=limit)
     shared = asked_work(out, shard, collect=collect)
     progress = TerminalProgress()
     staged = None if _is_shard(shared) else plan_folder(out, force=force)

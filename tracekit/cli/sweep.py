@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_sweep
 from tracekit.cli.options import Shard
 from tracekit.errors import UsageError
 
@@ -71,6 +72,7 @@ def sweep(
         return
     if file is None or out is None:
         raise UsageError("needs FILE.toml and -o OUT", where="sweep", hint="--template prints an example")
+    say_need_of_sweep(file, twin, workers)
     with TerminalProgress() as progress:
         table = run_sweep(
             file,

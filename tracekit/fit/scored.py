@@ -33,6 +33,7 @@ def fit(
     replicates: int = 99,
     scores: int = SCORED_SEEDS,
     shared: SharedWork | None = None,
+    memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> WorkloadModel:
     """Fit a workload model to a Trace, and score the generators on its last part.
@@ -50,6 +51,8 @@ def fit(
         out.
     shared : SharedWork, optional
         The folder in which shards draw and judge workloads together, or gathers them (docs/howto/shards.md).
+    memory_limit : str, optional
+        Most memory DuckDB may use for measurements of use before it spills to disk, such as '2GB'.
     progress : Progress, optional
         Receives the steps.
 
@@ -80,7 +83,7 @@ def fit(
         raise UsageError(f"must be at least 0, not {scores}", where="--scores")
     opened = Trace.of(trace).ingested
     progress = progress or Progress()
-    model = fit_alone(opened, seed=seed, replicates=replicates, progress=progress)
+    model = fit_alone(opened, seed=seed, replicates=replicates, memory_limit=memory_limit, progress=progress)
     found = _scores(opened, scores, shared, progress)
     return WorkloadModel(rounded({**model.document, "scores": found}))
 
