@@ -344,7 +344,7 @@ class Trace:
         return con
 
     def rows_sql(self, table: str) -> str:
-        """Return a SELECT of the rows of a table that are asked, in DuckDB's dialect; it may name the views jobs and nodes.
+        """Return a SELECT of the rows of a table that are asked, for DuckDB; it may name the views jobs and nodes.
 
         Raises
         ------
