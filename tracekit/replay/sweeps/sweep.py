@@ -23,7 +23,7 @@ from tracekit.replay.sweeps.file import read_sweep
 from tracekit.replay.sweeps.missing import missing_error, missing_text
 from tracekit.replay.sweeps.processes import carried_out
 from tracekit.replay.sweeps.run import carry_out, forget_files
-from tracekit.replay.sweeps.table import table_of
+from tracekit.replay.sweeps.table import table_of, told_of
 from tracekit.shards.own_files import write_whole
 from tracekit.shards.results import FinishedResults
 from tracekit.shards.shard import Shard, dealt
@@ -190,7 +190,7 @@ def _collected(
                 continue
             summary = {"error": error}
             failures += 1
-        found[digest] = summary
+        found[digest] = told_of(summary)
     shards = results.shards or 1
     owner = dealt({digest: kind_of(run) for digest, run in listed}, shards)
     if missing and not allow_missing:

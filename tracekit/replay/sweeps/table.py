@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit.replay.sweeps.file import SweepRun
 
-__all__ = ["EFFECTS", "FIGURES", "PARAMETERS", "table_of"]
+__all__ = ["EFFECTS", "FIGURES", "PARAMETERS", "table_of", "told_of"]
 
 FIGURES: dict[str, type[pl.DataType]] = {
     "jobs": pl.Int64,
@@ -60,6 +60,11 @@ EFFECTS: dict[str, type[pl.DataType]] = {
     for figure, end in (("recorded", ""), ("expected", ""), ("expected", "_low"), ("expected", "_high"))
 }
 """Columns of what the log recorded and of what a run in a twin would make of it."""
+
+
+def told_of(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return what the table tells of a summary, so that the rest of many need not be kept."""
+    return {key: summary[key] for key in (*FIGURES, "cluster", "effect", "error") if key in summary}
 
 
 def table_of(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
