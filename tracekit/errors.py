@@ -12,6 +12,7 @@
     |-- QueryError (ValueError)           a query that cannot be found, read or run
     |-- EngineMissingError (ImportError)  an installation that cannot replay
     |-- StoreError                        a store of objects, such as S3, that does not give what is asked for
+    |-- UnfinishedError (RuntimeError)    results that shards have yet to make
     `-- OutputError (OSError)             an output place that cannot be written
 
 Each class keeps its facts as attributes and survives pickling.
@@ -38,6 +39,7 @@ __all__ = [
     "TooManyRejectsError",
     "TraceError",
     "TracekitError",
+    "UnfinishedError",
     "UnknownFormatError",
     "UsageError",
     "nearest",
@@ -141,6 +143,10 @@ class EngineMissingError(TracekitError, ImportError):
 
 class StoreError(TracekitError):
     """A store of objects, such as S3, that does not give what is asked for; no OSError, which would say less."""
+
+
+class UnfinishedError(TracekitError, RuntimeError):
+    """Results that shards have yet to make, and which are to be gathered."""
 
 
 class OutputError(TracekitError, OSError):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,17 @@ from tracekit.analysis.billing import bill_answers, find_prices
 from tracekit.analysis.comparing import check_comparison, compare_with_other, reads_logs
 from tracekit.analysis.fitting import Fitting
 from tracekit.analysis.hiding import HIDDEN_SOURCE, salt_of
+from tracekit.analysis.part import copy_part
 from tracekit.analysis.steps import advise, ask, capacity_of, write_answers
 from tracekit.anonymous import HiddenTrace, anonymous_trace
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
-from tracekit.outputs import StagedFolder, output_errors, real_path
+from tracekit.outputs import StagedFolder, link_or_copy, output_errors, real_path
 from tracekit.places import is_remote, place_of
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings, merge_settings
+from tracekit.tables.window import EVERYTHING, Window, utc
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def analyze_into(
     source: Path, out: Path, settings: AnalysisSettings, *, shown: Path, force: bool, progress: Progress
 ) -> Analysis:
     """Analyse one source into `out`; `shown` is where the user will find that folder in the end."""
+    from tracekit.characterize.engines import engine_of
     from tracekit.guidelines.evidence import Evidence
     from tracekit.report.bundle import start_bundle
     from tracekit.report.pdf import find_browser, print_pdf
@@ -116,8 +118,10 @@ def analyze_into(
         progress.note(salt_note)
     if settings.pdf:
         find_browser()  # before the work, not after it
+    engine = engine_of(settings.engine, settings.master)
     staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
     try:
+        engine.start()
         found_at = _trace_at(staged.path / "trace", source, settings, progress, salt)
         trace = found_at.trace
         asked = trace.by(settings.by)
@@ -126,11 +130,11 @@ def analyze_into(
             asked,
             staged.path,
             settings,
-            lambda path, place: _trace_at(place, path, settings, progress, salt).trace,
+            lambda path, place: _trace_at(place, path, _of_other(path, settings), progress, salt).trace,
             progress,
         )
         start_bundle()  # which takes a second, while the queries run
-        evidence = Evidence(asked, settings.memory_limit)
+        evidence = Evidence(asked, settings.memory_limit, engine)
         with Fitting(trace, staged.path, settings, progress) as fitting:
             capacity = capacity_of(trace, settings.capacity, progress)
             answers = ask(evidence, staged.path, progress, capacity)
@@ -162,6 +166,7 @@ def analyze_into(
             print_pdf(staged.path / PAGE, staged.path / "report.pdf")
         staged.commit()
     finally:
+        engine.stop()
         staged.discard()
     return Analysis(
         folder=out,
@@ -181,20 +186,35 @@ def _trace_at(
         return HiddenTrace(_named_trace_at(place, source, settings, progress))
     named = _named_trace_at(place.with_name(f"{place.name}-named"), source, settings, progress)
     progress.stage("replacing names")
-    hidden = anonymous_trace(named, place, salt)
+    hidden = anonymous_trace(named, place, salt, settings.memory_limit)
     shutil.rmtree(named.path)
     return hidden
 
 
+def _of_other(source: Path, settings: AnalysisSettings) -> AnalysisSettings:
+    """Return the settings for what is compared with, of which all is taken; times are for servers that are asked."""
+    whole = replace(settings, cluster=None, allow_missing=False)
+    return replace(whole, start=None, end=None, partition="auto") if is_trace(source) else whole
+
+
 def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: Progress) -> Trace:
     if is_trace(source):
+        if settings.partition != "auto":
+            what = "the Trace of a report is laid out as its source"
+            raise UsageError(
+                what, where="--partition", hint="lay it out with 'tracekit ingest TRACE -o NEW --partition'"
+            )
         if not reads_logs(settings.compare) and (settings.format_name is not None or settings.options):
             raise UsageError(
                 "the source is a Trace already, so there is nothing to choose",
                 where="--format" if settings.format_name is not None else "--option",
                 hint="leave it out",
             )
-        return copy_trace(source, place)
+        limits = Window(utc(settings.start), utc(settings.end), settings.cluster)
+        return copy_trace(source, place, limits, settings)
+    if settings.cluster is not None or settings.allow_missing:
+        option = "--allow-missing" if settings.cluster is None else "--cluster"
+        raise UsageError("is for a Trace, and the source are logs", where=option, hint="ingest the logs first")
     from tracekit.ingest import ingest_logs
 
     return ingest_logs(source, place, settings, progress=progress)
@@ -209,32 +229,28 @@ def refuse_replacing_source(source: Path, out: Path) -> None:
         )
 
 
-def copy_trace(source: Path, place: Path) -> Trace:
-    """Copy the Trace `source` to `place` and return it; its tables are linked where the file system has links."""
-    found = Trace.open(source)
+def copy_trace(
+    source: Path, place: Path, limits: Window = EVERYTHING, settings: AnalysisSettings | None = None
+) -> Trace:
+    """Copy the Trace `source`, or the part of it in `limits`, to `place` and return it.
+
+    The tables of a whole Trace are linked where the file system has links.
+    """
+    chosen = settings or AnalysisSettings()
+    found = Trace.open(source, limits=limits, allow_missing=chosen.allow_missing)
     found.read_through()  # before hours of work on it, not in the middle
+    if found.notes:
+        return copy_part(found, place, chosen.memory_limit)
     with output_errors(place):
         place.mkdir()
         for table in found.tables:
             for path in found.files(table):
                 target = place / path.relative_to(found.path)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _link_or_copy(path, target)
-        _link_or_copy(source / MANIFEST_NAME, place / MANIFEST_NAME, link=False)
+                if is_remote(path):
+                    with path.open("rb") as remote, target.open("wb") as local:
+                        shutil.copyfileobj(remote, local, 1 << 20)
+                else:
+                    link_or_copy(path, target)  # tracekit never changes a table in place
+        (place / MANIFEST_NAME).write_bytes((source / MANIFEST_NAME).read_bytes())
     return Trace.open(place)
-
-
-def _link_or_copy(source: Path, target: Path, *, link: bool = True) -> None:
-    if is_remote(source):
-        with source.open("rb") as remote, target.open("wb") as local:
-            shutil.copyfileobj(remote, local, 1 << 20)
-        return
-    if not link:
-        shutil.copyfile(source, target)
-        return
-    # tracekit never changes a table in place, so a shared file is safe. A symbolic link is followed: the output
-    # has to stay complete when the source goes.
-    try:
-        os.link(real_path(source), target)
-    except OSError:
-        shutil.copyfile(source, target)

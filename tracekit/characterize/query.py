@@ -40,6 +40,9 @@ class Query(Question):
     """How the answer depends on the tenant, where its columns do not tell: 'split', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
     """For a shared view: the views it stands on."""
+    merge: tuple[str, ...] = ()
+    """Common tables, in their order, that read telemetry and only group, count, add and take the least or largest: what
+    they say of each day, merged in the same way, is what they say of all days. Nothing else here reads telemetry."""
     shipped: bool = True
     """Whether the file came with tracekit."""
     described: bool = True
@@ -53,7 +56,7 @@ class Query(Question):
         return self.tenant != "none"
 
     @classmethod
-    def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = ()) -> Query:
+    def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = (), merge: tuple[str, ...] = ()) -> Query:
         """Return a query without a header, from its SQL alone; `path` is what its errors name."""
         return cls(
             name="sql",
@@ -63,6 +66,7 @@ class Query(Question):
             sql=sql,
             path=path,
             also=also,
+            merge=merge,
             shipped=False,
             described=False,
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from tracekit.answer import Answer
 from tracekit.characterize.catalog import find_query, list_queries
+from tracekit.characterize.engines.choice import engine_of
+from tracekit.characterize.engines.duckdb import sql_error
+from tracekit.characterize.engines.interface import Asked
 from tracekit.characterize.intervals import with_intervals
 from tracekit.characterize.named_tenant import with_tenant
 from tracekit.characterize.parameters import bind_params
@@ -16,17 +18,16 @@ from tracekit.characterize.session import Session
 from tracekit.characterize.timeline import timelines_in
 from tracekit.damage import explain_damage
 from tracekit.errors import QueryError
-from tracekit.places import failure_behind
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    import duckdb
     import polars as pl
 
-    from tracekit.answer import Value
+    from tracekit.characterize.engines.interface import Engine
+    from tracekit.characterize.timeline import TimelineRows
 
 __all__ = ["answer_query", "lacks", "run_query", "tenant_of_query"]
 
@@ -61,6 +62,7 @@ def run_query(
     by: str | None = None,
     memory_limit: str | None = None,
     sandbox: bool | None = None,
+    engine: Engine | str | None = None,
     **params: object,
 ) -> pl.DataFrame:
     """Return the result of a query on a Trace or its folder; `answer_query` returns its notes and intervals too.
@@ -71,7 +73,7 @@ def run_query(
     query = find_query(name_or_path)
     column, given = tenant_of_query(query, by, params)
     chosen = Trace.of(trace).by(column)
-    answer = answer_query(chosen, query, given, memory_limit=memory_limit, sandbox=sandbox)
+    answer = answer_query(chosen, query, given, memory_limit=memory_limit, sandbox=sandbox, engine=engine)
     return with_tenant(answer, chosen.tenant).frame
 
 
@@ -104,6 +106,7 @@ def answer_query(
     memory_limit: str | None = None,
     session: Session | None = None,
     sandbox: bool | None = None,
+    engine: Engine | str | None = None,
 ) -> Answer:
     """Answer a query.
 
@@ -124,14 +127,17 @@ def answer_query(
         Let the SQL read the tables of the Trace and nothing else: no other file, no network. By default only where the
         SQL file lies in the folder of a Trace, since it came with that. Set it to True to run SQL written by others, as
         a server does.
+    engine : Engine or str, optional
+        What runs the SQL: 'duckdb', 'spark', or an engine (`engine_of`, which takes Spark's master). By default that
+        of the session, or DuckDB.
 
     Raises
     ------
     QueryError
-        There is no such query, the trace lacks what it needs, a parameter is unknown or of another type, or
-        the SQL fails.
+        There is no such query, the trace lacks what it needs, a parameter is unknown or of another type, the engine
+        cannot answer it, or the SQL fails.
     UsageError
-        `memory_limit` is not a size.
+        `memory_limit` is not a size, or the engine cannot be used.
     """
     trace = Trace.of(trace)
     query = question if isinstance(question, Query) else find_query(question)
@@ -145,16 +151,21 @@ def answer_query(
     values = bind_params(query, params or {}, in_sql, trace, timelines)
     also = {*query.also, *query.one_of, *_FAULTS, *(table for timeline in timelines for table in timeline.also)}
     notes: list[str] = []
-    locked = sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path))
-    shared = Session(trace, memory_limit) if session is None or locked else session
+    locked = bool(sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path)))
+    chosen = engine_of(session.engine if engine is None and session is not None else engine)
+    shared = Session(trace, memory_limit, chosen) if session is None or locked else session
+    chosen.check(query, locked=locked)
     with shared.connect(also) as con:
+        found: dict[str, TimelineRows] = {}
         for timeline in timelines:
-            found = shared.timeline(con, timeline, values)
-            con.register(timeline.name, found.frame.to_arrow())
-            notes += [note for note in found.notes if note not in notes]
+            rows = found[timeline.name] = shared.timeline(con, timeline, values, chosen, also)
+            con.register(timeline.name, rows.frame.to_arrow())
+            notes += [note for note in rows.notes if note not in notes]
         if locked:
             lock(con, trace)
-        frame = _answer(con, query, {name: values[name] for name in sorted(in_sql)}, trace)
+        in_use = {name: values[name] for name in sorted(in_sql)}
+        frame = chosen.rows(Asked(query, trace, in_use, frozenset(also).difference(trace.tables), con, found))
+    notes += chosen.notes(query)
     shown = frame
     if query.shipped:
         shown = frame.select(name for name in frame.columns if not name.startswith("_"))
@@ -163,7 +174,7 @@ def answer_query(
             what = f"gives the columns {', '.join(shown.columns)}, its header says {', '.join(expected)}"
             raise QueryError(what, where=query.path)
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
-    notes = [trace.tenant.words(note) for note in notes]
+    notes = [*(trace.tenant.words(note) for note in notes), *trace.notes]
     return Answer(query, shown, values, tuple(notes), _intervals(frame, query), covered)
 
 
@@ -192,52 +203,8 @@ def _params_used(query: Query) -> set[str]:
     try:
         statements = duckdb.extract_statements(query.sql)
     except duckdb.Error as error:
-        raise _sql_error(error, query) from error
+        raise sql_error(error, query) from error
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         found = f"{len(statements)} statements" if len(statements) != 1 else "one that is no SELECT"
         raise QueryError(f"has {found}", where=query.path, hint="write one SELECT statement a file")
     return set(statements[0].named_parameters)
-
-
-def _answer(con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, Value], trace: Trace) -> pl.DataFrame:
-    import duckdb
-
-    try:
-        frame: pl.DataFrame = con.sql(query.sql, params=values or None).pl()
-    except duckdb.OutOfMemoryException as error:
-        raise QueryError("ran out of memory", where=query.path, hint="raise --memory-limit") from error
-    except (duckdb.BinderException, duckdb.CatalogException) as error:
-        tables = f"the trace has the tables {', '.join(trace.tables)}"
-        hint = tables if isinstance(error, duckdb.CatalogException) and not query.shipped else None
-        raise _sql_error(_with_line(con, query, values, error), query, hint) from error
-    except duckdb.PermissionException as error:
-        raise _sql_error(
-            error, query, "it runs in the sandbox, which has the Trace's tables and nothing else"
-        ) from error
-    except duckdb.Error as error:
-        raise failure_behind(error) or _sql_error(error, query) from error
-    except RuntimeError as error:
-        if "interrupted" in str(error):  # DuckDB has heard Python's KeyboardInterrupt, and lost it
-            raise KeyboardInterrupt from error
-        raise
-    return frame
-
-
-def _with_line(
-    con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, Value], error: duckdb.Error
-) -> duckdb.Error:
-    """Return `error` as EXPLAIN words it: relations leave out the line of names that they cannot resolve."""
-    import duckdb
-
-    try:
-        con.execute(f"EXPLAIN {query.sql}", values or None)
-    except duckdb.Error as located:
-        return located
-    return error
-
-
-def _sql_error(error: duckdb.Error, query: Query, hint: str | None = None) -> QueryError:
-    """Return DuckDB's message as one line, with the line of the file when it gives one."""
-    text = str(error)
-    place = re.search(r"^LINE (\d+):", text, flags=re.MULTILINE)
-    return QueryError(text.splitlines()[0], where=query.path, line=int(place[1]) if place else None, hint=hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.characterize.engines.choice import engine_of
 from tracekit.characterize.views import connect_with_views
 from tracekit.trace import cursor_of
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.answer import Value
+    from tracekit.characterize.engines.interface import Engine
     from tracekit.characterize.timeline import TimelineRows, TimelineTable
     from tracekit.trace import Trace
 
@@ -31,10 +33,13 @@ class Session:
         What is asked.
     memory_limit : str, optional
         Most memory DuckDB may use before it spills to disk, such as '2GB'.
+    engine : Engine, optional
+        What answers queries; DuckDB by default. What others ask of `connect` is DuckDB's all the same.
     """
 
-    def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
+    def __init__(self, trace: Trace, memory_limit: str | None = None, engine: Engine | None = None) -> None:
         self._trace, self._memory_limit = trace, memory_limit
+        self.engine = engine_of(engine)
         self._databases: dict[frozenset[str], duckdb.DuckDBPyConnection] = {}
         self._timelines: dict[tuple[str, tuple[tuple[str, Value], ...]], TimelineRows] = {}
 
@@ -59,14 +64,23 @@ class Session:
         return cursor_of(self._databases[empty])
 
     def timeline(
-        self, con: duckdb.DuckDBPyConnection, timeline: TimelineTable, values: Mapping[str, Value]
+        self,
+        con: duckdb.DuckDBPyConnection,
+        timeline: TimelineTable,
+        values: Mapping[str, Value],
+        engine: Engine | None = None,
+        also: Iterable[str] = (),
     ) -> TimelineRows:
-        """Return the rows of a timeline, which `con` computes unless they are known; `values` has its parameters."""
+        """Return the rows of a timeline, which the engine computes unless they are known; `values` has its parameters.
+
+        `con` is that of `connect(also)`; the engine is the session's own by default.
+        """
         params = {param.name: values[param.name] for param in timeline.params}
         key = (timeline.name, tuple(sorted(params.items())))
         if key in self._timelines:
             return self._timelines[key]
-        found = timeline.compute(con, params)
+        empty = frozenset(also).difference(self._trace.tables)
+        found = (engine or self.engine).timeline(con, self._trace, empty, timeline, params)
         if found.frame.height <= _KEPT_ROWS:
             self._timelines[key] = found
         return found

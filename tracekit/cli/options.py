@@ -13,18 +13,24 @@ from tracekit.errors import UsageError
 from tracekit.settings import BY
 
 if TYPE_CHECKING:
-    from tracekit.settings import IngestSettings
+    from tracekit.settings import IngestSettings, PartSettings
+    from tracekit.trace import Trace
 
 __all__ = [
     "Anonymize",
+    "Collect",
+    "EngineName",
     "Force",
     "MapFile",
+    "Master",
     "MemoryLimit",
     "SaltFile",
+    "Shard",
     "TableFormat",
     "TenantColumn",
     "TextFormat",
     "TraceFolder",
+    "opened_part",
     "pairs",
     "with_map",
 ]
@@ -78,6 +84,40 @@ TenantColumn = Annotated[
     typer.Option("--by", metavar="COLUMN", help=f"{BY}.", show_default=False),
 ]
 
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Do part I of N, with I from 1 to N, of work that machines share (docs/howto/shards.md).",
+    ),
+]
+
+Collect = Annotated[
+    bool,
+    typer.Option(
+        "--collect", help="Write the output of what shards made; where something is missing, an error says so."
+    ),
+]
+
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="What runs the SQL: duckdb, in this process, or spark (docs/reference/spark.md).",
+    ),
+]
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Spark's master, such as spark://host:7077, yarn or local[4] (this machine, by default).",
+        show_default=False,
+    ),
+]
+
 
 class TableFormat(StrEnum):
     """How a table of results is written."""
@@ -101,6 +141,15 @@ def with_map(map_file: Path | None, settings: S) -> S:
         return settings
     options = {**(settings.options or {}), "map": str(map_file)}
     return replace(settings, format_name=settings.format_name or "csv", options=options)
+
+
+def opened_part(folder: Path, part: PartSettings) -> Trace:
+    """Return the Trace in a folder, or the part of it that is asked."""
+    from tracekit.tables.window import Window, utc
+    from tracekit.trace import Trace
+
+    limits = Window(utc(part.start), utc(part.end), part.cluster)
+    return Trace.open(folder, limits=limits, allow_missing=part.allow_missing)
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:

@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_query
 from tracekit.cli.options import (
     Anonymize,
+    EngineName,
+    Master,
     MemoryLimit,
     SaltFile,
     TableFormat,
     TenantColumn,
     TraceFolder,
+    opened_part,
     pairs,
 )
+from tracekit.cli.settings import takes
 from tracekit.cli.tables import write_frame
+from tracekit.settings import PartSettings
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,12 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["query"]
 
 
+@takes(PartSettings)
 def query(
     trace: TraceFolder,
     name: Annotated[
         str,
         typer.Argument(help="A query's name, such as queuing/run_time, or an SQL file of yours.", show_default=False),
     ],
+    settings: PartSettings,
     form: Annotated[
         TableFormat, typer.Option("-f", "--output-format", help="How to write the result.")
     ] = TableFormat.table,
@@ -55,6 +63,8 @@ def query(
     salt_file: SaltFile = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False,
     memory_limit: MemoryLimit = None,
+    engine: EngineName = "duckdb",
+    master: Master = None,
     sandbox: Annotated[
         bool | None,
         typer.Option(
@@ -66,10 +76,14 @@ def query(
 ) -> None:
     """Answer one question about a Trace.
 
+    With --from, --to or --cluster it is asked of a part: the jobs submitted in that time, to that cluster, with all
+    that belongs to them. Of a Trace in partitions, only those that hold some of them are read.
+
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """
     from tracekit.anonymous import opened
     from tracekit.characterize import answer_query, find_query
+    from tracekit.characterize.engines import engine_of
     from tracekit.characterize.named_tenant import with_tenant
     from tracekit.characterize.run import tenant_of_query
     from tracekit.outputs import check_files
@@ -78,10 +92,15 @@ def query(
     if file is not None:
         check_files(file, force=force)
     asked = find_query(name)
+    say_need_of_query(trace, asked, memory_limit)
     column, params = tenant_of_query(asked, by, pairs(param, "--param"))
-    with opened(trace, anonymize=anonymize, salt_file=salt_file) as source:
+    part = opened_part(trace, settings)
+    with (
+        opened(part, anonymize=anonymize, salt_file=salt_file, memory_limit=memory_limit) as source,
+        engine_of(engine, master) as runs,
+    ):
         chosen = source.trace.by(column)
-        found = answer_query(chosen, asked, params, memory_limit=memory_limit, sandbox=sandbox)
+        found = answer_query(chosen, asked, params, memory_limit=memory_limit, sandbox=sandbox, engine=runs)
         answer = with_tenant(found, chosen.tenant)
         write_frame(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
         for note in (*source.notes, *answer.notes):

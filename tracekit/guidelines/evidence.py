@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.answer import Answer
+    from tracekit.characterize.engines import Engine
     from tracekit.trace import Trace
 
 __all__ = ["Evidence"]
@@ -23,12 +24,12 @@ __all__ = ["Evidence"]
 class Evidence:
     """A Trace that answers each question once."""
 
-    def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
+    def __init__(self, trace: Trace, memory_limit: str | None = None, engine: Engine | None = None) -> None:
         self.trace = trace
-        self.session = Session(trace, memory_limit)
+        self.session = Session(trace, memory_limit, engine)
         whole = trace.ingested
         # What does not tell tenants apart is the same whichever are chosen, and never split by thousands of them.
-        self._whole = (trace, self.session) if whole is trace else (whole, Session(whole, memory_limit))
+        self._whole = (trace, self.session) if whole is trace else (whole, Session(whole, memory_limit, engine))
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
 
     def lacks(self, tables: tuple[str, ...], needs: tuple[str, ...]) -> list[str]:
@@ -52,7 +53,14 @@ class Evidence:
         """
         return self._once(find_query(name), params)
 
-    def sql(self, text: str, params: Mapping[str, object] | None = None, *, also: tuple[str, ...] = ()) -> pl.DataFrame:
+    def sql(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        also: tuple[str, ...] = (),
+        merge: tuple[str, ...] = (),
+    ) -> pl.DataFrame:
         """Return the rows of an SQL statement over the tables, the shared views and the timelines that it names.
 
         Parameters
@@ -64,6 +72,8 @@ class Evidence:
             parameters have their defaults.
         also : tuple of str
             Tables that are empty where the Trace has none.
+        merge : tuple of str
+            Common tables that may be computed day by day and merged (`Query.merge`).
 
         Raises
         ------
@@ -72,7 +82,7 @@ class Evidence:
         QueryError
             The statement fails.
         """
-        return self._ask(Query.of_text(text, self.trace.path, also=also), params or {}).frame
+        return self._ask(Query.of_text(text, self.trace.path, also=also, merge=merge), params or {}).frame
 
     def answer(self, text: str, *, also: tuple[str, ...] = ()) -> Answer:
         """Return the rows of an SQL statement with the notes of its timelines; the answer is cached.

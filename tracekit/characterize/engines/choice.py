@@ -1,0 +1,42 @@
+"""Which engine a name means."""
+
+from __future__ import annotations
+
+from tracekit.characterize.engines.duckdb import DuckdbEngine
+from tracekit.characterize.engines.interface import Engine
+from tracekit.errors import UsageError, nearest
+
+__all__ = ["ENGINES", "engine_of"]
+
+ENGINES = ("duckdb", "spark")
+"""Names of engines, the default first."""
+
+
+def engine_of(engine: Engine | str | None = None, master: str | None = None) -> Engine:
+    """Return the engine of a name, or `engine` itself; DuckDB where none is named.
+
+    Parameters
+    ----------
+    engine : Engine or str, optional
+        'duckdb', 'spark', or an engine.
+    master : str, optional
+        For Spark: its master, such as 'spark://host:7077', 'yarn' or 'local[4]'; by default all processors of this
+        machine.
+
+    Raises
+    ------
+    UsageError
+        There is no such engine, or it has no master.
+    """
+    if isinstance(engine, Engine):
+        return engine
+    name = engine or ENGINES[0]
+    if name not in ENGINES:
+        raise UsageError(f"there is no engine '{name}'", where="--engine", hint=nearest(name, ENGINES))
+    if name == "spark":
+        from tracekit.characterize.engines.spark import SparkEngine
+
+        return SparkEngine(master)
+    if master is not None:
+        raise UsageError("only Spark has a master", where="--master", hint="add --engine spark")
+    return DuckdbEngine()

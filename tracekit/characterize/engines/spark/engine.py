@@ -1,0 +1,202 @@
+"""Queries on Apache Spark."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tracekit.characterize.engines.duckdb import rows_of
+from tracekit.characterize.engines.interface import Engine
+from tracekit.characterize.engines.spark.starting import LARGE_ROWS, LOCAL, Started, reason_of, start, untried
+from tracekit.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import duckdb
+    import polars as pl
+
+    from tracekit.answer import Value
+    from tracekit.characterize.engines.interface import Asked
+    from tracekit.characterize.engines.spark.tables import TraceViews
+    from tracekit.characterize.query import Query
+    from tracekit.characterize.timeline import TimelineRows, TimelineTable
+    from tracekit.tables.window import Window
+    from tracekit.trace import Trace
+
+__all__ = ["SparkEngine"]
+
+_SECONDS = 120.0
+
+
+class SparkEngine(Engine):
+    """Spark over the files of the Trace, which every machine sees at the same path.
+
+    Parameters
+    ----------
+    master : str, optional
+        Such as 'spark://host:7077', 'yarn' or 'local[4]'; by default all processors of this machine.
+    settings : mapping, optional
+        Spark's own settings, such as {'spark.executor.memory': '8g'}.
+    seconds : float
+        How long Spark may take to start, and its executors to answer [s].
+    large_rows : int
+        Rows of a table from which on percentiles are read off counts of each value, which takes longer and a bounded
+        memory.
+    """
+
+    name = "spark"
+
+    def __init__(
+        self,
+        master: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        seconds: float = _SECONDS,
+        large_rows: int = LARGE_ROWS,
+    ) -> None:
+        self.master, self._settings, self._seconds = master or LOCAL, dict(settings or {}), seconds
+        self.large_rows = large_rows
+        self._started: Started | None = None
+        self._traces: dict[tuple[str, str, Window, bool, frozenset[str]], TraceViews] = {}
+
+    def start(self) -> None:
+        """Start Spark.
+
+        Raises
+        ------
+        UsageError
+            Spark cannot be used.
+        """
+        self._spark()
+
+    def stop(self) -> None:
+        """End Spark; the next question starts it again."""
+        self._traces.clear()
+        if self._started is not None:
+            self._started.stop()
+            self._started = None
+
+    def check(self, query: Query, *, locked: bool) -> None:
+        """Refuse SQL that has to stay in the sandbox or has no words in Spark's dialect, before Spark starts.
+
+        Raises
+        ------
+        QueryError
+            The query cannot cross.
+        UsageError
+            Spark cannot be used.
+        """
+        from tracekit.characterize.engines.spark.crossing import cannot_cross, spark_sql
+
+        if locked:
+            raise cannot_cross("it runs in the sandbox, which Spark does not have", query.path)
+        self._spark()
+        spark_sql(query.sql, query.path)
+
+    def notes(self, query: Query) -> tuple[str, ...]:
+        """Return what is not tried: a user's own SQL, and other releases of Spark and sqlglot."""
+        own = query.path.suffix == ".sql" and not query.shipped
+        words = "the SQL was put into Spark's dialect; where it uses what no shipped query does, ask DuckDB too"
+        return (*untried(), *([words] if own else []))
+
+    def timeline(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        trace: Trace,
+        empty: frozenset[str],
+        timeline: TimelineTable,
+        params: Mapping[str, Value],
+    ) -> TimelineRows:
+        """Compute a timeline: each cluster in a task of Spark's where one does not touch another, else on this machine.
+
+        A single cluster is one sequence of events, and stays on one machine.
+        """
+        from tracekit.characterize.engines.spark.by_cluster import run_by_cluster
+
+        with _told():
+            views = self._views(trace, empty, con)
+            if "node_gpus" not in empty and all(
+                trace.has(t) or t in empty for t in ("nodes", "placements", "gpu_utilization")
+            ):
+                views.on_this_machine("node_gpus")
+            found = run_by_cluster(views.session, con, trace, empty, timeline, params) if timeline.by_cluster else None
+        return timeline.compute(con, params) if found is None else found
+
+    def rows(self, asked: Asked) -> pl.DataFrame:
+        """Run the SQL on Spark, and return its rows with DuckDB's names and types.
+
+        Raises
+        ------
+        QueryError
+            The SQL fails.
+        """
+        from tracekit.characterize.engines.spark.tables import arrow_of, frame_of, parameters_of
+
+        query = asked.query
+        wanted = rows_of(asked, limit=0).schema  # which says what is wrong with the SQL in DuckDB's words too
+        with _told(query.path):
+            views = self._views(asked.trace, asked.empty, asked.con)
+            for name, rows in asked.timelines.items():
+                views.put(name, arrow_of(rows.frame))
+            tree = views.merged(query, asked.values)
+            if views.local(query):
+                sql = tree.sql(dialect="duckdb")
+                used = {name: asked.values[name] for name in parameters_of(sql)}
+                found: pl.DataFrame = views.con.sql(sql, params=used or None).pl()
+                return found
+            return frame_of(views.rows(tree, asked.values, query.path), wanted)
+
+    def _views(self, trace: Trace, empty: frozenset[str], con: duckdb.DuckDBPyConnection) -> TraceViews:
+        """Return the names that SQL has for a Trace, with `con` as their place on this machine."""
+        from tracekit.characterize.engines.spark.tables import TraceViews
+
+        key = (str(trace.path), trace.tenant_column, trace.limits, trace.allow_missing, empty)
+        if key not in self._traces:
+            session = self._spark().newSession()
+            _register(session)
+            self._traces[key] = TraceViews(session, trace, empty, con, self.large_rows)
+        self._traces[key].use(con)
+        return self._traces[key]
+
+    def _spark(self) -> Any:
+        """Return the session, which the first question starts."""
+        if self._started is None:
+            self._started = start(self.master, self._settings, self._seconds)
+            # PySpark writes each failed analysis to the terminal, as JSON with a stack.
+            logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        return self._started.session
+
+
+@contextmanager
+def _told(where: Path | None = None) -> Iterator[None]:
+    """Raise one line for what Spark, or the Java behind it, says in hundreds."""
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    from tracekit.characterize.engines.spark.crossing import cannot_cross
+
+    try:
+        yield
+    except (AnalysisException, ParseException, TypeError) as error:
+        raise cannot_cross(reason_of(error), where) from error
+    except PySparkException as error:
+        raise QueryError(f"Spark failed: {reason_of(error)}", where=where) from error
+    except Exception as error:
+        if type(error).__module__.startswith("py4j") or isinstance(error, ConnectionError):
+            raise QueryError(f"Spark failed: {reason_of(error)}", where=where) from error
+        raise
+
+
+def _register(session: Any) -> None:
+    """Give Spark the functions of ours that the rules name."""
+    from tracekit.characterize.engines.spark.rules import PRINTF
+
+    # Made here, so that it is sent as code.
+    def printf(words: str | None, numbers: list[float] | None) -> str | None:
+        if words is None or numbers is None or None in numbers:
+            return None
+        return words % tuple(numbers)
+
+    session.udf.register(PRINTF, printf, "string")
