@@ -50,7 +50,8 @@ COSTS = {
     "calibrate": Cost(450, 0, 60),
     "fit": Cost(800, 0, 200),
     "generate": Cost(750, 0, 3),
-    "export": Cost(0, 700, 5),
+    # Blocks of jobs wait to be written where the processor is busy elsewhere.
+    "export": Cost(0, 700, 5, start_mib=START_MIB + 60),
     "analyze": Cost(1200, 0, 150, start_mib=555),
     # A byte of a raw log: blocks are read, parsed and written a few at a time, whatever the size of the file.
     "ingest": Cost(4, 2, 0.03, 400),
