@@ -17,6 +17,7 @@ from tests.command import run
 from tracekit.characterize import answer_query, lacks, list_queries
 from tracekit.characterize.session import Session
 from tracekit.errors import DamagedTraceError, MissingTableError, OutputError, QueryError, StoreError
+from tracekit.ingest import ingest_logs
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -240,3 +241,27 @@ def test_a_table_that_is_replaced_after_opening_is_told(sample_trace: Callable[[
         answer_query(remote, "overview/status")
     with pytest.raises(OutputError, match="in a store"):
         (remote.path / "new").open("wb")
+
+
+def test_a_partitioned_trace_answers_as_on_disk_and_a_window_leaves_other_days_alone(
+    sample_source: Callable[[str], Path], store: Store, tmp_path: Path
+) -> None:
+    local = ingest_logs(sample_source("slurm"), tmp_path / "parts", partition="day")
+    remote = Trace.open(store.upload(local.path, "parts"))
+    table = "jobs"
+    assert len(local.files(table)) > 2
+    assert [str(path.relative_to(remote.path)) for path in remote.files(table)] == [
+        str(path.relative_to(local.path)) for path in local.files(table)
+    ]
+    assert_frame_equal(remote.scan(table).collect(), local.scan(table).collect())
+    assert remote.validate(deep=True) == []
+    time = local.scan(table).select(pl.col("submit_time").max()).collect().item()
+    day = dt.datetime(time.year, time.month, time.day)
+    store.asked.clear()
+    done = run("query", str(remote.path), "overview/status", "-f", "csv", "--from", day.date().isoformat())
+    assert done.returncode == 0, done.stderr
+    here = run("query", local.path, "overview/status", "-f", "csv", "--from", day.date().isoformat())
+    assert done.stdout == here.stdout
+    asked = {asked.key for asked in store.asked if f"/{table}/" in asked.key}
+    assert asked
+    assert all(f"{day:%Y-%m-%d}" in key for key in asked), asked
