@@ -143,7 +143,7 @@ def with_map(map_file: Path | None, settings: S) -> S:
     return replace(settings, format_name=settings.format_name or "csv", options=options)
 
 
-def opened_part(folder: Path, part: PartSettings) -> Trace:
+def opened_part(folder: str | Path, part: PartSettings) -> Trace:
     """Return the Trace in a folder, or the part of it that is asked."""
     from tracekit.tables.window import Window, utc
     from tracekit.trace import Trace
