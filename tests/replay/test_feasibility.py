@@ -101,7 +101,7 @@ def test_thresholds_of_the_load(hours: int, verdict: str) -> None:
     if hours == 25:
         assert found.sentences[1:] == ()
         assert found.sentences[0] == (
-            "the jobs submitted ask of the cluster 1.04 times what it can do over the whole window, "
+            "jobs ask for 1.04 times the GPU time that the cluster has over the whole window, "
             "so its queue grows until they stop"
         )
 
@@ -111,9 +111,9 @@ def test_a_full_pool_and_a_full_model_warn() -> None:
     cluster = make_cluster([8, 8, 8], domain=["a", "b", "b"], model=["V100", "T4", "T4"])
     found = check(jobs, cluster)
     assert found.verdict == "warning"
-    assert [sentence.split(" 1.04")[0] for sentence in found.sentences] == [
-        "the jobs submitted ask of the pool 'a'",
-        "the jobs submitted ask of the GPU model 'V100'",
+    assert [sentence.partition(" has ")[0] for sentence in found.sentences] == [
+        "jobs ask for 1.04 times the GPU time that the pool 'a'",
+        "jobs ask for 1.04 times the GPU time that the GPU model 'V100'",
     ]
 
 

@@ -26,7 +26,7 @@ class Qssf(Policy):
 
     card: ClassVar[Card] = Card(
         name="qssf",
-        title="smallest GPU time first, foretold from earlier jobs (Helios QSSF)",
+        title="shortest jobs first, by what earlier ones of their kind took (QSSF)",
         rule=(
             "As ssf, with run times foretold from jobs that had ended, in the log, before the job was submitted: the "
             "blend x times the mean of jobs of that user, name and size, and 1 - blend times the geometric mean of "

@@ -83,7 +83,7 @@ GUIDELINE = Guideline(
     find=_find,
     advice=(
         "Let later jobs start on free GPUs while they do not delay the first in the queue (EASY backfilling), with run "
-        "times from time limits or, better, foretold from earlier jobs of the same name."
+        "times from time limits or, better, predicted from earlier jobs of the same name."
     ),
     cost="Every job needs an estimate; users must give time limits that are close.",
     risk="Bad estimates delay the first job; limits that are too short end jobs before they are done.",

@@ -56,7 +56,7 @@ GUIDELINE = Guideline(
             "jobs with GPUs",
         ),
         Measure("spread", "90th over 10th percentile of service", "ratio", "jobs with GPUs"),
-        Measure("again_share", "share of jobs that come again", "share", "jobs with GPUs"),
+        Measure("again_share", "share of jobs that repeat earlier ones", "share", "jobs with GPUs"),
     ),
     thresholds=(
         Threshold("waited_longer_share", "at least", 0.1, "ours; waits below a minute do not count"),
@@ -64,24 +64,24 @@ GUIDELINE = Guideline(
     ),
     finding=(
         "{waited_longer_share} of jobs waited a minute or more, and longer than they ran; service differs by a factor "
-        "of {spread} (90th over 10th percentile); {again_share} of jobs come again, so that their run time can be "
-        "foretold."
+        "of {spread} (90th over 10th percentile); the run time of {again_share} of jobs can be "
+        "predicted, since they repeat earlier ones."
     ),
     find=_find,
     advice=(
-        "Let jobs of little service go first. Where jobs come again, order by the service foretold from the user's "
+        "Let jobs of little service go first. Where jobs repeat, order by the service predicted from the user's "
         "earlier jobs of that name and size (QSSF); where they do not, order by the service attained so far (LAS)."
     ),
     cost="QSSF needs a predictor beside the scheduler; LAS needs preemption, and jobs that can be stopped and resumed.",
     risk="Long jobs wait longer and may starve: age them, and tell users that the order is no longer by submission.",
     practice=Practice(
         slurm=(
-            "Multifactor priority: a job_submit plugin, such as Lua, sets 'nice' by the foretold service. "
+            "Multifactor priority: a job_submit plugin, such as Lua, sets 'nice' by the predicted service. "
             "PriorityFavorSmall with PriorityWeightJobSize orders by nodes and CPUs, not by GPUs. There is no order "
             "by attained service: fair share counts the usage of accounts and users, not of a job."
         ),
         kubernetes=(
-            "Kueue: a few WorkloadPriorityClasses by foretold service, set by the label "
+            "Kueue: a few WorkloadPriorityClasses by predicted service, set by the label "
             "'kueue.x-k8s.io/priority-class', and 'withinClusterQueue: LowerPriority' to preempt. Volcano: the "
             "priority plugin and the preempt action, with PriorityClasses that a webhook sets. Neither orders by the "
             "attained service of a job."

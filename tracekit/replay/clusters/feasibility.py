@@ -259,11 +259,12 @@ def _judged(
         if row["scope"] == "pool" and pools == 1:
             continue  # the same as the cluster
         refuse = row["scope"] == "cluster" and (row["load"] is None or row["load"] > REFUSED_LOAD)
-        demand = "without any GPU there" if row["load"] is None else f"{row['load']:.2f} times what it can do"
-        (refused if refuse else warned).append(
-            f"the jobs submitted ask of {_scope(row)} {demand} over the whole window, so its queue grows until they "
-            "stop"
+        demand = (
+            f"jobs ask for GPU time of {_scope(row)}, which has no GPU"
+            if row["load"] is None
+            else f"jobs ask for {row['load']:.2f} times the GPU time that {_scope(row)} has"
         )
+        (refused if refuse else warned).append(f"{demand} over the whole window, so its queue grows until they stop")
     return refused, warned
 
 

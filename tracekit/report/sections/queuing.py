@@ -30,7 +30,7 @@ TENANTS = 12
 """Most tenants drawn."""
 
 _OUTSTANDING = 1 / 3
-"""Share of all time waited from which on a tenant is named."""
+"""Share of all the waiting from which on a tenant is named."""
 
 
 def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -110,8 +110,8 @@ def _where(rows: list[Row], tenant: Tenant) -> str:
     time, part = most["waits"] * most["mean_s"] / waited if waited else 0, most["waits"] / waits
     if time < _OUTSTANDING or time < 2 * part:
         return ""
-    who = f"jobs without {tenant.a}" if most["vc"] is None else f"jobs of {shorten(most['vc'], 30)}"
-    return f"{percent(time)} of all time waited is that of {who}, which are {percent(part)} of the waits."
+    who = f"Jobs without {tenant.a}" if most["vc"] is None else f"Jobs of {shorten(most['vc'], 30)}"
+    return f"{who} did {percent(time)} of all the waiting, in {percent(part)} of the waits."
 
 
 def _pooled(rows: list[Row], key: str) -> Row | None:
