@@ -18,7 +18,8 @@ from tracekit import schema
 from tracekit.errors import UsageError
 from tracekit.interruption import cleanup_on_interrupt, remove_folder
 from tracekit.pseudonyms import Pseudonyms, read_salt
-from tracekit.trace import Trace
+from tracekit.tables.parquet import files_sql
+from tracekit.trace import Trace, connect_duckdb
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
@@ -152,8 +153,23 @@ def anonymous_trace(trace: Trace, place: Path, salt: bytes) -> HiddenTrace:
             writer.copy(table, con, f"SELECT {columns} FROM {table}")
         manifest = _hidden_manifest(trace.manifest, names)
         writer.drain()
+        _cut(writer, trace)
         manifest.tables = writer.tables()
         return HiddenTrace(writer.commit(manifest), names)
+
+
+def _cut(writer: TraceWriter, trace: Trace) -> None:
+    """Cut the tables that are in partitions in `trace`."""
+    tables = [table for table in trace.tables if trace.manifest.tables[table].partitions is not None]
+    if not tables:
+        return
+    with connect_duckdb() as con:
+        for table in ("jobs", "nodes"):
+            columns = ", ".join(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in schema.common(table).columns)
+            files = writer.files(table)
+            rows = f"* FROM read_parquet({files_sql(files)})" if files else f"{columns} WHERE false"
+            con.execute(f"CREATE VIEW {table} AS SELECT {rows}")
+        writer.cut(con, tables)
 
 
 def kind_of(column: Column) -> str | None:

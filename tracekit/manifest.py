@@ -6,20 +6,22 @@ manifest.json proves the accounting law: for every source file, records = kept +
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
 from tracekit.decode import Count, MisfitError, abbreviated, decode
 from tracekit.errors import TraceError
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tracekit.decode import Place
 
-__all__ = ["CAPABILITIES", "Addition", "Capability", "Check", "FileAccount", "Manifest", "TableInfo"]
+__all__ = ["CAPABILITIES", "Addition", "Capability", "Check", "FileAccount", "Manifest", "Partition", "TableInfo"]
 
 CAPABILITIES = (
     "arrivals",
@@ -87,6 +89,26 @@ class Capability:
 
 
 @dataclass
+class Partition:
+    """One file of a table that is a folder of files, see `tracekit.tables.partitions`."""
+
+    path: str
+    """In the folder of the Trace, with '/' between folders."""
+    cluster: str | None
+    """None where it is unknown."""
+    day: str | None
+    """As 2017-10-03, in UTC; None where it is unknown."""
+    rows: Count
+    bytes: Count
+    sha256: str
+
+    @property
+    def date(self) -> date | None:
+        """The day as a date."""
+        return None if self.day is None else date.fromisoformat(self.day)
+
+
+@dataclass
 class TableInfo:
     """Size of one table."""
 
@@ -94,7 +116,9 @@ class TableInfo:
     bytes: Count
     columns: list[str]
     sha256: str | None = None
-    """Of the Parquet file; None in a Trace of an older version."""
+    """Of the Parquet file; None in a Trace of an older version, and of a table in partitions, which have their own."""
+    partitions: list[Partition] | None = None
+    """The files of a table that is a folder, in the order of the table; None of a table that is one file."""
 
 
 @dataclass
@@ -149,6 +173,9 @@ class Manifest:
     def to_dict(self) -> dict[str, Any]:
         """Return the keys and values of manifest.json."""
         raw = asdict(self)
+        for info in raw["tables"].values():
+            if info["partitions"] is None:
+                del info["partitions"]  # such a Trace is as earlier versions wrote it
         origin = {"format": raw.pop("format"), "files": raw.pop("files")}
         head = {"tracekit_version": raw.pop("tracekit_version"), "schema_version": raw.pop("schema_version")}
         return {**head, "source": origin, **raw}
@@ -158,19 +185,27 @@ class Manifest:
         return orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
     @classmethod
-    def read(cls, path: Path) -> Manifest:
+    def read(cls, path: Path, versions: Sequence[str] = ()) -> Manifest:
         """Read a manifest.json.
+
+        Parameters
+        ----------
+        versions : sequence of str
+            The schema versions to read, oldest first; all when empty.
 
         Raises
         ------
         TraceError
-            The file is missing, is not JSON, lacks a part, or has one of another shape.
+            The file is missing, is not JSON, lacks a part, has one of another shape, or is of another version.
         """
         hint = "ingest the source again"
         try:
             raw = orjson.loads(path.read_bytes())
             if not isinstance(raw, dict) or not isinstance(raw.get("source"), dict):
                 raise MisfitError((), "it has no source with format and files")
+            version = raw.get("schema_version")
+            if isinstance(version, str) and versions and version not in versions:
+                raise _other_version(path.parent, version, versions)  # whose manifest may have another shape
             origin = raw.pop("source")
             if set(origin) != {"format", "files"} or not origin.keys().isdisjoint(raw):
                 raise MisfitError((), "its source is not a format and files")
@@ -178,11 +213,29 @@ class Manifest:
             for name, capability in found.capabilities.items():
                 for text in capability.window or ():
                     _require_time(text, ("capabilities", name, "window"))
+            for name, info in found.tables.items():
+                for number, partition in enumerate(info.partitions or ()):
+                    _require_day(partition.day, ("tables", name, "partitions", number, "day"))
         except OSError as error:
             raise TraceError(f"cannot read the manifest: {error.strerror}", where=path, hint=hint) from error
         except (orjson.JSONDecodeError, MisfitError) as error:
             raise TraceError(f"the manifest is damaged: {error}", where=path, hint=hint) from error
         return found
+
+
+def _other_version(folder: Path, version: str, versions: Sequence[str]) -> TraceError:
+    *others, newest = versions
+    what = f"has schema version {shorten(version)}, this tracekit reads {', '.join(others)} and {newest}"
+    return TraceError(what, where=folder, hint="ingest the source again")
+
+
+def _require_day(text: str | None, place: Place) -> None:
+    try:
+        well = text is None or date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        well = False
+    if not well:
+        raise MisfitError(place, f"{abbreviated(text)} is not a day")
 
 
 def _require_time(text: str, place: Place) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "StagedFiles",
     "StagedFolder",
     "check_files",
+    "link_or_copy",
     "lock_folder",
     "output_errors",
     "place_files",
@@ -273,6 +274,17 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
                     path.unlink(missing_ok=True)
                 raise
             placed.append(target)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file that nothing will change a second name, or copy it where the file system has no links.
+
+    A symbolic link is followed: what is made has to stay complete when the source goes.
+    """
+    try:
+        os.link(real_path(source), target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def real_path(path: Path) -> Path:

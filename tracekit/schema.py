@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMON_TABLES",
+    "PARTITIONED_VERSION",
     "READABLE_VERSIONS",
     "SCHEMA_VERSION",
     "Column",
@@ -36,7 +37,13 @@ __all__ = [
 SCHEMA_VERSION = "3"
 """Version of the common tables; a change of their columns raises it."""
 
-READABLE_VERSIONS = ("1", "2", SCHEMA_VERSION)
+PARTITIONED_VERSION = "4"
+"""Version of a Trace with a table in partitions; its columns are those of `SCHEMA_VERSION`.
+
+A tracekit that looks for one file a table refuses such a Trace.
+"""
+
+READABLE_VERSIONS = ("1", "2", SCHEMA_VERSION, PARTITIONED_VERSION)
 """Versions of Traces that are read; columns that came later than a Trace's version are NULL in it."""
 
 COMMON_TABLES = (

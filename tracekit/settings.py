@@ -15,7 +15,16 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from tracekit.tenant import DIMENSIONS
 
-__all__ = ["BY", "AnalysisSettings", "Flag", "IngestSettings", "ReplaySettings", "flags_of", "merge_settings"]
+__all__ = [
+    "BY",
+    "AnalysisSettings",
+    "Flag",
+    "IngestSettings",
+    "PartSettings",
+    "ReplaySettings",
+    "flags_of",
+    "merge_settings",
+]
 
 T = TypeVar("T")
 
@@ -95,6 +104,14 @@ class IngestSettings:
     memory_limit: Annotated[
         str | None, Flag("--memory-limit SIZE", "Most memory for joins before they spill to disk, such as 2GB.")
     ] = None
+    partition: Annotated[
+        str,
+        Flag(
+            "--partition day|none|auto",
+            "Make of each large table a folder with a file for each cluster and day: of all of them (day), of none, or "
+            "of those above 100 million rows or 2 GiB (auto).",
+        ),
+    ] = "auto"
     start: Annotated[
         dt.datetime | None,
         Flag(
@@ -114,9 +131,42 @@ class IngestSettings:
 
 
 @dataclass(frozen=True)
-class AnalysisSettings(IngestSettings):
-    """How logs are analyzed."""
+class PartSettings:
+    """Which part of a Trace is asked."""
 
+    start: Annotated[
+        dt.datetime | None, Flag("--from TIME", "Ask only jobs submitted from this time on (ISO 8601, UTC).")
+    ] = None
+    end: Annotated[dt.datetime | None, Flag("--to TIME", "Ask only jobs submitted before this time.")] = None
+    cluster: Annotated[str | None, Flag("--cluster NAME", "Ask only jobs submitted to this cluster.")] = None
+    allow_missing: Annotated[
+        bool, Flag("--allow-missing", "Answer without partitions that are missing or damaged, and say which.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class AnalysisSettings(IngestSettings):
+    """How logs, or a Trace, are analyzed."""
+
+    start: Annotated[
+        dt.datetime | None,
+        Flag(
+            "--from TIME",
+            "Of a Trace, take only jobs submitted from this time on (ISO 8601, UTC); of logs, ask live sources from "
+            "then on.",
+        ),
+    ] = None
+    end: Annotated[
+        dt.datetime | None,
+        Flag("--to TIME", "Of a Trace, take only jobs submitted before this time; ask live sources up to it."),
+    ] = None
+    cluster: Annotated[str | None, Flag("--cluster NAME", "Of a Trace, take only jobs submitted to this cluster.")] = (
+        None
+    )
+    allow_missing: Annotated[
+        bool,
+        Flag("--allow-missing", "Leave out partitions of a Trace that are missing or damaged, and say which."),
+    ] = False
     capacity: Annotated[
         str,
         Flag("--capacity SOURCE", "Where GPU counts come from: listed, observed, or a CSV file (node_id, gpu_count)."),

@@ -21,13 +21,27 @@ from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, Us
 from tracekit.interruption import remove_when_interrupted
 from tracekit.manifest import Capability, Manifest
 from tracekit.outputs import recover
-from tracekit.tables.parquet import HINT, columns_sql, files_sql, read_through, require_columns, scan_table
+from tracekit.tables.parquet import (
+    HINT,
+    columns_sql,
+    files_sql,
+    read_through,
+    require_columns,
+    scan_table,
+)
+from tracekit.tables.partition_problems import partition_fault
+from tracekit.tables.partitions import require_paths, table_files
+from tracekit.tables.window import EVERYTHING, Window, utc
 from tracekit.tenant import DIMENSIONS, INGESTED, Tenant, tenant_of
-from tracekit.text import is_text, shorten
+from tracekit.text import counted, is_text, shorten
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import duckdb
     import polars as pl
+
+    from tracekit.manifest import Partition
 
 __all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "cursor_of", "is_trace", "sql_text"]
 
@@ -46,9 +60,15 @@ class Trace:
     """Origin, accounting, checks and capabilities."""
     tenant_column: str = INGESTED
     """The column of jobs that is the tenant: it stands in the place of `vc`, see `by`."""
+    limits: Window = EVERYTHING
+    """What is asked of it, see `window`."""
+    allow_missing: bool = False
+    """Whether partitions that are missing or damaged are left out, see `open`."""
 
     @classmethod
-    def open(cls, path: str | Path, *, check: bool = True) -> Trace:
+    def open(
+        cls, path: str | Path, *, check: bool = True, limits: Window | None = None, allow_missing: bool = False
+    ) -> Trace:
         """Open the Trace in the folder `path`.
 
         Only the manifest and the names and types of the columns are read.
@@ -57,6 +77,11 @@ class Trace:
         ----------
         check : bool
             Refuse a table that is missing or has other columns than its schema; `validate` reports these too.
+        limits : Window, optional
+            Open only a part, as `window` gives it: partitions outside of it are not looked at.
+        allow_missing : bool
+            Leave out partitions that are missing or damaged, instead of refusing the Trace; `notes` names them. Each
+            partition that is asked is compared with its checksum for that.
 
         Raises
         ------
@@ -70,17 +95,66 @@ class Trace:
             manifest = _manifest_of(folder)
         except OSError as error:
             raise TraceError(f"cannot be read: {error.strerror}", where=folder) from error
-        found = cls(folder, manifest)
+        found = cls(folder, manifest, allow_missing=allow_missing)
+        if limits:
+            found = _limited(found, limits)
         if check:
-            for table in found.tables:
-                files = found.files(table)
-                if not all(path.is_file() for path in files):
-                    raise DamagedTraceError(
-                        f"the table {table} is missing", where=folder, hint="ingest the source again"
-                    )
-                require_columns(table, files, manifest.schema_version)
+            _require_tables(found)
         register_trace(found)
         return found
+
+    def window(self, start: datetime | None = None, end: datetime | None = None, cluster: str | None = None) -> Trace:
+        """Return this Trace with a part of its rows: those of jobs submitted in a time, to a cluster.
+
+        `tracekit.tables.window.Window` tells which rows of each table these are. The files do not change; partitions
+        that hold none of the rows are not opened. What the manifest says - capabilities, checks, notes - is still of
+        the whole.
+
+        Parameters
+        ----------
+        start, end : datetime, optional
+            First time, and the first time after it; without a zone in UTC.
+        cluster : str, optional
+            Name of a cluster.
+
+        Raises
+        ------
+        UsageError
+            `end` is not after `start`, or there is no such cluster.
+        DamagedTraceError
+            A partition that holds some of the rows is missing or cannot be read.
+        """
+        found = _limited(self, Window(utc(start), utc(end), cluster))
+        _require_tables(found, partitions_only=True)
+        return found
+
+    def partitions(self, table: str) -> list[Partition]:
+        """Return the partitions of a table that may hold rows that are asked; none of a table that is one file."""
+        return [p for p in self.manifest.tables[table].partitions or () if self.limits.meets(p)]
+
+    @cached_property
+    def missing(self) -> dict[str, str]:
+        """Partitions that are left out, by path, and why; there are none unless `allow_missing` is set."""
+        if not self.allow_missing:
+            return {}
+        found = {
+            p.path: partition_fault(self.path, p, deep=True) for table in self.tables for p in self.partitions(table)
+        }
+        return {path: fault for path, fault in found.items() if fault is not None}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of every answer: which part is asked, and what is missing of it."""
+        found = [self.limits.words] if self.limits else []
+        if self.missing:
+            rows = {p.path: p.rows for table in self.tables for p in self.partitions(table)}
+            lost, names = sum(rows[path] for path in self.missing), list(self.missing)
+            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            found.append(
+                f"{counted(len(names), 'partitions')} with {counted(lost, 'rows')} cannot be read, and what they held "
+                f"is missing from every answer: {shown}"
+            )
+        return tuple(found)
 
     @classmethod
     def of(cls, trace: Trace | str | Path) -> Trace:
@@ -114,7 +188,9 @@ class Trace:
     @property
     def ingested(self) -> Trace:
         """The same Trace with the tenant of its ingest; replays and fits have no other."""
-        return self if self.tenant_column == INGESTED else Trace.open(self.path, check=False)
+        if self.tenant_column == INGESTED:
+            return self
+        return replace(self, manifest=_manifest_of(self.path), tenant_column=INGESTED)
 
     def by(self, column: str | None) -> Trace:
         """Return this Trace with another column of jobs as the tenant, which is `vc` from then on.
@@ -181,7 +257,7 @@ class Trace:
         return table in self.manifest.tables
 
     def files(self, table: str) -> tuple[Path, ...]:
-        """Return the Parquet files of a table, whose rows follow one another.
+        """Return the Parquet files of a table, whose rows follow one another; of its partitions, those that are asked.
 
         Raises
         ------
@@ -192,7 +268,10 @@ class Trace:
             raise MissingTableError(
                 f"the Trace has no table '{table}'", where=self.path, hint=nearest(table, self.tables)
             )
-        return (self.path / f"{table}.parquet",)
+        if self.manifest.tables[table].partitions is None:
+            return table_files(self.path, table, None)
+        missing = self.missing
+        return table_files(self.path, table, (p for p in self.partitions(table) if p.path not in missing))
 
     def scan(self, table: str) -> pl.LazyFrame:
         """Return a table as a lazy frame with the columns of `schema.common(table)`.
@@ -207,11 +286,21 @@ class Trace:
             When the rows are collected: a file cannot be read.
         """
         rows = scan_table(table, self.files(table), self.manifest.schema_version)
+        if not self._whole(table):
+            rows = self.limits.take(table, rows, lambda name: self.scan(name) if self.has(name) else None)
         if table == "jobs" and self.tenant_column != INGESTED:
             import polars as pl
 
             return rows.with_columns(pl.col(self.tenant_column).alias(INGESTED))
         return rows
+
+    def _whole(self, table: str) -> bool:
+        """Return whether all rows of the files of a table are asked, so that none have to be left out."""
+        if not self.limits:
+            return True
+        return self.manifest.tables[table].partitions is not None and all(
+            map(self.limits.holds, self.partitions(table))
+        )
 
     def read_through(self) -> None:
         """Decode every column of every row, so that later work cannot fail at a damaged part of a file.
@@ -243,8 +332,13 @@ class Trace:
         for table in self.tables:
             try:
                 columns = columns_sql(table, self.manifest.schema_version)
-                files = files_sql(self.files(table))
-                rows = f"SELECT {columns} FROM read_parquet({files}, hive_partitioning = false)"
+                files = self.files(table)
+                rows = f"SELECT {columns} FROM read_parquet({files_sql(files)}, hive_partitioning = false)"
+                if not files:
+                    empty = ", ".join(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in schema.common(table).columns)
+                    rows = f"SELECT {empty} WHERE false"
+                elif not self._whole(table) and (taken := self.limits.condition(table, self.has)):
+                    rows = f"SELECT * FROM ({rows}) WHERE {taken}"
                 if table == "jobs" and self.tenant_column != INGESTED:
                     rows = f'SELECT * REPLACE ("{self.tenant_column}" AS {INGESTED}) FROM ({rows})'
                 con.execute(f"CREATE VIEW {table} AS {rows}")
@@ -285,15 +379,7 @@ def _manifest_of(folder: Path) -> Manifest:
     if not is_text(str(folder)):
         what = "its path is not UTF-8, which readers of Parquet need"
         raise TraceError(what, where=folder, hint="give the folder another name")
-    manifest = Manifest.read(folder / MANIFEST_NAME)
-    if manifest.schema_version not in schema.READABLE_VERSIONS:
-        *others, newest = schema.READABLE_VERSIONS
-        read = f"{', '.join(others)} and {newest}"
-        raise TraceError(
-            f"has schema version {shorten(manifest.schema_version)}, this tracekit reads {read}",
-            where=folder,
-            hint="ingest the source again",
-        )
+    manifest = Manifest.read(folder / MANIFEST_NAME, schema.READABLE_VERSIONS)
     unknown = [name for name in manifest.tables if name not in schema.COMMON_TABLES]
     if unknown:
         raise TraceError(
@@ -301,7 +387,45 @@ def _manifest_of(folder: Path) -> Manifest:
             where=folder,
             hint="update tracekit, or ingest the source again",
         )
+    require_paths(folder, manifest.tables)
     return manifest
+
+
+def _limited(trace: Trace, limits: Window) -> Trace:
+    """Return a Trace with other limits, whose cluster it has."""
+    if limits.cluster is not None and limits.cluster not in (names := _cluster_names(trace)):
+        raise UsageError(
+            f"the trace has no cluster '{shorten(limits.cluster)}'",
+            where="--cluster",
+            hint=nearest(limits.cluster, names),
+        )
+    return replace(trace, limits=limits)
+
+
+def _cluster_names(trace: Trace) -> tuple[str, ...]:
+    """Return the names of all clusters, which are in the manifest where jobs are in partitions."""
+    partitions = trace.manifest.tables["jobs"].partitions if trace.has("jobs") else None
+    if partitions is None:
+        return replace(trace, limits=EVERYTHING).clusters
+    return tuple(sorted({p.cluster for p in partitions if p.cluster is not None}))
+
+
+def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
+    """Refuse a table that is missing or has other columns than its schema."""
+    for table in trace.tables:
+        if trace.manifest.tables[table].partitions is not None:
+            # Those that cannot be read are left out where that is allowed.
+            faults = (
+                (partition_fault(trace.path, p) for p in trace.partitions(table)) if not trace.allow_missing else ()
+            )
+            if (fault := next(filter(None, faults), None)) is not None:
+                hint = "ingest the source again, or answer from the rest with --allow-missing"
+                raise DamagedTraceError(fault, where=trace.path, hint=hint)
+        elif partitions_only:
+            continue
+        elif not trace.files(table)[0].is_file():
+            raise DamagedTraceError(f"the table {table} is missing", where=trace.path, hint="ingest the source again")
+        require_columns(table, trace.files(table), trace.manifest.schema_version)
 
 
 def is_trace(path: Path) -> bool:

@@ -11,12 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 from tracekit import schema
-from tracekit.manifest import Manifest, TableInfo
-from tracekit.outputs import StagedFolder, output_errors
+from tracekit.manifest import Manifest, Partition, TableInfo
+from tracekit.outputs import StagedFolder, link_or_copy, output_errors
+from tracekit.tables.cutting import cut_table
 from tracekit.tables.parquet import checksum
+from tracekit.tables.partitions import in_order, table_files
+from tracekit.tables.writing import ROW_GROUP, parquet_writer
 from tracekit.trace import MANIFEST_NAME, Trace, sql_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from concurrent.futures import Future
     from pathlib import Path
     from types import TracebackType
@@ -24,14 +28,8 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-    from tracekit.schema import Column
 
 __all__ = ["TraceWriter"]
-
-_ROW_GROUP = 131_072
-
-_DISTINCT = frozenset({"job_id", "name", "instance", "raw"})
-"""Text columns whose values hardly repeat, so that a dictionary costs time and space."""
 
 
 class TraceWriter:
@@ -48,6 +46,7 @@ class TraceWriter:
         # A thread for each table compresses while the caller parses; more would only reorder the rows.
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._pending: dict[str, list[Future[None]]] = {}
+        self._partitions: dict[str, list[Partition]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -122,8 +121,54 @@ class TraceWriter:
         with output_errors(self._staged.target):
             con.execute(
                 f"COPY (SELECT {columns} FROM ({query})) TO {sql_text(target)} "
-                f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
+                f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
             )
+
+    def files(self, table: str) -> tuple[Path, ...]:
+        """Return the complete files of a table in order, none when it has no rows; call it after `drain`."""
+        if table in self._partitions:
+            return table_files(self.folder, table, self._partitions[table])
+        path = self.folder / f"{table}.parquet"
+        return (path,) if path.is_file() else ()
+
+    def cut(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
+        """Turn tables from one file into partitions, beside those that `adopt` has placed; call it after `drain`.
+
+        Parameters
+        ----------
+        con : DuckDBPyConnection
+            Has all jobs that the rows belong to as `jobs`, and the machines as `nodes`.
+
+        Raises
+        ------
+        OutputError
+            The disk is full or the place cannot be written.
+        """
+        # The file of jobs may be what the view reads.
+        for table in sorted(tables, key=lambda name: name == "jobs"):
+            path = self.folder / f"{table}.parquet"
+            if path.is_file():
+                with output_errors(self._staged.target):
+                    whole = path.replace(self.scratch / f"{table}-whole.parquet") if table != "jobs" else path
+                    found = cut_table(con, table, [whole], self.folder)
+                    whole.unlink()
+                self._partitions[table] = in_order([*self._partitions.get(table, ()), *found])
+
+    def adopt(self, table: str, partitions: Sequence[Partition], source: Path) -> None:
+        """Take partitions over from the Trace in the folder `source`: by links, or copied where there are none.
+
+        Raises
+        ------
+        OutputError
+            The place cannot be written.
+        """
+        with output_errors(self._staged.target):
+            for partition in partitions:
+                path = self.folder / partition.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                link_or_copy(source / partition.path, path)
+        if partitions:
+            self._partitions[table] = in_order([*self._partitions.get(table, ()), *partitions])
 
     def drain(self) -> None:
         """Wait until every appended row is in its Parquet file, and close the files."""
@@ -140,9 +185,12 @@ class TraceWriter:
         found = {}
         for table in schema.COMMON_TABLES:
             path = self.folder / f"{table}.parquet"
-            if path.is_file():
-                meta = pq.read_metadata(path)
-                found[table] = TableInfo(meta.num_rows, path.stat().st_size, list(schema.common(table).names))
+            names = list(schema.common(table).names)
+            if parts := self._partitions.get(table):
+                rows, size = sum(p.rows for p in parts), sum(p.bytes for p in parts)
+                found[table] = TableInfo(rows, size, names, partitions=parts)
+            elif path.is_file():
+                found[table] = TableInfo(pq.read_metadata(path).num_rows, path.stat().st_size, names)
         return found
 
     def commit(self, manifest: Manifest) -> Trace:
@@ -156,9 +204,13 @@ class TraceWriter:
         self.drain()
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
         with output_errors(self._staged.target):
+            if any(info.partitions is not None for info in manifest.tables.values()):
+                manifest.schema_version = schema.PARTITIONED_VERSION
+            elif manifest.schema_version == schema.PARTITIONED_VERSION:
+                manifest.schema_version = schema.SCHEMA_VERSION
             for table, info in manifest.tables.items():
                 # A table that was copied unchanged keeps its checksum.
-                if info.sha256 is None:
+                if info.sha256 is None and info.partitions is None:
                     info.sha256 = checksum(self.folder / f"{table}.parquet")
             (self.folder / MANIFEST_NAME).write_bytes(manifest.to_json())
         self._staged.commit()
@@ -177,38 +229,14 @@ class TraceWriter:
             path = self.folder / f"{table}.parquet"
             # What was written before the file was closed goes first.
             closed = path.replace(self.scratch / f"{table}-closed.parquet") if path.is_file() else None
-            self._parquet[table] = pq.ParquetWriter(
-                path,
-                rows.schema,
-                store_schema=False,  # plain Parquet types, whatever Arrow types the frames had
-                compression="zstd",
-                compression_level=1,
-                write_statistics=[c.name for c in schema.common(table).columns if c.kind != "string"],
-                use_dictionary=[c.name for c in schema.common(table).columns if _repeats(c)],
-                column_encoding={c.name: e for c in schema.common(table).columns if (e := _encoding(c)) is not None},
-            )
+            self._parquet[table] = parquet_writer(table, path, rows.schema)
             if closed is not None:
-                for batch in pq.ParquetFile(closed).iter_batches(_ROW_GROUP):
+                for batch in pq.ParquetFile(closed).iter_batches(ROW_GROUP):
                     self._append(table, schema.common(table).conform(pl.DataFrame(pl.from_arrow(batch))))
                 closed.unlink()
-        self._parquet[table].write_table(rows, row_group_size=_ROW_GROUP)
+        self._parquet[table].write_table(rows, row_group_size=ROW_GROUP)
 
     def _close(self) -> None:
         for writer in self._parquet.values():
             writer.close()
         self._parquet.clear()
-
-
-def _encoding(column: Column) -> str | None:
-    """Return the Parquet encoding of a column without a dictionary, None for the plain one.
-
-    Times hardly differ from row to row; durations do, and compress best with BYTE_STREAM_SPLIT.
-    """
-    if column.kind == "datetime":
-        return "DELTA_BINARY_PACKED"
-    return "BYTE_STREAM_SPLIT" if column.name.endswith("_s") and column.kind == "number" else None
-
-
-def _repeats(column: Column) -> bool:
-    """Return whether a dictionary of the column's values pays."""
-    return column.kind != "array" and column.name not in _DISTINCT and _encoding(column) is None

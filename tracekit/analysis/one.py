@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +11,16 @@ from tracekit.analysis.billing import bill_answers, find_prices
 from tracekit.analysis.comparing import check_comparison, compare_with_other, reads_logs
 from tracekit.analysis.fitting import Fitting
 from tracekit.analysis.hiding import HIDDEN_SOURCE, salt_of
+from tracekit.analysis.part import copy_part
 from tracekit.analysis.steps import advise, ask, capacity_of, write_answers
 from tracekit.anonymous import HiddenTrace, anonymous_trace
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
-from tracekit.outputs import StagedFolder, output_errors, real_path
+from tracekit.outputs import StagedFolder, link_or_copy, output_errors, real_path
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings, merge_settings
+from tracekit.tables.window import EVERYTHING, Window, utc
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def analyze_into(
             asked,
             staged.path,
             settings,
-            lambda path, place: _trace_at(place, path, settings, progress, salt).trace,
+            lambda path, place: _trace_at(place, path, _of_other(path, settings), progress, salt).trace,
             progress,
         )
         start_bundle()  # which takes a second, while the queries run
@@ -185,15 +186,30 @@ def _trace_at(
     return hidden
 
 
+def _of_other(source: Path, settings: AnalysisSettings) -> AnalysisSettings:
+    """Return the settings for what is compared with, of which all is taken; times are for servers that are asked."""
+    whole = replace(settings, cluster=None, allow_missing=False)
+    return replace(whole, start=None, end=None, partition="auto") if is_trace(source) else whole
+
+
 def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: Progress) -> Trace:
     if is_trace(source):
+        if settings.partition != "auto":
+            what = "the Trace of a report is laid out as its source"
+            raise UsageError(
+                what, where="--partition", hint="lay it out with 'tracekit ingest TRACE -o NEW --partition'"
+            )
         if not reads_logs(settings.compare) and (settings.format_name is not None or settings.options):
             raise UsageError(
                 "the source is a Trace already, so there is nothing to choose",
                 where="--format" if settings.format_name is not None else "--option",
                 hint="leave it out",
             )
-        return copy_trace(source, place)
+        limits = Window(utc(settings.start), utc(settings.end), settings.cluster)
+        return copy_trace(source, place, limits, settings)
+    if settings.cluster is not None or settings.allow_missing:
+        option = "--allow-missing" if settings.cluster is None else "--cluster"
+        raise UsageError("is for a Trace, and the source are logs", where=option, hint="ingest the logs first")
     from tracekit.ingest import ingest_logs
 
     return ingest_logs(source, place, settings, progress=progress)
@@ -208,25 +224,24 @@ def refuse_replacing_source(source: Path, out: Path) -> None:
         )
 
 
-def copy_trace(source: Path, place: Path) -> Trace:
-    """Copy the Trace `source` to `place` and return it; its tables are linked where the file system has links."""
-    found = Trace.open(source)
+def copy_trace(
+    source: Path, place: Path, limits: Window = EVERYTHING, settings: AnalysisSettings | None = None
+) -> Trace:
+    """Copy the Trace `source`, or the part of it in `limits`, to `place` and return it.
+
+    The tables of a whole Trace are linked where the file system has links.
+    """
+    chosen = settings or AnalysisSettings()
+    found = Trace.open(source, limits=limits, allow_missing=chosen.allow_missing)
     found.read_through()  # before hours of work on it, not in the middle
+    if found.notes:
+        return copy_part(found, place, chosen.memory_limit)
     with output_errors(place):
         place.mkdir()
         for table in found.tables:
             for path in found.files(table):
                 target = place / path.relative_to(found.path)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                _link_or_copy(path, target)
+                link_or_copy(path, target)  # tracekit never changes a table in place
         shutil.copyfile(source / MANIFEST_NAME, place / MANIFEST_NAME)
     return Trace.open(place)
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    # tracekit never changes a table in place, so a shared file is safe. A symbolic link is followed: the output
-    # has to stay complete when the source goes.
-    try:
-        os.link(real_path(source), target)
-    except OSError:
-        shutil.copyfile(source, target)

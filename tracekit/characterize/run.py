@@ -174,7 +174,7 @@ def answer_query(
             what = f"gives the columns {', '.join(shown.columns)}, its header says {', '.join(expected)}"
             raise QueryError(what, where=query.path)
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
-    notes = [trace.tenant.words(note) for note in notes]
+    notes = [*(trace.tenant.words(note) for note in notes), *trace.notes]
     return Answer(query, shown, values, tuple(notes), _intervals(frame, query), covered)
 
 

@@ -24,7 +24,10 @@ __all__ = ["lies_in_trace", "lock"]
 def lies_in_trace(file: Path) -> bool:
     """Return whether a file came with a Trace: it lies in the folder of one, by its path or by where links lead."""
     folders = {*Path(os.path.realpath(file)).parents, *Path(os.path.abspath(file)).parents}  # noqa: PTH100 -- resolves no link
-    return any((folder / MANIFEST_NAME).is_file() and any(folder.glob("*.parquet")) for folder in folders)
+    return any(
+        (folder / MANIFEST_NAME).is_file() and any(any(folder.glob(p)) for p in ("*.parquet", "*/cluster=*"))
+        for folder in folders
+    )
 
 
 def lock(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:

@@ -13,7 +13,8 @@ from tracekit.errors import UsageError
 from tracekit.settings import BY
 
 if TYPE_CHECKING:
-    from tracekit.settings import IngestSettings
+    from tracekit.settings import IngestSettings, PartSettings
+    from tracekit.trace import Trace
 
 __all__ = [
     "Anonymize",
@@ -25,6 +26,7 @@ __all__ = [
     "TenantColumn",
     "TextFormat",
     "TraceFolder",
+    "opened_part",
     "pairs",
     "with_map",
 ]
@@ -94,6 +96,15 @@ def with_map(map_file: Path | None, settings: S) -> S:
         return settings
     options = {**(settings.options or {}), "map": str(map_file)}
     return replace(settings, format_name=settings.format_name or "csv", options=options)
+
+
+def opened_part(folder: Path, part: PartSettings) -> Trace:
+    """Return the Trace in a folder, or the part of it that is asked."""
+    from tracekit.tables.window import Window, utc
+    from tracekit.trace import Trace
+
+    limits = Window(utc(part.start), utc(part.end), part.cluster)
+    return Trace.open(folder, limits=limits, allow_missing=part.allow_missing)
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:

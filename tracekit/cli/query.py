@@ -14,9 +14,12 @@ from tracekit.cli.options import (
     TableFormat,
     TenantColumn,
     TraceFolder,
+    opened_part,
     pairs,
 )
+from tracekit.cli.settings import takes
 from tracekit.cli.tables import write_frame
+from tracekit.settings import PartSettings
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,12 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["query"]
 
 
+@takes(PartSettings)
 def query(
     trace: TraceFolder,
     name: Annotated[
         str,
         typer.Argument(help="A query's name, such as queuing/run_time, or an SQL file of yours.", show_default=False),
     ],
+    settings: PartSettings,
     form: Annotated[
         TableFormat, typer.Option("-f", "--output-format", help="How to write the result.")
     ] = TableFormat.table,
@@ -66,6 +71,9 @@ def query(
 ) -> None:
     """Answer one question about a Trace.
 
+    With --from, --to or --cluster it is asked of a part: the jobs submitted in that time, to that cluster, with all
+    that belongs to them. Of a Trace in partitions, only those that hold some of them are read.
+
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """
     from tracekit.anonymous import opened
@@ -79,7 +87,8 @@ def query(
         check_files(file, force=force)
     asked = find_query(name)
     column, params = tenant_of_query(asked, by, pairs(param, "--param"))
-    with opened(trace, anonymize=anonymize, salt_file=salt_file) as source:
+    part = opened_part(trace, settings)
+    with opened(part, anonymize=anonymize, salt_file=salt_file) as source:
         chosen = source.trace.by(column)
         found = answer_query(chosen, asked, params, memory_limit=memory_limit, sandbox=sandbox)
         answer = with_tenant(found, chosen.tenant)

@@ -116,10 +116,11 @@ class Earlier:
         if not path.is_file() or path.read_bytes() != self.stamp:
             raise OutputError("was changed while this append ran", where=self.trace.path, hint="append again")
 
-    def merge(self, manifest: Manifest, form: Format, sink: Sink) -> None:
+    def merge(self, manifest: Manifest, form: Format, sink: Sink, *, narrow: bool) -> None:
         """Merge the staged tables and the manifest of the new export with those of the Trace.
 
         The checks of the format are summed up in `sink`; the caller runs the common checks and measures capabilities.
+        With `narrow`, partitions of the Trace that do not change are taken over as they are.
 
         Raises
         ------
@@ -135,17 +136,19 @@ class Earlier:
             (sink.folder / f"{table}.parquet").replace(fresh / f"{table}.parquet")
         shown = _manifest_names(self.trace.manifest.files, manifest.files)
         with sink.connect() as con, self._join_errors():
-            attach(con, self.trace, fresh, by_cluster=form.nodes_from_jobs)
+            renamed = attach(con, self.trace, fresh, by_cluster=form.nodes_from_jobs)
+            narrow = narrow and not renamed  # or each row that names a machine is another one
             self._require_one_cluster(con)
             self._note_clusters(con, sink)
             form.merge_jobs(con, sink.options)
-            write_tables(con, sink.writer, nodes_from_jobs=form.nodes_from_jobs)
+            kept = write_tables(con, sink.writer, self.trace, nodes_from_jobs=form.nodes_from_jobs, narrow=narrow)
             write_listed_records(con, sink.writer, shown)
+            for table, partitions in kept.items():
+                sink.writer.adopt(table, partitions, self.trace.path)
             self._count(con, shown, manifest, sink)
         manifest.files = self.trace.manifest.files + [
             replace(account, path=shown[account.path]) for account in manifest.files if account.path in shown
         ]
-        manifest.tables = sink.writer.tables()
         manifest.notes = _newest_notes(self.trace.manifest.notes, manifest.notes)
 
     @contextmanager

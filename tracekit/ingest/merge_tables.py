@@ -6,7 +6,6 @@ rows follow at the end.
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit import schema
@@ -14,22 +13,26 @@ from tracekit.errors import TraceError
 from tracekit.ingest.derived import shown_gpus
 from tracekit.ingest.machines._interface import LISTS
 from tracekit.ingest.merge_jobs import JOB_TABLES
-from tracekit.tables.parquet import columns_sql, files_sql
+from tracekit.ingest.untouched import untouched_jobs, untouched_samples
+from tracekit.tables.cutting import row_sql
+from tracekit.tables.parquet import files_sql
+from tracekit.tables.partitions import SAMPLE_TABLES, table_files
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import duckdb
 
+    from tracekit.manifest import Partition
     from tracekit.trace import Trace
     from tracekit.trace_writer import TraceWriter
 
 __all__ = ["attach", "write_listed_records", "write_tables"]
 
 
-def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster: bool) -> None:
+def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster: bool) -> bool:
     """Create the views old_<table>, new_<table> and both_<table> of every common table.
 
     Each has the table's columns and `side` (0 old, 1 new) and `row`, the row's place in the table.
@@ -44,6 +47,11 @@ def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster:
         Whether machines are named CLUSTER/NAME as soon as there are several clusters; then they are renamed where only
         both exports together have several.
 
+    Returns
+    -------
+    bool
+        Whether the machines of the Trace are renamed.
+
     Raises
     ------
     TraceError
@@ -54,6 +62,7 @@ def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster:
         _Side(0, old.manifest.schema_version, {t: old.files(t) for t in old.tables}),
         _Side(1, schema.SCHEMA_VERSION, {t: files for t, files in fresh.items() if files[0].is_file()}),
     )
+    renamed = False
     for side in sides:
         _attach_side(con, side)
     if by_cluster:
@@ -70,8 +79,10 @@ def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster:
             for side, names in zip(sides, clusters, strict=True):
                 if len(names) == 1:
                     _attach_side(con, side, prefix=f"{names[0]}/")
+                    renamed = renamed or side.name == "old"
     for table in schema.COMMON_TABLES:
         con.execute(f"CREATE VIEW both_{table} AS SELECT * FROM old_{table} UNION ALL SELECT * FROM new_{table}")
+    return renamed
 
 
 class _Side(NamedTuple):
@@ -90,20 +101,20 @@ class _Side(NamedTuple):
         return ("old", "new")[self.number]
 
 
-def _attach_side(con: duckdb.DuckDBPyConnection, side: _Side, prefix: str = "") -> None:
+def _attach_side(
+    con: duckdb.DuckDBPyConnection, side: _Side, prefix: str = "", tables: Iterable[str] = schema.COMMON_TABLES
+) -> None:
     import duckdb
 
     number, version, files = side
-    for table in schema.COMMON_TABLES:
+    for table in tables:
         columns = schema.common(table).columns
-        if table in files:
+        if files.get(table):
             shown = [
                 f"{sql_text(prefix)} || node_id AS node_id" if prefix and c.name == "node_id" else f'"{c.name}"'
                 for c in columns
             ]
-            rows = f"read_parquet({files_sql(files[table])}, hive_partitioning = false)"
-            before = f"list_extract({_rows_before(files[table])}::BIGINT[], file_index::BIGINT + 1)"
-            source = f"row FROM (SELECT {columns_sql(table, version)}, file_row_number + {before} AS row FROM {rows})"
+            source = f"row FROM ({row_sql(table, files[table], version)})"
         else:
             shown = [f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in columns]
             source = "0::BIGINT AS row WHERE false"
@@ -118,40 +129,59 @@ def _attach_side(con: duckdb.DuckDBPyConnection, side: _Side, prefix: str = "") 
             ) from error
 
 
-def _rows_before(files: Sequence[Path]) -> list[int]:
-    """Return how many rows of the table come before each of its files."""
-    import pyarrow.parquet as pq
-
-    counts = (pq.read_metadata(path).num_rows for path in files[:-1])
-    return list(accumulate(counts, initial=0))
-
-
-def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_from_jobs: bool) -> None:
+def write_tables(
+    con: duckdb.DuckDBPyConnection, writer: TraceWriter, old: Trace, *, nodes_from_jobs: bool, narrow: bool
+) -> dict[str, list[Partition]]:
     """Write every table except those that list records, after the rule for jobs has run (see `merge_jobs`).
 
     Parameters
     ----------
+    old : Trace
+        The Trace whose tables are attached.
     nodes_from_jobs : bool
         Whether the GPUs of a machine are the most that its jobs used at once: then they are counted over both.
+    narrow : bool
+        Leave out the rows of partitions that do not change.
+
+    Returns
+    -------
+    dict
+        The partitions left out, by table. Of doubtful_times too, whose view has the other rows from now on.
     """
+    kept = untouched_jobs(con, old) if narrow else {}
+    _attach_changed(con, old, kept)
     for table in JOB_TABLES:
         if _rows(con, f"both_{table}"):
             query = _job_rows(con, table)
             if table == "placements" and _rows(con, "identity"):
                 query = _WITH_GPUS.format(rows=query)
             writer.copy(table, con, query)
+    _attach_changed(con, old, {table: () for table in kept if table != "doubtful_times"})
+    placements = [*writer.files("placements"), *table_files(old.path, "placements", kept.get("placements", ()))]
     for table in ("nodes", "capacity", "node_events", "gpu_utilization", "host_utilization"):
         if _rows(con, f"both_{table}"):
+            if narrow and table in SAMPLE_TABLES and table in old.tables:
+                kept[table] = untouched_samples(con, old, table, writer.files("nodes"))
+                _attach_changed(con, old, {table: kept[table]})
             query = _keyed_rows(con, table)
-            placements = writer.folder / "placements.parquet"
-            if table == "nodes" and nodes_from_jobs and placements.is_file():
-                held = shown_gpus(f"read_parquet({sql_text(placements)})")
+            if table == "nodes" and nodes_from_jobs and placements:
+                held = shown_gpus(f"read_parquet({files_sql(placements)}, hive_partitioning = false)")
                 query = _NAMED_NODES.format(nodes=query, held=held)
             if table == "nodes" and _rows(con, "old_nodes WHERE source IS NOT NULL"):
                 query = _STATED_NODES.format(nodes=query)
             if table == "node_events" and _rows(con, "old_node_events"):
                 query = _ENDED_EVENTS.format(events=query, lists=LISTS)
             writer.copy(table, con, query)
+    return kept
+
+
+def _attach_changed(con: duckdb.DuckDBPyConnection, old: Trace, without: Mapping[str, Sequence[Partition]]) -> None:
+    """Make the views of tables of the Trace again, without some partitions of each."""
+    files = {}
+    for table, left_out in without.items():
+        paths = {old.path / partition.path for partition in left_out}
+        files[table] = tuple(path for path in old.files(table) if path not in paths)
+    _attach_side(con, _Side(0, old.manifest.schema_version, files), tables=files)
 
 
 def write_listed_records(con: duckdb.DuckDBPyConnection, writer: TraceWriter, shown: Mapping[str, str]) -> None:

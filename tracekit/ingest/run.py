@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import OutputError, SourceError, TooManyRejectsError, UsageError
+from tracekit.errors import OutputError, TooManyRejectsError, UsageError
 from tracekit.ingest.append import open_earlier
 from tracekit.ingest.beside import split_source
 from tracekit.ingest.capabilities import measure_capabilities
@@ -17,6 +17,7 @@ from tracekit.ingest.checks import run_common_checks
 from tracekit.ingest.companion import discard_answers
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
+from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
 from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
@@ -26,7 +27,8 @@ from tracekit.outputs import real_path
 from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.settings import IngestSettings, merge_settings
-from tracekit.trace import is_trace, sql_text
+from tracekit.tables.parquet import files_sql
+from tracekit.trace import is_trace
 from tracekit.trace_writer import TraceWriter
 from tracekit.version import __version__
 
@@ -99,8 +101,9 @@ def ingest_logs(
         raise UsageError(what, where="--max-reject-share", hint="give a number from 0 to 1")
     progress = progress or Progress()
     out = Path(out)
+    require_layout(chosen.partition)
     if is_trace(Path(source)):
-        raise SourceError("is a Trace already", where=source, hint="use it as it is, or name the raw files")
+        return lay_out_again(Path(source), out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
     source = pull(source, out, chosen, earlier.trace.manifest if earlier else None, progress, force=force)
@@ -133,9 +136,10 @@ def ingest_logs(
             if why := earlier.nothing_new(manifest.files):
                 progress.note(f"{why}: nothing is changed")
                 return earlier.trace
-            earlier.merge(manifest, detection.format, sink)
+            earlier.merge(manifest, detection.format, sink, narrow=chosen.partition != "none")
             order_table_times(sink)
-            manifest.tables = writer.tables()
+        lay_out(sink, chosen.partition, earlier.trace.manifest if earlier else None)
+        manifest.tables = writer.tables()
         _describe(manifest, frame, sink)
         if earlier:
             earlier.require_unchanged()
@@ -239,8 +243,8 @@ def _finished(tables: set[str], sink: Sink) -> Iterator[duckdb.DuckDBPyConnectio
     """Connect to the finished tables."""
     with sink.connect() as con:
         for table in tables:
-            path = sink.folder / f"{table}.parquet"
-            con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(path)})")
+            files = files_sql(sink.writer.files(table))
+            con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files}, hive_partitioning = false)")
         yield con
 
 

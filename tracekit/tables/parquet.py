@@ -85,7 +85,7 @@ def require_columns(table: str, files: Sequence[Path], version: str) -> None:
         with _opened(table, path) as file:
             fault = _difference(table, file.schema_arrow, version) or _time_fault(file)
         if fault is not None:
-            raise DamagedTraceError(fault, where=path.parent, hint=HINT)
+            raise DamagedTraceError(fault, where=_place(table, path), hint=HINT)
 
 
 def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
@@ -110,6 +110,8 @@ def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
         names = list(types) if with_columns is None else with_columns or list(types)[:1]
         stored = [name for name in names if name in have] or [have[0]]
         left = n_rows
+        if not files:
+            yield pl.DataFrame(schema={name: types[name] for name in names})
         for path, batch in _batches(table, files, stored, version, batch_size or _BATCH):
             frame = pl.DataFrame(batch, schema={name: types[name] for name in stored})
             later = [pl.lit(None, dtype=types[name]).alias(name) for name in names if name not in have]
@@ -130,7 +132,7 @@ def _require_dates(table: str, path: Path, frame: pl.DataFrame) -> None:
             times = column.to_physical()
             if not times.is_between(_FIRST_US, _LAST_US).fill_null(value=True).all():
                 what = f"the table {table} has a time in {column.name} that is in none of the years 1 to 9999"
-                raise DamagedTraceError(what, where=path.parent, hint=HINT)
+                raise DamagedTraceError(what, where=_place(table, path), hint=HINT)
 
 
 def read_through(table: str, files: Sequence[Path], version: str) -> int:
@@ -143,6 +145,11 @@ def read_through(table: str, files: Sequence[Path], version: str) -> int:
     """
     columns = list(schema.common(table).columns_of(version))
     return sum(batch.num_rows for _, batch in _batches(table, files, columns, version, _BATCH))
+
+
+def _place(table: str, path: Path) -> Path:
+    """Return where an error is: the Trace of a table that is one file, or the file."""
+    return path.parent if path.name == f"{table}.parquet" else path
 
 
 def checksum(path: Path) -> str:
@@ -159,7 +166,7 @@ def _batches(
         with _opened(table, path) as file:
             fault = _difference(table, file.schema_arrow, version)
             if fault is not None:
-                raise DamagedTraceError(fault, where=path.parent, hint=HINT)
+                raise DamagedTraceError(fault, where=_place(table, path), hint=HINT)
             batches = file.iter_batches(batch_size=size, columns=columns)
             while (batch := _next(batches, table, path)) is not None:
                 yield path, batch.select(columns)
@@ -193,7 +200,7 @@ def _decoding(table: str, path: Path) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         what = f"the table {table} cannot be read: {reason[:300].rstrip('.')}"
-        raise DamagedTraceError(what, where=path.parent, hint=HINT) from error
+        raise DamagedTraceError(what, where=_place(table, path), hint=HINT) from error
 
 
 def _difference(table: str, found: pa.Schema, version: str) -> str | None:

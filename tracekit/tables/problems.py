@@ -11,7 +11,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tracekit import schema
 from tracekit.errors import DamagedTraceError
 from tracekit.manifest import CAPABILITIES
-from tracekit.tables.parquet import checksum, columns_fault, columns_sql, read_through
+from tracekit.tables.parquet import checksum, columns_fault, columns_sql, files_sql, read_through
+from tracekit.tables.partition_problems import partition_problems
+from tracekit.tables.partitions import JOB_TABLES, key_sql, table_files
 from tracekit.tables.rules import label_of, relations_between, rules_of
 from tracekit.text import counted, shorten
 
@@ -41,6 +43,8 @@ class _Inspection:
         self._manifest = manifest
         self._sound: set[str] = set()
         """Tables that can be read and whose keys are unique; only these can be joined."""
+        self._placed: list[str] = []
+        """Tables in partitions that can be read."""
 
     def problems(self, *, deep: bool) -> list[str]:
         found = _manifest_problems(self._manifest)
@@ -49,19 +53,24 @@ class _Inspection:
         for relation in relations_between(self._manifest.options):
             if self._sound.issuperset((relation.table, *relation.needs)):
                 found += self._relation_problems(relation)
+        for table in self._placed:
+            found += self._place_problems(table)
         return found + self._reject_problems()
 
     def _table_problems(self, table: str, *, deep: bool) -> list[str]:
-        files = (self._folder / f"{table}.parquet",)
-        if not all(path.is_file() for path in files):
+        info, version = self._manifest.tables[table], self._manifest.schema_version
+        files = table_files(self._folder, table, info.partitions)
+        if info.partitions is not None:
+            found = partition_problems(self._folder, table, info.partitions, version, deep=deep)
+            return found or self._row_problems(table, files)
+        if not files[0].is_file():
             return [f"the table {table} is missing"]
-        version = self._manifest.schema_version
         fault = columns_fault(table, files, version)
         if fault is not None:
             return [fault]
         found = []
         if deep:
-            stated = self._manifest.tables[table].sha256
+            stated = info.sha256
             if stated is not None and checksum(files[0]) != stated:
                 found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
             try:
@@ -81,6 +90,8 @@ class _Inspection:
             stated = self._manifest.tables[table].rows
             found = [] if rows == stated else [f"{table} has {counted(rows, 'rows')}, the manifest says {stated:,}"]
             found += self._broken(table, f"{table} t", rules_of(table, self._manifest.options))
+            if self._manifest.tables[table].partitions is not None:
+                self._placed.append(table)
             repeated = self._repeated(table)
         except duckdb.Error as error:
             return [_unreadable(table, error)]
@@ -97,6 +108,25 @@ class _Inspection:
             raise
         except duckdb.Error as error:
             return [_unreadable(relation.table, error)]
+
+    def _place_problems(self, table: str) -> list[str]:
+        """Return a sentence for each partition with rows that belong into another one."""
+        known = "jobs" if table in JOB_TABLES else "nodes"
+        if known in self._manifest.tables and known not in self._sound:
+            return []  # where rows belong is not known, which is told already
+        partitions = self._manifest.tables[table].partitions or []
+        files = files_sql(table_files(self._folder, table, partitions))
+        rows = f"(SELECT *, file_index::BIGINT + 1 AS part FROM read_parquet({files}, hive_partitioning = false))"
+        nodes = "nodes" if "nodes" in self._manifest.tables else _NO_NODES
+        query = f"""SELECT part, count(*) FROM ({key_sql(table, rows, jobs="jobs", nodes=nodes)})
+        WHERE part_cluster IS DISTINCT FROM list_extract(?::VARCHAR[], part)
+           OR part_day IS DISTINCT FROM list_extract(?::VARCHAR[], part)::DATE
+        GROUP BY part ORDER BY part"""
+        stated = [[p.cluster for p in partitions], [p.day for p in partitions]]
+        return [
+            f"the partition {partitions[part - 1].path} has {counted(count, 'rows')} of another cluster or day"
+            for part, count in self._con.execute(query, stated).fetchall()
+        ]
 
     def _broken(self, table: str, relation: str, rules: tuple[TableRule, ...]) -> list[str]:
         """Return a sentence for each rule that is broken, with a row that breaks it."""
@@ -137,6 +167,9 @@ class _Inspection:
 
     def _value(self, query: str) -> Any:
         return self._con.execute(query).fetchall()[0][0]
+
+
+_NO_NODES = "(SELECT NULL::VARCHAR AS node_id, NULL::VARCHAR AS cluster WHERE false)"
 
 
 def _manifest_problems(manifest: Manifest) -> list[str]:

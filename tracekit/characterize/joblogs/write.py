@@ -113,16 +113,21 @@ def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool 
             raise OutputError("was changed while this ran", where=folder, hint="classify the logs again")
         with output_errors(folder):
             for old in sorted(folder.iterdir()):
-                if old.name not in ("manifest.json", "failures.parquet"):
+                if old.name not in ("manifest.json", "failures.parquet", "failures"):
                     _take_over(old, writer.folder / old.name)
         writer.write("failures", frame.select(columns))
         writer.drain()
+        jobs = trace.manifest.tables.get("jobs")
+        if jobs is not None and jobs.partitions is not None:
+            with trace.connect() as con:
+                writer.cut(con, ["failures"])
         manifest = dataclasses.replace(
             trace.manifest,
             # The other tables keep their checksums: what was damaged before stays found.
             tables={
-                name: trace.manifest.tables.get(name, info) if name != "failures" else info
-                for name, info in writer.tables().items()
+                name: info
+                for name, info in {**trace.manifest.tables, "failures": writer.tables().get("failures")}.items()
+                if info is not None
             },
             capabilities={**trace.manifest.capabilities, "failures": found},
         )
@@ -132,8 +137,12 @@ def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool 
 def _take_over(old: Path, new: Path) -> None:
     """Give a file or folder a second name; copy it where the file system has no links."""
     if old.is_dir() and not old.is_symlink():
-        shutil.copytree(old, new, symlinks=True)
+        shutil.copytree(old, new, symlinks=True, copy_function=_take_over_file)
         return
+    _take_over_file(old, new)
+
+
+def _take_over_file(old: str | Path, new: str | Path) -> None:
     try:
         os.link(old, new, follow_symlinks=False)
     except OSError:

@@ -1,0 +1,165 @@
+"""The part of a Trace that is asked: jobs submitted in a time, on a cluster, with all that belongs to them.
+
+The same rows are chosen whether a table is one file or many: partitions only save reading files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING
+
+from tracekit.errors import UsageError
+from tracekit.tables.partitions import JOB_TABLES
+from tracekit.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+
+    from tracekit.manifest import Partition
+
+__all__ = ["EVERYTHING", "Window", "utc"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """What to take of each table.
+
+    | table | rows |
+    |---|---|
+    | jobs | submitted in [start, end), to the cluster |
+    | attempts, placements, job_usage, failures, doubtful_times | of these jobs, whenever they were |
+    | gpu_utilization, host_utilization | with a time in [start, end), of machines of the cluster |
+    | node_events | whole, where any part lies in [start, end); of machines of the cluster |
+    | nodes, capacity | of the cluster |
+    | rejects | all |
+
+    A job of unknown submission lies in no window of time, and what has no known cluster in none of a cluster.
+    """
+
+    start: datetime | None = None
+    """First time, in UTC, without a zone; None: since the log began."""
+    end: datetime | None = None
+    """First time after it; None: until the log ends."""
+    cluster: str | None = None
+    """None: all clusters."""
+
+    def __post_init__(self) -> None:
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise UsageError(f"{self.end} is not after {self.start}", where="--to", hint="give a later end")
+
+    def __bool__(self) -> bool:
+        return self != EVERYTHING
+
+    @property
+    def words(self) -> str:
+        """What is taken, in words; '' when that is all."""
+        if not self:
+            return ""
+        parts = [f"from {self.start} UTC on"] if self.start is not None else []
+        parts += [f"before {self.end} UTC"] if self.end is not None else []
+        parts += [f"in the cluster {shorten(self.cluster)}"] if self.cluster is not None else []
+        return f"only jobs submitted {', '.join(parts)}, with all that belongs to them"
+
+    def meets(self, partition: Partition) -> bool:
+        """Return whether rows of a partition may be taken."""
+        if self.cluster is not None and partition.cluster != self.cluster:
+            return False
+        if self.start is None and self.end is None:
+            return True
+        if partition.date is None:
+            return False
+        first, after = _bounds(partition.date)
+        return (self.start is None or self.start < after) and (self.end is None or self.end > first)
+
+    def holds(self, partition: Partition) -> bool:
+        """Return whether all rows of a partition are taken."""
+        if not self.meets(partition):
+            return False
+        if partition.date is None:
+            return True
+        first, after = _bounds(partition.date)
+        return (self.start is None or self.start <= first) and (self.end is None or self.end >= after)
+
+    def condition(self, table: str, has: Callable[[str], bool]) -> str:
+        """Return which rows of a table are taken, in SQL; '' when all are.
+
+        It may name the views jobs and nodes, of the rows that are taken of them. `has` tells whether the Trace has a
+        table.
+        """
+        times, cluster = self._times(_TIMES.get(table, "")), self.cluster
+        of_cluster = [] if cluster is None else [f"cluster = {_literal(cluster)}"]
+        if table == "jobs":
+            return " AND ".join(times + of_cluster)
+        if table in JOB_TABLES:
+            return _among("job_id", "jobs", has) if self else ""
+        if table in _TIMES:
+            return " AND ".join(times + ([] if cluster is None else [_among("node_id", "nodes", has)]))
+        return " AND ".join(of_cluster) if table in ("nodes", "capacity") else ""
+
+    def take(self, table: str, rows: pl.LazyFrame, scan: Callable[[str], pl.LazyFrame | None]) -> pl.LazyFrame:
+        """Return the rows of a table that are taken.
+
+        `scan` gives the rows that are taken of jobs and nodes, None where the Trace has no such table.
+        """
+        import polars as pl
+
+        if table in JOB_TABLES and table != "jobs":
+            return _semi(rows, "job_id", scan("jobs")) if self else rows
+        condition = self.condition(table, lambda _: False) if table in ("jobs", "nodes", "capacity") else ""
+        if condition:
+            return rows.filter(pl.sql_expr(condition))
+        if table in _TIMES:
+            for part in self._times(_TIMES[table]):
+                rows = rows.filter(pl.sql_expr(part))
+            return rows if self.cluster is None else _semi(rows, "node_id", scan("nodes"))
+        return rows
+
+    def _times(self, kind: str) -> list[str]:
+        """Return the conditions on time of a table, whose column is `kind`."""
+        start = None if self.start is None else _moment(self.start)
+        end = None if self.end is None else _moment(self.end)
+        if kind == "events":
+            # Until an unknown end an event lasts. One of no length lies where it begins.
+            after = f"(end_time IS NULL OR end_time > {start} OR start_time >= {start})"
+            return ([after] if start else []) + ([f"start_time < {end}"] if end else [])
+        return ([f"{kind} >= {start}"] if start else []) + ([f"{kind} < {end}"] if end else [])
+
+
+EVERYTHING = Window()
+"""No limit."""
+
+_TIMES = {"jobs": "submit_time", "gpu_utilization": "time", "host_utilization": "time", "node_events": "events"}
+
+
+def utc(moment: datetime | None) -> datetime | None:
+    """Return a time as tables hold it, in UTC without a zone; one without a zone is in UTC."""
+    if moment is None or moment.tzinfo is None:
+        return moment
+    return moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _bounds(day: date) -> tuple[datetime, datetime]:
+    """Return the first time of a day, and the first one after it."""
+    first = datetime.combine(day, time())
+    return first, datetime.max if day == date.max else first + timedelta(days=1)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _moment(moment: datetime) -> str:
+    return f"CAST('{moment.isoformat(sep=' ')}' AS TIMESTAMP)"
+
+
+def _among(column: str, table: str, has: Callable[[str], bool]) -> str:
+    return f"{column} IN (SELECT {column} FROM {table})" if has(table) else "false"
+
+
+def _semi(rows: pl.LazyFrame, column: str, known: pl.LazyFrame | None) -> pl.LazyFrame:
+    if known is None:
+        return rows.head(0)
+    return rows.join(known.select(column).unique(), on=column, how="semi", maintain_order="left")
