@@ -21,7 +21,8 @@ WITH bin AS (
         i AS number,
         o.since + CAST((o.until - o.since) AS HUGEINT) * i // $bins AS since,
         o.since + CAST((o.until - o.since) AS HUGEINT) * (i + 1) // $bins AS until
-    FROM observed_time AS o, range(CAST($bins AS BIGINT)) AS r(i)
+    FROM observed_time AS o
+    CROSS JOIN (SELECT unnest(generate_series(0, CAST($bins AS BIGINT) - 1)) AS i) AS r
     WHERE o.until > o.since
 ),
 

@@ -5,6 +5,7 @@
 -- also: placements, node_events, gpu_utilization, job_usage
 -- needs: statuses, gpu_count
 -- tenant: none
+-- merge: seen
 -- param checkpoint_h: 0 | hours from one checkpoint of an attempt to the next; 0: nothing is saved, all of it is lost
 -- param start_up_min: 0 | minutes that an attempt needs until it works, where no samples tell; 0: unknown, taken as none
 -- param rule: stated {stated, retried} | attempts with a status that says so, or also those of unknown end tried again
@@ -73,7 +74,7 @@ seen AS (
         s.node_id,
         s.gpu_index,
         count(*) AS samples,
-        CAST(sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) AS percents
+        sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM (
         SELECT job_id, attempt, node_id, gpu_index, time, coalesce(sm_active_pct, utilization_pct) AS utilization_pct
         FROM attempt_samples
@@ -90,7 +91,7 @@ used AS (
         s.job_id,
         s.attempt,
         CAST(sum(CAST(s.samples * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE) AS sampled_s,
-        CAST(sum(CAST(s.percents * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE)
+        CAST(sum(CAST(CAST(s.percents AS DOUBLE) * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE)
         / nullif(CAST(sum(CAST(s.samples * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE), 0) AS busy_pct
     FROM seen AS s
     INNER JOIN sample_intervals AS i ON s.node_id = i.node_id AND s.gpu_index = i.gpu_index

@@ -3,6 +3,7 @@
 -- paper: Philly guideline 2, interference on shared servers (ATC'19); Table 4 measures it in a controlled run
 -- tables: attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index
+-- merge: sampled, counted
 -- param rule: any_node {any_node, same_node} | another job on any node of the attempt, or on the node of the sample
 -- column gpu_count: GPUs | GPUs of the attempt
 -- column colocated: true or false | whether another job held GPUs of the attempt's nodes at the time of the sample
@@ -27,10 +28,9 @@ WITH sampled AS (
     FROM gpu_utilization
 ),
 
--- Materialized, since the numbers must be the same wherever they are read.
-held AS MATERIALIZED (
+held AS (
     SELECT
-        row_number() OVER () AS held_id,
+        a.attempt || '/' || a.job_id AS held_id,
         a.job_id,
         a.attempt,
         a.gpu_count,
@@ -43,12 +43,12 @@ held AS MATERIALIZED (
     WHERE a.gpu_count IS NOT NULL AND date_trunc('minute', a.start_time) <= d.last_time AND a.end_time > d.first_time
 ),
 
--- Nodes with the same judged_id are colocated together: those of the attempt, or each for itself.
-held_nodes AS MATERIALIZED (
+-- Nodes with the same held_id and judged_node are colocated together: those of the attempt, or each for itself.
+held_nodes AS (
     SELECT
         h.held_id,
         p.node_id,
-        CASE WHEN $rule = 'same_node' THEN row_number() OVER () ELSE h.held_id END AS judged_id,
+        CASE WHEN $rule = 'same_node' THEN p.node_id ELSE '' END AS judged_node,
         list_distinct(flatten(list(p.gpu_index))) AS gpu_index
     FROM placements AS p
     INNER JOIN held AS h ON p.job_id = h.job_id AND p.attempt = h.attempt
@@ -70,7 +70,8 @@ held_hours AS (
 
 node_hours AS (
     SELECT
-        n.judged_id,
+        n.held_id,
+        n.judged_node,
         n.node_id,
         h.gpu_count,
         h.hour,
@@ -95,7 +96,8 @@ shared_hours AS (
 
 shared AS (
     SELECT
-        h.judged_id,
+        h.held_id,
+        h.judged_node,
         h.gpu_count,
         h.hour,
         greatest(n.since, h.since) AS since,
@@ -108,28 +110,29 @@ shared AS (
 
 -- The nodes that become shared at a time are counted plus, those that are shared no more minus.
 changes AS (
-    SELECT judged_id, gpu_count, hour, since AS time, 0 AS change, until AS held_until FROM node_hours
+    SELECT held_id, judged_node, gpu_count, hour, since AS time, 0 AS change, until AS held_until FROM node_hours
     UNION ALL
-    SELECT judged_id, gpu_count, hour, since, 1, held_until FROM shared
+    SELECT held_id, judged_node, gpu_count, hour, since, 1, held_until FROM shared
     UNION ALL
-    SELECT judged_id, gpu_count, hour, until, -1, held_until FROM shared WHERE until < held_until
+    SELECT held_id, judged_node, gpu_count, hour, until, -1, held_until FROM shared WHERE until < held_until
 ),
 
 pieces AS (
     SELECT
-        judged_id,
+        held_id,
+        judged_node,
         gpu_count,
         hour,
         time AS since,
-        lead(time, 1, held_until) OVER (PARTITION BY judged_id, hour ORDER BY time) AS until,
-        sum(change) OVER (PARTITION BY judged_id, hour ORDER BY time) > 0 AS colocated
+        lead(time, 1, held_until) OVER (PARTITION BY held_id, judged_node, hour ORDER BY time) AS until,
+        sum(change) OVER (PARTITION BY held_id, judged_node, hour ORDER BY time) > 0 AS colocated
     FROM changes
 ),
 
 gpu_pieces AS (
     SELECT n.node_id, unnest(n.gpu_index) AS gpu_index, p.gpu_count, p.hour, p.since, p.until, p.colocated
     FROM pieces AS p
-    INNER JOIN held_nodes AS n ON p.judged_id = n.judged_id
+    INNER JOIN held_nodes AS n ON p.held_id = n.held_id AND p.judged_node = n.judged_node
     WHERE p.since < p.until
 ),
 

@@ -3,6 +3,7 @@
 -- paper: Philly Table 5 (ATC'19)
 -- tables: attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index
+-- merge: counted
 -- column gpu_count: GPUs | GPUs of the attempt
 -- column node_count: nodes | nodes that the attempt held GPUs on
 -- column samples: samples | one sample is one GPU for one sampling interval

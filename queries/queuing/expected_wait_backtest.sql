@@ -34,7 +34,7 @@ WITH judged AS (
 )
 
 SELECT
-    CASE WHEN grouping(gpu_class) = 1 THEN 'all' ELSE gpu_class END AS gpu_class,
+    CASE WHEN grouping(judged.gpu_class) = 1 THEN 'all' ELSE judged.gpu_class END AS gpu_class,
     count(*) AS jobs,
     count(*) FILTER (WHERE step < 0) AS too_few,
     count(*) FILTER (WHERE step >= 0 AND below IS NULL) AS unknown,
@@ -46,5 +46,5 @@ SELECT
     quantile_cont(low_s, 0.5) FILTER (WHERE below IS NOT NULL) AS low_p50_s,
     quantile_cont(high_s, 0.5) FILTER (WHERE below IS NOT NULL) AS high_p50_s
 FROM judged
-GROUP BY GROUPING SETS ((gpu_class, class_order), ())
-ORDER BY grouping(gpu_class), class_order NULLS LAST
+GROUP BY GROUPING SETS ((judged.gpu_class, judged.class_order), ())
+ORDER BY grouping(judged.gpu_class), judged.class_order NULLS LAST

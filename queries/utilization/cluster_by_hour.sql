@@ -4,6 +4,7 @@
 -- tables: jobs, attempts
 -- also: gpu_utilization, capacity, nodes
 -- needs: arrivals, hour_of_day, gpu_count
+-- merge: minutes
 -- param step_s: 1800 | length of the intervals over which use is averaged [s]; half an hour suits every time zone
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
 -- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states

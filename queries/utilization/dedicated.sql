@@ -4,6 +4,7 @@
 -- tables: jobs, attempts, placements, gpu_utilization
 -- also: nodes
 -- needs: utilization, placement, gpu_index, gpu_count
+-- merge: counted
 -- param rule: all_gpus {all_gpus, notebook} | holds every GPU of its nodes, or is on at most GPUs / 8 nodes
 -- param sizes: all {all, paper} | every job size, or the paper's: 8 and 16 GPUs
 -- column gpu_count: GPUs | GPUs of the job

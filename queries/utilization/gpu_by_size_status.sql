@@ -3,6 +3,7 @@
 -- paper: Philly Fig 5 and Table 3 (ATC'19)
 -- tables: jobs, attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index, gpu_count
+-- merge: counted
 -- param sizes: all {all, paper} | every job size, or the paper's: 1, 4, 8 and 16 GPUs
 -- column gpu_count: GPUs | GPUs of the job
 -- column status: text | final status of the job; NULL when unknown

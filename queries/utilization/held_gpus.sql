@@ -3,20 +3,22 @@
 -- paper: Philly Table 3 (ATC'19)
 -- tables: jobs, attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index, gpu_count
+-- merge: counted
 -- column metric: text | name of the metric
 -- column value: see unit | its value
 -- column unit: text | what the value counts
 -- rule:
 -- All samples of utilization/gpu_by_size_status, which see, are pooled: long and wide jobs weigh more.
 -- samples: one is one GPU for one sampling interval. busy_share: the sum of their utilization / 100 / samples.
-WITH pooled AS (
-    SELECT
-        count(*) AS samples,
-        CAST(sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) / 100 / count(*) AS busy_share
+WITH counted AS (
+    SELECT count(*) AS samples, sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM attempt_samples AS s
     INNER JOIN jobs AS j ON s.job_id = j.job_id
     WHERE j.gpu_count IS NOT NULL
-    HAVING count(*) > 0
+),
+
+pooled AS (
+    SELECT samples, CAST(percents AS DOUBLE) / 100 / samples AS busy_share FROM counted WHERE samples > 0
 )
 
 SELECT 'busy_share' AS metric, busy_share AS value, 'share' AS unit FROM pooled

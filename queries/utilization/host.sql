@@ -3,6 +3,7 @@
 -- paper: Philly Fig 7 (ATC'19)
 -- tables: host_utilization
 -- needs: host_utilization
+-- merge: bins, counted
 -- column resource: text | cpu or memory
 -- column samples: samples | one sample is one machine for one sampling interval
 -- column mean_pct: percent | mean use

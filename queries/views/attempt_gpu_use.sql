@@ -1,6 +1,7 @@
 -- title: How long each GPU of an attempt was sampled, and how busy it was
 -- tables: attempts, placements, gpu_utilization
 -- views: attempt_samples, sample_intervals
+-- merge: counted
 -- column job_id: text | the job
 -- column attempt: number | the attempt
 -- column node_id: text | the machine
@@ -11,15 +12,26 @@
 -- rule:
 -- One row for each GPU of each attempt that has samples, matched as in attempt_samples. SM activity, the share of the
 -- multiprocessors on which something ran, goes before utilization, the share of the time in which anything ran at all.
+WITH counted AS (
+    SELECT
+        job_id,
+        attempt,
+        node_id,
+        gpu_index,
+        count(*) AS samples,
+        sum(CAST(coalesce(sm_active_pct, utilization_pct) AS DECIMAL(38, 6))) AS percents
+    FROM attempt_samples
+    GROUP BY job_id, attempt, node_id, gpu_index
+)
+
 SELECT
-    s.job_id,
-    s.attempt,
-    s.node_id,
-    s.gpu_index,
-    count(*) AS samples,
-    CAST(sum(CAST(coalesce(s.sm_active_pct, s.utilization_pct) AS DECIMAL(38, 6))) AS DOUBLE) / count(*) AS busy_pct,
-    count(*) * max(i.interval_s) AS sampled_s
-FROM attempt_samples AS s
+    c.job_id,
+    c.attempt,
+    c.node_id,
+    c.gpu_index,
+    c.samples,
+    CAST(c.percents AS DOUBLE) / c.samples AS busy_pct,
+    c.samples * i.interval_s AS sampled_s
+FROM counted AS c
 LEFT JOIN sample_intervals AS i
-    ON s.node_id IS NOT DISTINCT FROM i.node_id AND s.gpu_index IS NOT DISTINCT FROM i.gpu_index
-GROUP BY s.job_id, s.attempt, s.node_id, s.gpu_index
+    ON c.node_id IS NOT DISTINCT FROM i.node_id AND c.gpu_index IS NOT DISTINCT FROM i.gpu_index

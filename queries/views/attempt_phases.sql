@@ -1,6 +1,7 @@
 -- title: Attempts with when they began to work
 -- tables: jobs, attempts, placements, node_events, gpu_utilization
 -- views: attempt_interruptions, attempt_samples, sample_intervals
+-- merge: sample
 -- column run_us: us | run_s in whole microseconds; NULL when unknown
 -- column queued_us: us | from the start of the attempt to that of its last part; NULL where the parts have no starts
 -- column sampled: true or false | whether the attempt has samples

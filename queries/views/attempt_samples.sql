@@ -1,5 +1,6 @@
 -- title: GPU utilization samples matched to the attempts that held the GPU
 -- tables: attempts, placements, gpu_utilization
+-- merge: sampled
 -- column job_id: text | the job
 -- column attempt: number | the attempt
 -- column node_id: text | the machine
@@ -18,7 +19,7 @@
 -- A divided GPU (MIG) has no utilization: its SM activity, where it was sampled, stands for it.
 -- Each held GPU is cut into hours, so that the join is an equality on (node, GPU, hour) and memory stays small.
 WITH sampled AS (
-    SELECT min(time) AS first_time, max(time) AS last_time, bool_or(date_part('microsecond', time) <> 0) AS by_second
+    SELECT min(time) AS first_time, max(time) AS last_time, bool_or(epoch_us(time) % 60000000 <> 0) AS by_second
     FROM gpu_utilization
 ),
 

@@ -1,5 +1,6 @@
 -- title: GPUs of each node, as listed and as observed
 -- tables: nodes, placements, gpu_utilization
+-- merge: shown
 -- column node_id: text | the machine
 -- column listed: GPUs | what the node list says; NULL when the node is not in it, it does not say, or there is no list
 -- column observed: GPUs | the largest number that any source shows; NULL when none shows any
@@ -8,7 +9,11 @@
 -- where it has no indices; the highest GPU index in gpu_utilization plus one; the number in the table nodes.
 -- Where there is no list of machines, in the log or beside it, the table nodes holds those that jobs ran on: it observes and lists nothing.
 -- Lists can be stale: Philly's says 2,490 GPUs where jobs and telemetry show more.
-WITH evidence AS (
+WITH shown AS (
+    SELECT node_id, max(gpu_index) AS last_index FROM gpu_utilization GROUP BY node_id
+),
+
+evidence AS (
     SELECT n.node_id, CASE WHEN t.listed THEN n.gpu_count END AS listed, n.gpu_count AS observed
     FROM nodes AS n
     CROSS JOIN trace_nodes AS t
@@ -18,7 +23,7 @@ WITH evidence AS (
     UNION ALL
     SELECT node_id, NULL, CAST(ceil(gpu_count) AS BIGINT) FROM placements WHERE gpu_index IS NULL
     UNION ALL
-    SELECT node_id, NULL, max(gpu_index) + 1 FROM gpu_utilization GROUP BY node_id
+    SELECT node_id, NULL, last_index + 1 FROM shown
 )
 
 SELECT node_id, max(listed) AS listed, max(observed) AS observed

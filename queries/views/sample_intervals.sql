@@ -1,5 +1,6 @@
 -- title: How long a sample of each GPU stands for
 -- tables: gpu_utilization
+-- merge: hours
 -- column node_id: text | the machine
 -- column gpu_index: number | the GPU on the machine
 -- column interval_s: s | median gap between two samples of the GPU; NULL when nothing tells
@@ -11,6 +12,7 @@ WITH hours AS (
     SELECT
         node_id,
         gpu_index,
+        date_trunc('hour', time) AS hour,
         min(time) AS first_time,
         max(time) AS last_time,
         count(*) AS samples

@@ -7,6 +7,7 @@
     -- also: attempts                          tables that are used where they exist, else empty
     -- one_of: gpu_utilization, job_usage      tables of which the Trace must have one; the others are empty
     -- needs: run_time, gpu_count              capabilities that the Trace must have
+    -- merge: counted                         common tables that may be computed day by day of telemetry and merged
     -- tenant: compared                        'split' where the column vc tells tenants apart (then by default),
                                                'compared' where the answer depends on them else, or 'none'
     -- param min_gpus: 0 | smallest job to count, in GPUs
@@ -48,7 +49,7 @@ USER_PARTS = ()
 """A user's own file needs no header."""
 
 _NAMED = ("param", "column", "interval")
-_KEYS = ("title", "question", "paper", "tables", "also", "one_of", "needs", "tenant", "views", "rule", *_NAMED)
+_KEYS = ("title", "question", "paper", "tables", "also", "one_of", "needs", "tenant", "views", "merge", "rule", *_NAMED)
 _TENANT = ("split", "compared", "none")
 _LINE = re.compile(r"--\s*(?P<key>\w+)(?:\s+(?P<name>\S+))?\s*:(?P<text>.*)")
 _DEFAULT = re.compile(r"(?P<default>[^{}]*?)\s*(?:\{(?P<choices>[^{}]*)\})?")
@@ -190,6 +191,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
         needs=header.words("needs", CAPABILITIES),
         tenant=next(iter(header.words("tenant", _TENANT)), None),
         views=header.words("views"),
+        merge=header.words("merge"),
         params=tuple(header.params),
         columns=tuple(header.columns),
         intervals=tuple(header.intervals),

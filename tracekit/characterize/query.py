@@ -40,6 +40,9 @@ class Query(Question):
     """How the answer depends on the tenant, where its columns do not tell: 'split', 'compared' or 'none'."""
     views: tuple[str, ...] = ()
     """For a shared view: the views it stands on."""
+    merge: tuple[str, ...] = ()
+    """Common tables, in their order, that read telemetry and only group, count, add and take the least or largest: what
+    they say of each day, merged in the same way, is what they say of all days. Nothing else here reads telemetry."""
     shipped: bool = True
     """Whether the file came with tracekit."""
     described: bool = True

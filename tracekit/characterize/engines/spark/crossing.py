@@ -1,0 +1,82 @@
+"""From DuckDB's SQL to Spark's: sqlglot, and the rules for what it leaves wrong."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tracekit.errors import QueryError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlglot import exp
+
+__all__ = ["parsed", "relations", "spark_sql", "to_spark"]
+
+
+def parsed(sql: str, where: Path) -> exp.Expression:
+    """Return the tree of one statement in DuckDB's dialect.
+
+    Raises
+    ------
+    QueryError
+        sqlglot cannot read it.
+    """
+    return _tree(sql, where).copy()
+
+
+@lru_cache(maxsize=512)
+def _tree(sql: str, where: Path) -> exp.Expression:
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return sqlglot.parse_one(sql, dialect="duckdb")
+    except SqlglotError as error:
+        raise cannot_cross(str(error), where) from error
+
+
+def cannot_cross(reason: str, where: Path) -> QueryError:
+    """Return the error for a query that Spark cannot answer as DuckDB does."""
+    words = " ".join(reason.split())[:300].rstrip(".")
+    return QueryError(f"cannot be asked of Spark: {words}", where=where, hint="--engine duckdb runs it")
+
+
+def spark_sql(sql: str, where: Path) -> str:
+    """Return a statement in Spark's dialect.
+
+    Raises
+    ------
+    QueryError
+        sqlglot cannot read it, or has no words for it in Spark's dialect.
+    """
+    return to_spark(parsed(sql, where), where)
+
+
+def to_spark(tree: exp.Expression, where: Path) -> str:
+    """Return the statement of a tree, which is changed, in Spark's dialect.
+
+    Raises
+    ------
+    QueryError
+        sqlglot has no words for it in Spark's dialect.
+    """
+    from sqlglot.errors import ErrorLevel, SqlglotError
+
+    from tracekit.characterize.engines.spark.rules import RULES
+
+    try:
+        for rule in RULES:
+            tree = rule(tree)
+        return tree.sql(dialect="spark", identify=True, unsupported_level=ErrorLevel.RAISE, comments=False)
+    except SqlglotError as error:
+        raise cannot_cross(str(error), where) from error
+
+
+def relations(tree: exp.Expression) -> set[str]:
+    """Return the names of the tables and views that a statement reads, those that it defines itself left out."""
+    from sqlglot import exp
+
+    own = {cte.alias for cte in tree.find_all(exp.CTE)}
+    return {table.name for table in tree.find_all(exp.Table)} - own

@@ -1,0 +1,164 @@
+"""Queries on Apache Spark."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Self
+
+from tracekit.characterize.engines.duckdb import rows_of
+from tracekit.characterize.engines.interface import Engine
+from tracekit.characterize.engines.spark.starting import LOCAL, Started, reason_of, start, untried
+from tracekit.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+    import polars as pl
+
+    from tracekit.answer import Value
+    from tracekit.characterize.engines.interface import Asked
+    from tracekit.characterize.engines.spark.tables import TraceViews
+    from tracekit.characterize.query import Query
+    from tracekit.characterize.timeline import TimelineRows, TimelineTable
+    from tracekit.trace import Trace
+
+__all__ = ["SparkEngine"]
+
+_SECONDS = 120.0
+
+
+class SparkEngine(Engine):
+    """Spark over the files of the Trace, which every machine sees at the same path.
+
+    Parameters
+    ----------
+    master : str, optional
+        Such as 'spark://host:7077', 'yarn' or 'local[4]'; by default all processors of this machine.
+    settings : mapping, optional
+        Spark's own settings, such as {'spark.executor.memory': '8g'}.
+    seconds : float
+        How long Spark may take to start, and its executors to answer [s].
+    """
+
+    name = "spark"
+
+    def __init__(
+        self, master: str | None = None, settings: Mapping[str, str] | None = None, *, seconds: float = _SECONDS
+    ) -> None:
+        self.master, self._settings, self._seconds = master or LOCAL, dict(settings or {}), seconds
+        self._started: Started | None = None
+        self._traces: dict[tuple[str, str, frozenset[str]], TraceViews] = {}
+
+    def __enter__(self) -> Self:
+        """Return itself; Spark starts with the first question."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End Spark."""
+        self.stop()
+
+    def stop(self) -> None:
+        """End Spark; the next question starts it again."""
+        self._traces.clear()
+        if self._started is not None:
+            self._started.stop()
+            self._started = None
+
+    def check(self, query: Query, *, locked: bool) -> None:
+        """Refuse SQL that has to stay in the sandbox or has no words in Spark's dialect, before Spark starts.
+
+        Raises
+        ------
+        QueryError
+            The query cannot cross.
+        UsageError
+            Spark cannot be used.
+        """
+        from tracekit.characterize.engines.spark.crossing import cannot_cross, spark_sql
+
+        if locked:
+            raise cannot_cross("it runs in the sandbox, which Spark does not have", query.path)
+        self._spark()
+        spark_sql(query.sql, query.path)
+
+    def notes(self, query: Query) -> tuple[str, ...]:
+        """Return what is not tried: a user's own SQL, and other releases of Spark and sqlglot."""
+        own = query.path.suffix == ".sql" and not query.shipped
+        words = "the SQL was put into Spark's dialect; where it uses what no shipped query does, ask DuckDB too"
+        return (*untried(), *([words] if own else []))
+
+    def timeline(
+        self, con: duckdb.DuckDBPyConnection, trace: Trace, timeline: TimelineTable, params: Mapping[str, Value]
+    ) -> TimelineRows:
+        """Compute a timeline on this machine."""
+        return timeline.compute(con, params)
+
+    def rows(self, asked: Asked) -> pl.DataFrame:
+        """Run the SQL on Spark, and return its rows with DuckDB's names and types.
+
+        Raises
+        ------
+        QueryError
+            The SQL fails.
+        """
+        from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+        from tracekit.characterize.engines.spark.crossing import cannot_cross, relations, to_spark
+        from tracekit.characterize.engines.spark.tables import arrow_of, frame_of, parameters_of
+
+        query = asked.query
+        wanted = rows_of(asked, limit=0).schema  # which says what is wrong with the SQL in DuckDB's words too
+        try:
+            views = self._views(asked)
+            views.use(asked.con)
+            for name, rows in asked.timelines.items():
+                views.put(name, arrow_of(rows.frame))
+            tree = views.merged(query, asked.values)
+            if views.local(query):
+                sql = tree.sql(dialect="duckdb")
+                used = {name: asked.values[name] for name in parameters_of(sql)}
+                found: pl.DataFrame = views.con.sql(sql, params=used or None).pl()
+                return found
+            views.need(relations(tree))
+            answer = views.session.sql(to_spark(tree, query.path), args=dict(asked.values) or None)
+            return frame_of(answer.toArrow(), wanted)
+        except (AnalysisException, ParseException, TypeError) as error:
+            raise cannot_cross(reason_of(error), query.path) from error
+        except PySparkException as error:
+            raise QueryError(f"Spark failed: {reason_of(error)}", where=query.path) from error
+        except Exception as error:
+            if type(error).__module__.startswith("py4j"):
+                raise QueryError(f"Spark failed: {reason_of(error)}", where=query.path) from error
+            raise
+
+    def _views(self, asked: Asked) -> TraceViews:
+        from tracekit.characterize.engines.spark.tables import TraceViews
+
+        key = (str(asked.trace.path), asked.trace.tenant_column, asked.empty)
+        if key not in self._traces:
+            session = self._spark().newSession()
+            _register(session)
+            self._traces[key] = TraceViews(session, asked.trace, asked.empty, asked.con)
+        return self._traces[key]
+
+    def _spark(self) -> Any:
+        """Return the session, which the first question starts."""
+        if self._started is None:
+            self._started = start(self.master, self._settings, self._seconds)
+            # PySpark writes each failed analysis to the terminal, as JSON with a stack.
+            logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        return self._started.session
+
+
+def _register(session: Any) -> None:
+    """Give Spark the functions of ours that the rules name."""
+    from tracekit.characterize.engines.spark.rules import PRINTF
+
+    # Made here, so that it is sent as code.
+    def printf(words: str | None, numbers: list[float] | None) -> str | None:
+        if words is None or numbers is None or None in numbers:
+            return None
+        return words % tuple(numbers)
+
+    session.udf.register(PRINTF, printf, "string")

@@ -1,0 +1,116 @@
+"""Cut a statement at the common tables that its header says can be computed day by day and merged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from tracekit.characterize.engines.spark.crossing import cannot_cross, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from tracekit.characterize.query import Query
+
+__all__ = ["head", "how_merged", "merged_name", "tail", "with_merged"]
+
+_WAYS: dict[type[exp.Expression], str] = {
+    exp.Count: "sum",
+    exp.Sum: "sum",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.LogicalOr: "bool_or",
+    exp.LogicalAnd: "bool_and",
+}
+"""How what an aggregate says of each part becomes what it says of the whole."""
+
+
+def merged_name(owner: str, table: str) -> str:
+    """Return what SQL calls the merged rows of a common table of a query or view."""
+    return f"merged_{owner.replace('/', '_')}_{table}"
+
+
+def how_merged(query: Query, table: str) -> dict[str, str | None]:
+    """Return for each column of a common table the aggregate that merges it; None where rows are grouped by it.
+
+    Raises
+    ------
+    QueryError
+        The table does more than group and aggregate, or has an aggregate that does not merge.
+    """
+    select = _common_table(parsed(query.sql, query.path), table, query.path).this
+    group = select.args.get("group")
+    keys = [key.sql() for key in group.expressions] if group is not None else []
+    found: dict[str, str | None] = {}
+    shown: set[str] = set()
+    for number, column in enumerate(select.expressions, 1):
+        inner = column.this if isinstance(column, exp.Alias) else column
+        bare = inner.this if isinstance(inner, exp.Filter) else inner
+        if type(bare) in _WAYS and not bare.find(exp.Distinct):
+            found[column.alias_or_name] = _WAYS[type(bare)]
+        elif inner.sql() in keys or str(number) in keys:
+            found[column.alias_or_name] = None
+            shown |= {inner.sql(), str(number)}
+        else:
+            raise cannot_cross(f"'{column.sql()}' of '{table}' does not merge", query.path)
+    hidden = [key for key in keys if key not in shown]
+    if hidden:
+        raise cannot_cross(f"'{table}' is grouped by '{hidden[0]}', which is none of its columns", query.path)
+    if any(select.args.get(part) for part in ("having", "limit", "distinct", "qualify")):
+        raise cannot_cross(f"'{table}' does more than group", query.path)
+    return found
+
+
+def head(query: Query, table: str, merged: Mapping[str, str]) -> str:
+    """Return the statement of one common table alone, in DuckDB's dialect; those of `merged` are read by their name."""
+    tree = parsed(query.sql, query.path)
+    _common_table(tree, table, query.path)
+    whole = exp.select("*").from_(exp.to_table(table, quoted=True))
+    whole.set("with_", exp.With(expressions=[cte.copy() for cte in _tables(tree)]))
+    return with_merged(whole, merged).sql(dialect="duckdb")
+
+
+def tail(query: Query, merged: Mapping[str, str]) -> exp.Expression:
+    """Return the whole statement, in which the common tables of `merged` are read by their name."""
+    return with_merged(parsed(query.sql, query.path), merged)
+
+
+def with_merged(tree: exp.Expression, merged: Mapping[str, str]) -> exp.Expression:
+    """Return a statement whose common tables read what is merged, without those that nothing reads any more."""
+    for cte in _tables(tree):
+        if cte.alias in merged:
+            cte.set("this", exp.select("*").from_(exp.to_table(merged[cte.alias], quoted=True)))
+    keep = _read(tree)
+    for cte in _tables(tree):
+        if cte.alias not in keep:
+            cte.pop()
+    return tree
+
+
+def _read(tree: exp.Expression) -> Collection[str]:
+    """Return the common tables that the end of a statement reads, by way of others too."""
+    bodies = {cte.alias: cte.this for cte in _tables(tree)}
+    end = tree.copy()
+    end.set("with_", None)
+    found: set[str] = set()
+    todo = [end]
+    while todo:
+        for table in todo.pop().find_all(exp.Table):
+            if table.name in bodies and table.name not in found:
+                found.add(table.name)
+                todo.append(bodies[table.name])
+    return found
+
+
+def _tables(tree: exp.Expression) -> list[exp.CTE]:
+    clause = tree.args.get("with_")
+    return [] if clause is None else list(clause.expressions)
+
+
+def _common_table(tree: exp.Expression, name: str, where: Path) -> exp.CTE:
+    for cte in _tables(tree):
+        if cte.alias == name:
+            return cte
+    raise cannot_cross(f"there is no common table '{name}' to merge", where)

@@ -1,0 +1,239 @@
+"""What SQL in DuckDB's dialect has to become before Spark gives the same answer; one function a rule.
+
+sqlglot turns one dialect into the other and never complains: what it leaves wrong either fails in Spark, or, worse,
+gives other numbers. Each rule changes the tree of one statement, and has a test of its own, which runs both engines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlglot import exp
+
+from tracekit.characterize.intervals import GRID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["PRINTF", "RULES"]
+
+E = TypeVar("E", bound=exp.Expression)
+
+PRINTF = "tracekit_printf"
+"""The function of ours that Spark gets: Java rounds 0.25 to 0.3 where C, and DuckDB, have 0.2."""
+
+
+def _call(name: str, *arguments: exp.Expression) -> exp.Anonymous:
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _named(tree: exp.Expression, name: str) -> Iterator[exp.Anonymous]:
+    """Yield the calls of a function that sqlglot does not know, by its name in DuckDB."""
+    for call in list(tree.find_all(exp.Anonymous)):
+        if str(call.this).lower() == name:
+            yield call
+
+
+def _each(tree: exp.Expression, kind: type[E]) -> Iterator[E]:
+    # Inner ones last, so that replacing an outer one keeps those inside it.
+    yield from list(tree.find_all(kind))
+
+
+def percentile(tree: exp.Expression) -> exp.Expression:
+    """Write quantile_cont as `percentile`, which is exact and linear too; Spark's `percentile_cont` takes no such arguments."""
+    for node in _each(tree, exp.PercentileCont):
+        share = node.expression
+        if isinstance(share, exp.Array):
+            share = _call("array", *[part.copy() for part in share.expressions])
+        node.replace(_call("percentile", node.this.copy(), share.copy()))
+    return tree
+
+
+def percentiles(tree: exp.Expression) -> exp.Expression:
+    """Write the macro percentiles(x), which does not cross, as what it means: `percentile` at 0, 0.01, ..., 1."""
+    for call in _named(tree, "percentiles"):
+        grid = [exp.Literal.number(f"{i / (GRID - 1):g}") for i in range(GRID)]
+        call.replace(_call("percentile", call.expressions[0].copy(), _call("array", *grid)))
+    return tree
+
+
+def list_length(tree: exp.Expression) -> exp.Expression:
+    """Write len(list) as `array_size`: sqlglot takes it for the length of a text, which Spark refuses for arrays."""
+    for node in _each(tree, exp.Length):
+        node.replace(_call("array_size", node.this))
+    return tree
+
+
+def microseconds(tree: exp.Expression) -> exp.Expression:
+    """Write epoch_us(t) as `unix_micros`; times have to be TIMESTAMP, which counts from 1970 UTC."""
+    for call in _named(tree, "epoch_us"):
+        call.replace(_call("unix_micros", *call.expressions))
+    return tree
+
+
+def materialized(tree: exp.Expression) -> exp.Expression:
+    """Drop AS MATERIALIZED, which Spark lacks; it may compute a common table twice, so queries must not rest on it."""
+    for node in _each(tree, exp.CTE):
+        node.set("materialized", None)
+    return tree
+
+
+def division(tree: exp.Expression) -> exp.Expression:
+    """Divide as DOUBLE, as DuckDB does: of decimal numbers Spark makes one with few places, and says nothing."""
+    for node in _each(tree, exp.Div):
+        node.set("this", _double(node.this))
+        node.set("expression", _double(node.expression))
+    return tree
+
+
+def _double(node: exp.Expression) -> exp.Expression:
+    return exp.cast(node.copy(), exp.DataType.Type.DOUBLE)
+
+
+def mean_of_decimals(tree: exp.Expression) -> exp.Expression:
+    """Write avg of a decimal number as its exact sum by the count, as DOUBLE: Spark cuts it off after few places."""
+    for node in _each(tree, exp.Avg):
+        value = node.this
+        if not (isinstance(value, exp.Cast) and value.to.is_type(exp.DataType.Type.DECIMAL)):
+            continue
+        total: exp.Expression = exp.Sum(this=value.copy())
+        number: exp.Expression = exp.Count(this=value.copy())
+        outer: exp.Expression = node
+        # FILTER and OVER stand around the call, and hold for both parts.
+        for kind in (exp.Filter, exp.Window):
+            if isinstance(outer.parent, kind) and outer.parent.this is outer:
+                around = outer.parent
+                rest = {name: part for name, part in around.args.items() if name != "this"}
+                total, number = (_around(kind, part, rest) for part in (total, number))
+                outer = around
+        outer.replace(
+            exp.Paren(this=exp.Div(this=_double(total), expression=exp.Nullif(this=number, expression=_number(0))))
+        )
+    return tree
+
+
+def _around(kind: type[exp.Expression], inner: exp.Expression, rest: dict[str, object]) -> exp.Expression:
+    return kind(this=inner, **{k: v.copy() if isinstance(v, exp.Expression) else v for k, v in rest.items()})
+
+
+def _number(value: int) -> exp.Literal:
+    return exp.Literal.number(value)
+
+
+def filtered_window(tree: exp.Expression) -> exp.Expression:
+    """Make NULL of what FILTER leaves out before OVER, where Spark has no FILTER; no sum or count sees it."""
+    for node in _each(tree, exp.Window):
+        inner = node.this
+        if not isinstance(inner, exp.Filter):
+            continue
+        aggregate, condition = inner.this.copy(), inner.expression.this.copy()
+        value = _number(1) if isinstance(aggregate.this, exp.Star) else aggregate.this
+        aggregate.set("this", exp.Case(ifs=[exp.If(this=condition, true=value.copy())]))
+        inner.replace(aggregate)
+    return tree
+
+
+def least_by(tree: exp.Expression) -> exp.Expression:
+    """Leave NULL out of arg_min, and rank it last in a row of values: Spark's `min_by` keeps it and ranks it first."""
+    for node in _each(tree, exp.ArgMin):
+        value, key = node.this, node.expression
+        parts = key.expressions if isinstance(key, exp.Tuple) else [key]
+        ranked = [p for part in parts for p in (exp.Is(this=part.copy(), expression=exp.Null()), part.copy())]
+        wanted: exp.Expression = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
+        if not isinstance(key, exp.Tuple):
+            wanted = exp.and_(wanted, exp.Not(this=exp.Is(this=key.copy(), expression=exp.Null())))
+        call: exp.Expression = _call("min_by", value.copy(), _call("struct", *ranked))
+        outer: exp.Expression = node
+        if isinstance(node.parent, exp.Filter):
+            wanted, outer = exp.and_(wanted, node.parent.expression.this.copy()), node.parent
+        outer.replace(exp.Filter(this=call, expression=exp.Where(this=wanted)))
+    return tree
+
+
+def distinct_list(tree: exp.Expression) -> exp.Expression:
+    """Leave NULL out of list_distinct; Spark's `array_distinct` keeps it."""
+    for node in _each(tree, exp.ArrayDistinct):
+        node.replace(_call("array_compact", _call("array_distinct", node.this.copy())))
+    return tree
+
+
+def raised_error(tree: exp.Expression) -> exp.Expression:
+    """Write error('...') as `raise_error`."""
+    for call in _named(tree, "error"):
+        call.set("this", "raise_error")
+    return tree
+
+
+def product(tree: exp.Expression) -> exp.Expression:
+    """List the factors of product(), in the order of the window where there is one, and multiply them: Spark has none."""
+    for call in _named(tree, "product"):
+        listed: exp.Expression = exp.ArrayAgg(this=_double(call.expressions[0]))
+        outer: exp.Expression = call
+        for kind in (exp.Filter, exp.Window):
+            if isinstance(outer.parent, kind) and outer.parent.this is outer:
+                around = outer.parent
+                listed = _around(kind, listed, {k: v for k, v in around.args.items() if k != "this"})
+                outer = around
+        step = exp.Lambda(
+            this=exp.Mul(this=exp.column("acc"), expression=exp.column("factor")),
+            expressions=[exp.to_identifier("acc"), exp.to_identifier("factor")],
+        )
+        outer.replace(_call("aggregate", listed, _double(_number(1)), step))
+    return tree
+
+
+def most_frequent(tree: exp.Expression) -> exp.Expression:
+    """Write mode(x ORDER BY x), the first of equally frequent ones, as `mode(x, true)`."""
+    for node in _each(tree, exp.Mode):
+        order = node.this
+        if isinstance(order, exp.Order):
+            node.replace(_call("mode", order.this.copy(), exp.true()))
+    return tree
+
+
+def formatted(tree: exp.Expression) -> exp.Expression:
+    """Let Python do what printf does, which rounds 0.25 to '0.2': Java's formats, which Spark has, give '0.3'."""
+    for call in _named(tree, "printf"):
+        words, *numbers = call.expressions
+        call.replace(_call(PRINTF, words.copy(), _call("array", *[_double(number) for number in numbers])))
+    return tree
+
+
+def series(tree: exp.Expression) -> exp.Expression:
+    """Let generate_series be empty where its end lies before its start: Spark's `sequence` fails, or counts downwards."""
+    for node in _each(tree, exp.GenerateSeries):
+        start, end = node.args["start"], node.args["end"]
+        steps = [node.args["step"].copy()] if node.args.get("step") is not None else []
+        found = _call("sequence", start.copy(), end.copy(), *steps)
+        inside = exp.LTE(this=start.copy(), expression=end.copy())
+        node.replace(exp.Case(ifs=[exp.If(this=inside, true=found)]))
+    return tree
+
+
+def wide_integers(tree: exp.Expression) -> exp.Expression:
+    """Write HUGEINT as DECIMAL(38, 0): Spark's widest whole number has 64 bits."""
+    for node in _each(tree, exp.DataType):
+        if node.is_type(exp.DataType.Type.INT128):
+            node.replace(exp.DataType.build("DECIMAL(38, 0)", dialect="duckdb"))
+    return tree
+
+
+RULES: tuple[Callable[[exp.Expression], exp.Expression], ...] = (
+    percentile,
+    percentiles,
+    list_length,
+    microseconds,
+    materialized,
+    mean_of_decimals,
+    division,
+    filtered_window,
+    least_by,
+    distinct_list,
+    raised_error,
+    product,
+    most_frequent,
+    formatted,
+    series,
+    wide_integers,
+)
+"""All rules, in the order in which they are applied."""

@@ -1,0 +1,312 @@
+"""Start Spark, or say in one line, within a bounded time, why it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tracekit.errors import UsageError
+from tracekit.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+__all__ = ["LOCAL", "TRIED", "Started", "reason_of", "start", "untried"]
+
+T = TypeVar("T")
+
+LOCAL = "local[*]"
+"""The master by default: all processors of this machine."""
+
+TRIED: dict[str, tuple[str, ...]] = {"pyspark": ("4.3",), "sqlglot": ("30.30",)}
+"""Releases with which every query was compared with DuckDB's answer, by their first two numbers."""
+
+_WHERE = "--engine spark"
+_CONNECT_S = 5.0
+
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.file.ref = file
+appender.file.type = Console
+appender.file.name = file
+appender.file.target = SYSTEM_ERR
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c{1}: %m%n
+"""
+
+
+@dataclass
+class Started:
+    """A running Spark."""
+
+    session: Any
+    process: Any
+    folder: Path
+
+    def stop(self) -> None:
+        """End Spark and its Java process."""
+        with suppress(Exception):  # a Java process that died cannot be asked to stop
+            self.session.stop()
+        end_process(self.process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def untried() -> list[str]:
+    """Return a sentence for each package that is another release than those tried."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for package, tried in TRIED.items():
+        try:
+            have = version(package)
+        except PackageNotFoundError:
+            continue
+        if not any(have == release or have.startswith(f"{release}.") for release in tried):
+            found.append(
+                f"Spark's answers were compared with DuckDB's under {package} {' and '.join(tried)}, not under {have}"
+            )
+    return found
+
+
+def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
+    """Start Spark at `master`, and see that its executors have this tracekit.
+
+    Parameters
+    ----------
+    master : str
+        Such as 'spark://host:7077', 'yarn', 'k8s://https://host:443' or 'local[4]'.
+    settings : mapping
+        Spark's own settings, which go before ours.
+    seconds : float
+        How long Spark may take to start, and its executors to answer, each [s].
+
+    Raises
+    ------
+    UsageError
+        PySpark, sqlglot or Java is missing, the master does not answer, no executor comes, or executors lack tracekit
+        or have another version.
+    """
+    _require_packages()
+    _require_java()
+    _require_master(master)
+    folder = Path(tempfile.mkdtemp(prefix="tracekit-spark-"))
+    log, processes = folder / "log", []
+    try:
+        session = _within(seconds, lambda: _session(master, settings, folder, log, processes))
+        if session is None:
+            raise UsageError(f"Spark did not start within {seconds:g} s", where=f"--master {master}", hint=_LOOK)
+        started = Started(session, processes[0], folder)
+        _require_workers(session, master, seconds)
+    except UsageError:
+        _give_up(processes, folder)
+        raise
+    except Exception as error:
+        words = _last_line(log) or reason_of(error)
+        _give_up(processes, folder)
+        raise UsageError(f"Spark did not start: {words}", where=f"--master {master}", hint=_LOOK) from error
+    return started
+
+
+_LOOK = "see that the master runs, and that this machine may ask it for executors"
+
+
+def _require_packages() -> None:
+    from importlib.util import find_spec
+
+    for package in TRIED:
+        if find_spec(package) is None:
+            raise UsageError(f"{package} is not installed", where=_WHERE, hint="pip install 'tracekit[spark]'")
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    found = (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is not None
+    if not found:
+        what = f"there is no Java in JAVA_HOME ({home})" if home else "there is no Java"
+        raise UsageError(what, where=_WHERE, hint="install Java 17 or later, and set JAVA_HOME")
+
+
+def _require_master(master: str) -> None:
+    """Knock at a master that has an address: Spark itself would try for minutes."""
+    match = re.fullmatch(r"(spark|k8s)://(?:https?://)?(.+)", master)
+    if match is None:
+        if not re.fullmatch(r"yarn|local(\[[\w*,\s]+\])?|local-cluster\[[\d,\s]+\]", master):
+            raise UsageError(
+                f"'{master}' is no master", where="--master", hint="write it like spark://host:7077, yarn or local[4]"
+            )
+        return
+    usual = 7077 if match[1] == "spark" else 443
+    faults = []
+    for place in match[2].split(","):
+        host, _, port = place.strip().rstrip("/").rpartition(":")
+        try:
+            where = (host or port, int(port) if host else usual)
+            with socket.create_connection(where, timeout=_CONNECT_S):
+                return
+        except (OSError, ValueError) as error:
+            faults.append(f"{place.strip()} {str(getattr(error, 'strerror', None) or error).lower()}")
+    raise UsageError(f"no master answers: {'; '.join(faults)}", where=f"--master {master}", hint=_LOOK)
+
+
+def _session(master: str, settings: Mapping[str, str], folder: Path, log: Path, processes: list[Any]) -> Any:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    (folder / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
+    conf = SparkConf(loadDefaults=False)
+    for name, value in _settings(master, folder, settings).items():
+        conf.set(name, value)
+    with log.open("wb") as stream:
+        # What Java and Spark write on their way would stand between the lines of the answer.
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": stream})
+    processes.append(gateway.proc)
+    with _python_of(master):
+        context = SparkContext(conf=SparkConf(_jvm=gateway.jvm), gateway=gateway)
+    context.setLogLevel("ERROR")
+    return SparkSession(context)
+
+
+@contextmanager
+def _python_of(master: str) -> Iterator[None]:
+    """Let executors of this machine run this Python; those of a cluster run what PYSPARK_PYTHON says, or python3."""
+    name = "PYSPARK_PYTHON"
+    if not master.startswith("local") or name in os.environ:
+        yield
+        return
+    os.environ[name] = sys.executable  # which a context reads once, when it is made
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, str]:
+    java = f"-Duser.timezone=UTC -Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'}"
+    found = {
+        "spark.master": master,
+        "spark.app.name": "tracekit",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": java,
+        "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+        **MEANINGS,
+    }
+    if master.startswith("local"):
+        found["spark.driver.host"] = "127.0.0.1"
+    return found | dict(given)
+
+
+MEANINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
+    # A product or sum of decimal numbers keeps all its places.
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+}
+"""Settings without which Spark means something else by the same SQL."""
+
+
+def _require_workers(session: Any, master: str, seconds: float) -> None:
+    """Have the executors say which tracekit they have."""
+    context = session.sparkContext
+
+    # Made here, so that it is sent as code: a machine without tracekit could not look it up.
+    def version_there(_: int) -> tuple[str, str]:
+        import socket as there
+
+        try:
+            import tracekit.characterize.engines.spark.by_day
+            from tracekit.version import __version__ as found
+        except ImportError as error:
+            found = f"no tracekit that runs ({error})"
+        return there.gethostname(), found
+
+    tasks = max(2, context.defaultParallelism)
+    found = _within(seconds, lambda: context.parallelize(range(tasks), tasks).map(version_there).collect())
+    if found is None:
+        context.cancelAllJobs()
+        raise UsageError(f"no executor took a task within {seconds:g} s", where=f"--master {master}", hint=_LOOK)
+    other = sorted({(host, version) for host, version in found if version != __version__})
+    if other:
+        host, version = other[0]
+        more = f" and {len(other) - 1} more" if len(other) > 1 else ""
+        has = version if version.startswith("no ") else f"tracekit {version}"
+        raise UsageError(
+            f"the executor on {host}{more} has {has}, this is tracekit {__version__}",
+            where=f"--master {master}",
+            hint="install this version where PYSPARK_PYTHON points on every machine",
+        )
+
+
+def _within(seconds: float, work: Callable[[], T]) -> T | None:
+    """Return the result of `work`; None where it is not there in time."""
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 -- raised again below
+            failed.append(error)
+
+    # A daemon: Python does not wait for it at its end.
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    return done[0] if done else None
+
+
+def _give_up(processes: list[Any], folder: Path) -> None:
+    from pyspark import SparkContext
+
+    for process in processes:
+        end_process(process)
+    # PySpark remembers the context of a Java process that is gone, and would hand it out again.
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkContext._gateway = None  # noqa: SLF001
+    SparkContext._jvm = None  # noqa: SLF001
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_process(process: Any) -> None:
+    """End a Java process that we started."""
+    from subprocess import TimeoutExpired
+
+    with suppress(OSError):
+        process.stdin.close()  # which it takes as a sign to end
+    try:
+        process.wait(5)
+    except TimeoutExpired:
+        process.kill()
+        process.wait(5)
+
+
+def reason_of(error: Exception) -> str:
+    """Return what went wrong in one line: Spark's messages go on with its plans and Java's stacks."""
+    text = str(getattr(error, "java_exception", None) or error)
+    causes = re.findall(r"Caused by: ([^\n]+)", text)
+    line = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    # Exceptions of Python on an executor end with their own last line.
+    last = re.findall(r"^(\w*(?:Error|Exception)\w*: .+)$", text, flags=re.MULTILINE)
+    return " ".join((last[-1] if last and not causes else line).split())[:300].rstrip(".")
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return ""
+    faults = [line for line in lines if re.search(r"error|exception|unable|could not", line, flags=re.IGNORECASE)]
+    return re.sub(r'^Exception in thread "main" ', "", faults[0])[:300].rstrip(".") if faults else ""

@@ -1,0 +1,253 @@
+"""A Trace in Spark: its tables, what describes it, the shared views, and frames of this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tracekit import schema
+from tracekit.characterize.engines.spark.by_day import MOST_MERGED_ROWS, TELEMETRY, Part, merge_by_day
+from tracekit.characterize.engines.spark.crossing import parsed, relations, to_spark
+from tracekit.characterize.engines.spark.merging import head, how_merged, merged_name, tail
+from tracekit.characterize.views import list_views
+from tracekit.tenant import INGESTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    import duckdb
+    import polars as pl
+    from sqlglot import exp
+
+    from tracekit.answer import Value
+    from tracekit.characterize.query import Query
+    from tracekit.trace import Trace
+
+__all__ = ["TraceViews", "arrow_of", "frame_of", "naive"]
+
+_TYPES = {"VARCHAR": "STRING", "BIGINT[]": "ARRAY<BIGINT>"}
+_DESCRIBING = ("trace_tables", "trace_capabilities", "trace_zone", "trace_nodes", "trace_tenant")
+
+
+class TraceViews:
+    """The names that SQL may use of one Trace, as temporary views of a session of Spark's own.
+
+    Parameters
+    ----------
+    session : SparkSession
+        One that no other Trace uses.
+    trace : Trace
+        What is asked.
+    empty : iterable of str
+        Tables that are there without rows.
+    con : DuckDB connection
+        Has the tables that describe the Trace.
+    """
+
+    def __init__(self, session: Any, trace: Trace, empty: Iterable[str], con: duckdb.DuckDBPyConnection) -> None:
+        self.session, self._trace, self._empty, self.con = session, trace, tuple(sorted(empty)), con
+        self._known: set[str] = set()
+        self._merged: dict[str, dict[str, str]] = {}
+        self._rows: dict[str, pa.Table] = {}
+        self._views = {view.name: view for view in list_views()}
+        for table in trace.tables:
+            _read(session, trace, table).createOrReplaceTempView(table)
+            self._known.add(table)
+        for table in self._empty:
+            columns = ", ".join(f"`{c.name}` {_TYPES.get(c.sql, c.sql)}" for c in schema.common(table).columns)
+            session.createDataFrame([], columns).createOrReplaceTempView(table)
+            self._known.add(table)
+        for name in _DESCRIBING:
+            self.put(name, con.sql(f"FROM {name}").to_arrow_table())
+            self._known.add(name)
+
+    def use(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Take another connection on this machine, which gets what is merged already."""
+        self.con = con
+        for name, rows in self._rows.items():
+            con.register(name, rows)
+
+    def put(self, name: str, rows: pa.Table | Any) -> None:
+        """Give SQL a table by name: rows of this machine, or a frame of Spark's."""
+        frame = self.session.createDataFrame(_for_spark(rows)) if isinstance(rows, pa.Table) else rows
+        frame.createOrReplaceTempView(name)
+
+    def need(self, names: Iterable[str]) -> None:
+        """Make the shared views of these names, and those that they stand on."""
+        for name in names:
+            view = self._views.get(name)
+            if view is None or name in self._known:
+                continue
+            tree = self.merged(view, {})
+            self.need(relations(tree))
+            self.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {to_spark(tree, view.path)}")
+            self._known.add(name)
+
+    def merged(self, query: Query, values: Mapping[str, Value]) -> exp.Expression:
+        """Return the statement of a query or view, whose common tables of telemetry are computed by day and merged.
+
+        It reads them by name. Where the Trace has no such telemetry, or what a later step needs to know of the whole is
+        too much to be handed around, it is the statement as it stands, which Spark runs by itself.
+        """
+        known: dict[str, str] = {}
+        for table in query.merge:
+            name = merged_name(query.name, table)
+            sql = head(query, table, known)
+            tree = parsed(sql, query.path)
+            names = self._views_below(relations(tree))
+            if not any(self._trace.has(t) for t in TELEMETRY if t in self._tables_below(names | relations(tree))):
+                break
+            if not self._all_handed(names):
+                break
+            self._merge(name, query, table, sql, values, names)
+            known[table] = name
+            if name not in self._rows and table != query.merge[-1]:
+                break
+        self._merged[query.name] = known
+        return tail(query, known)
+
+    def _merge(
+        self, name: str, query: Query, table: str, sql: str, values: Mapping[str, Value], views: set[str]
+    ) -> None:
+        """Compute a common table by day; its rows are then there for Spark, for later tasks, and on this machine."""
+        rewritten = {
+            view.name: tail(view, self._merged[view.name]).sql(dialect="duckdb")
+            for view in list_views()
+            if view.name in views and self._merged.get(view.name)
+        }
+        used = parameters_of(sql)
+        params = {n: v for n, v in values.items() if n in used}
+        known = {
+            n: stream_of(rows)
+            for n, rows in self._rows.items()
+            if any(n in text for text in (sql, *rewritten.values()))
+        }
+        part = Part(self._trace, self._empty, sql, params, known, rewritten)
+        frame = merge_by_day(self.session, self.con, self._trace, part, how_merged(query, table)).cache()
+        frame.createOrReplaceTempView(name)
+        if frame.count() <= MOST_MERGED_ROWS:
+            rows = naive(frame.toArrow())
+            self.con.register(name, rows)
+            self._rows[name] = rows
+
+    def local(self, query: Query) -> bool:
+        """Return whether the rest of a merged statement reads nothing but merged rows that this machine has too."""
+        known = self._merged.get(query.name, {})
+        return bool(known) and relations(tail(query, known)) <= self._rows.keys()
+
+    def _views_below(self, names: Iterable[str]) -> set[str]:
+        """Return the shared views among these names, and those that they stand on; each is made."""
+        found = {name for name in names if name in self._views}
+        self.need(found)
+        for name in list(found):
+            found |= self._views_below(relations(tail(self._views[name], self._merged.get(name, {}))))
+        return found
+
+    def _tables_below(self, names: Iterable[str]) -> set[str]:
+        found: set[str] = set()
+        for name in names:
+            view = self._views.get(name)
+            found |= {name} if view is None else relations(parsed(view.sql, view.path))
+        return found
+
+    def _all_handed(self, views: set[str]) -> bool:
+        """Return whether the tasks can be given all that was merged for these views."""
+        return all(name in self._rows for view in views for name in self._merged.get(view, {}).values())
+
+
+def _read(session: Any, trace: Trace, table: str) -> Any:
+    spec = schema.common(table)
+    have = spec.columns_of(trace.manifest.schema_version)
+    stored = ", ".join(f"`{c.name}` {_TYPES.get(c.sql, c.sql)}" for c in spec.columns if c.name in have)
+    # Stated, so that Spark need not look into each file.
+    frame = session.read.schema(stored).parquet(*[str(file.absolute()) for file in _files(trace, table)])
+    columns = [
+        f"`{c.name}`" if c.name in have else f"CAST(NULL AS {_TYPES.get(c.sql, c.sql)}) AS `{c.name}`"
+        for c in spec.columns
+    ]
+    if table == "jobs" and trace.tenant_column != INGESTED:
+        columns = [f"`{trace.tenant_column}` AS {INGESTED}" if c == f"`{INGESTED}`" else c for c in columns]
+    return frame.selectExpr(*columns)
+
+
+def _files(trace: Trace, table: str) -> list[Path]:
+    return [trace.file(table)]
+
+
+def stream_of(table: pa.Table) -> bytes:
+    """Return a table as the bytes of an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def parameters_of(sql: str) -> set[str]:
+    """Return the names of the parameters of a statement in DuckDB's dialect."""
+    import duckdb
+
+    return set(duckdb.extract_statements(sql)[0].named_parameters)
+
+
+def arrow_of(frame: pl.DataFrame) -> pa.Table:
+    """Return a frame as Arrow's oldest types, which Spark and DuckDB read."""
+    import polars as pl
+
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _for_spark(table: pa.Table) -> pa.Table:
+    """Return a table with the types that Spark has: moments of UTC, signed whole numbers, short texts."""
+    return table.cast(pa.schema([pa.field(f.name, _spark_type(f.type)) for f in table.schema]))
+
+
+def _spark_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind) or kind == pa.string_view():
+        return pa.string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_spark_type(kind.value_type))
+    return kind
+
+
+def naive(table: pa.Table) -> pa.Table:
+    """Return what Spark gave with times of UTC that carry no zone, as everywhere in tracekit."""
+    fields = [pa.field(f.name, pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def frame_of(table: pa.Table, wanted: pl.Schema) -> pl.DataFrame:
+    """Return rows with DuckDB's names and types.
+
+    Raises
+    ------
+    TypeError
+        A column is of another kind: a text for a number, or a number for a time.
+    """
+    import polars as pl
+
+    frame = pl.DataFrame(pl.from_arrow(naive(table)))
+    if len(frame.columns) != len(wanted):
+        raise TypeError(f"it gives {len(frame.columns)} columns, DuckDB {len(wanted)}")
+    columns = []
+    for (name, kind), found in zip(wanted.items(), frame.iter_columns(), strict=True):
+        if not _alike(found.dtype, kind):
+            raise TypeError(f"the column '{name}' is {found.dtype}, in DuckDB {kind}")
+        columns.append(found.cast(kind).alias(name))
+    return pl.DataFrame(columns)
+
+
+def _alike(one: pl.DataType, other: pl.DataType) -> bool:
+    import polars as pl
+
+    if one in (other, pl.Null()) or (one.is_numeric() and other.is_numeric()):
+        return True
+    if isinstance(one, pl.List) and isinstance(other, pl.List):
+        return _alike(one.inner, other.inner)  # type: ignore[arg-type]  # Polars has classes for types here too
+    return False
