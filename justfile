@@ -36,6 +36,10 @@ test *arguments:
 services *arguments:
     {{python}} -m pytest -m services tests/services {{arguments}}
 
+# Ask every query of Spark too, in local mode; needs Java 17, and `.venv/bin/pip install -e .[spark]`.
+spark *arguments:
+    {{python}} -m pytest -m spark tests/spark {{arguments}}
+
 lint:
     {{python}} -m ruff check .
     {{python}} -m ruff format --check .

@@ -39,10 +39,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="runs only with --runslow"))
-    if "services" not in config.getoption("-m"):
-        for item in items:
-            if item.get_closest_marker("services"):
-                item.add_marker(pytest.mark.skip(reason="runs only with -m services"))
+    for apart in ("services", "spark"):
+        if apart not in config.getoption("-m"):
+            for item in items:
+                if item.get_closest_marker(apart):
+                    item.add_marker(pytest.mark.skip(reason=f"runs only with -m {apart}"))
 
 
 @pytest.fixture(scope="session")

@@ -207,12 +207,19 @@ class AnalysisSettings(IngestSettings):
             "Where the salt of the pseudonyms is, or is kept if there is no such file; the same salt, the same names.",
         ),
     ] = None
+    engine: Annotated[
+        str, Flag("--engine NAME", "What runs the SQL: duckdb, in this process, or spark (docs/reference/spark.md).")
+    ] = "duckdb"
+    master: Annotated[
+        str | None,
+        Flag("--master URL", "Spark's master, such as spark://host:7077, yarn or local[4] (this machine, by default)."),
+    ] = None
     pdf: Annotated[bool, Flag("--pdf", "Print the page to report.pdf too; needs Chromium or Chrome.")] = False
 
     def command(self, source: Path, out: Path) -> str:
         """Return the command that makes the report again, without settings that have their default.
 
-        Where names are hidden, those of files are too.
+        Where names are hidden, those of files are too. The engine is left out: each of them makes the same report.
         """
         if self.anonymize:
             return "tracekit analyze LOGS -o OUT --anonymize"
@@ -220,7 +227,7 @@ class AnalysisSettings(IngestSettings):
         defaults = AnalysisSettings()
         for name, (_, flag) in flags_of(AnalysisSettings).items():
             value = getattr(self, name)
-            if value == getattr(defaults, name):
+            if value == getattr(defaults, name) or name in {"engine", "master"}:
                 continue
             if isinstance(value, bool):
                 words.append(flag.name)

@@ -31,20 +31,41 @@ WITH judged AS (
     SELECT *, CAST(below AS DECIMAL(38, 9)) AS under, CAST(above AS DECIMAL(38, 9)) AS over_
     FROM expected_waits
     WHERE judged
+),
+
+counted AS (
+    SELECT
+        grouping(judged.gpu_class) AS whole,
+        judged.gpu_class,
+        judged.class_order,
+        count(judged.job_id) AS jobs,
+        count(*) FILTER (WHERE step < 0) AS too_few,
+        count(*) FILTER (WHERE step >= 0 AND below IS NULL) AS unknown,
+        count(below) AS told,
+        CAST(sum(under) AS DOUBLE) AS under,
+        CAST(sum(over_) AS DOUBLE) AS over_,
+        CAST(sum(under) + sum(over_) AS DOUBLE) AS missed,
+        count(*) FILTER (WHERE inside) AS inside,
+        quantile_cont(low_s, 0.5) FILTER (WHERE below IS NOT NULL) AS low_p50_s,
+        quantile_cont(high_s, 0.5) FILTER (WHERE below IS NOT NULL) AS high_p50_s
+    -- Where no job is judged the row of all is there too.
+    FROM (SELECT 1 AS one) AS always
+    LEFT JOIN judged ON TRUE
+    GROUP BY GROUPING SETS ((judged.gpu_class, judged.class_order), ())
 )
 
 SELECT
-    CASE WHEN grouping(judged.gpu_class) = 1 THEN 'all' ELSE judged.gpu_class END AS gpu_class,
-    count(*) AS jobs,
-    count(*) FILTER (WHERE step < 0) AS too_few,
-    count(*) FILTER (WHERE step >= 0 AND below IS NULL) AS unknown,
-    count(below) AS told,
-    1 - CAST(sum(under) + sum(over_) AS DOUBLE) / nullif(count(below), 0) AS covered_share,
-    CAST(sum(under) AS DOUBLE) / nullif(count(below), 0) AS below_share,
-    CAST(sum(over_) AS DOUBLE) / nullif(count(below), 0) AS above_share,
-    CAST(count(*) FILTER (WHERE inside) AS DOUBLE) / nullif(count(below), 0) AS inside_share,
-    quantile_cont(low_s, 0.5) FILTER (WHERE below IS NOT NULL) AS low_p50_s,
-    quantile_cont(high_s, 0.5) FILTER (WHERE below IS NOT NULL) AS high_p50_s
-FROM judged
-GROUP BY GROUPING SETS ((judged.gpu_class, judged.class_order), ())
-ORDER BY grouping(judged.gpu_class), judged.class_order NULLS LAST
+    CASE WHEN whole = 1 THEN 'all' ELSE gpu_class END AS gpu_class,
+    jobs,
+    too_few,
+    unknown,
+    told,
+    1 - missed / nullif(told, 0) AS covered_share,
+    under / nullif(told, 0) AS below_share,
+    over_ / nullif(told, 0) AS above_share,
+    CAST(inside AS DOUBLE) / nullif(told, 0) AS inside_share,
+    low_p50_s,
+    high_p50_s
+FROM counted
+WHERE whole = 1 OR jobs > 0
+ORDER BY whole, class_order NULLS LAST

@@ -101,6 +101,7 @@ def analyze_into(
     source: Path, out: Path, settings: AnalysisSettings, *, shown: Path, force: bool, progress: Progress
 ) -> Analysis:
     """Analyse one source into `out`; `shown` is where the user will find that folder in the end."""
+    from tracekit.characterize.engines import engine_of
     from tracekit.guidelines.evidence import Evidence
     from tracekit.report.bundle import start_bundle
     from tracekit.report.pdf import find_browser, print_pdf
@@ -116,8 +117,10 @@ def analyze_into(
         progress.note(salt_note)
     if settings.pdf:
         find_browser()  # before the work, not after it
+    engine = engine_of(settings.engine, settings.master)
     staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
     try:
+        engine.start()
         found_at = _trace_at(staged.path / "trace", source, settings, progress, salt)
         trace = found_at.trace
         asked = trace.by(settings.by)
@@ -130,7 +133,7 @@ def analyze_into(
             progress,
         )
         start_bundle()  # which takes a second, while the queries run
-        evidence = Evidence(asked, settings.memory_limit)
+        evidence = Evidence(asked, settings.memory_limit, engine)
         with Fitting(trace, staged.path, settings, progress) as fitting:
             capacity = capacity_of(trace, settings.capacity, progress)
             answers = ask(evidence, staged.path, progress, capacity)
@@ -162,6 +165,7 @@ def analyze_into(
             print_pdf(staged.path / PAGE, staged.path / "report.pdf")
         staged.commit()
     finally:
+        engine.stop()
         staged.discard()
     return Analysis(
         folder=out,

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Anonymize",
+    "EngineName",
     "Force",
     "MapFile",
+    "Master",
     "MemoryLimit",
     "SaltFile",
     "TableFormat",
@@ -71,6 +73,24 @@ SaltFile = Annotated[
 TenantColumn = Annotated[
     str | None,
     typer.Option("--by", metavar="COLUMN", help=f"{BY}.", show_default=False),
+]
+
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="What runs the SQL: duckdb, in this process, or spark (docs/reference/spark.md).",
+    ),
+]
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Spark's master, such as spark://host:7077, yarn or local[4] (this machine, by default).",
+        show_default=False,
+    ),
 ]
 
 

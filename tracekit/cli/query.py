@@ -9,6 +9,8 @@ import typer
 
 from tracekit.cli.options import (
     Anonymize,
+    EngineName,
+    Master,
     MemoryLimit,
     SaltFile,
     TableFormat,
@@ -60,6 +62,8 @@ def query(
     salt_file: SaltFile = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False,
     memory_limit: MemoryLimit = None,
+    engine: EngineName = "duckdb",
+    master: Master = None,
     sandbox: Annotated[
         bool | None,
         typer.Option(
@@ -78,6 +82,7 @@ def query(
     """
     from tracekit.anonymous import opened
     from tracekit.characterize import answer_query, find_query
+    from tracekit.characterize.engines import engine_of
     from tracekit.characterize.named_tenant import with_tenant
     from tracekit.characterize.run import tenant_of_query
     from tracekit.outputs import check_files
@@ -88,9 +93,12 @@ def query(
     asked = find_query(name)
     column, params = tenant_of_query(asked, by, pairs(param, "--param"))
     part = opened_part(trace, settings)
-    with opened(part, anonymize=anonymize, salt_file=salt_file) as source:
+    with (
+        opened(part, anonymize=anonymize, salt_file=salt_file) as source,
+        engine_of(engine, master) as runs,
+    ):
         chosen = source.trace.by(column)
-        found = answer_query(chosen, asked, params, memory_limit=memory_limit, sandbox=sandbox)
+        found = answer_query(chosen, asked, params, memory_limit=memory_limit, sandbox=sandbox, engine=runs)
         answer = with_tenant(found, chosen.tenant)
         write_frame(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
         for note in (*source.notes, *answer.notes):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.answer import Answer
+    from tracekit.characterize.engines import Engine
     from tracekit.trace import Trace
 
 __all__ = ["Evidence"]
@@ -23,12 +24,12 @@ __all__ = ["Evidence"]
 class Evidence:
     """A Trace that answers each question once."""
 
-    def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
+    def __init__(self, trace: Trace, memory_limit: str | None = None, engine: Engine | None = None) -> None:
         self.trace = trace
-        self.session = Session(trace, memory_limit)
+        self.session = Session(trace, memory_limit, engine)
         whole = trace.ingested
         # What does not tell tenants apart is the same whichever are chosen, and never split by thousands of them.
-        self._whole = (trace, self.session) if whole is trace else (whole, Session(whole, memory_limit))
+        self._whole = (trace, self.session) if whole is trace else (whole, Session(whole, memory_limit, engine))
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
 
     def lacks(self, tables: tuple[str, ...], needs: tuple[str, ...]) -> list[str]:

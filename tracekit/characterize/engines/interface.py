@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +45,26 @@ class Engine(ABC):
 
     name: ClassVar[str]
     """As `--engine` has it."""
+
+    def __enter__(self) -> Self:
+        """Return itself; an engine starts with the first question."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.stop()
+
+    def start(self) -> None:  # noqa: B027 -- most engines need nothing
+        """Take what the engine needs, before long work for it.
+
+        Raises
+        ------
+        UsageError
+            The engine cannot be used.
+        """
+
+    def stop(self) -> None:  # noqa: B027 -- most engines hold nothing
+        """Give up what the engine holds; the next question takes it again. Nothing, for one that holds nothing."""
 
     @abstractmethod
     def check(self, query: Query, *, locked: bool) -> None:

@@ -113,8 +113,8 @@ def rows_of_part(part: Part, day: dt.date) -> Iterator[tuple[Any, ...]]:
         times = [
             k for k, column in enumerate(found.description or ()) if str(column[1]).upper().startswith("TIMESTAMP")
         ]
-        while rows := found.fetchmany(_BATCH):
-            for row in rows:
+        while block := found.fetchmany(_BATCH):
+            for row in block:
                 yield tuple(v.replace(tzinfo=dt.UTC) if k in times and v is not None else v for k, v in enumerate(row))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["parsed", "relations", "spark_sql", "to_spark"]
 
 
-def parsed(sql: str, where: Path) -> exp.Expression:
+def parsed(sql: str, where: Path) -> exp.Expr:
     """Return the tree of one statement in DuckDB's dialect.
 
     Raises
@@ -27,7 +27,7 @@ def parsed(sql: str, where: Path) -> exp.Expression:
 
 
 @lru_cache(maxsize=512)
-def _tree(sql: str, where: Path) -> exp.Expression:
+def _tree(sql: str, where: Path) -> exp.Expr:
     import sqlglot
     from sqlglot.errors import SqlglotError
 
@@ -54,7 +54,7 @@ def spark_sql(sql: str, where: Path) -> str:
     return to_spark(parsed(sql, where), where)
 
 
-def to_spark(tree: exp.Expression, where: Path) -> str:
+def to_spark(tree: exp.Expr, where: Path) -> str:
     """Return the statement of a tree, which is changed, in Spark's dialect.
 
     Raises
@@ -74,7 +74,7 @@ def to_spark(tree: exp.Expression, where: Path) -> str:
         raise cannot_cross(str(error), where) from error
 
 
-def relations(tree: exp.Expression) -> set[str]:
+def relations(tree: exp.Expr) -> set[str]:
     """Return the names of the tables and views that a statement reads, those that it defines itself left out."""
     from sqlglot import exp
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tracekit.characterize.engines.duckdb import rows_of
 from tracekit.characterize.engines.interface import Engine
@@ -50,13 +50,15 @@ class SparkEngine(Engine):
         self._started: Started | None = None
         self._traces: dict[tuple[str, str, frozenset[str]], TraceViews] = {}
 
-    def __enter__(self) -> Self:
-        """Return itself; Spark starts with the first question."""
-        return self
+    def start(self) -> None:
+        """Start Spark.
 
-    def __exit__(self, *_: object) -> None:
-        """End Spark."""
-        self.stop()
+        Raises
+        ------
+        UsageError
+            Spark cannot be used.
+        """
+        self._spark()
 
     def stop(self) -> None:
         """End Spark; the next question starts it again."""
@@ -89,7 +91,11 @@ class SparkEngine(Engine):
         return (*untried(), *([words] if own else []))
 
     def timeline(
-        self, con: duckdb.DuckDBPyConnection, trace: Trace, timeline: TimelineTable, params: Mapping[str, Value]
+        self,
+        con: duckdb.DuckDBPyConnection,
+        trace: Trace,  # noqa: ARG002 -- the connection has its tables
+        timeline: TimelineTable,
+        params: Mapping[str, Value],
     ) -> TimelineRows:
         """Compute a timeline on this machine."""
         return timeline.compute(con, params)
@@ -104,7 +110,7 @@ class SparkEngine(Engine):
         """
         from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-        from tracekit.characterize.engines.spark.crossing import cannot_cross, relations, to_spark
+        from tracekit.characterize.engines.spark.crossing import cannot_cross
         from tracekit.characterize.engines.spark.tables import arrow_of, frame_of, parameters_of
 
         query = asked.query
@@ -120,9 +126,7 @@ class SparkEngine(Engine):
                 used = {name: asked.values[name] for name in parameters_of(sql)}
                 found: pl.DataFrame = views.con.sql(sql, params=used or None).pl()
                 return found
-            views.need(relations(tree))
-            answer = views.session.sql(to_spark(tree, query.path), args=dict(asked.values) or None)
-            return frame_of(answer.toArrow(), wanted)
+            return frame_of(views.rows(tree, asked.values, query.path), wanted)
         except (AnalysisException, ParseException, TypeError) as error:
             raise cannot_cross(reason_of(error), query.path) from error
         except PySparkException as error:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from tracekit.characterize.query import Query
 
-__all__ = ["head", "how_merged", "merged_name", "tail", "with_merged"]
+__all__ = ["head", "how_merged", "merged_name", "read_again", "tail", "with_merged"]
 
-_WAYS: dict[type[exp.Expression], str] = {
+_WAYS: dict[type[exp.Expr], str] = {
     exp.Count: "sum",
     exp.Sum: "sum",
     exp.Min: "min",
@@ -72,12 +72,12 @@ def head(query: Query, table: str, merged: Mapping[str, str]) -> str:
     return with_merged(whole, merged).sql(dialect="duckdb")
 
 
-def tail(query: Query, merged: Mapping[str, str]) -> exp.Expression:
+def tail(query: Query, merged: Mapping[str, str]) -> exp.Expr:
     """Return the whole statement, in which the common tables of `merged` are read by their name."""
     return with_merged(parsed(query.sql, query.path), merged)
 
 
-def with_merged(tree: exp.Expression, merged: Mapping[str, str]) -> exp.Expression:
+def with_merged(tree: exp.Expr, merged: Mapping[str, str]) -> exp.Expr:
     """Return a statement whose common tables read what is merged, without those that nothing reads any more."""
     for cte in _tables(tree):
         if cte.alias in merged:
@@ -89,7 +89,21 @@ def with_merged(tree: exp.Expression, merged: Mapping[str, str]) -> exp.Expressi
     return tree
 
 
-def _read(tree: exp.Expression) -> Collection[str]:
+def read_again(tree: exp.Expr) -> list[tuple[str, exp.Expr]]:
+    """Return the common tables that a statement reads in several places, in order, each as a statement of its own."""
+    found = []
+    own = _tables(tree)
+    for place, cte in enumerate(own):
+        if sum(table.name == cte.alias for table in tree.find_all(exp.Table)) > 1:
+            whole = cte.this.copy()
+            before = [earlier.copy() for earlier in own[:place]]
+            inner = whole.args.get("with_")
+            whole.set("with_", exp.With(expressions=[*before, *([] if inner is None else inner.expressions)]))
+            found.append((cte.alias, whole))
+    return found
+
+
+def _read(tree: exp.Expr) -> Collection[str]:
     """Return the common tables that the end of a statement reads, by way of others too."""
     bodies = {cte.alias: cte.this for cte in _tables(tree)}
     end = tree.copy()
@@ -104,12 +118,12 @@ def _read(tree: exp.Expression) -> Collection[str]:
     return found
 
 
-def _tables(tree: exp.Expression) -> list[exp.CTE]:
+def _tables(tree: exp.Expr) -> list[exp.CTE]:
     clause = tree.args.get("with_")
     return [] if clause is None else list(clause.expressions)
 
 
-def _common_table(tree: exp.Expression, name: str, where: Path) -> exp.CTE:
+def _common_table(tree: exp.Expr, name: str, where: Path) -> exp.CTE:
     for cte in _tables(tree):
         if cte.alias == name:
             return cte

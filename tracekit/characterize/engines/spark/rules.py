@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 __all__ = ["PRINTF", "RULES"]
 
-E = TypeVar("E", bound=exp.Expression)
+E = TypeVar("E", bound=exp.Expr)
 
 PRINTF = "tracekit_printf"
 """The function of ours that Spark gets: Java rounds 0.25 to 0.3 where C, and DuckDB, have 0.2."""
 
 
-def _call(name: str, *arguments: exp.Expression) -> exp.Anonymous:
+def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def _named(tree: exp.Expression, name: str) -> Iterator[exp.Anonymous]:
+def _named(tree: exp.Expr, name: str) -> Iterator[exp.Anonymous]:
     """Yield the calls of a function that sqlglot does not know, by its name in DuckDB."""
     for call in list(tree.find_all(exp.Anonymous)):
         if str(call.this).lower() == name:
             yield call
 
 
-def _each(tree: exp.Expression, kind: type[E]) -> Iterator[E]:
+def _each(tree: exp.Expr, kind: type[E]) -> Iterator[E]:
     # Inner ones last, so that replacing an outer one keeps those inside it.
     yield from list(tree.find_all(kind))
 
 
-def percentile(tree: exp.Expression) -> exp.Expression:
-    """Write quantile_cont as `percentile`, which is exact and linear too; Spark's `percentile_cont` takes no such arguments."""
+def percentile(tree: exp.Expr) -> exp.Expr:
+    """Write quantile_cont as `percentile`, exact and linear too; `percentile_cont` takes no such arguments."""
     for node in _each(tree, exp.PercentileCont):
         share = node.expression
         if isinstance(share, exp.Array):
@@ -49,7 +49,7 @@ def percentile(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def percentiles(tree: exp.Expression) -> exp.Expression:
+def percentiles(tree: exp.Expr) -> exp.Expr:
     """Write the macro percentiles(x), which does not cross, as what it means: `percentile` at 0, 0.01, ..., 1."""
     for call in _named(tree, "percentiles"):
         grid = [exp.Literal.number(f"{i / (GRID - 1):g}") for i in range(GRID)]
@@ -57,28 +57,28 @@ def percentiles(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def list_length(tree: exp.Expression) -> exp.Expression:
+def list_length(tree: exp.Expr) -> exp.Expr:
     """Write len(list) as `array_size`: sqlglot takes it for the length of a text, which Spark refuses for arrays."""
     for node in _each(tree, exp.Length):
         node.replace(_call("array_size", node.this))
     return tree
 
 
-def microseconds(tree: exp.Expression) -> exp.Expression:
+def microseconds(tree: exp.Expr) -> exp.Expr:
     """Write epoch_us(t) as `unix_micros`; times have to be TIMESTAMP, which counts from 1970 UTC."""
     for call in _named(tree, "epoch_us"):
         call.replace(_call("unix_micros", *call.expressions))
     return tree
 
 
-def materialized(tree: exp.Expression) -> exp.Expression:
+def materialized(tree: exp.Expr) -> exp.Expr:
     """Drop AS MATERIALIZED, which Spark lacks; it may compute a common table twice, so queries must not rest on it."""
     for node in _each(tree, exp.CTE):
         node.set("materialized", None)
     return tree
 
 
-def division(tree: exp.Expression) -> exp.Expression:
+def division(tree: exp.Expr) -> exp.Expr:
     """Divide as DOUBLE, as DuckDB does: of decimal numbers Spark makes one with few places, and says nothing."""
     for node in _each(tree, exp.Div):
         node.set("this", _double(node.this))
@@ -86,19 +86,19 @@ def division(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def _double(node: exp.Expression) -> exp.Expression:
+def _double(node: exp.Expr) -> exp.Expr:
     return exp.cast(node.copy(), exp.DataType.Type.DOUBLE)
 
 
-def mean_of_decimals(tree: exp.Expression) -> exp.Expression:
+def mean_of_decimals(tree: exp.Expr) -> exp.Expr:
     """Write avg of a decimal number as its exact sum by the count, as DOUBLE: Spark cuts it off after few places."""
     for node in _each(tree, exp.Avg):
         value = node.this
         if not (isinstance(value, exp.Cast) and value.to.is_type(exp.DataType.Type.DECIMAL)):
             continue
-        total: exp.Expression = exp.Sum(this=value.copy())
-        number: exp.Expression = exp.Count(this=value.copy())
-        outer: exp.Expression = node
+        total: exp.Expr = exp.Sum(this=value.copy())
+        number: exp.Expr = exp.Count(this=value.copy())
+        outer: exp.Expr = node
         # FILTER and OVER stand around the call, and hold for both parts.
         for kind in (exp.Filter, exp.Window):
             if isinstance(outer.parent, kind) and outer.parent.this is outer:
@@ -112,15 +112,15 @@ def mean_of_decimals(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def _around(kind: type[exp.Expression], inner: exp.Expression, rest: dict[str, object]) -> exp.Expression:
-    return kind(this=inner, **{k: v.copy() if isinstance(v, exp.Expression) else v for k, v in rest.items()})
+def _around(kind: type[exp.Expr], inner: exp.Expr, rest: dict[str, object]) -> exp.Expr:
+    return kind(this=inner, **{k: v.copy() if isinstance(v, exp.Expr) else v for k, v in rest.items()})
 
 
-def _number(value: int) -> exp.Literal:
+def _number(value: int) -> exp.Expr:
     return exp.Literal.number(value)
 
 
-def filtered_window(tree: exp.Expression) -> exp.Expression:
+def filtered_window(tree: exp.Expr) -> exp.Expr:
     """Make NULL of what FILTER leaves out before OVER, where Spark has no FILTER; no sum or count sees it."""
     for node in _each(tree, exp.Window):
         inner = node.this
@@ -133,42 +133,42 @@ def filtered_window(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def least_by(tree: exp.Expression) -> exp.Expression:
+def least_by(tree: exp.Expr) -> exp.Expr:
     """Leave NULL out of arg_min, and rank it last in a row of values: Spark's `min_by` keeps it and ranks it first."""
     for node in _each(tree, exp.ArgMin):
         value, key = node.this, node.expression
         parts = key.expressions if isinstance(key, exp.Tuple) else [key]
         ranked = [p for part in parts for p in (exp.Is(this=part.copy(), expression=exp.Null()), part.copy())]
-        wanted: exp.Expression = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
+        wanted: exp.Expr = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
         if not isinstance(key, exp.Tuple):
             wanted = exp.and_(wanted, exp.Not(this=exp.Is(this=key.copy(), expression=exp.Null())))
-        call: exp.Expression = _call("min_by", value.copy(), _call("struct", *ranked))
-        outer: exp.Expression = node
+        call: exp.Expr = _call("min_by", value.copy(), _call("struct", *ranked))
+        outer: exp.Expr = node
         if isinstance(node.parent, exp.Filter):
             wanted, outer = exp.and_(wanted, node.parent.expression.this.copy()), node.parent
         outer.replace(exp.Filter(this=call, expression=exp.Where(this=wanted)))
     return tree
 
 
-def distinct_list(tree: exp.Expression) -> exp.Expression:
+def distinct_list(tree: exp.Expr) -> exp.Expr:
     """Leave NULL out of list_distinct; Spark's `array_distinct` keeps it."""
     for node in _each(tree, exp.ArrayDistinct):
         node.replace(_call("array_compact", _call("array_distinct", node.this.copy())))
     return tree
 
 
-def raised_error(tree: exp.Expression) -> exp.Expression:
+def raised_error(tree: exp.Expr) -> exp.Expr:
     """Write error('...') as `raise_error`."""
     for call in _named(tree, "error"):
         call.set("this", "raise_error")
     return tree
 
 
-def product(tree: exp.Expression) -> exp.Expression:
-    """List the factors of product(), in the order of the window where there is one, and multiply them: Spark has none."""
+def product(tree: exp.Expr) -> exp.Expr:
+    """List the factors of product(), in the order of its window if any, and multiply them: Spark has none."""
     for call in _named(tree, "product"):
-        listed: exp.Expression = exp.ArrayAgg(this=_double(call.expressions[0]))
-        outer: exp.Expression = call
+        listed: exp.Expr = exp.ArrayAgg(this=_double(call.expressions[0]))
+        outer: exp.Expr = call
         for kind in (exp.Filter, exp.Window):
             if isinstance(outer.parent, kind) and outer.parent.this is outer:
                 around = outer.parent
@@ -182,7 +182,7 @@ def product(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def most_frequent(tree: exp.Expression) -> exp.Expression:
+def most_frequent(tree: exp.Expr) -> exp.Expr:
     """Write mode(x ORDER BY x), the first of equally frequent ones, as `mode(x, true)`."""
     for node in _each(tree, exp.Mode):
         order = node.this
@@ -191,16 +191,16 @@ def most_frequent(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def formatted(tree: exp.Expression) -> exp.Expression:
-    """Let Python do what printf does, which rounds 0.25 to '0.2': Java's formats, which Spark has, give '0.3'."""
+def formatted(tree: exp.Expr) -> exp.Expr:
+    """Let Python do what printf does, which rounds 0.25 to '0.2': Java's formats, Spark's, give '0.3'."""
     for call in _named(tree, "printf"):
         words, *numbers = call.expressions
         call.replace(_call(PRINTF, words.copy(), _call("array", *[_double(number) for number in numbers])))
     return tree
 
 
-def series(tree: exp.Expression) -> exp.Expression:
-    """Let generate_series be empty where its end lies before its start: Spark's `sequence` fails, or counts downwards."""
+def series(tree: exp.Expr) -> exp.Expr:
+    """Let generate_series be empty where its end lies before its start: Spark's `sequence` fails or counts down."""
     for node in _each(tree, exp.GenerateSeries):
         start, end = node.args["start"], node.args["end"]
         steps = [node.args["step"].copy()] if node.args.get("step") is not None else []
@@ -210,7 +210,18 @@ def series(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-def wide_integers(tree: exp.Expression) -> exp.Expression:
+def wide_division(tree: exp.Expr) -> exp.Expr:
+    """Divide HUGEINT as decimal numbers, without what is left over: Spark's DIV would wrap around at 64 bits."""
+    for node in _each(tree, exp.IntDiv):
+        if any(kind.is_type(exp.DataType.Type.INT128) for kind in node.find_all(exp.DataType)):
+            wide = exp.DataType.build("DECIMAL(38, 0)", dialect="duckdb")
+            number, by = (exp.cast(part.copy(), wide) for part in (node.this, node.expression))
+            whole = exp.Paren(this=exp.Sub(this=number, expression=exp.Mod(this=number.copy(), expression=by.copy())))
+            node.replace(exp.cast(exp.Div(this=whole, expression=by), wide))
+    return tree
+
+
+def wide_integers(tree: exp.Expr) -> exp.Expr:
     """Write HUGEINT as DECIMAL(38, 0): Spark's widest whole number has 64 bits."""
     for node in _each(tree, exp.DataType):
         if node.is_type(exp.DataType.Type.INT128):
@@ -218,7 +229,7 @@ def wide_integers(tree: exp.Expression) -> exp.Expression:
     return tree
 
 
-RULES: tuple[Callable[[exp.Expression], exp.Expression], ...] = (
+RULES: tuple[Callable[[exp.Expr], exp.Expr], ...] = (
     percentile,
     percentiles,
     list_length,
@@ -234,6 +245,7 @@ RULES: tuple[Callable[[exp.Expression], exp.Expression], ...] = (
     most_frequent,
     formatted,
     series,
+    wide_division,
     wide_integers,
 )
 """All rules, in the order in which they are applied."""

@@ -99,7 +99,8 @@ def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
     _require_java()
     _require_master(master)
     folder = Path(tempfile.mkdtemp(prefix="tracekit-spark-"))
-    log, processes = folder / "log", []
+    log = folder / "log"
+    processes: list[Any] = []
     try:
         session = _within(seconds, lambda: _session(master, settings, folder, log, processes))
         if session is None:
@@ -168,7 +169,8 @@ def _session(master: str, settings: Mapping[str, str], folder: Path, log: Path, 
         conf.set(name, value)
     with log.open("wb") as stream:
         # What Java and Spark write on their way would stand between the lines of the answer.
-        gateway = launch_gateway(conf, popen_kwargs={"stderr": stream})
+        launch: Any = launch_gateway
+        gateway = launch(conf, popen_kwargs={"stderr": stream})
     processes.append(gateway.proc)
     with _python_of(master):
         context = SparkContext(conf=SparkConf(_jvm=gateway.jvm), gateway=gateway)
@@ -225,7 +227,7 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
         import socket as there
 
         try:
-            import tracekit.characterize.engines.spark.by_day
+            import tracekit.characterize.engines.spark.by_day  # noqa: F401 -- all that tasks need
             from tracekit.version import __version__ as found
         except ImportError as error:
             found = f"no tracekit that runs ({error})"

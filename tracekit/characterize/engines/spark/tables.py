@@ -9,7 +9,7 @@ import pyarrow as pa
 from tracekit import schema
 from tracekit.characterize.engines.spark.by_day import MOST_MERGED_ROWS, TELEMETRY, Part, merge_by_day
 from tracekit.characterize.engines.spark.crossing import parsed, relations, to_spark
-from tracekit.characterize.engines.spark.merging import head, how_merged, merged_name, tail
+from tracekit.characterize.engines.spark.merging import head, how_merged, merged_name, read_again, tail, with_merged
 from tracekit.characterize.views import list_views
 from tracekit.tenant import INGESTED
 
@@ -85,7 +85,7 @@ class TraceViews:
             self.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {to_spark(tree, view.path)}")
             self._known.add(name)
 
-    def merged(self, query: Query, values: Mapping[str, Value]) -> exp.Expression:
+    def merged(self, query: Query, values: Mapping[str, Value]) -> exp.Expr:
         """Return the statement of a query or view, whose common tables of telemetry are computed by day and merged.
 
         It reads them by name. Where the Trace has no such telemetry, or what a later step needs to know of the whole is
@@ -131,6 +131,26 @@ class TraceViews:
             rows = naive(frame.toArrow())
             self.con.register(name, rows)
             self._rows[name] = rows
+
+    def rows(self, tree: exp.Expr, values: Mapping[str, Value], where: Path) -> pa.Table:
+        """Return the rows of a statement, which Spark runs.
+
+        A common table that is read in several places is computed once, as DuckDB does; Spark would do it at each.
+        """
+        self.need(relations(tree))
+        arguments = dict(values) or None
+        kept: dict[str, str] = {}
+        frames = []
+        try:
+            for name, statement in read_again(tree):
+                sql = to_spark(with_merged(statement, kept), where)
+                frames.append(self.session.sql(sql, args=arguments).cache())
+                kept[name] = f"kept_{name}"
+                frames[-1].createOrReplaceTempView(kept[name])
+            return self.session.sql(to_spark(with_merged(tree, kept), where), args=arguments).toArrow()
+        finally:
+            for frame in frames:
+                frame.unpersist()
 
     def local(self, query: Query) -> bool:
         """Return whether the rest of a merged statement reads nothing but merged rows that this machine has too."""
