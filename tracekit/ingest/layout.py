@@ -105,7 +105,7 @@ def lay_out_again(source: Path, out: Path, settings: IngestSettings, *, force: b
             hint="use it as it is, name the raw files, or lay it out again with --partition day or none",
         )
     plain = IngestSettings(partition=settings.partition, memory_limit=settings.memory_limit)
-    if append or plain != settings:
+    if append or plain != replace(settings, options=settings.options or None):
         what = "is a Trace, for which only --partition and --memory-limit can be chosen"
         raise UsageError(what, where=source, hint="leave out the other options")
     found = Trace.open(source)

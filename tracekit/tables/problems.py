@@ -112,7 +112,7 @@ class _Inspection:
     def _place_problems(self, table: str) -> list[str]:
         """Return a sentence for each partition with rows that belong into another one."""
         known = "jobs" if table in JOB_TABLES else "nodes"
-        if known in self._manifest.tables and known not in self._sound:
+        if table != known and known in self._manifest.tables and known not in self._sound:
             return []  # where rows belong is not known, which is told already
         partitions = self._manifest.tables[table].partitions or []
         files = files_sql(table_files(self._folder, table, partitions))

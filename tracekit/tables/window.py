@@ -90,7 +90,7 @@ class Window:
         table.
         """
         times, cluster = self._times(_TIMES.get(table, "")), self.cluster
-        of_cluster = [] if cluster is None else [f"cluster = {_literal(cluster)}"]
+        of_cluster = [] if cluster is None else [f'"cluster" = {_literal(cluster)}']
         if table == "jobs":
             return " AND ".join(times + of_cluster)
         if table in JOB_TABLES:
