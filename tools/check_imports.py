@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOMS = (
     ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package", "tenant"),
-    ("options", "settings", "decode", "outputs", "answer", "streams"),
+    ("options", "settings", "decode", "outputs", "answer", "streams", "workers"),
     ("toml_text", "pseudonyms"),
     ("schema", "manifest", "datasets"),
     ("tables",),

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.interface import TimeFrame
     from tracekit.manifest import Capability
     from tracekit.trace import Trace
+    from tracekit.workers import Workers
 
 __all__ = ["ingest_logs"]
 
@@ -54,6 +55,7 @@ def ingest_logs(
     force: bool = False,
     append: bool = False,
     progress: Progress | None = None,
+    workers: Workers | None = None,
     **changes: Any,
 ) -> Trace:
     """Read raw logs and write a Trace.
@@ -73,6 +75,9 @@ def ingest_logs(
         change nothing, nor does a source without records. Without a Trace there, make one.
     progress : Progress, optional
         Receives the steps.
+    workers : Workers, optional
+        Processes that read files of telemetry, each a whole one, such as `engine_of("spark", master).workers()`; they
+        have to see the files and the folder of `out` at the same paths. The Trace is the same.
     **changes
         Settings by name, such as ``format_name="slurm"``.
 
@@ -89,19 +94,15 @@ def ingest_logs(
     OutputError
         `out` exists, lies inside the source, or cannot be written.
     UsageError
-        An option does not exist or has no such value, or differs from the Trace to which the source is appended.
+        An option does not exist or has no such value, or differs from the Trace to which the source is appended; or
+        the workers cannot be used.
     TraceError
         The Trace to which the source is appended is damaged.
     """
     chosen = merge_settings(IngestSettings, settings, changes)
-    if append and force:
-        raise UsageError("does not go with --force", where="--append", hint="add to the Trace, or replace it")
-    if not 0 <= chosen.max_reject_share <= 1:
-        what = f"{chosen.max_reject_share} is not a share"
-        raise UsageError(what, where="--max-reject-share", hint="give a number from 0 to 1")
+    _require(chosen, force=force, append=append)
     progress = progress or Progress()
     out = Path(out)
-    require_layout(chosen.partition)
     if is_trace(Path(source)):
         return lay_out_again(Path(source), out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
@@ -119,12 +120,14 @@ def ingest_logs(
         earlier.require_same_reading(detection.format, filled)
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
     with TraceWriter(out, force=force or earlier is not None) as writer, _join_errors(out):
-        sink = Sink(writer, filled, progress, chosen.memory_limit)
+        _start(workers, progress)
+        sink = Sink(writer, filled, progress, chosen.memory_limit, workers)
         for note in dict.fromkeys(file.note for file in files if file.note):
             sink.note(note)
         _note_unread(log_files, detection, sink)
         frame = detection.format.read(detection.found, sink)
         beside.complete(detection.format, frame, sink)
+        _note_idle(sink)
         sink.flush()
         writer.drain()
         _refuse_rejects(source, sink, chosen.max_reject_share, idle=earlier is not None)
@@ -146,6 +149,27 @@ def ingest_logs(
         trace = writer.commit(manifest)
     discard_answers(out)
     return trace
+
+
+def _require(settings: IngestSettings, *, force: bool, append: bool) -> None:
+    """Refuse settings that cannot be."""
+    if append and force:
+        raise UsageError("does not go with --force", where="--append", hint="add to the Trace, or replace it")
+    if not 0 <= settings.max_reject_share <= 1:
+        what = f"{settings.max_reject_share} is not a share"
+        raise UsageError(what, where="--max-reject-share", hint="give a number from 0 to 1")
+    require_layout(settings.partition)
+
+
+def _start(workers: Workers | None, progress: Progress) -> None:
+    if workers is not None:
+        progress.stage("starting workers")
+        workers.start()
+
+
+def _note_idle(sink: Sink) -> None:
+    if sink.workers is not None and not sink.handed_out:
+        sink.progress.note("the workers had nothing to do: the source has no files of telemetry, or none by itself")
 
 
 @contextmanager

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.characterize.timeline import TimelineRows, TimelineTable
     from tracekit.trace import Trace
+    from tracekit.workers import Workers
 
 __all__ = ["SparkEngine"]
 
@@ -59,6 +60,12 @@ class SparkEngine(Engine):
             Spark cannot be used.
         """
         self._spark()
+
+    def workers(self) -> Workers:
+        """Return its executors, for other work than queries."""
+        from tracekit.characterize.engines.spark.tasks import SparkTasks
+
+        return SparkTasks(self._spark, self.master)
 
     def stop(self) -> None:
         """End Spark; the next question starts it again."""

@@ -201,6 +201,8 @@ def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, 
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": java,
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+        # A task has one processor, and Polars would start threads for all of its machine.
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",
         **MEANINGS,
     }
     if master.startswith("local"):
