@@ -59,7 +59,7 @@ class SparkTasks:
             Spark has given an item up.
         """
         context = self._session().sparkContext
-        sent = context.broadcast(pickle.dumps(work))
+        sent = pickle.dumps(work)
         group = f"tracekit-{uuid4().hex}"
         ending = threading.Event()
 
@@ -68,7 +68,7 @@ class SparkTasks:
             def task(_: int) -> R:
                 import pickle as there
 
-                found: R = there.loads(sent.value)(item)  # noqa: S301 -- sent by ourselves
+                found: R = there.loads(sent)(item)  # noqa: S301 -- sent by ourselves
                 return found
 
             if ending.is_set():
@@ -98,5 +98,3 @@ class SparkTasks:
             if ahead:
                 with suppress(Exception):  # a Spark that is gone has no jobs
                     context.cancelJobGroup(group)
-            with suppress(Exception):
-                sent.unpersist()

@@ -1,0 +1,199 @@
+"""Files of telemetry read by Spark's tasks: the Trace of one machine, or one line."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks.philly_files import write_gpu_file, write_job_log
+from tests.ingest.both_ways import Heard, assert_same, both
+from tests.ingest.telemetry.monitored import Cluster, series
+from tracekit.errors import OutputError, SourceError, UsageError
+from tracekit.ingest import ingest_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from tracekit.characterize.engines import Engine
+    from tracekit.workers import Workers
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="session")
+def workers(spark: Engine) -> Workers:
+    found = spark.workers()
+    assert found is not None
+    return found
+
+
+def days_of_philly(folder: Path, days: int, rows: int) -> Path:
+    """Write a job log and a file of GPU samples a day; the last rows of each day are in the next day's file too."""
+    folder.mkdir()
+    write_job_log(folder / "cluster_job_log", 200)
+    write_gpu_file(folder / "whole", days * rows, servers=40)
+    header, *lines = (folder / "whole").read_bytes().splitlines(keepends=True)
+    for day in range(days):
+        part = lines[max(0, day * rows - 40) : (day + 1) * rows]
+        (folder / f"cluster_gpu_util-2017-10-{day + 3:02}.csv").write_bytes(header + b"".join(part) + b"odd,line\n")
+    (folder / "whole").unlink()
+    return folder
+
+
+def test_daily_files_are_read_by_tasks_and_the_trace_is_the_same(tmp_path: Path, workers: Workers) -> None:
+    logs = days_of_philly(tmp_path / "logs", 6, 2000)
+    trace = both(logs, tmp_path, workers, partition="day")
+    check = trace.manifest.checks["repeated_gpu_samples"]
+    assert check.count > 5 * 40
+    assert (trace.manifest.rejected, trace.manifest.tables["gpu_utilization"].rows) == (
+        6,
+        (check.of or 0) - check.count,
+    )
+
+
+def test_answers_and_logs_of_monitors_are_read_by_tasks(tmp_path: Path, workers: Workers) -> None:
+    cluster = Cluster(tmp_path / "logs")
+    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
+    one = [series("DCGM_FI_DEV_GPU_UTIL", {"10:05": 50, "10:06": 51}, Hostname="n1", gpu="0", hpc_job="1")]
+    cluster.answer("a.json", one)
+    cluster.answer("copy.json", one)
+    (cluster.folder / "n1.csv").write_text("timestamp, index, utilization.gpu [%]\n2026/03/02 10:07:00, 0, 7 %\n")
+    trace = both(cluster.folder, tmp_path, workers, options={"timezone": "UTC"})
+    assert trace.manifest.tables["gpu_utilization"].rows == 3
+
+
+def test_a_file_that_is_none_is_one_line(tmp_path: Path, workers: Workers) -> None:
+    cluster = Cluster(tmp_path / "logs")
+    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
+    (cluster.folder / "b.json").write_text('{"status": "error", "errorType": "timeout", "error": "slow"}')
+    with pytest.raises(SourceError, match=r"^b\.json: is an error of the server: [^\n]*$"):
+        ingest_logs(cluster.folder, tmp_path / "trace", workers=workers)
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_a_worker_that_may_not_write_more_is_one_line(
+    tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = days_of_philly(tmp_path / "logs", 2, 2000)
+
+    class Small:
+        """The same workers, each on a disk with room for 4 KiB."""
+
+        start = workers.start
+
+        def in_order(self, work: Any, items: Any) -> Generator[Any]:
+            return workers.in_order(_Small(work), items)
+
+    with pytest.raises(OutputError) as error:
+        ingest_logs(logs, tmp_path / "trace", workers=Small())
+    assert (
+        str(error.value) == f"{tmp_path / 'trace'}: cannot write: File too large; choose another -o, or free the place"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+class _Small:
+    """Work under a limit on the size of files."""
+
+    def __init__(self, work: Any) -> None:
+        self.work = work
+
+    def __call__(self, item: Any) -> Any:
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        try:
+            return self.work(item)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_no_more_is_done_ahead_than_twice_the_processors(workers: Workers, tmp_path: Path) -> None:
+    found = workers.in_order(_Touch(tmp_path), range(12))
+    assert next(found) == 0
+    time.sleep(2)
+    begun = len(list(tmp_path.iterdir()))
+    found.close()
+    assert 1 <= begun <= 5  # four of local[2], and one for the result that was taken
+
+
+class _Touch:
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __call__(self, number: int) -> int:
+        (self.place / str(number)).touch()
+        return number
+
+
+def test_an_error_that_is_no_file_s_is_told_in_one_line(workers: Workers) -> None:
+    with pytest.raises(UsageError, match=r"^--master local\[2\]: Spark failed: ZeroDivisionError: [^\n]*$"):
+        list(workers.in_order(_divide, [0]))
+
+
+def _divide(number: int) -> float:
+    return 1 / number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after_s", [0.5, 2.0])
+def test_an_executor_that_is_killed_changes_nothing(tmp_path: Path, after_s: float) -> None:
+    from tracekit.characterize.engines.spark import SparkEngine
+
+    logs = days_of_philly(tmp_path / "logs", 6, 40_000)
+    alone = ingest_logs(logs, tmp_path / "alone")
+    killed: list[int] = []
+
+    def kill() -> None:
+        time.sleep(after_s)
+        pid = _executors()[0]
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+    class Lossy:
+        def __init__(self, workers: Workers) -> None:
+            self.workers = workers
+
+        def start(self) -> None:
+            self.workers.start()
+
+        def in_order(self, work: Any, items: Any) -> Generator[Any]:
+            thread = threading.Thread(target=kill)
+            thread.start()
+            yield from self.workers.in_order(work, items)
+            thread.join()
+
+    with SparkEngine("local-cluster[2,1,1024]", {"spark.driver.memory": "1g"}) as engine:
+        inner = engine.workers()
+        together = ingest_logs(logs, tmp_path / "together", workers=Lossy(inner), progress=Heard())
+    assert len(killed) == 1
+    assert_same(alone, together)
+
+
+def _executors() -> list[int]:
+    """Return the processes of executors below this one."""
+    parents, words = {}, {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                words[int(folder.name)] = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+
+    def ours(pid: int) -> bool:
+        while pid > 1:
+            if pid == os.getpid():
+                return True
+            pid = parents.get(pid, 0)
+        return False
+
+    return [pid for pid, line in words.items() if b"CoarseGrainedExecutorBackend" in line and ours(pid)]
