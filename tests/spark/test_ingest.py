@@ -145,8 +145,10 @@ def _divide(number: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.5, 2.0])
-def test_an_executor_that_is_killed_changes_nothing(tmp_path: Path, after_s: float) -> None:
+def test_an_executor_that_is_killed_changes_nothing(tmp_path: Path, spark: Engine, after_s: float) -> None:
     from tracekit.characterize.engines.spark import SparkEngine
+
+    spark.stop()  # a process has one Spark; the next test starts it again
 
     logs = days_of_philly(tmp_path / "logs", 6, 40_000)
     alone = ingest_logs(logs, tmp_path / "alone")
