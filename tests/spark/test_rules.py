@@ -56,7 +56,8 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
     # By (x, i) NULL ranks last, and a NULL that would be chosen is left out.
     "least_by": (
         "SELECT arg_min(k, (x, i)) AS k, arg_min(k, -x) AS l FROM"
-        " (VALUES ('never', NULL, 1), (NULL, 1, 1), ('first', 2, 1), ('second', 2, NULL), (NULL, 9, 1), ('last', 8, 1)) AS t(k, x, i)",
+        " (VALUES ('never', NULL, 1), (NULL, 1, 1), ('first', 2, 1), ('second', 2, NULL), (NULL, 9, 1), ('last', 8, 1))"
+        " AS t(k, x, i)",
         [("first", "last")],
     ),
     "distinct_list": ("SELECT len(list_distinct([1, NULL, 1, 2])) AS n", [(2,)]),

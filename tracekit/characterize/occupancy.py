@@ -120,11 +120,7 @@ def time_true(times: Ints, holds: Bools, moments: Ints) -> Ints:
 
 def window_us(con: duckdb.DuckDBPyConnection) -> tuple[int, int] | None:
     """Return the first and the last time of the jobs and attempts of a trace [us]; None without any."""
-    first, last = con.execute(
-        """SELECT epoch_us(min(t)), epoch_us(max(t)) FROM (
-            SELECT unnest([min(submit_time), max(submit_time), max(start_time), max(end_time)]) AS t FROM jobs
-            UNION ALL SELECT unnest([min(start_time), max(start_time), max(end_time)]) FROM attempts)"""
-    ).fetchall()[0]
+    first, last = con.execute("SELECT since, until FROM trace_window").fetchall()[0]
     return None if first is None else (int(first), int(last))
 
 

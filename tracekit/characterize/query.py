@@ -56,7 +56,7 @@ class Query(Question):
         return self.tenant != "none"
 
     @classmethod
-    def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = ()) -> Query:
+    def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = (), merge: tuple[str, ...] = ()) -> Query:
         """Return a query without a header, from its SQL alone; `path` is what its errors name."""
         return cls(
             name="sql",
@@ -66,6 +66,7 @@ class Query(Question):
             sql=sql,
             path=path,
             also=also,
+            merge=merge,
             shipped=False,
             described=False,
         )

@@ -158,7 +158,7 @@ def answer_query(
     with shared.connect(also) as con:
         found: dict[str, TimelineRows] = {}
         for timeline in timelines:
-            rows = found[timeline.name] = shared.timeline(con, timeline, values, chosen)
+            rows = found[timeline.name] = shared.timeline(con, timeline, values, chosen, also)
             con.register(timeline.name, rows.frame.to_arrow())
             notes += [note for note in rows.notes if note not in notes]
         if locked:

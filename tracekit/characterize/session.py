@@ -69,16 +69,18 @@ class Session:
         timeline: TimelineTable,
         values: Mapping[str, Value],
         engine: Engine | None = None,
+        also: Iterable[str] = (),
     ) -> TimelineRows:
         """Return the rows of a timeline, which the engine computes unless they are known; `values` has its parameters.
 
-        `con` has the tables and the views on this machine; the engine is the session's own by default.
+        `con` is that of `connect(also)`; the engine is the session's own by default.
         """
         params = {param.name: values[param.name] for param in timeline.params}
         key = (timeline.name, tuple(sorted(params.items())))
         if key in self._timelines:
             return self._timelines[key]
-        found = (engine or self.engine).timeline(con, self._trace, timeline, params)
+        empty = frozenset(also).difference(self._trace.tables)
+        found = (engine or self.engine).timeline(con, self._trace, empty, timeline, params)
         if found.frame.height <= _KEPT_ROWS:
             self._timelines[key] = found
         return found

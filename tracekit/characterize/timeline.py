@@ -50,6 +50,9 @@ class TimelineTable:
     """Given a connection with the tables and the shared views, and the value of each parameter."""
     also: tuple[str, ...] = ()
     """Tables that are read where the Trace has them, and are empty where it has not."""
+    by_cluster: bool = False
+    """Whether the rows of a cluster follow from its own jobs and nodes, and the window of the whole trace alone; views
+    that tell more of the trace than that (`tracekit.characterize.engines.spark.by_cluster`) are handed in."""
     params: tuple[Param, ...] = ()
     """A query may declare one of them too, with a default of its own."""
 

@@ -53,7 +53,14 @@ class Evidence:
         """
         return self._once(find_query(name), params)
 
-    def sql(self, text: str, params: Mapping[str, object] | None = None, *, also: tuple[str, ...] = ()) -> pl.DataFrame:
+    def sql(
+        self,
+        text: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        also: tuple[str, ...] = (),
+        merge: tuple[str, ...] = (),
+    ) -> pl.DataFrame:
         """Return the rows of an SQL statement over the tables, the shared views and the timelines that it names.
 
         Parameters
@@ -65,6 +72,8 @@ class Evidence:
             parameters have their defaults.
         also : tuple of str
             Tables that are empty where the Trace has none.
+        merge : tuple of str
+            Common tables that may be computed day by day and merged (`Query.merge`).
 
         Raises
         ------
@@ -73,7 +82,7 @@ class Evidence:
         QueryError
             The statement fails.
         """
-        return self._ask(Query.of_text(text, self.trace.path, also=also), params or {}).frame
+        return self._ask(Query.of_text(text, self.trace.path, also=also, merge=merge), params or {}).frame
 
     def answer(self, text: str, *, also: tuple[str, ...] = ()) -> Answer:
         """Return the rows of an SQL statement with the notes of its timelines; the answer is cached.

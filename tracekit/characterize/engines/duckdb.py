@@ -35,6 +35,7 @@ class DuckdbEngine(Engine):
         self,
         con: duckdb.DuckDBPyConnection,
         trace: Trace,  # noqa: ARG002 -- the connection has its tables
+        empty: frozenset[str],  # noqa: ARG002 -- the same
         timeline: TimelineTable,
         params: Mapping[str, Value],
     ) -> TimelineRows:

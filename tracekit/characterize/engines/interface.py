@@ -92,9 +92,28 @@ class Engine(ABC):
 
     @abstractmethod
     def timeline(
-        self, con: duckdb.DuckDBPyConnection, trace: Trace, timeline: TimelineTable, params: Mapping[str, Value]
+        self,
+        con: duckdb.DuckDBPyConnection,
+        trace: Trace,
+        empty: frozenset[str],
+        timeline: TimelineTable,
+        params: Mapping[str, Value],
     ) -> TimelineRows:
-        """Return the rows of a timeline; `con` has the tables and the shared views, on this machine."""
+        """Return the rows of a timeline.
+
+        Parameters
+        ----------
+        con : DuckDB connection
+            On this machine: the tables and the shared views.
+        trace : Trace
+            What is asked.
+        empty : frozenset of str
+            Tables that the Trace lacks, and that are there without rows.
+        timeline : TimelineTable
+            Which one.
+        params : mapping
+            The value of each of its parameters.
+        """
 
     @abstractmethod
     def rows(self, asked: Asked) -> pl.DataFrame:

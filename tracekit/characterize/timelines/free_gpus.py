@@ -58,6 +58,7 @@ TIMELINE = TimelineTable(
     title="Free GPUs of each cluster through time, and how scattered they are",
     tables=("jobs", "attempts", "placements"),
     also=("nodes", "gpu_utilization", "node_events"),
+    by_cluster=True,
     params=(STEP, CAPACITY, EVENTS),
     columns=(
         AnswerColumn("time", "UTC", "a moment, every step_s"),

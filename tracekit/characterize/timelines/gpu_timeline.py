@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Ints
 
 
-__all__ = ["ROUND_STEPS_S", "STEP", "TIMELINE", "grid_us"]
+__all__ = ["ROUND_STEPS_S", "STEP", "TIMELINE", "grid_us", "page_step_s"]
 
 STEP = Param(
     "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
@@ -66,16 +66,21 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     if window is None:
         return np.empty(0, dtype=np.int64)
     if step_s == 0:
-        clusters = max(1, con.execute("SELECT count(DISTINCT cluster) FROM jobs").fetchall()[0][0])
-        span_s = (window[1] - window[0]) / 1_000_000
-        fitting = [s for s in ROUND_STEPS_S if (span_s / s + 2) * clusters <= _PAGE_ROWS]
-        step_s = fitting[0] if fitting else ROUND_STEPS_S[-1]
+        step_s = page_step_s(con, window)
     step = round(step_s * 1_000_000)
     first = window[0] // step
     last = max(first + 1, -(-window[1] // step))
     if (last - first) * max(groups, 1) > _MOST_ROWS:
         raise QueryError(f"steps of {step_s:g} s give {(last - first) * groups:,} rows", hint="give a larger step_s")
     return np.arange(first, last + 1) * step
+
+
+def page_step_s(con: duckdb.DuckDBPyConnection, window: tuple[int, int]) -> float:
+    """Return a round step that gives a page's worth of rows for all clusters of a trace [s]."""
+    clusters = max(1, con.execute("SELECT count(DISTINCT cluster) FROM jobs").fetchall()[0][0])
+    span_s = (window[1] - window[0]) / 1_000_000
+    fitting = [s for s in ROUND_STEPS_S if (span_s / s + 2) * clusters <= _PAGE_ROWS]
+    return fitting[0] if fitting else ROUND_STEPS_S[-1]
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
@@ -125,7 +130,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
     """Return which intervals end by the last submission; all where none does, or no submission is known."""
-    last = con.execute("SELECT epoch_us(max(submit_time)) FROM jobs").fetchall()[0][0]
+    last = con.execute("SELECT last_submission FROM trace_window").fetchall()[0][0]
     ended: Bools = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
     return ended if ended[0] else np.ones_like(ended)
 
@@ -164,6 +169,7 @@ TIMELINE = TimelineTable(
     title="Running and waiting jobs and GPUs of each VC through time",
     tables=("jobs", "attempts"),
     also=("capacity", "nodes", "node_events", "placements"),
+    by_cluster=True,
     params=(STEP, QUOTA, CLUSTER_GPUS, EVENTS),
     columns=(
         AnswerColumn("time", "UTC", "start of the interval"),

@@ -138,6 +138,7 @@ TIMELINE = TimelineTable(
     title="Each period in the queue, and whether it was out of order",
     tables=("jobs", "attempts"),
     also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
+    by_cluster=True,
     params=PARAMS,
     columns=(
         AnswerColumn("job_id", "text", "the job"),

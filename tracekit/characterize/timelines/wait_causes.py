@@ -135,6 +135,7 @@ TIMELINE = TimelineTable(
     title="The causes of each wait",
     tables=("jobs", "attempts"),
     also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
+    by_cluster=True,
     params=PARAMS,
     columns=(
         AnswerColumn("job_id", "text", "the job"),

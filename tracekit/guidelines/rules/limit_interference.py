@@ -21,23 +21,29 @@ WITH judged AS (
     SELECT s.job_id, s.attempt, s.utilization_pct, coalesce(s.time < t.until, FALSE) AS worse
     FROM attempt_samples AS s
     ASOF LEFT JOIN shared_node_times AS t ON s.node_id = t.node_id AND s.time >= t.since
+),
+
+counted AS (
+    SELECT
+        j.job_id,
+        j.attempt,
+        a.gpu_count,
+        j.worse,
+        {day_of("a.start_time")} AS day,
+        count(*) AS samples,
+        sum(CAST(j.utilization_pct AS DECIMAL(38, 6))) AS total
+    FROM judged AS j
+    INNER JOIN attempts AS a ON j.job_id = a.job_id AND j.attempt = a.attempt
+    WHERE a.gpu_count IS NOT NULL
+    GROUP BY 1, 2, 3, 4, 5
 )
 
-SELECT
-    a.gpu_count,
-    j.worse,
-    {day_of("a.start_time")} AS day,
-    count(*) AS samples,
-    CAST(sum(CAST(j.utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) AS total
-FROM judged AS j
-INNER JOIN attempts AS a ON j.job_id = a.job_id AND j.attempt = a.attempt
-WHERE a.gpu_count IS NOT NULL
-GROUP BY a.gpu_count, j.worse, a.start_time, j.job_id, j.attempt
+SELECT gpu_count, worse, day, samples, CAST(total AS DOUBLE) AS total FROM counted
 """
 
 
 def _find(evidence: Evidence) -> Finding:
-    samples = evidence.sql(_SAMPLES)
+    samples = evidence.sql(_SAMPLES, merge=("counted",))
     all_samples = int(samples["samples"].sum())
     both = strata_with_both(samples)
     if both.is_empty():

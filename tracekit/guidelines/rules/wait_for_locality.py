@@ -50,6 +50,8 @@ WITH spread AS (
     GROUP BY job_id, attempt
 ),
 
+sampled AS (SELECT job_id, attempt, count(*) AS samples FROM attempt_samples GROUP BY job_id, attempt),
+
 gangs AS (
     SELECT
         a.job_id,
@@ -60,8 +62,8 @@ gangs AS (
         p.node_count > min(p.node_count) OVER (PARTITION BY a.gpu_count) AS worse
     FROM attempts AS a
     INNER JOIN spread AS p ON a.job_id = p.job_id AND a.attempt = p.attempt
+    INNER JOIN sampled AS s ON a.job_id = s.job_id AND a.attempt = s.attempt
     WHERE a.gpu_count > 1
-        AND EXISTS (FROM attempt_samples AS s WHERE s.job_id = a.job_id AND s.attempt = a.attempt)
 ),
 
 on_nodes AS (
@@ -73,7 +75,7 @@ on_nodes AS (
         count(*) AS samples,
         sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS total
     FROM attempt_samples AS s
-    SEMI JOIN gangs AS g ON s.job_id = g.job_id AND s.attempt = g.attempt
+    INNER JOIN gangs AS g ON s.job_id = g.job_id AND s.attempt = g.attempt
     GROUP BY s.job_id, s.attempt, s.node_id, s.time
 ),
 
@@ -87,20 +89,25 @@ at_moments AS (
     FROM on_nodes AS n
     ASOF LEFT JOIN node_job_counts AS c ON n.node_id = c.node_id AND n.time >= c.since
     GROUP BY n.job_id, n.attempt, n.time
+),
+
+counted AS (
+    SELECT job_id, attempt, neighbours, sum(samples) AS samples, sum(total) AS total
+    FROM at_moments
+    GROUP BY job_id, attempt, neighbours
 )
 
 SELECT
     g.job_id,
     g.attempt,
     g.gpu_count,
-    m.neighbours,
+    c.neighbours,
     g.worse,
     g.day,
-    CAST(sum(m.samples) AS BIGINT) AS samples,
-    CAST(sum(m.total) AS DOUBLE) AS total
-FROM at_moments AS m
-INNER JOIN gangs AS g ON m.job_id = g.job_id AND m.attempt = g.attempt
-GROUP BY g.job_id, g.attempt, g.gpu_count, m.neighbours, g.worse, g.day
+    CAST(c.samples AS BIGINT) AS samples,
+    CAST(c.total AS DOUBLE) AS total
+FROM counted AS c
+INNER JOIN gangs AS g ON c.job_id = g.job_id AND c.attempt = g.attempt
 """
 
 _WAITS = f"""
@@ -137,7 +144,7 @@ def _find(evidence: Evidence) -> Finding:
     over the sum of their run times. How long attempts on the fewest nodes waited is no measure of it: they waited for
     other reasons, or found the place free.
     """
-    samples = evidence.sql(_SAMPLES)
+    samples = evidence.sql(_SAMPLES, merge=("sampled", "counted"))
     if not len(strata_with_both(samples)):
         raise LackingError("No size of job ran on different numbers of nodes while its GPUs were sampled.")
     compared = _comparable(samples)

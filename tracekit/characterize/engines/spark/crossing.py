@@ -37,7 +37,7 @@ def _tree(sql: str, where: Path) -> exp.Expr:
         raise cannot_cross(str(error), where) from error
 
 
-def cannot_cross(reason: str, where: Path) -> QueryError:
+def cannot_cross(reason: str, where: Path | None) -> QueryError:
     """Return the error for a query that Spark cannot answer as DuckDB does."""
     words = " ".join(reason.split())[:300].rstrip(".")
     return QueryError(f"cannot be asked of Spark: {words}", where=where, hint="--engine duckdb runs it")
@@ -54,8 +54,8 @@ def spark_sql(sql: str, where: Path) -> str:
     return to_spark(parsed(sql, where), where)
 
 
-def to_spark(tree: exp.Expr, where: Path) -> str:
-    """Return the statement of a tree, which is changed, in Spark's dialect.
+def to_spark(tree: exp.Expr, where: Path, *, large: bool = False) -> str:
+    """Return the statement of a tree, which is changed, in Spark's dialect; `large`: percentiles are read off counts.
 
     Raises
     ------
@@ -64,9 +64,12 @@ def to_spark(tree: exp.Expr, where: Path) -> str:
     """
     from sqlglot.errors import ErrorLevel, SqlglotError
 
+    from tracekit.characterize.engines.spark.percentiles import by_counts
     from tracekit.characterize.engines.spark.rules import RULES
 
     try:
+        if large:
+            tree = by_counts(tree)
         for rule in RULES:
             tree = rule(tree)
         return tree.sql(dialect="spark", identify=True, unsupported_level=ErrorLevel.RAISE, comments=False)

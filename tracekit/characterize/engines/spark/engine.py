@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tracekit.characterize.engines.duckdb import rows_of
 from tracekit.characterize.engines.interface import Engine
-from tracekit.characterize.engines.spark.starting import LOCAL, Started, reason_of, start, untried
+from tracekit.characterize.engines.spark.starting import LARGE_ROWS, LOCAL, Started, reason_of, start, untried
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     import duckdb
     import polars as pl
@@ -40,14 +42,23 @@ class SparkEngine(Engine):
         Spark's own settings, such as {'spark.executor.memory': '8g'}.
     seconds : float
         How long Spark may take to start, and its executors to answer [s].
+    large_rows : int
+        Rows of a table from which on percentiles are read off counts of each value, which takes longer and a bounded
+        memory.
     """
 
     name = "spark"
 
     def __init__(
-        self, master: str | None = None, settings: Mapping[str, str] | None = None, *, seconds: float = _SECONDS
+        self,
+        master: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        seconds: float = _SECONDS,
+        large_rows: int = LARGE_ROWS,
     ) -> None:
         self.master, self._settings, self._seconds = master or LOCAL, dict(settings or {}), seconds
+        self.large_rows = large_rows
         self._started: Started | None = None
         self._traces: dict[tuple[str, str, frozenset[str]], TraceViews] = {}
 
@@ -100,12 +111,25 @@ class SparkEngine(Engine):
     def timeline(
         self,
         con: duckdb.DuckDBPyConnection,
-        trace: Trace,  # noqa: ARG002 -- the connection has its tables
+        trace: Trace,
+        empty: frozenset[str],
         timeline: TimelineTable,
         params: Mapping[str, Value],
     ) -> TimelineRows:
-        """Compute a timeline on this machine."""
-        return timeline.compute(con, params)
+        """Compute a timeline: each cluster in a task of Spark's where one does not touch another, else on this machine.
+
+        A single cluster is one sequence of events, and stays on one machine.
+        """
+        from tracekit.characterize.engines.spark.by_cluster import run_by_cluster
+
+        with _told():
+            views = self._views(trace, empty, con)
+            if "node_gpus" not in empty and all(
+                trace.has(t) or t in empty for t in ("nodes", "placements", "gpu_utilization")
+            ):
+                views.on_this_machine("node_gpus")
+            found = run_by_cluster(views.session, con, trace, empty, timeline, params) if timeline.by_cluster else None
+        return timeline.compute(con, params) if found is None else found
 
     def rows(self, asked: Asked) -> pl.DataFrame:
         """Run the SQL on Spark, and return its rows with DuckDB's names and types.
@@ -115,16 +139,12 @@ class SparkEngine(Engine):
         QueryError
             The SQL fails.
         """
-        from pyspark.errors import AnalysisException, ParseException, PySparkException
-
-        from tracekit.characterize.engines.spark.crossing import cannot_cross
         from tracekit.characterize.engines.spark.tables import arrow_of, frame_of, parameters_of
 
         query = asked.query
         wanted = rows_of(asked, limit=0).schema  # which says what is wrong with the SQL in DuckDB's words too
-        try:
-            views = self._views(asked)
-            views.use(asked.con)
+        with _told(query.path):
+            views = self._views(asked.trace, asked.empty, asked.con)
             for name, rows in asked.timelines.items():
                 views.put(name, arrow_of(rows.frame))
             tree = views.merged(query, asked.values)
@@ -134,23 +154,17 @@ class SparkEngine(Engine):
                 found: pl.DataFrame = views.con.sql(sql, params=used or None).pl()
                 return found
             return frame_of(views.rows(tree, asked.values, query.path), wanted)
-        except (AnalysisException, ParseException, TypeError) as error:
-            raise cannot_cross(reason_of(error), query.path) from error
-        except PySparkException as error:
-            raise QueryError(f"Spark failed: {reason_of(error)}", where=query.path) from error
-        except Exception as error:
-            if type(error).__module__.startswith("py4j"):
-                raise QueryError(f"Spark failed: {reason_of(error)}", where=query.path) from error
-            raise
 
-    def _views(self, asked: Asked) -> TraceViews:
+    def _views(self, trace: Trace, empty: frozenset[str], con: duckdb.DuckDBPyConnection) -> TraceViews:
+        """Return the names that SQL has for a Trace, with `con` as their place on this machine."""
         from tracekit.characterize.engines.spark.tables import TraceViews
 
-        key = (str(asked.trace.path), asked.trace.tenant_column, asked.empty)
+        key = (str(trace.path), trace.tenant_column, empty)
         if key not in self._traces:
             session = self._spark().newSession()
             _register(session)
-            self._traces[key] = TraceViews(session, asked.trace, asked.empty, asked.con)
+            self._traces[key] = TraceViews(session, trace, empty, con, self.large_rows)
+        self._traces[key].use(con)
         return self._traces[key]
 
     def _spark(self) -> Any:
@@ -160,6 +174,25 @@ class SparkEngine(Engine):
             # PySpark writes each failed analysis to the terminal, as JSON with a stack.
             logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         return self._started.session
+
+
+@contextmanager
+def _told(where: Path | None = None) -> Iterator[None]:
+    """Raise one line for what Spark, or the Java behind it, says in hundreds."""
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    from tracekit.characterize.engines.spark.crossing import cannot_cross
+
+    try:
+        yield
+    except (AnalysisException, ParseException, TypeError) as error:
+        raise cannot_cross(reason_of(error), where) from error
+    except PySparkException as error:
+        raise QueryError(f"Spark failed: {reason_of(error)}", where=where) from error
+    except Exception as error:
+        if type(error).__module__.startswith("py4j") or isinstance(error, ConnectionError):
+            raise QueryError(f"Spark failed: {reason_of(error)}", where=where) from error
+        raise
 
 
 def _register(session: Any) -> None:

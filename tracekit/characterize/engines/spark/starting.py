@@ -20,12 +20,15 @@ from tracekit.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["LOCAL", "TRIED", "Started", "reason_of", "start", "untried"]
+__all__ = ["LARGE_ROWS", "LOCAL", "TRIED", "Started", "reason_of", "start", "untried"]
 
 T = TypeVar("T")
 
 LOCAL = "local[*]"
 """The master by default: all processors of this machine."""
+
+LARGE_ROWS = 50_000_000
+"""Rows of the largest table that a statement reads, from which on percentiles are read off counts."""
 
 TRIED: dict[str, tuple[str, ...]] = {"pyspark": ("4.3",), "sqlglot": ("30.30",)}
 """Releases with which every query was compared with DuckDB's answer, by their first two numbers."""

@@ -44,13 +44,19 @@ class TraceViews:
         Tables that are there without rows.
     con : DuckDB connection
         Has the tables that describe the Trace.
+    large_rows : int
+        Rows of a table from which on percentiles are read off counts (`percentiles.by_counts`).
     """
 
-    def __init__(self, session: Any, trace: Trace, empty: Iterable[str], con: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, session: Any, trace: Trace, empty: Iterable[str], con: duckdb.DuckDBPyConnection, large_rows: int
+    ) -> None:
+        self.large_rows = large_rows
         self.session, self._trace, self._empty, self.con = session, trace, tuple(sorted(empty)), con
         self._known: set[str] = set()
         self._merged: dict[str, dict[str, str]] = {}
         self._rows: dict[str, pa.Table] = {}
+        self._frames: dict[str, Any] = {}
         self._views = {view.name: view for view in list_views()}
         for table in trace.tables:
             _read(session, trace, table).createOrReplaceTempView(table)
@@ -82,7 +88,8 @@ class TraceViews:
                 continue
             tree = self.merged(view, {})
             self.need(relations(tree))
-            self.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {to_spark(tree, view.path)}")
+            sql = to_spark(tree, view.path, large=self._large(relations(tree)))
+            self.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {sql}")
             self._known.add(name)
 
     def merged(self, query: Query, values: Mapping[str, Value]) -> exp.Expr:
@@ -125,7 +132,12 @@ class TraceViews:
             if any(n in text for text in (sql, *rewritten.values()))
         }
         part = Part(self._trace, self._empty, sql, params, known, rewritten)
-        frame = merge_by_day(self.session, self.con, self._trace, part, how_merged(query, table)).cache()
+        self._rows.pop(name, None)  # of the same query by other parameters
+        if name in self._frames:
+            self._frames.pop(name).unpersist()
+        frame = self._frames[name] = merge_by_day(
+            self.session, self.con, self._trace, part, how_merged(query, table)
+        ).cache()
         frame.createOrReplaceTempView(name)
         if frame.count() <= MOST_MERGED_ROWS:
             rows = naive(frame.toArrow())
@@ -139,15 +151,16 @@ class TraceViews:
         """
         self.need(relations(tree))
         arguments = dict(values) or None
+        large = self._large(relations(tree))
         kept: dict[str, str] = {}
         frames = []
         try:
             for name, statement in read_again(tree):
-                sql = to_spark(with_merged(statement, kept), where)
+                sql = to_spark(with_merged(statement, kept), where, large=large)
                 frames.append(self.session.sql(sql, args=arguments).cache())
                 kept[name] = f"kept_{name}"
                 frames[-1].createOrReplaceTempView(kept[name])
-            return self.session.sql(to_spark(with_merged(tree, kept), where), args=arguments).toArrow()
+            return self.session.sql(to_spark(with_merged(tree, kept), where, large=large), args=arguments).toArrow()
         finally:
             for frame in frames:
                 frame.unpersist()
@@ -156,6 +169,13 @@ class TraceViews:
         """Return whether the rest of a merged statement reads nothing but merged rows that this machine has too."""
         known = self._merged.get(query.name, {})
         return bool(known) and relations(tail(query, known)) <= self._rows.keys()
+
+    def on_this_machine(self, name: str) -> None:
+        """Let a shared view that reads telemetry read what is merged, in the connection on this machine."""
+        self.need([name])
+        view, known = self._views[name], self._merged.get(name, {})
+        if known and all(rows in self._rows for rows in known.values()):
+            self.con.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {tail(view, known).sql(dialect='duckdb')}")
 
     def _views_below(self, names: Iterable[str]) -> set[str]:
         """Return the shared views among these names, and those that they stand on; each is made."""
@@ -171,6 +191,12 @@ class TraceViews:
             view = self._views.get(name)
             found |= {name} if view is None else relations(parsed(view.sql, view.path))
         return found
+
+    def _large(self, names: Iterable[str]) -> bool:
+        """Return whether a statement that reads these tables and views reads more rows than fit in memory."""
+        below = self._tables_below(self._views_below(names)) | set(names)
+        rows = [self._trace.manifest.tables[table].rows for table in below if self._trace.has(table)]
+        return max(rows, default=0) >= self.large_rows
 
     def _all_handed(self, views: set[str]) -> bool:
         """Return whether the tasks can be given all that was merged for these views."""

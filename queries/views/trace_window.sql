@@ -1,0 +1,18 @@
+-- title: The time from the first to the last moment of jobs and attempts
+-- tables: jobs, attempts
+-- column since: us since 1970 | the first of the times in jobs and attempts; NULL without any
+-- column until: us since 1970 | the last of them
+-- column last_submission: us since 1970 | the last submission; NULL when none is known
+-- rule:
+-- One row. Timelines run from the one to the other: what still waits or runs at the end does so up to then.
+WITH moment AS (
+    SELECT unnest([min(submit_time), max(submit_time), max(start_time), max(end_time)]) AS t FROM jobs
+    UNION ALL
+    SELECT unnest([min(start_time), max(start_time), max(end_time)]) FROM attempts
+)
+
+SELECT
+    epoch_us(min(t)) AS since,
+    epoch_us(max(t)) AS until,
+    (SELECT epoch_us(max(submit_time)) FROM jobs) AS last_submission
+FROM moment

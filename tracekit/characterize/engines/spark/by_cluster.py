@@ -1,0 +1,220 @@
+"""Timelines cluster by cluster, each in a task of Spark's, where clusters do not touch.
+
+A task sees the jobs of one cluster, their attempts and placements, and its own nodes. It is handed the window of the
+whole trace, the step that suits all clusters, and how many GPUs nodes show. Where a node belongs to no cluster or
+serves two, or the notes of the parts do not add up to those of the whole, the timeline is computed on this machine.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from tracekit.characterize.occupancy import window_us
+from tracekit.characterize.quotas import OWNED
+from tracekit.characterize.timeline import TimelineRows, all_timelines
+from tracekit.characterize.timelines.gpu_timeline import page_step_s
+from tracekit.characterize.views import connect_with_views
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import duckdb
+
+    from tracekit.answer import Value
+    from tracekit.characterize.timeline import TimelineTable
+    from tracekit.trace import Trace
+
+__all__ = ["ClusterPart", "add_notes", "rows_of_cluster", "run_by_cluster"]
+
+_HANDED = ("trace_window", "node_gpus")
+"""Views of the whole trace that a task is given as rows."""
+
+_COUNT = re.compile(r"^([\d,]+)( (?!GPU-hours).*)$", flags=re.DOTALL)
+_HOURS = re.compile(r"^[\d,]+\.\d+ GPU-hours ")
+_LACKING = re.compile(r"^(.*; )(\d+) of (\d+)( VCs are not in it)$", flags=re.DOTALL)
+
+_APART = """WITH owner AS (SELECT node_id, min(cluster) AS cluster, count(*) AS rows FROM nodes GROUP BY node_id),
+used AS (
+    SELECT DISTINCT p.node_id, j.cluster
+    FROM placements AS p INNER JOIN jobs AS j ON p.job_id = j.job_id WHERE p.node_id IS NOT NULL
+),
+known AS (SELECT node_id FROM node_gpus UNION SELECT node_id FROM node_events UNION SELECT node_id FROM used)
+SELECT
+    (SELECT count(*) FROM known AS k LEFT JOIN owner AS o ON k.node_id = o.node_id WHERE o.cluster IS NULL)
+    + (SELECT count(*) FROM owner WHERE rows > 1 OR cluster IS NULL OR cluster NOT IN (
+        SELECT cluster FROM jobs WHERE cluster IS NOT NULL
+    ))
+    + (SELECT count(*) FROM used AS u INNER JOIN owner AS o ON u.node_id = o.node_id
+       WHERE u.cluster IS DISTINCT FROM o.cluster)"""
+
+
+@dataclass(frozen=True)
+class ClusterPart:
+    """What the tasks of one timeline share; each takes its cluster from the rows that it is given."""
+
+    trace: Trace
+    empty: tuple[str, ...]
+    timeline: str
+    params: Mapping[str, Value]
+    handed: Mapping[str, bytes]
+    """Rows of views of the whole trace, as Arrow streams, by name."""
+
+
+def run_by_cluster(
+    session: Any,
+    con: duckdb.DuckDBPyConnection,
+    trace: Trace,
+    empty: frozenset[str],
+    timeline: TimelineTable,
+    params: Mapping[str, Value],
+) -> TimelineRows | None:
+    """Return the rows of a timeline, one task a cluster; None where it has to be computed as a whole.
+
+    Parameters
+    ----------
+    session : SparkSession
+        What runs the tasks.
+    con : DuckDB connection
+        On this machine: the tables and the shared views.
+    trace, empty, timeline, params
+        See `Engine.timeline`.
+    """
+    present = {*trace.tables, *empty}
+    clusters = [
+        row[0] for row in con.execute("SELECT DISTINCT cluster FROM jobs ORDER BY cluster NULLS LAST").fetchall()
+    ]
+    if len(clusters) < 2 or not _apart(con, present):
+        return None
+    window = window_us(con)
+    if window is not None and params.get("step_s") == 0:
+        params = {**params, "step_s": page_step_s(con, window)}
+    handed = {
+        name: _stream(con.sql(f"FROM {name}").to_arrow_table())
+        for name in _HANDED
+        if name != "node_gpus" or present >= {"nodes", "placements", "gpu_utilization"}
+    }
+    part = ClusterPart(trace, tuple(sorted(empty)), timeline.name, dict(params), handed)
+    context = session.sparkContext
+    sent = context.broadcast(part)
+
+    def work(cluster: str | None) -> tuple[bytes, tuple[str, ...]]:
+        from tracekit.characterize.engines.spark.by_cluster import rows_of_cluster
+
+        return rows_of_cluster(sent.value, cluster)
+
+    found = context.parallelize(clusters, len(clusters)).map(work).collect()
+    notes = add_notes([notes for _, notes in found])
+    if notes is None:
+        return None
+    frames = [pl.DataFrame(pl.from_arrow(pa.ipc.open_stream(rows).read_all())) for rows, _ in found]
+    return TimelineRows(pl.concat(frames), notes)
+
+
+def _apart(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
+    """Return whether every node belongs to one cluster that has jobs, and serves no other."""
+    if not {"nodes", "placements", "gpu_utilization", "node_events"} <= present:
+        # A timeline that looks at no nodes is apart; one that would has these tables, empty at least.
+        return not {"nodes", "placements", "node_events"} & present or _no_nodes(con, present)
+    return not con.execute(_APART).fetchall()[0][0]
+
+
+def _no_nodes(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
+    tables = {"nodes", "placements", "node_events"} & present
+    return all(
+        not con.execute(f"SELECT 1 FROM {table} WHERE node_id IS NOT NULL LIMIT 1").fetchall() for table in tables
+    )
+
+
+def rows_of_cluster(part: ClusterPart, cluster: str | None) -> tuple[bytes, tuple[str, ...]]:
+    """Return the rows of one cluster as an Arrow stream, and its notes; runs on an executor."""
+    with connect_with_views(part.trace, also=part.empty) as con:
+        for name, rows in part.handed.items():
+            table = pa.ipc.open_stream(rows).read_all()
+            con.register(f"handed_{name}", table)
+            con.execute(f"CREATE OR REPLACE VIEW {name} AS FROM handed_{name}")
+        present = {*part.trace.tables, *part.empty}
+        own = "(SELECT job_id FROM whole_jobs WHERE cluster IS NOT DISTINCT FROM getvariable('cluster'))"
+        con.execute("SET VARIABLE cluster = CAST(? AS VARCHAR)", [cluster])
+        conditions = {
+            "jobs": "cluster IS NOT DISTINCT FROM getvariable('cluster')",
+            "capacity": "cluster IS NOT DISTINCT FROM getvariable('cluster')",
+            "nodes": "cluster IS NOT DISTINCT FROM getvariable('cluster')",
+            "attempts": f"job_id IN {own}",
+            "placements": f"job_id IN {own}",
+        }
+        if "nodes" in present:
+            conditions["node_events"] = "node_id IN (SELECT node_id FROM nodes)"
+        for table, condition in conditions.items():
+            if part.trace.has(table):  # the others are empty
+                con.execute(f"ALTER VIEW {table} RENAME TO whole_{table}")
+                con.execute(f"CREATE VIEW {table} AS FROM whole_{table} WHERE {condition}")
+        if "node_gpus" in part.handed:
+            mine = "node_id IN (SELECT node_id FROM nodes)"
+            con.execute(f"CREATE OR REPLACE VIEW node_gpus AS FROM handed_node_gpus WHERE {mine}")
+        found = all_timelines()[part.timeline].compute(con, part.params)
+    return _stream(found.frame.to_arrow(compat_level=pl.CompatLevel.oldest())), found.notes
+
+
+def add_notes(parts: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
+    """Return the notes of the whole from those of its parts; None where they do not add up.
+
+    Counts are summed, sources of numbers are told one after the other, and what else is said must be said by all alike.
+    """
+    order: list[str] = []
+    found: dict[str, list[str]] = {}
+    for notes in parts:
+        place = 0
+        for note in notes:
+            kind = _kind(note)
+            if kind not in found:
+                if place < len(order):
+                    return None  # which of the two comes first, the parts do not tell
+                order.append(kind)
+                found[kind] = []
+            elif order.index(kind) < place:
+                return None
+            found[kind].append(note)
+            place = order.index(kind) + 1
+    whole = [_sum(found[kind], len(parts)) for kind in order]
+    return None if None in whole else tuple(note for note in whole if note is not None)
+
+
+def _kind(note: str) -> str:
+    if note.startswith(OWNED):
+        return OWNED
+    if match := _COUNT.match(note):
+        return match[2]
+    if match := _LACKING.match(note):
+        return match[1] + match[4]
+    return note
+
+
+def _sum(notes: Sequence[str], parts: int) -> str | None:
+    first = notes[0]
+    if first.startswith(OWNED):
+        return OWNED + " or ".join(dict.fromkeys(note.removeprefix(OWNED) for note in notes))
+    if match := _COUNT.match(first):
+        total = sum(int(note.split(" ", 1)[0].replace(",", "")) for note in notes)
+        return f"{total:,}{match[2]}"
+    if len(notes) == 1 and _HOURS.match(first):
+        return first  # hours are rounded, so that those of two parts do not add up
+    if len(notes) != parts:
+        return None
+    if match := _LACKING.match(first):
+        counts = [_LACKING.match(note) for note in notes]
+        lacking, number = (sum(int(count[k]) for count in counts if count) for k in (2, 3))
+        return f"{match[1]}{lacking} of {number}{match[4]}"
+    return first
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
