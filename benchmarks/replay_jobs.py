@@ -23,17 +23,17 @@ VCS = 60
 NODES = 750
 
 
-def make(count: int, load: float, seed: int = 1) -> tuple[Jobs, Cluster]:
+def make(count: int, load: float, seed: int = 1, *, nodes: int = NODES, vcs: int = VCS) -> tuple[Jobs, Cluster]:
     """Return `count` jobs that offer `load` of the cluster's GPU time, and the cluster."""
     random = np.random.default_rng(seed)
-    size = np.maximum(np.round(NODES * (w := 1 / np.arange(1, VCS + 1) ** 0.7) / w.sum()), 2).astype(int)
-    size[0] += NODES - size.sum()
+    size = np.maximum(np.round(nodes * (w := 1 / np.arange(1, vcs + 1) ** 0.7) / w.sum()), 2).astype(int)
+    size[0] += nodes - size.sum()
     gpus = random.choice(GPUS, count, p=SHARE)
     run_s = np.maximum(np.minimum(np.exp(random.normal(np.log(200), 2.6, count)), 5 * 86_400), 1)
-    vc = random.choice(VCS, count, p=size / size.sum())
+    vc = random.choice(vcs, count, p=size / size.sum())
     gpus = np.minimum(gpus, size[vc] * 4)
     submit = np.empty(count)
-    for k in range(VCS):
+    for k in range(vcs):
         own = np.flatnonzero(vc == k)
         horizon = (gpus[own] * run_s[own]).sum() / (size[k] * 8) / load
         bursts = np.sort(random.uniform(0, horizon, len(own) // 20 + 1))
@@ -43,7 +43,7 @@ def make(count: int, load: float, seed: int = 1) -> tuple[Jobs, Cluster]:
     submit -= submit.min()
     order = np.argsort(submit, kind="stable")
     none = np.full(count, -1, np.int32)
-    names = [f"vc{k:02}" for k in range(VCS)]
+    names = [f"vc{k:02}" for k in range(vcs)]
     jobs = Jobs(
         origin=dt.datetime(2020, 4, 1),
         job_id=pl.Series("job_id", np.arange(count)).cast(pl.String),
@@ -67,15 +67,15 @@ def make(count: int, load: float, seed: int = 1) -> tuple[Jobs, Cluster]:
         users=[f"u{k:04}" for k in range(2000)],
         models=[],
     )
-    domain = np.repeat(np.arange(VCS, dtype=np.int32), size)
+    domain = np.repeat(np.arange(vcs, dtype=np.int32), size)
     cluster = Cluster(
-        node_id=[f"n{k:04}" for k in range(NODES)],
-        gpus=np.full(NODES, 8, np.int32),
-        model=np.zeros(NODES, np.int32),
-        rack=np.zeros(NODES, np.int32),
+        node_id=[f"n{k:04}" for k in range(nodes)],
+        gpus=np.full(nodes, 8, np.int32),
+        model=np.zeros(nodes, np.int32),
+        rack=np.zeros(nodes, np.int32),
         domain=domain,
-        cpu_milli=np.full(NODES, -1),
-        memory_mib=np.full(NODES, -1),
+        cpu_milli=np.full(nodes, -1),
+        memory_mib=np.full(nodes, -1),
         models=[""],
         racks=[""],
         domains=names,
@@ -85,7 +85,7 @@ def make(count: int, load: float, seed: int = 1) -> tuple[Jobs, Cluster]:
         change_ms=np.zeros(0, np.int64),
         change_node=np.zeros(0, np.int32),
         change_up=np.zeros(0, np.int8),
-        absent=np.zeros(NODES, np.int8),
+        absent=np.zeros(nodes, np.int8),
         origin="made for the benchmark",
     )
     return jobs, cluster

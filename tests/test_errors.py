@@ -17,6 +17,7 @@ from tracekit.errors import (
     TooManyRejectsError,
     TraceError,
     TracekitError,
+    UnfinishedError,
     UnknownFormatError,
     UsageError,
     nearest,
@@ -33,6 +34,7 @@ ALL = (
     MissingTableError,
     QueryError,
     EngineMissingError,
+    UnfinishedError,
     OutputError,
 )
 

@@ -26,10 +26,12 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FOREIGN = {
     # Other people's names: what a user types, finds in a raw file or a folder, or knows from another library.
     "JOB_1",
+    "SPARK_CONF_DIR",
     "_local",
     "loc",
     "oJOB",
     "out",
+    "percentile_cont",
 }
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 ROOMS = (
     ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package", "tenant"),
     ("options", "settings", "decode", "outputs", "answer", "streams", "workers"),
-    ("toml_text", "pseudonyms"),
+    ("toml_text", "pseudonyms", "shards"),
     ("schema", "manifest", "datasets"),
-    ("tables",),
+    ("tables", "estimate"),
     ("damage",),
     ("trace",),
     ("trace_writer",),

@@ -93,7 +93,11 @@ class HiddenTrace:
 
 @contextmanager
 def opened(
-    trace: Trace | str | Path, *, anonymize: bool = True, salt_file: Path | None = None
+    trace: Trace | str | Path,
+    *,
+    anonymize: bool = True,
+    salt_file: Path | None = None,
+    memory_limit: str | None = None,
 ) -> Iterator[HiddenTrace]:
     """Open a Trace, or a copy with pseudonyms that is removed at the end of the block.
 
@@ -105,6 +109,8 @@ def opened(
         Whether to replace names.
     salt_file : Path, optional
         Where the salt is; see `read_salt`.
+    memory_limit : str, optional
+        Most memory DuckDB may use for the copy before it spills to disk, such as '2GB'.
 
     Raises
     ------
@@ -121,11 +127,11 @@ def opened(
     with tempfile.TemporaryDirectory(prefix="tracekit-anonymous-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with cleanup_on_interrupt(lambda: remove_folder(folder)):
-            hidden = anonymous_trace(known, folder / "trace", salt)
+            hidden = anonymous_trace(known, folder / "trace", salt, memory_limit)
             yield replace(hidden, notes=() if note is None else (note,))
 
 
-def anonymous_trace(trace: Trace, place: Path, salt: bytes) -> HiddenTrace:
+def anonymous_trace(trace: Trace, place: Path, salt: bytes, memory_limit: str | None = None) -> HiddenTrace:
     """Write a copy of a Trace whose names are pseudonyms.
 
     Parameters
@@ -136,6 +142,8 @@ def anonymous_trace(trace: Trace, place: Path, salt: bytes) -> HiddenTrace:
         Folder of the copy.
     salt : bytes
         Key of the pseudonyms; the same one gives the same pseudonyms.
+    memory_limit : str, optional
+        Most memory DuckDB may use before it spills to disk, such as '2GB'.
 
     Raises
     ------
@@ -146,7 +154,7 @@ def anonymous_trace(trace: Trace, place: Path, salt: bytes) -> HiddenTrace:
     OutputError
         The place cannot be written.
     """
-    with trace.connect() as con, TraceWriter(place) as writer:
+    with trace.connect(memory_limit) as con, TraceWriter(place) as writer:
         names = _with_digits(con, trace, Pseudonyms(salt))
         for table in trace.tables:
             columns = ", ".join(f'{_expression(c, names)} AS "{c.name}"' for c in schema.common(table).columns)

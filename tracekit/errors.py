@@ -11,6 +11,7 @@
     |   `-- DamagedTraceError             a file of the Trace is damaged
     |-- QueryError (ValueError)           a query that cannot be found, read or run
     |-- EngineMissingError (ImportError)  an installation that cannot replay
+    |-- UnfinishedError (RuntimeError)    results that shards have yet to make
     `-- OutputError (OSError)             an output place that cannot be written
 
 Each class keeps its facts as attributes and survives pickling.
@@ -36,6 +37,7 @@ __all__ = [
     "TooManyRejectsError",
     "TraceError",
     "TracekitError",
+    "UnfinishedError",
     "UnknownFormatError",
     "UsageError",
     "nearest",
@@ -135,6 +137,10 @@ class QueryError(TracekitError, ValueError):
 
 class EngineMissingError(TracekitError, ImportError):
     """An installation without a replay engine."""
+
+
+class UnfinishedError(TracekitError, RuntimeError):
+    """Results that shards have yet to make, and which are to be gathered."""
 
 
 class OutputError(TracekitError, OSError):

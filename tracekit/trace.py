@@ -331,14 +331,7 @@ class Trace:
         con = connect_duckdb(memory_limit)
         for table in self.tables:
             try:
-                columns = columns_sql(table, self.manifest.schema_version)
-                files = self.files(table)
-                rows = f"SELECT {columns} FROM read_parquet({files_sql(files)}, hive_partitioning = false)"
-                if not files:
-                    empty = ", ".join(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in schema.common(table).columns)
-                    rows = f"SELECT {empty} WHERE false"
-                elif not self._whole(table) and (taken := self.limits.condition(table, self.has)):
-                    rows = f"SELECT * FROM ({rows}) WHERE {taken}"
+                rows = self.rows_sql(table)
                 if table == "jobs" and self.tenant_column != INGESTED:
                     rows = f'SELECT * REPLACE ("{self.tenant_column}" AS {INGESTED}) FROM ({rows})'
                 con.execute(f"CREATE VIEW {table} AS {rows}")
@@ -349,6 +342,27 @@ class Trace:
                     f"the table {table} cannot be read: {reason}", where=self.path, hint=HINT
                 ) from error
         return con
+
+    def rows_sql(self, table: str) -> str:
+        """Return a SELECT of the rows of a table that are asked, for DuckDB; it may name the views jobs and nodes.
+
+        Raises
+        ------
+        MissingTableError
+            The Trace has no such table.
+        """
+        files = self.files(table)
+        if not files:
+            empty = ", ".join(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in schema.common(table).columns)
+            return f"SELECT {empty} WHERE false"
+        columns = columns_sql(table, self.manifest.schema_version)
+        rows = f"SELECT {columns} FROM read_parquet({files_sql(files)}, hive_partitioning = false)"
+        taken = self.condition_sql(table)
+        return f"SELECT * FROM ({rows}) WHERE {taken}" if taken else rows
+
+    def condition_sql(self, table: str) -> str:
+        """Return which rows of the files of a table are asked, in SQL; '' when all are. It may name jobs and nodes."""
+        return "" if self._whole(table) else self.limits.condition(table, self.has)
 
     def validate(self, *, deep: bool = False, memory_limit: str | None = None) -> list[str]:
         """Return what is wrong with this Trace, one sentence a problem; empty when nothing is.

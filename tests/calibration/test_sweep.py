@@ -14,12 +14,12 @@ from tests.command import run
 from tracekit.calibration.sweep import SweepInTwin, sweep
 from tracekit.calibration.twin import ClusterTwin, Delays, Twin, digest_of_jobs, write_twin
 from tracekit.calibration.twins import Twins
-from tracekit.errors import UsageError
+from tracekit.errors import UnfinishedError, UsageError
 from tracekit.replay.clusters.of_trace import cluster_of_trace
 from tracekit.replay.scenario import Scenario
-from tracekit.replay.sweeps import run as run_module
 from tracekit.replay.sweeps.file import read_sweep
 from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.shards.digests import code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -165,6 +165,20 @@ def test_worker_processes_make_the_same_runs(trace: Trace, tmp_path: Path) -> No
     assert here.equals(there)
 
 
+def test_shards_in_a_twin_make_what_the_sweep_in_one_piece_makes(trace: Trace, tmp_path: Path) -> None:
+    twin = twin_file(trace, tmp_path / "twin.toml", delays=Delays(startup={"1": tuple(60.0 * k for k in range(10))}))
+    file, out = sweep_file(tmp_path, trace, "seeds = [0, 1]\nloads = [1, 2]", '"sjf", "srtf"'), tmp_path / "out"
+    whole = sweep(file, tmp_path / "whole", twin=twin, workers=1)
+    first = sweep(file, out, twin=twin, workers=1, shard="1/2")
+    # Twelve runs, and of each policy, the twin too, as many in either shard.
+    assert sorted(first["policy"]) == ["sjf", "sjf", "srtf", "srtf", "twin", "twin"]
+    with pytest.raises(UnfinishedError, match=rf"6 of 12 runs .* --twin {twin} --shard 2/2', then --collect again"):
+        sweep(file, out, twin=twin, collect=True)
+    sweep(file, out, twin=twin, workers=1, shard="2/2")
+    assert sweep(file, out, twin=twin, collect=True).equals(whole)
+    assert whole["error"].null_count() == 12
+
+
 def test_the_same_twin_costs_nothing_anew_and_an_edited_one_all_runs(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,5 +317,5 @@ def test_quotas_and_nodes_through_time_move_with_the_jobs(
 
 
 def test_a_digest_follows_the_programs_own_code() -> None:
-    codes = {run_module._code("replay"), run_module._code("policies"), run_module._code("replay", "policies")}
+    codes = {code_of("replay"), code_of("policies"), code_of("replay", "policies")}
     assert len(codes) == 3

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlglot import exp
 
 from tracekit.characterize import answer_query, list_queries, list_views, run_query
 from tracekit.characterize.engines import engine_of
@@ -104,7 +105,7 @@ def test_a_statement_is_cut_at_what_is_merged() -> None:
     assert head(query, "b", {}).startswith("WITH a AS (SELECT x FROM t), b AS")
     assert head(query, "b", {}).endswith("SELECT * FROM b")
     rest = tail(query, {"b": "kept"})
-    assert [cte.alias for cte in rest.ctes] == ["b", "c"]
+    assert [cte.alias for cte in rest.find_all(exp.CTE)] == ["b", "c"]
     assert relations(rest) == {"kept"}
     # b is read twice: by c, and at the end.
     assert [name for name, _ in read_again(rest)] == ["b"]

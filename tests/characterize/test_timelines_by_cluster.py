@@ -11,6 +11,7 @@ import pytest
 
 from tracekit.characterize.engines.spark import by_cluster
 from tracekit.characterize.engines.spark.by_cluster import add_notes, rows_of_cluster, run_by_cluster
+from tracekit.characterize.quotas import OWNED
 from tracekit.characterize.timeline import all_timelines
 from tracekit.characterize.views import connect_with_views
 
@@ -183,7 +184,7 @@ def test_a_task_sees_its_cluster_alone(make_trace: Callable[..., Trace]) -> None
 
 
 def _cases() -> Iterator[tuple[list[list[str]], tuple[str, ...] | None]]:
-    owned = by_cluster.OWNED
+    owned = OWNED
     yield [["1,200 attempts lost", "q"], ["q"]], ("1,200 attempts lost", "q")
     yield [["3 attempts lost", "q"], ["3 waits lost", "q"]], None  # which of the two counts comes first?
     yield [["quota: stated"], ["quota: stated"]], ("quota: stated",)

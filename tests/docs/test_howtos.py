@@ -1,4 +1,4 @@
-"""The how-tos on comparing periods, and on writing a format, a query, a policy and a guideline: all is carried out."""
+"""The how-tos on comparing periods, on sharing work, and on writing plug-ins: all that they show is carried out."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ def test_all_of_its_code_is_used(page: str) -> None:
     assert all(block.run for block in blocks(page) if block.language == "sh")
 
 
-def test_there_is_one_for_changes_and_one_for_each_kind_of_plug_in() -> None:
+def test_there_is_one_for_changes_one_for_shards_and_one_for_each_kind_of_plug_in() -> None:
     assert HOWTOS == [
         "howto/compare.md",
         "howto/format.md",
         "howto/guideline.md",
         "howto/policy.md",
         "howto/query.md",
+        "howto/shards.md",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +69,24 @@ def test_distances_are_those_worked_by_hand(make_trace: Callable[..., Trace]) ->
     assert "gap_variation" not in found  # that of equal gaps is 0
     same = judged(one, one)
     assert {row: each.distance for row, each in same.items()} == dict.fromkeys(same, 0.0)
+
+
+def test_the_order_of_sizes_changes_no_distance(make_trace: Callable[..., Trace]) -> None:
+    # One job of each of sizes 1 to 20, and k jobs of size k: their shares are 1/20 and k/210.
+    some = [job(k, k, 60, k + 1) for k in range(20)]
+    many = [job(n, n, 60, size) for n, size in enumerate(size for size in range(1, 21) for _ in range(size))]
+    one, two = (figures_of(make_trace(jobs=jobs), 9) for jobs in (some, many))
+    found = set()
+    for seed in range(30):
+        sizes = two.sizes.sample(fraction=1, shuffle=True, seed=seed)
+        found.add(
+            judged(
+                replace(one, sizes=one.sizes.sample(fraction=1, shuffle=True, seed=-seed % 7)),
+                replace(two, sizes=sizes),
+            )["size_mix"].distance
+        )
+    (distance,) = found
+    assert distance == pytest.approx(sum(abs(1 / 20 - k / 210) for k in range(1, 21)) / 2)
 
 
 def test_equal_distances_share_their_rank() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from tracekit.errors import OutputError, UsageError
 from tracekit.replay.sweeps import sweep as sweep_module
+from tracekit.replay.sweeps.digests import digest_of
 from tracekit.replay.sweeps.file import TEMPLATE, read_sweep
-from tracekit.replay.sweeps.run import carry_out, digest_of
+from tracekit.replay.sweeps.run import carry_out
 from tracekit.replay.sweeps.sweep import sweep
 
 if TYPE_CHECKING:
@@ -168,7 +169,8 @@ def test_a_run_that_fails_is_a_row_and_is_tried_again(trace: Trace, tmp_path: Pa
         str(tmp_path / "none.toml"), str(tmp_path / "none.toml"), "the policy failed", None,
     ]  # fmt: skip
     assert table["avg_jct_s"].is_not_null().to_list() == [False, False, False, True]
-    assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
+    kept = sorted(path.name.partition(".")[2] for path in (tmp_path / "out" / "runs").iterdir())
+    assert kept == ["failed.json"] * 3 + ["json"]
 
 
 def test_a_digest_follows_contents_not_places(trace: Trace, tmp_path: Path) -> None:

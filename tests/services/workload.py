@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.services.configuration import CLUSTER, USERS
 from tests.services.daemons import wait_until
+from tests.services.sharded_sweep import submit_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,6 +74,7 @@ def run_workload(services: Services, half_way: Callable[[], None]) -> Done:
     """
     scenes = _Scenes(services)
     with scenes.sampled():
+        scenes.shards()
         scenes.crowd()
         scenes.limits()
         scenes.outcomes()
@@ -95,6 +97,12 @@ class _Scenes:
         self.services = services
         self.done = Done()
         self._begun = time.monotonic()
+
+    def shards(self) -> None:
+        """A sweep of tracekit's own, as an array of root's."""
+        for job in submit_sweep(self.services, self.services.base / "sweep"):
+            self._note("shards", job)
+        self._say("shards")
 
     def crowd(self) -> None:
         """Many short jobs, gangs and arrays among them."""

@@ -90,7 +90,7 @@ def test_a_day_alone_would_not_know_the_other_days(make_trace: Callable[..., Tra
     assert answer_query(trace, "utilization/held_gpus", engine=spark).frame["value"].to_list()[1] == 99
 
     # Without what it is handed, a day answers by itself: a GPU fewer on the first.
-    part = Part(trace, ("nodes",), "SELECT max(observed) AS gpus FROM node_gpus", {}, {}, {}, ("gpus",))
+    part = Part(trace, ("nodes",), "SELECT max(gpu_index) + 1 AS gpus FROM gpu_utilization", {}, {}, {}, ("gpus",))
     alone = [next(rows_of_part(part, (begin + k * day).date()))[0] for k in range(3)]
     assert alone == [3, 4, 4]
 

@@ -142,7 +142,7 @@ def test_a_window_takes_jobs_by_submission_and_samples_by_time(
     for trace in layouts:
         part = trace.window(**asked)
         machines = {"A": ["n1"], None: ["n1", "n2", "n3"]}[asked.get("cluster")]
-        expected = {
+        expected: dict[str, list[Any]] = {
             "jobs": sorted(jobs),
             "attempts": sorted(jobs),
             "gpu_utilization": samples,
@@ -318,7 +318,7 @@ def test_a_missing_partition_is_one_line(helios: Trace) -> None:
     path = first(helios)
     path.unlink()
     name = path.relative_to(helios.path).as_posix()
-    for words in (["query", helios.path, "queuing/run_time"], ["info", helios.path]):
+    for words in (("query", helios.path, "queuing/run_time"), ("info", helios.path)):
         shown = run(*words)
         assert shown.returncode == 2
         assert f"helios: the partition {name} is missing; ingest the source again, or answer from" in shown.stderr

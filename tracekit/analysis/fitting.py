@@ -78,7 +78,10 @@ class Fitting:
             return [question.unanswered(reason) for question in FITTED], info
         try:
             if self._process is None:
-                model = fit(self._trace, replicates=_REPLICATES, scores=_SCORED, progress=self._progress)
+                limit = self._settings.memory_limit
+                model = fit(
+                    self._trace, replicates=_REPLICATES, scores=_SCORED, memory_limit=limit, progress=self._progress
+                )
             else:
                 model = self._model_of(self._process)
             answers = fitted_answers(model)
@@ -100,11 +103,12 @@ class Fitting:
         home = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
-        target = self._folder / WORKLOAD
+        target, limit = self._folder / WORKLOAD, self._settings.memory_limit
         self._process = subprocess.Popen(  # noqa: S603 -- our own program, and no shell
             [
                 *(sys.executable, "-P", "-m", "tracekit", "fit", str(self._trace.path.resolve())),
                 *("-o", str(target.resolve()), "--bootstrap", str(_REPLICATES), "--scores", str(_SCORED)),
+                *(() if limit is None else ("--memory-limit", limit)),
             ],
             env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL,

@@ -185,7 +185,7 @@ def _trace_at(
         return HiddenTrace(_named_trace_at(place, source, settings, progress))
     named = _named_trace_at(place.with_name(f"{place.name}-named"), source, settings, progress)
     progress.stage("replacing names")
-    hidden = anonymous_trace(named, place, salt)
+    hidden = anonymous_trace(named, place, salt, settings.memory_limit)
     shutil.rmtree(named.path)
     return hidden
 

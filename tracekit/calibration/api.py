@@ -25,7 +25,9 @@ from tracekit.replay.part import part_of
 from tracekit.replay.results.effects import TwinOfLog
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.replay.scenario import Scenario
+from tracekit.replay.sweeps.digests import code_of_replays, trace_facts
 from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.shards.items import SharedItems
 from tracekit.text import alike_durations, counted, percent, shorten
 from tracekit.trace import Trace
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from tracekit.calibration.search import Tried
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
+    from tracekit.shards.work import SharedWork
 
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
@@ -183,6 +186,7 @@ def calibrate(
     limit: int | None = 100_000,
     budget: int | None = None,
     seed: int = 0,
+    shared: SharedWork | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
     """Find the settings under which a replay of a Trace comes nearest to what its log recorded.
@@ -199,6 +203,9 @@ def calibrate(
         Look at so many jobs in all, split evenly; what a small cluster leaves goes to the others.
     seed : int
         Of the delays drawn.
+    shared : SharedWork, optional
+        The folder in which shards try candidates together, or gathers what they found (docs/howto/shards.md): those of
+        a stage are divided, and what a shard has done itself it makes of what the others left. Each returns the same.
     progress : Progress, optional
         Told of every candidate.
 
@@ -206,6 +213,8 @@ def calibrate(
     ------
     EngineMissingError
         This installation cannot replay.
+    UnfinishedError
+        `shared` only gathers, and candidates were not tried.
     TracekitError
         The Trace cannot be used, or no cluster of it can be calibrated.
     """
@@ -214,21 +223,36 @@ def calibrate(
     shares = clusters_by_waiting(opened)
     asked = list(shares) if clusters is None else list(clusters)
     limits = dict.fromkeys(asked, limit) if budget is None else _split(opened, asked, budget)
-    found: list[ClusterCalibration] = []
-    left_out: dict[str, str] = {}
     for name in asked:
         if name not in shares:
             raise UsageError(f"no cluster '{name[:60]}'", where=opened.path, hint=f"choose of: {', '.join(shares)}")
+    results: dict[str, ClusterCalibration | str] = {}
+    for name in _turned(asked, shared):
+        tries = None if shared is None else _tries(shared, opened, name, limits[name], seed)
         try:
             bench = workbench_of(opened, None if name == UNNAMED else name, limit=limits[name], seed=seed)
-            found.append(calibrate_jobs(bench, name, shares[name], progress))
+            results[name] = calibrate_jobs(bench, name, shares[name], progress, tries)
         except UsageError as error:
-            left_out[name] = error.what
+            results[name] = error.what
+    ordered = {name: results[name] for name in asked}
+    found = [one for one in ordered.values() if not isinstance(one, str)]
+    left_out = {name: one for name, one in ordered.items() if isinstance(one, str)}
     if not found:
         reasons = [why if name == UNNAMED else f"{shorten(name, 40)}: {why}" for name, why in left_out.items()]
         raise UsageError("; ".join(reasons), where=opened.path)
     twin = Twin(digest_of_jobs(opened), {one.name: one.twin for one in found}, opened.path.name)
     return Calibration(twin, tuple(found), left_out)
+
+
+def _turned(clusters: Sequence[str], shared: SharedWork | None) -> list[str]:
+    """Return clusters in the order in which a shard looks at them: shards begin at different ones."""
+    begin = 0 if shared is None or shared.shard is None or not clusters else (shared.shard.number - 1) % len(clusters)
+    return [*clusters[begin:], *clusters[:begin]]
+
+
+def _tries(shared: SharedWork, trace: Trace, cluster: str, limit: int | None, seed: int) -> SharedItems:
+    facts = {"what": "calibrate", "trace": trace_facts(str(trace.path)), "code": code_of_replays("calibration")}
+    return SharedItems(shared, {**facts, "cluster": cluster, "limit": limit, "seed": seed})
 
 
 def _split(trace: Trace, clusters: Sequence[str], budget: int) -> dict[str, int | None]:
@@ -399,18 +423,24 @@ def _holds(trace: Trace, jobs: Jobs) -> NDArray[np.int64] | None:
 
 
 def calibrate_jobs(
-    bench: Workbench, name: str = UNNAMED, waiting_share: float | None = 1.0, progress: Progress | None = None
+    bench: Workbench,
+    name: str = UNNAMED,
+    waiting_share: float | None = 1.0,
+    progress: Progress | None = None,
+    shared: SharedItems | None = None,
 ) -> ClusterCalibration:
     """Return the twin of the jobs of one cluster, chosen by the jobs to learn from and scored by the others.
+
+    With `shared` the candidates of each stage are tried by all shards together.
 
     Raises
     ------
     UsageError
         Nothing can be replayed.
     """
-    found = search(bench, progress)
+    found = search(bench, progress, shared)
     made = graded(bench, found.best, name, waiting_share, found.tried)
-    rolling = rolling_scores(bench, progress)
+    rolling = rolling_scores(bench, progress, shared)
     if rolling is None:
         return made
     return replace(made, score=replace(made.score, table=pl.concat([made.score.table, rolling])))

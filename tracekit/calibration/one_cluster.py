@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
     from tracekit.replay.results.effects import TwinOfLog
     from tracekit.replay.scenario import Scenario
+    from tracekit.shards.work import SharedWork
 
 __all__ = ["chosen_cluster", "clusters_of_twin", "scenario_in_twin", "twin_of_cluster"]
 
@@ -65,6 +66,7 @@ def twin_of_cluster(
     *,
     limit: int | None = None,
     seed: int = 0,
+    shared: SharedWork | None = None,
     progress: Progress | None = None,
 ) -> tuple[Calibration, list[str]]:
     """Return the calibration of one cluster, and the other clusters of the Trace.
@@ -80,6 +82,8 @@ def twin_of_cluster(
         Without a file: look at the first so many jobs only.
     seed : int
         Of the start-up delays drawn.
+    shared : SharedWork, optional
+        Without a file: where shards calibrate together.
     progress : Progress, optional
         Told of every candidate of a calibration.
 
@@ -91,7 +95,7 @@ def twin_of_cluster(
     shares = clusters_by_waiting(trace)
     if file is None:
         name = chosen_cluster(list(shares), cluster, trace.path)
-        found = calibrate(trace, clusters=[name], limit=limit, seed=seed, progress=progress)
+        found = calibrate(trace, clusters=[name], limit=limit, seed=seed, shared=shared, progress=progress)
     else:
         twin = read_twin(file, trace)
         name = chosen_cluster(clusters_of_twin(trace, twin, file), cluster, file)

@@ -20,6 +20,7 @@ from tracekit.calibration.search import search
 if TYPE_CHECKING:
     from tracekit.calibration.workbench import Workbench
     from tracekit.progress import Progress
+    from tracekit.shards.items import SharedItems
 
 __all__ = ["rolling_scores"]
 
@@ -32,7 +33,9 @@ _FEWEST = 50
 _DAY_MS = 86_400_000
 
 
-def rolling_scores(bench: Workbench, progress: Progress | None = None) -> pl.DataFrame | None:
+def rolling_scores(
+    bench: Workbench, progress: Progress | None = None, shared: SharedItems | None = None
+) -> pl.DataFrame | None:
     """Return the scores of each part, with the columns of `Score.table`; None where the log is too short.
 
     The scope is 'rolling', and the name the days that the part holds, counted from the first submission.
@@ -54,7 +57,7 @@ def rolling_scores(bench: Workbench, progress: Progress | None = None) -> pl.Dat
         if min(int(seen.sum()), int(part.sum())) < _FEWEST:
             return None
         then = replace(bench, among=seen, delays=None)
-        waits = then.waits_s(search(then, progress).best)
+        waits = then.waits_s(search(then, progress, shared).best)
         part &= ~np.isnan(waits)
         if not part.any():
             return None

@@ -9,7 +9,10 @@ Of a long log the candidates of a stage are tried on its first jobs, and only th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import asdict
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +22,9 @@ from tracekit.calibration.waits import distance
 from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
+
+if TYPE_CHECKING:
+    from tracekit.shards.items import SharedItems
 
 __all__ = ["Found", "Tried", "search"]
 
@@ -55,21 +61,29 @@ class Found(NamedTuple):
     """In the order in which they were tried."""
 
 
-def search(bench: Workbench, progress: Progress | None = None) -> Found:
+def search(bench: Workbench, progress: Progress | None = None, shared: SharedItems | None = None) -> Found:
     """Return the candidate whose replay comes nearest to the log.
+
+    Parameters
+    ----------
+    bench : Workbench
+    progress : Progress, optional
+        Told of every candidate.
+    shared : SharedItems, optional
+        Shards that try the candidates of a stage together.
 
     Raises
     ------
     UsageError
         No candidate can be replayed.
     """
-    attempts = _Attempts(bench, progress or Progress())
-    best = attempts.on_all("order", Settings(Rules(), next(iter(bench.clusters)), bool(bench.startup)))
+    attempts = _Attempts(bench, progress or Progress(), shared)
+    (best,) = attempts.on_all("order", [Settings(Rules(), next(iter(bench.clusters)), bool(bench.startup))])
     for _ in range(_ROUNDS):
         before = best.settings
         for stage, make in STAGES.items():
-            for settings in attempts.finalists(stage, list(make(bench, best.settings)), best.settings):
-                candidate = attempts.on_all(stage, settings)
+            finalists = attempts.finalists(stage, list(make(bench, best.settings)), best.settings)
+            for candidate in attempts.on_all(stage, finalists):
                 if _better(candidate, best):
                     best = candidate
         if best.settings == before:
@@ -82,17 +96,15 @@ def search(bench: Workbench, progress: Progress | None = None) -> Found:
 class _Attempts:
     """Candidates that were tried, each once, on the whole log and on the excerpt."""
 
-    def __init__(self, bench: Workbench, progress: Progress) -> None:
-        self._bench, self._excerpt, self._progress = bench, bench.excerpt(), progress
+    def __init__(self, bench: Workbench, progress: Progress, shared: SharedItems | None) -> None:
+        self._bench, self._excerpt, self._progress, self._shared = bench, bench.excerpt(), progress, shared
         self.known: dict[Settings, Tried] = {}
         self._screened: dict[Settings, Tried] = {}
 
-    def on_all(self, stage: str, settings: Settings) -> Tried:
-        """Return how near a candidate is over the whole log."""
-        if settings not in self.known:
-            self._progress.stage(f"trying {stage}: {settings.rules.words}")
-            self.known[settings] = _try(self._bench, stage, settings)
-        return self.known[settings]
+    def on_all(self, stage: str, candidates: list[Settings]) -> list[Tried]:
+        """Return how near candidates are over the whole log."""
+        self._try(self._bench, stage, candidates, self.known)
+        return [self.known[settings] for settings in candidates]
 
     def finalists(self, stage: str, candidates: list[Settings], best: Settings) -> list[Settings]:
         """Return the candidates of a stage that are worth a replay of the whole log, in their order.
@@ -102,14 +114,33 @@ class _Attempts:
         """
         if self._excerpt is None:
             return candidates
-        for settings in (best, *candidates):
-            if settings not in self._screened:
-                self._progress.stage(f"trying {stage} on an excerpt: {settings.rules.words}")
-                self._screened[settings] = _try(self._excerpt, stage, settings)
+        self._try(self._excerpt, stage, [best, *candidates], self._screened)
         farthest = _WORTH * self._screened[best].distance + _LEAST
         near = [k for k, one in enumerate(candidates) if self._screened[one].distance <= farthest]
         order = sorted(near, key=lambda k: (self._screened[candidates[k]].distance, k))
         return [candidates[k] for k in sorted(order[:_FINALISTS])]
+
+    def _try(self, bench: Workbench, stage: str, candidates: list[Settings], known: dict[Settings, Tried]) -> None:
+        """Add to `known` the candidates that are not there, in their order."""
+        new = [settings for settings in dict.fromkeys(candidates) if settings not in known]
+        where = "" if bench is self._bench else " on an excerpt"
+
+        def tried(settings: Settings) -> Tried:
+            self._progress.stage(f"trying {stage}{where}: {settings.rules.words}")
+            return _try(bench, stage, settings)
+
+        def made(settings: Settings) -> dict[str, Any]:
+            one = tried(settings)
+            return {"distance": one.distance, "mean_s": one.mean_s, "never": one.never, "why_not": one.why_not}
+
+        if self._shared is None:
+            known.update((settings, tried(settings)) for settings in new)
+            return
+        # Which jobs are learnt from is part of what a candidate is: an excerpt and a part of the log have others.
+        learnt = self._shared.among(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
+        makers = {learnt.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
+        found = learnt.work.of(makers, f"candidates of the stage '{stage}'")
+        known.update((settings, Tried(stage, settings, **one)) for settings, one in zip(new, found, strict=True))
 
 
 def _try(bench: Workbench, stage: str, settings: Settings) -> Tried:
@@ -124,6 +155,10 @@ def _try(bench: Workbench, stage: str, settings: Settings) -> Tried:
     last = float(bench.jobs.submit_ms.max()) / 1000
     filled = np.where(np.isnan(waits), np.maximum(last - bench.jobs.submit_ms / 1000, 0.0), waits)
     return Tried(stage, settings, distance(recorded[both], filled[both]), float(filled[both].mean()), never)
+
+
+def _facts(settings: Settings) -> dict[str, Any]:
+    return {"rules": asdict(settings.rules), "capacity": settings.capacity, "delays": settings.delays}
 
 
 def _better(candidate: Tried, best: Tried) -> bool:

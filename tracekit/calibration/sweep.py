@@ -46,6 +46,9 @@ def sweep(
     *,
     twin: str | Path | None = None,
     workers: int | None = None,
+    shard: str | None = None,
+    collect: bool = False,
+    allow_missing: bool = False,
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
@@ -53,7 +56,7 @@ def sweep(
 
     Parameters
     ----------
-    file, out, workers, draw, progress
+    file, out, workers, shard, collect, allow_missing, draw, progress
         See `tracekit.replay.sweeps.sweep.sweep`, which also tells the columns.
     twin : path, optional
         A twin.toml in which the runs are made, in place of the one that the file names.
@@ -64,7 +67,18 @@ def sweep(
         The file, the twin or OUT cannot be used.
     """
     path = None if twin is None else Path(twin)
-    return make_runs(file, out, twin=path, in_twin=SweepInTwin(), workers=workers, draw=draw, progress=progress)
+    return make_runs(
+        file,
+        out,
+        twin=path,
+        in_twin=SweepInTwin(),
+        workers=workers,
+        shard=shard,
+        collect=collect,
+        allow_missing=allow_missing,
+        draw=draw,
+        progress=progress,
+    )
 
 
 @dataclass

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 from tracekit.calibration.one_cluster import twin_of_cluster
 from tracekit.capacity_plan.plan import plan_cluster
 from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
+from tracekit.capacity_plan.shared import plan_facts
 from tracekit.capacity_plan.target import job_group, wait_target
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.native import kernel
+from tracekit.shards.items import SharedItems
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.capacity_plan.result import CapacityPlan
+    from tracekit.shards.work import SharedWork
 
 __all__ = ["plan"]
 
@@ -40,6 +43,7 @@ def plan(
     limit: int | None = 100_000,
     seed: int = 0,
     workers: int = 1,
+    shared: SharedWork | None = None,
     progress: Progress | None = None,
 ) -> CapacityPlan:
     """Return how long jobs wait with how many nodes, and how many nodes a target takes, by the twin of a cluster.
@@ -76,6 +80,9 @@ def plan(
         Of every draw.
     workers : int
         Processes. With more than one, a script needs the guard ``if __name__ == "__main__"``.
+    shared : SharedWork, optional
+        The folder in which shards make resamples together, or gathers them (docs/howto/shards.md); without a twin they
+        calibrate together first.
     progress : Progress, optional
         Told of every step.
 
@@ -83,6 +90,8 @@ def plan(
     ------
     EngineMissingError
         This installation cannot replay.
+    UnfinishedError
+        `shared` only gathers, and something is missing.
     TracekitError
         The Trace, the twin or an option cannot be used; or the twin is too far from the log to plan with.
     """
@@ -102,12 +111,13 @@ def plan(
     )
     file = None if twin is None else Path(twin)
     calibrated, others = twin_of_cluster(
-        opened, file, question.group.cluster, limit=limit, seed=seed, progress=progress
+        opened, file, question.group.cluster, limit=limit, seed=seed, shared=shared, progress=progress
     )
     (found,) = calibrated.clusters
     if others:
         progress.note(f"the plan is of cluster {found.name}; --for cluster=NAME takes another of {', '.join(others)}")
-    made = plan_cluster(found, question, progress)
+    items = None if shared is None else SharedItems(shared, plan_facts("plan", opened))
+    made = plan_cluster(found, question, progress, items)
     if isinstance(made, str):
         raise UsageError(made, where=opened.path)
     return made

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.calibration.score import GRADES, NEAR_S
+from tracekit.calibration.twin import Twin, twin_text
 from tracekit.capacity_plan.basis import PlanBasis, quantile
 from tracekit.capacity_plan.days import DAY_MS, DayPool
 from tracekit.capacity_plan.growth import load_growth, weekly_gpu_hours
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tracekit.capacity_plan.question import PlanQuestion
     from tracekit.capacity_plan.search import NodesAnswer
     from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.shards.items import SharedItems
 
 __all__ = ["no_plan", "plan_cluster"]
 
@@ -65,7 +67,10 @@ def no_plan(found: ClusterCalibration) -> str | None:
 
 
 def plan_cluster(
-    found: ClusterCalibration, question: PlanQuestion, progress: Progress | None = None
+    found: ClusterCalibration,
+    question: PlanQuestion,
+    progress: Progress | None = None,
+    shared: SharedItems | None = None,
 ) -> CapacityPlan | str:
     """Return the plan of a cluster, or why there is none, a sentence without its full stop.
 
@@ -76,6 +81,8 @@ def plan_cluster(
     question : PlanQuestion
     progress : Progress, optional
         Told of every resample.
+    shared : SharedItems, optional
+        Shards that share out the resamples; these have the Trace and the program in common.
 
     Raises
     ------
@@ -98,7 +105,10 @@ def plan_cluster(
     limit = None if question.target is None else question.target.limit_s
     basis = PlanBasis(pool, cluster, settings.rules.placement, bench.models, question.seed, limit)
     own = settings.rules.policy
-    with PlanReplays(basis, question.resamples, question.workers, progress or Progress()) as replays:
+    if shared is not None:
+        twin = twin_text(Twin("", {found.name: found.twin}))
+        shared = shared.among(twin=twin, group=asdict(question.group), limit_s=limit, seed=question.seed)
+    with PlanReplays(basis, question.resamples, question.workers, progress or Progress(), shared) as replays:
         curves = {
             (name, growth): WaitCurve(replays, axis, policy, growth)
             for name, policy in ((TWIN, own), *((p, p) for p in question.policies))

@@ -12,7 +12,7 @@ from tracekit.errors import TracekitError, UsageError
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from multiprocessing.connection import Connection
 
     import numpy as np
@@ -38,24 +38,24 @@ class ReplayProcesses:
     def __init__(self, basis: PlanBasis, number: int) -> None:
         self._started = [_Process(basis) for _ in range(number)]
 
-    def resamples(self, runs: list[PlannedRun], number: int) -> Iterator[tuple[int, list[Floats]]]:
-        """Yield each of so many resamples with the figures of some runs, as they end.
+    def resamples(self, runs: list[PlannedRun], numbers: Iterable[int]) -> Iterator[tuple[int, list[Floats]]]:
+        """Yield resamples with the figures of some runs, as they end; one is asked for when a process is free for it.
 
         Raises
         ------
         UsageError
             A policy cannot run on these jobs, or a process ended before its work was done.
         """
-        numbers = iter(range(number))
+        waiting = iter(numbers)
         busy: dict[Connection, int] = {}
-        for process, resample in zip(self._started, numbers, strict=False):
+        for process, resample in zip(self._started, waiting, strict=False):
             process.link.send((resample, runs))
             busy[process.link] = resample
         while busy:
             ready = wait(list(busy))
             for link in [one for one in busy if one in ready]:
                 done, found = busy.pop(link), received(link)
-                following = next(numbers, None)
+                following = next(waiting, None)
                 if following is not None:
                     link.send((following, runs))
                     busy[link] = following

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_files, say_need_of_jobs
 from tracekit.cli.options import Force, MapFile, with_map
 from tracekit.cli.settings import takes
 from tracekit.settings import AnalysisSettings
@@ -42,6 +43,9 @@ def analyze(
     from tracekit.cli.display import TerminalProgress
 
     settings = with_map(map_file, settings)
+    for source in sources:
+        say_need_of_files(source, settings.memory_limit)
+        say_need_of_jobs(source, "analyze", settings.memory_limit)
     with TerminalProgress() as progress:
         if len(sources) == 1:
             page = analyze_one(sources[0], out, settings, force=force, progress=progress).report

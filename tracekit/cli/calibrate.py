@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import TraceFolder
+from tracekit.cli.needs import say_need_of_jobs
+from tracekit.cli.options import Collect, Shard, TraceFolder
+from tracekit.cli.shards import asked_work, echo_shard
 
 __all__ = ["calibrate"]
 
@@ -26,6 +28,8 @@ def calibrate(
         int, typer.Option("--limit", min=1, metavar="N", help="Look at the first N jobs of each cluster only.")
     ] = 100_000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the start-up delays drawn.")] = 0,
+    shard: Shard = None,
+    collect: Collect = False,
 ) -> None:
     """Find the replay settings that come nearest to what the log recorded: the twin of each cluster.
 
@@ -33,15 +37,25 @@ def calibrate(
     close, fair, rough or poor. Effects of changes can be told from a close or fair twin. FILE.toml is a scenario to
     read, to edit, and to give to replay, sweep, guidelines, plan and analyze with --twin.
 
+    With --shard I/N the candidates of each stage of the search are divided among N processes, on machines that share
+    FILE.toml.runs. A stage needs all results of the one before, so that a shard that has done its part takes what the
+    others have not finished: any of them gets to the end, and --collect then writes FILE.toml.
+
     Example: tracekit calibrate my-trace -o twin.toml
     """
     from tracekit.calibration.api import calibrate as search
     from tracekit.calibration.twin import write_twin
     from tracekit.cli.display import TerminalProgress, print_table
 
+    say_need_of_jobs(trace, "calibrate", limit=limit)
+    shared = asked_work(out, shard, collect=collect)
     with TerminalProgress() as progress:
-        found = search(trace, clusters=cluster or None, limit=limit, seed=seed, progress=progress)
-        write_twin(found.twin, out)
+        found = search(trace, clusters=cluster or None, limit=limit, seed=seed, shared=shared, progress=progress)
+        if shard is None:
+            write_twin(found.twin, out)
+    if shared is not None and shard is not None:
+        echo_shard(shared, "candidates")
+        return
     for one in found.clusters:
         table = one.candidates().drop_nulls("distance").head(_SHOWN)
         headers = ["", "distance", "mean wait [s]", "capacity", "rules"]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_queries
 from tracekit.cli.options import Force, MemoryLimit
 from tracekit.errors import UsageError
 
@@ -40,10 +41,11 @@ def compare(
     from tracekit.cli.display import TerminalProgress
     from tracekit.comparison import compare as compare_traces
 
+    given = _named(traces)
+    for one in given:
+        say_need_of_queries(one[1] if isinstance(one, tuple) else one, memory_limit)
     with TerminalProgress() as progress:
-        done = compare_traces(
-            _named(traces), out, queries=query, force=force, memory_limit=memory_limit, progress=progress
-        )
+        done = compare_traces(given, out, queries=query, force=force, memory_limit=memory_limit, progress=progress)
     typer.echo(f"comparison: {done.page}")
 
 

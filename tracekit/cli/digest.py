@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_use
 from tracekit.cli.options import Anonymize, Force, MemoryLimit, SaltFile
 
 __all__ = ["digest"]
@@ -42,6 +43,7 @@ def digest(
     """
     from tracekit.digests.make import digest as make
 
+    say_need_of_use(history, memory_limit)
     made = make(
         history,
         out,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_use
 from tracekit.cli.options import Anonymize, Force, MemoryLimit, SaltFile, TableFormat, TraceFolder
 from tracekit.cli.tables import write_frame
 from tracekit.errors import UsageError
@@ -68,6 +69,7 @@ def efficiency(
     file = None if out is None or str(out) == "-" else out
     if file is not None:
         check_files(file, force=force)
+    say_need_of_use(trace, memory_limit)
     found = measure(
         trace,
         by,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import Force, MemoryLimit, TextFormat, pairs
 from tracekit.cli.streams import print_json
 from tracekit.errors import UsageError
@@ -87,6 +88,7 @@ def export(
         raise UsageError("no Trace is named", hint="tracekit export TRACE --to NAME -o FILE")
     if out is None:
         raise UsageError("no output is named", where="-o", hint="add -o FILE")
+    say_need_of_jobs(trace, "export", memory_limit)
     with TerminalProgress() as progress:
         done = write(
             trace,

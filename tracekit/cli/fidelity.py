@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import TraceFolder
 from tracekit.cli.replay_options import ForceReplay, OutFolder
 
@@ -52,6 +53,7 @@ def fidelity(
     from tracekit.cli.display import TerminalProgress, print_frame
     from tracekit.report.replay_charts import fidelity_pictures
 
+    say_need_of_jobs(trace, "calibrate", limit=limit)
     with TerminalProgress() as progress:
         study = measure(trace, twin, policy, clusters=cluster or None, limit=limit, seed=seed, progress=progress)
         write_fidelity(study, out, force=force, draw=fidelity_pictures)

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Force, TraceFolder
+from tracekit.cli.needs import say_need_of_jobs
+from tracekit.cli.options import Collect, Force, MemoryLimit, Shard, TraceFolder
+from tracekit.cli.shards import asked_work, echo_shard
 
 __all__ = ["fit"]
 
@@ -27,7 +29,10 @@ def fit(
             help="Workloads of each generator that are judged on the log's last part; 0 leaves it out.",
         ),
     ] = 5,
+    shard: Shard = None,
+    collect: Collect = False,
     force: Force = False,
+    memory_limit: MemoryLimit = None,
 ) -> None:
     """Fit a workload model to a Trace: arrivals, sizes, users, run times, failures.
 
@@ -35,16 +40,38 @@ def fit(
     errors, log-likelihood, AIC, BIC and goodness, and how near to the log each method of 'tracekit generate' comes. The
     same Trace and seed give the same bytes.
 
+    With --shard I/N only the workloads of --scores are drawn and judged, divided among N processes on machines that
+    share FILE.runs; a shard that has done its part takes what the others have not finished. --collect then fits the
+    model, with their scores. Give all of them the same --scores.
+
     Example: tracekit fit my-trace -o workload.json
     """
     from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.fit.scored import fit as fit_trace
+    from tracekit.fit.scored import make_scores
     from tracekit.fit.summary import score_rows, score_words, summary_rows
     from tracekit.outputs import check_files
 
+    shared = asked_work(out, shard, collect=collect)
+    if shared is not None and shard is not None:
+        with TerminalProgress() as progress:
+            reason = make_scores(trace, shared, scores=scores, progress=progress)
+        if reason is not None:
+            typer.echo(f"nothing is scored: {reason}")
+        echo_shard(shared, "workloads")
+        return
     check_files(out, force=force)
+    say_need_of_jobs(trace, "fit", memory_limit)
     with TerminalProgress() as progress:
-        model = fit_trace(trace, seed=seed, replicates=bootstrap, scores=scores, progress=progress)
+        model = fit_trace(
+            trace,
+            seed=seed,
+            replicates=bootstrap,
+            scores=scores,
+            shared=shared,
+            memory_limit=memory_limit,
+            progress=progress,
+        )
         model.write(out, force=force)
     print_table(*summary_rows(model))
     arrivals = model.document["arrivals"]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import Force
 
 __all__ = ["generate"]
@@ -100,6 +101,7 @@ def generate(
     from tracekit.cli.display import TerminalProgress
     from tracekit.fit.generate import generate as draw
 
+    say_need_of_jobs(source, "generate")
     with TerminalProgress() as progress:
         trace = draw(
             source,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_queries
 from tracekit.cli.options import MemoryLimit, TenantColumn, TraceFolder
 from tracekit.cli.streams import print_data
 
@@ -63,6 +64,7 @@ def guidelines(
     file = None if out is None or str(out) == "-" else out
     if file is not None:
         check_files(file, force=force)
+    say_need_of_queries(trace, memory_limit)
     with TerminalProgress() as progress:
         advice = judge_all(
             trace,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_files
 from tracekit.cli.options import Force, MapFile, Master, with_map
 from tracekit.cli.settings import takes
 from tracekit.settings import IngestSettings
@@ -62,6 +63,7 @@ def ingest(
     from tracekit.ingest import ingest_logs
 
     settings = with_map(map_file, settings)
+    say_need_of_files(source, settings.memory_limit)
     with engine_of(engine, master) as runs, TerminalProgress() as progress:
         trace = ingest_logs(
             source, out, settings, force=force, append=append, progress=progress, workers=runs.workers()

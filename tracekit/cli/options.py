@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Anonymize",
+    "Collect",
     "EngineName",
     "Force",
     "MapFile",
     "Master",
     "MemoryLimit",
     "SaltFile",
+    "Shard",
     "TableFormat",
     "TenantColumn",
     "TextFormat",
@@ -73,6 +75,22 @@ SaltFile = Annotated[
 TenantColumn = Annotated[
     str | None,
     typer.Option("--by", metavar="COLUMN", help=f"{BY}.", show_default=False),
+]
+
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Do part I of N, with I from 1 to N, of work that machines share (docs/howto/shards.md).",
+    ),
+]
+
+Collect = Annotated[
+    bool,
+    typer.Option(
+        "--collect", help="Write the output of what shards made; where something is missing, an error says so."
+    ),
 ]
 
 EngineName = Annotated[

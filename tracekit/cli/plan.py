@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracekit.cli.options import Force, TraceFolder
+from tracekit.cli.needs import say_need_of_jobs
+from tracekit.cli.options import Collect, Force, Shard, TraceFolder
 from tracekit.cli.replay_options import OutFolder, show_assumptions
+from tracekit.cli.shards import asked_work, echo_shard
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tracekit.shards.work import SharedWork
 
 __all__ = ["plan"]
 
@@ -81,6 +85,8 @@ def plan(
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; one a processor by default.")
     ] = None,
+    shard: Shard = None,
+    collect: Collect = False,
     force: Force = False,
 ) -> None:
     """Say how many nodes a wait takes, by the twin of the cluster; or how many spares a gang needs.
@@ -92,6 +98,10 @@ def plan(
     were recorded, and as drawn from it: which part of its time is useful work, and how many spares keep the part that
     --ettr asks for. It needs the table node_events, and no jobs.
 
+    With --shard I/N the resamples of each step are divided among N processes, on machines that share OUT.runs. Where to
+    look next needs all results so far, so that a shard that has done its part takes what the others have not finished:
+    any of them gets to the end, and --collect then writes OUT.
+
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """
     from tracekit.capacity_plan.output import plan_folder
@@ -102,7 +112,8 @@ def plan(
         _left_out(waits, "asks for a wait, --gang for spares")
         unused = {"--limit": None if limit == 100_000 else limit, "--workers": workers}
         _left_out(unused, "changes nothing with --gang, which replays one job")
-        _plan_spares(trace, out, gang, ettr, checkpoint, model, jobs_for or (), resamples, seed, force=force)
+        shared = asked_work(out, shard, collect=collect)
+        _plan_spares(trace, out, gang, ettr, checkpoint, model, jobs_for or (), resamples, seed, shared, force=force)
         return
     _left_out({"--ettr": ettr, "--checkpoint": checkpoint}, "is about a gang, and none is given")
     from tracekit.capacity_plan.api import plan as make
@@ -110,8 +121,10 @@ def plan(
     from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.report.plan_chart import plan_svg
 
+    say_need_of_jobs(trace, "calibrate", limit=limit)
+    shared = asked_work(out, shard, collect=collect)
     progress = TerminalProgress()
-    staged = plan_folder(out, force=force)
+    staged = None if _is_shard(shared) else plan_folder(out, force=force)
     try:
         made = make(
             trace,
@@ -128,12 +141,18 @@ def plan(
             limit=limit,
             seed=seed,
             workers=workers or os.cpu_count() or 1,
+            shared=shared,
             progress=progress,
         )
-        write_plan(made, staged, plan_svg)
+        if staged is not None:
+            write_plan(made, staged, plan_svg)
     finally:
-        staged.discard()
+        if staged is not None:
+            staged.discard()
         progress.close()
+    if shared is not None and staged is None:
+        echo_shard(shared, "resamples")
+        return
     print_table(*table_rows(made))
     for sentence in made.sentences:
         typer.echo(sentence)
@@ -151,6 +170,7 @@ def _plan_spares(
     jobs_for: Sequence[str],
     resamples: int,
     seed: int,
+    shared: SharedWork | None,
     *,
     force: bool,
 ) -> None:
@@ -164,7 +184,7 @@ def _plan_spares(
     if group.size is not None or group.vc is not None:
         raise UsageError("a gang has neither a size of jobs nor a VC", where="--for", hint="only cluster=NAME is taken")
     progress = TerminalProgress()
-    staged = plan_folder(out, force=force)
+    staged = None if _is_shard(shared) else plan_folder(out, force=force)
     try:
         made = plan_spares(
             trace,
@@ -175,17 +195,28 @@ def _plan_spares(
             cluster=group.cluster,
             resamples=resamples,
             seed=seed,
+            shared=shared,
             progress=progress,
         )
-        write_plan(made, staged, spares_svg)
+        if staged is not None:
+            write_plan(made, staged, spares_svg)
     finally:
-        staged.discard()
+        if staged is not None:
+            staged.discard()
         progress.close()
+    if shared is not None and staged is None:
+        echo_shard(shared, "runs")
+        return
     print_table(*made.table())
     for sentence in made.sentences:
         typer.echo(sentence)
     show_assumptions(made.assumptions)
     typer.echo(f"plan: {out}")
+
+
+def _is_shard(shared: SharedWork | None) -> bool:
+    """Return whether this process makes results for others, and writes no plan."""
+    return shared is not None and shared.shard is not None
 
 
 def _left_out(options: Mapping[str, object], why: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_query
 from tracekit.cli.options import (
     Anonymize,
     EngineName,
@@ -91,10 +92,11 @@ def query(
     if file is not None:
         check_files(file, force=force)
     asked = find_query(name)
+    say_need_of_query(trace, asked, memory_limit)
     column, params = tenant_of_query(asked, by, pairs(param, "--param"))
     part = opened_part(trace, settings)
     with (
-        opened(part, anonymize=anonymize, salt_file=salt_file) as source,
+        opened(part, anonymize=anonymize, salt_file=salt_file, memory_limit=memory_limit) as source,
         engine_of(engine, master) as runs,
     ):
         chosen = source.trace.by(column)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import TraceFolder
 from tracekit.cli.replay_options import ForceReplay, OutFolder, show_assumptions, show_before
 from tracekit.cli.settings import takes
@@ -80,6 +81,7 @@ def replay(
     if inflate is not None:
         _inflate(trace, out, policy, inflate, settings, twin, force=force)
         return
+    say_need_of_jobs(trace, "replay", limit=settings.limit, runs=max(len(policy or ()), 1))
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         if twin is None:

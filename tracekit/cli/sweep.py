@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_sweep
+from tracekit.cli.options import Shard
 from tracekit.errors import UsageError
 
 __all__ = ["sweep"]
@@ -34,6 +36,13 @@ def sweep(
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes; as many as processors by default.", min=1)
     ] = None,
+    shard: Shard = None,
+    collect: Annotated[
+        bool, typer.Option("--collect", help="Replay nothing; write the table and the picture of what shards made.")
+    ] = False,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="With --collect: runs that are missing are rows without figures.")
+    ] = False,
     template: Annotated[bool, typer.Option("--template", help="Print an example of FILE.toml and exit.")] = False,
 ) -> None:
     """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file names.
@@ -41,6 +50,10 @@ def sweep(
     Finished runs are kept in OUT/runs: after an interruption, or a change of the file, the same command makes the
     missing ones. OUT/sweep.parquet has one row a run, OUT/tradeoffs.svg shows them. In a twin each combination has the
     twin's own run beside it, and its effect on the recorded times where the twin's grade carries it.
+
+    With --shard I/N only the runs of one shard of N are made, and no table. Shards may run at the same time on machines
+    that share OUT; one that was killed makes its missing runs when it is run again. --collect then writes the table, or
+    names the shards whose runs are missing.
 
     Example: tracekit sweep sweep.toml -o out
     """
@@ -50,16 +63,34 @@ def sweep(
     from tracekit.cli.display import TerminalProgress, print_frame
     from tracekit.replay.results.recorded_times import TWIN
     from tracekit.replay.sweeps.file import TEMPLATE
-    from tracekit.replay.sweeps.sweep import EFFECTS, PARAMETERS
+    from tracekit.replay.sweeps.table import EFFECTS, PARAMETERS
     from tracekit.report.replay_charts import tradeoff_svg
+    from tracekit.text import counted
 
     if template:
         typer.echo(TEMPLATE, nl=False)
         return
     if file is None or out is None:
         raise UsageError("needs FILE.toml and -o OUT", where="sweep", hint="--template prints an example")
+    say_need_of_sweep(file, twin, workers)
     with TerminalProgress() as progress:
-        table = run_sweep(file, out, twin=twin, workers=workers, draw=tradeoff_svg, progress=progress)
+        table = run_sweep(
+            file,
+            out,
+            twin=twin,
+            workers=workers,
+            shard=shard,
+            collect=collect,
+            allow_missing=allow_missing,
+            draw=tradeoff_svg,
+            progress=progress,
+        )
+    if shard is not None:
+        done = int(table["error"].is_null().sum())
+        typer.echo(f"shard {shard}: {done:,} of {counted(table.height, 'runs')} done")
+        in_twin = "" if twin is None else f" --twin {twin}"
+        typer.echo(f"when all shards are: tracekit sweep {file} -o {out}{in_twin} --collect")
+        return
     varied = [c for c in PARAMETERS if table[c].n_unique() > 1 or c == "policy"]
     figures = ["avg_jct_s", "avg_queue_s", "p95_queue_s", "gpu_utilization_share", "jain_fairness_vc"]
     known = [c for c in (*(c for c in EFFECTS if "queue" in c), "error") if table[c].is_not_null().any()]

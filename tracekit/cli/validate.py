@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_validation
 from tracekit.cli.options import MemoryLimit, TraceFolder
 
 __all__ = ["validate"]
@@ -37,6 +38,7 @@ def validate(
     from tracekit.trace import Trace
 
     opened = Trace.open(trace, check=False)
+    say_need_of_validation(trace, memory_limit)
     problems = opened.validate(deep=deep, memory_limit=memory_limit)
     for problem in problems:
         typer.echo(visible(problem))

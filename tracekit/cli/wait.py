@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_wait
 from tracekit.cli.options import MemoryLimit
 from tracekit.cli.streams import print_data, print_json
 from tracekit.errors import UsageError
@@ -64,6 +65,7 @@ def wait(
     from tracekit.cli.display import print_table
     from tracekit.text import duration
 
+    say_need_of_wait(history, memory_limit)
     found = expected_wait(
         history,
         gpus,

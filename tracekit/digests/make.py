@@ -82,7 +82,7 @@ def digest(
     salt = None if salt_file is None else Path(salt_file)
     staged = StagedFolder(Path(out), force=force, marker=_DATA, kind="a digest")
     try:
-        with opened(history, anonymize=anonymize, salt_file=salt) as hidden:
+        with opened(history, anonymize=anonymize, salt_file=salt, memory_limit=memory_limit) as hidden:
             made = digest_of(hidden.trace, week=week, by=by, memory_limit=memory_limit)
         made["notes"] = [*hidden.notes, *made["notes"]]
         with output_errors(staged.target):

@@ -35,6 +35,7 @@ def fit(
     seed: int = 0,
     replicates: int = 99,
     drawn_only: bool = False,
+    memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> WorkloadModel:
     """Fit a workload model to a Trace.
@@ -49,6 +50,8 @@ def fit(
         Samples that each bootstrap draws; 0 leaves the p-values out.
     drawn_only : bool
         Fit only what jobs are drawn from, in less time.
+    memory_limit : str, optional
+        Most memory DuckDB may use for measurements of use before it spills to disk, such as '2GB'.
     progress : Progress, optional
         Receives the steps.
 
@@ -122,7 +125,7 @@ def fit(
         document["failures"] = fit_failures(whole, seed, effort)
         document["node_failures"] = fit_node_failures(whole, seed, effort)
     progress.stage("reading utilization")
-    document["utilization"] = fit_utilization(whole)
+    document["utilization"] = fit_utilization(whole, memory_limit)
     document["notes"] = _notes(document)
     return WorkloadModel(rounded(document))
 

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit import resources
+from tracekit.errors import UsageError
 from tracekit.fit.choice import describe
 from tracekit.fit.jobs import CLASSES, FAILURES, LONGEST_S, UNFINISHED, gpu_class
 from tracekit.fit.run_times import LEAST_JOBS, seeded
@@ -114,8 +115,16 @@ def _split(attempts: pl.LazyFrame) -> dict[str, Any] | None:
     return {"concentration": min(concentration, 100.0), "attempts": several.height}
 
 
-def fit_utilization(trace: Trace) -> dict[str, Any]:
-    """Return the GPU utilization by size class: of job_usage where the Trace has it, else of matched samples."""
+def fit_utilization(trace: Trace, memory_limit: str | None = None) -> dict[str, Any]:
+    """Return the GPU utilization by size class: of job_usage where the Trace has it, else of matched samples.
+
+    Raises
+    ------
+    UsageError
+        The quantiles of the samples need more than the memory limit, such as '2GB'; or that is not a size.
+    """
+    import duckdb
+
     sized = "SELECT job_id, gpu_count FROM jobs"
     if trace.has("job_usage"):
         source, values = (
@@ -132,12 +141,16 @@ def fit_utilization(trace: Trace) -> dict[str, Any]:
         "CASE WHEN gpu_count = 0 THEN '0' WHEN gpu_count < 1 THEN '<1' WHEN gpu_count = 1 THEN '1' "
         "WHEN gpu_count <= 4 THEN '2-4' WHEN gpu_count <= 8 THEN '5-8' WHEN gpu_count > 8 THEN '>8' END"
     )
-    with trace.connect() as con:
-        rows = con.execute(
-            f"SELECT {case} AS gpu_class, count(*), sum(CAST(pct AS DECIMAL(18, 6))), "
-            "quantile_cont(pct, [0.05, 0.25, 0.5, 0.75, 0.95]) "
-            f"FROM ({values}) WHERE pct IS NOT NULL AND gpu_count IS NOT NULL GROUP BY 1"
-        ).fetchall()
+    with trace.connect(memory_limit) as con:
+        try:
+            rows = con.execute(
+                f"SELECT {case} AS gpu_class, count(*), sum(CAST(pct AS DECIMAL(18, 6))), "
+                "quantile_cont(pct, [0.05, 0.25, 0.5, 0.75, 0.95]) "
+                f"FROM ({values}) WHERE pct IS NOT NULL AND gpu_count IS NOT NULL GROUP BY 1"
+            ).fetchall()
+        except duckdb.OutOfMemoryException as error:
+            what = f"the quantiles of {trace.manifest.tables[source].rows:,} rows of {source} ran out of memory"
+            raise UsageError(what, where=trace.path, hint="raise --memory-limit") from error
     by_class = {row[0]: row for row in rows}
     groups = [
         {

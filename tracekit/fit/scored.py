@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
@@ -17,7 +17,9 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SCORED_SEEDS", "fit"]
+    from tracekit.shards.work import SharedWork
+
+__all__ = ["SCORED_SEEDS", "fit", "make_scores"]
 
 SCORED_SEEDS = 5
 """Workloads of each generator that are judged, by default."""
@@ -30,6 +32,8 @@ def fit(
     seed: int = 0,
     replicates: int = 99,
     scores: int = SCORED_SEEDS,
+    shared: SharedWork | None = None,
+    memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> WorkloadModel:
     """Fit a workload model to a Trace, and score the generators on its last part.
@@ -45,6 +49,10 @@ def fit(
     scores : int
         Workloads that are drawn of each generator and judged (see `tracekit.fit.scores.table`); 0 leaves the scores
         out.
+    shared : SharedWork, optional
+        The folder in which shards draw and judge workloads together, or gathers them (docs/howto/shards.md).
+    memory_limit : str, optional
+        Most memory DuckDB may use for measurements of use before it spills to disk, such as '2GB'.
     progress : Progress, optional
         Receives the steps.
 
@@ -59,6 +67,8 @@ def fit(
         There is no such Trace, or it has no table jobs.
     UsageError
         The Trace has no job, or an option cannot be used.
+    UnfinishedError
+        `shared` only gathers, and workloads are missing.
 
     Examples
     --------
@@ -73,7 +83,39 @@ def fit(
         raise UsageError(f"must be at least 0, not {scores}", where="--scores")
     opened = Trace.of(trace).ingested
     progress = progress or Progress()
-    model = fit_alone(opened, seed=seed, replicates=replicates, progress=progress)
-    with threadpool_limits(limits=1, user_api="blas"):
-        found = score(opened, scores, progress)
+    model = fit_alone(opened, seed=seed, replicates=replicates, memory_limit=memory_limit, progress=progress)
+    found = _scores(opened, scores, shared, progress)
     return WorkloadModel(rounded({**model.document, "scores": found}))
+
+
+@explain_damage()
+def make_scores(
+    trace: Trace | str | Path, shared: SharedWork, *, scores: int = SCORED_SEEDS, progress: Progress | None = None
+) -> str | None:
+    """Draw and judge the workloads of one shard; return why there are none, a sentence without its full stop.
+
+    Parameters
+    ----------
+    trace : Trace, str or Path
+        The Trace or its folder.
+    shared : SharedWork
+        The folder that the shards share.
+    scores : int
+        Workloads of each generator, over all shards.
+    progress : Progress, optional
+        Receives the steps.
+
+    Raises
+    ------
+    TracekitError
+        The Trace, the folder or `scores` cannot be used.
+    """
+    if scores < 1:
+        raise UsageError("leaves nothing to do for a shard", where="--scores", hint="give 1 or more")
+    reason = _scores(Trace.of(trace).ingested, scores, shared, progress or Progress())["reason"]
+    return None if reason is None else str(reason)
+
+
+def _scores(trace: Trace, scores: int, shared: SharedWork | None, progress: Progress) -> dict[str, Any]:
+    with threadpool_limits(limits=1, user_api="blas"):
+        return score(trace, scores, progress, shared=shared)

@@ -91,7 +91,8 @@ def efficiency(
         raise UsageError("a month is of a bill, which needs prices", where="month", hint="add --prices FILE")
     if month is not None and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", month) is None:
         raise UsageError(f"'{month[:60]}' is not a month", where="month", hint="write it like 2026-11")
-    with opened(trace, anonymize=anonymize, salt_file=None if salt_file is None else Path(salt_file)) as hidden:
+    salt = None if salt_file is None else Path(salt_file)
+    with opened(trace, anonymize=anonymize, salt_file=salt, memory_limit=memory_limit) as hidden:
         found = _measured(hidden, by, jobs, None if prices is None else Path(prices), month, memory_limit)
     return replace(found, notes=(*hidden.notes, *found.notes))
 

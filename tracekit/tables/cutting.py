@@ -106,7 +106,8 @@ def _write(table: str, path: Path, batches: Iterator[pa.RecordBatch]) -> int:
     import pyarrow as pa
 
     first = next(batches)
-    held, count = [first], first.num_rows
+    held = [first]
+    count: int = first.num_rows
     with parquet_writer(table, path, first.schema) as writer:
         for batch in batches:
             # Row groups as large as those of other tables, whatever the size of the pieces.

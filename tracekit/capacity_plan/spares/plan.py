@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.capacity_plan.search import interval_share
+from tracekit.capacity_plan.shared import plan_facts
 from tracekit.capacity_plan.spares.pool import NodePool
 from tracekit.capacity_plan.spares.question import SpareQuestion
 from tracekit.capacity_plan.spares.result import BestCheckpoint, SparePlan
@@ -17,6 +18,7 @@ from tracekit.damage import explain_damage
 from tracekit.progress import Progress
 from tracekit.replay.native import kernel
 from tracekit.replay.outages.theory import best_interval
+from tracekit.shards.items import SharedItems
 from tracekit.text import counted, percent
 from tracekit.trace import Trace
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.capacity_plan.spares.search import SparesAnswer
+    from tracekit.shards.work import SharedWork
 
 __all__ = ["plan_spares"]
 
@@ -39,6 +42,7 @@ def plan_spares(
     cluster: str | None = None,
     resamples: int = 40,
     seed: int = 0,
+    shared: SharedWork | None = None,
     progress: Progress | None = None,
 ) -> SparePlan:
     """Return how much of its time a gang does useful work with how many spares, under the outages of a log.
@@ -63,6 +67,8 @@ def plan_spares(
         How often nodes are drawn.
     seed : int
         Of every draw.
+    shared : SharedWork, optional
+        The folder in which shards make the runs together, or gathers them (docs/howto/shards.md).
     progress : Progress, optional
         Told of every step.
 
@@ -70,6 +76,8 @@ def plan_spares(
     ------
     EngineMissingError
         This installation cannot replay.
+    UnfinishedError
+        `shared` only gathers, and something is missing.
     TracekitError
         The Trace has no node_events, or an option cannot be used; or the gang is wider than the nodes that were ever up
         at once.
@@ -79,7 +87,10 @@ def plan_spares(
     opened, progress = Trace.of(trace).ingested, progress or Progress()
     pool = NodePool.of(opened, question)
     nodes = pool.nodes_of_gang(question)
-    runs = GangRuns(pool, nodes, question.checkpoint, resamples, seed)
+    items = None
+    if shared is not None:
+        items = SharedItems(shared, {**plan_facts("spares", opened), "model": model, "cluster": cluster})
+    runs = GangRuns(pool, nodes, question.checkpoint, resamples, seed, items)
     curves = []
     for kind in ("recorded", "model"):
         progress.stage(f"replaying a gang on {counted(nodes, 'nodes')} under outages {kind}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -18,12 +19,14 @@ from tracekit.replay.outages.checkpoints import checkpoints_for
 from tracekit.replay.outages.failures import NO_END, Outages
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.registry import named_policy
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.capacity_plan.spares.pool import NodePool
     from tracekit.replay.outages.texts import CheckpointsAsked
+    from tracekit.shards.items import SharedItems
 
     Floats = NDArray[np.float64]
 
@@ -54,6 +57,8 @@ class GangRuns:
     checkpoint: CheckpointsAsked
     resamples: int
     seed: int
+    shared: SharedItems | None = None
+    """Shards that share out the runs; these have the Trace, the nodes and the program in common."""
     _known: dict[tuple[Kind, int, CheckpointsAsked], Floats] = field(default_factory=dict)
 
     def most_spares(self, kind: Kind) -> int:
@@ -66,9 +71,21 @@ class GangRuns:
         if (kind, spares, rule) not in self._known:
             # Every set of all nodes is the same set.
             alike = kind == "recorded" and self.gang + spares == self.pool.nodes
-            runs = [self._run(kind, spares, rule, number) for number in range(1 if alike else self.resamples)]
+            runs = self._runs(kind, spares, rule, 1 if alike else self.resamples)
             self._known[kind, spares, rule] = np.array(runs * (self.resamples if alike else 1))
         return self._known[kind, spares, rule]
+
+    def _runs(self, kind: Kind, spares: int, rule: CheckpointsAsked, number: int) -> list[tuple[float, ...]]:
+        if self.shared is None:
+            return [self._run(kind, spares, rule, n) for n in range(number)]
+        some = self.shared.among(kind=kind, gang=self.gang, spares=spares, checkpoint=asdict(rule), seed=self.seed)
+
+        def made(n: int) -> dict[str, Any]:
+            return {"parts": self._run(kind, spares, rule, n)}
+
+        makers = {some.digest(number=n): partial(made, n) for n in range(number)}
+        found = some.work.of(makers, f"runs with {counted(spares, 'spares')}, outages {kind}")
+        return [tuple(one["parts"]) for one in found]
 
     def interval_s(self) -> float:
         """Return the work between two checkpoints of the gang; infinite where none are made [s]."""

@@ -148,7 +148,8 @@ def _distance(row: str, log: Figures, other: Figures) -> float | None:
     if log.sizes.is_empty() or other.sizes.is_empty():
         return None
     both = log.sizes.join(other.sizes, on="gpu_count", how="full", suffix="_other").fill_null(0.0)
-    return float((both["share"] - both["share_other"]).abs().sum()) / 2
+    # The rows come in no order: an exact sum hangs on none, and equal distances stay equal.
+    return math.fsum((both["share"] - both["share_other"]).abs()) / 2
 
 
 def _log_ratio(mine: float, yours: float, *, wait: bool) -> float | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +26,22 @@ from tracekit.errors import TracekitError, UsageError
 from tracekit.fit.api import fit
 from tracekit.fit.generate import generate
 from tracekit.fit.scores.baselines import BASELINES, draw_baseline
-from tracekit.fit.scores.figures import ROWS, figures_of, judged
+from tracekit.fit.scores.figures import ROWS, Judged, figures_of, judged
 from tracekit.fit.scores.parts import split_of, write_part
 from tracekit.fit.scores.waits import machines_for, waits
+from tracekit.replay.sweeps.digests import code_of_replays, trace_facts
+from tracekit.shards.digests import content_of
+from tracekit.shards.items import SharedItems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.fit.model import WorkloadModel
-    from tracekit.fit.scores.figures import Figures, Judged
+    from tracekit.fit.scores.figures import Figures
     from tracekit.fit.scores.parts import Split
     from tracekit.fit.scores.waits import Machines
     from tracekit.progress import Progress
+    from tracekit.shards.work import SharedWork
     from tracekit.trace import Trace
 
 __all__ = ["GENERATORS", "score"]
@@ -51,7 +56,9 @@ _MOST_BLOCKS = 5
 """Most blocks of the first part that show how much the log differs from itself."""
 
 
-def score(trace: Trace, seeds: int, progress: Progress, *, cluster: Path | None = None) -> dict[str, Any]:
+def score(
+    trace: Trace, seeds: int, progress: Progress, *, cluster: Path | None = None, shared: SharedWork | None = None
+) -> dict[str, Any]:
     """Return the part `scores` of workload.json.
 
     Parameters
@@ -64,6 +71,15 @@ def score(trace: Trace, seeds: int, progress: Progress, *, cluster: Path | None 
         Receives the steps.
     cluster : Path, optional
         A cluster file for the replays, in place of the log's machines.
+    shared : SharedWork, optional
+        The folder in which shards draw and judge workloads together, or gathers them.
+
+    Raises
+    ------
+    UnfinishedError
+        `shared` only gathers, and workloads are missing.
+    OutputError
+        The folder of `shared` cannot be written.
     """
     if not seeds:
         return _unscored("not asked for")
@@ -75,9 +91,19 @@ def score(trace: Trace, seeds: int, progress: Progress, *, cluster: Path | None 
         return _unscored(split)
     with tempfile.TemporaryDirectory(prefix="tracekit-scores-") as name:
         try:
-            return _Bench.prepared(trace, split, Path(name), cluster).scores(seeds, progress)
+            bench = _Bench.prepared(trace, split, Path(name), cluster)
+            return bench.scores(seeds, progress, None if shared is None else _items(shared, trace, cluster))
         except UsageError as error:
             return _unscored(error.what)
+
+
+def _items(shared: SharedWork, trace: Trace, cluster: Path | None) -> SharedItems:
+    facts = {
+        "what": "fit scores",
+        "trace": trace_facts(str(trace.path)),
+        "code": code_of_replays("fit", "trace_writer"),
+    }
+    return SharedItems(shared, {**facts, "cluster": None if cluster is None else content_of(str(cluster))})
 
 
 def _unscored(reason: str) -> dict[str, Any]:
@@ -109,8 +135,13 @@ class _Bench:
         machines, waited = machines_for(held, alone, split.days, folder, cluster)
         return cls(trace, split, folder, learned, alone.with_waits(waited), machines)
 
-    def scores(self, seeds: int, progress: Progress) -> dict[str, Any]:
+    def scores(self, seeds: int, progress: Progress, shared: SharedItems | None = None) -> dict[str, Any]:
         """Draw and judge every generator, and put the table together."""
+        starts = self.split.starts_us
+        chosen = sorted({round(i) for i in np.linspace(0, len(starts) - 1, min(len(starts), _MOST_BLOCKS))})
+        blocks = [starts[i] for i in chosen]
+        if shared is not None:
+            return _table(self, seeds, *self._shared(seeds, blocks, progress, shared))
         progress.stage("scoring generators: fitting the first part")
         failed: dict[str, str] = {}
         drawn: dict[str, list[dict[str, Judged]]] = {}
@@ -122,10 +153,48 @@ class _Bench:
             except TracekitError as error:
                 failed[name] = str(error)
         progress.stage("scoring generators: blocks of the log")
-        starts = self.split.starts_us
-        chosen = sorted({round(i) for i in np.linspace(0, len(starts) - 1, min(len(starts), _MOST_BLOCKS))})
-        blocks = [self._judged(self._block(starts[i])) for i in chosen]
-        return _table(self, seeds, drawn, failed, blocks)
+        return _table(self, seeds, drawn, failed, [self._judged(self._block(start)) for start in blocks])
+
+    def _shared(
+        self, seeds: int, blocks: list[int], progress: Progress, shared: SharedItems
+    ) -> tuple[dict[str, list[dict[str, Judged]]], dict[str, str], list[dict[str, Judged]]]:
+        """Return what was drawn of each generator, why some failed, and blocks: each workload is an item of shards."""
+        model: list[WorkloadModel] = []
+
+        def judged_or_error(name: str, make: Callable[[], Callable[[Path], Trace]]) -> dict[str, Any]:
+            progress.stage(f"scoring generators: {name.replace('_', ' ')}")
+            try:
+                rows = self._judged(make())
+            except TracekitError as error:
+                return {"error": str(error), "what": error.what}
+            return {"rows": {row: [one.value, one.distance] for row, one in rows.items()}}
+
+        def maker(name: str, seed: int) -> Callable[[Path], Trace]:
+            if not model:
+                model.append(fit(self.learned, replicates=0, drawn_only=True))
+            return self._maker(name, model[0], seed)
+
+        names = (*GENERATORS, *BASELINES)
+        makers = {
+            shared.digest(generator=name, seed=seed): partial(judged_or_error, name, partial(maker, name, seed))
+            for seed in range(seeds)
+            for name in names
+        }
+        for start in blocks:
+            makers[shared.digest(block=start)] = partial(
+                judged_or_error, "blocks of the log", partial(self._block, start)
+            )
+        found = shared.work.of(makers, "workloads")
+        drawn: dict[str, list[dict[str, Judged]]] = {}
+        failed: dict[str, str] = {}
+        for place, name in enumerate(names):
+            mine = found[place : seeds * len(names) : len(names)]
+            errors = [one["error"] for one in mine if "error" in one]
+            if errors:
+                failed[name] = errors[0]
+            else:
+                drawn[name] = [_rows(one) for one in mine]
+        return drawn, failed, [_rows(one) for one in found[seeds * len(names) :]]
 
     def _maker(self, name: str, model: WorkloadModel, seed: int) -> Callable[[Path], Trace]:
         days = self.split.days
@@ -152,6 +221,19 @@ class _Bench:
                 return judged(self.log, alone)
             waited = waits(made, self.machines, self.log.gpu_hours / alone.gpu_hours)
             return judged(self.log, alone.with_waits(waited))
+
+
+def _rows(found: dict[str, Any]) -> dict[str, Judged]:
+    """Return the rows of a workload that was judged.
+
+    Raises
+    ------
+    UsageError
+        It could not be made.
+    """
+    if "error" in found:
+        raise UsageError(found["what"])
+    return {row: Judged(value, distance) for row, (value, distance) in found["rows"].items()}
 
 
 def _table(

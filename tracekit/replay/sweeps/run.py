@@ -1,25 +1,16 @@
-"""One run of a sweep: its digest, the run itself, and the process that does many."""
+"""One run of a sweep, and the process that does many."""
 
 from __future__ import annotations
 
 import datetime as dt
 import signal
-import sys
-from dataclasses import asdict, replace
-from functools import cache
-from hashlib import blake2b
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
-
-import orjson
 
 from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.replay.api import scenario_of
-from tracekit.replay.native import kernel
-from tracekit.replay.registry import find_policy
-from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.scenario import Scenario, placement_named
-from tracekit.trace import MANIFEST_NAME
+from tracekit.shards import digests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,12 +18,9 @@ if TYPE_CHECKING:
 
     from tracekit.replay.sweeps.file import SweepRun
 
-__all__ = ["InTwin", "carry_out", "digest_of", "forget_files", "work"]
+__all__ = ["InTwin", "carry_out", "forget_files", "work"]
 
-_PACKAGE = Path(__file__).parents[2]
 _LARGEST_ERROR = 500
-_ROOMS, _TWIN_ROOMS = ("replay", "policies"), ("calibration",)
-"""Packages whose code decides what comes out of a run, and of one in a twin."""
 _SCENARIO_SETTINGS = ("cluster", "cluster_name", "partitioned", "load", "gpus", "limit", "models", "force")
 
 
@@ -52,56 +40,9 @@ class InTwin(Protocol):
         """Return the summary of a run, with its effect on the recorded times as 'effect'."""
 
 
-def digest_of(run: SweepRun) -> str:
-    """Return a digest of all that a run depends on: its parameters, and the contents of all files that it reads.
-
-    These are the Trace's manifest, the files of cluster, models, twin and policy, and the program itself; where files
-    lie does not matter.
-    """
-    facts = asdict(run)
-    name = run.policy.partition(",")[0]
-    path = name.rpartition(":")[0] or name
-    if path.endswith(".py"):
-        facts["policy"] = run.policy[len(path) :]
-    facts["trace"] = _content(str(Path(run.trace) / MANIFEST_NAME))
-    for key in ("cluster", "models", "twin"):
-        if facts[key] not in (None, "auto"):
-            facts[key] = _content(facts[key])
-    facts["code"] = [_code(*_ROOMS, *(() if run.twin is None else _TWIN_ROOMS)), "" if name == TWIN else _module(name)]
-    text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)
-    return blake2b(text, digest_size=12).hexdigest()
-
-
-@cache
-def _content(path: str) -> str:
-    try:
-        return blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
-    except OSError:
-        return f"missing {path}"  # the run itself reports what is wrong
-
-
-@cache
-def _module(name: str) -> str:
-    """Return the digest of the file that a policy comes from."""
-    module = sys.modules.get(find_policy(name).__module__)
-    source = getattr(module, "__file__", None)
-    return "" if source is None else _content(source)
-
-
-@cache
-def _code(*rooms: str) -> str:
-    """Return the digest of the engine, compiled or not, and of some packages of this program."""
-    found = blake2b(kernel().SOURCES.encode(), digest_size=16)
-    for room in rooms:
-        for path in sorted((_PACKAGE / room).rglob("*")):
-            if path.suffix in (".py", ".toml"):
-                found.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
-
-
 def forget_files() -> None:
     """Forget what was read of files, which may have changed since."""
-    _content.cache_clear()
+    digests.forget_files()
     _LastScenario.key = _LastScenario.scenario = None
 
 

@@ -1,7 +1,7 @@
 """Sweeps: every combination of policies, placements, clusters, loads, seeds and windows, in parallel processes.
 
-Each finished run is a file of its own, named by the digest of all that it depends on. An
-interrupted sweep resumes, and after a change of its file only the new runs are made.
+Each finished run is a file of its own, named by the digest of all that it depends on. An interrupted sweep resumes,
+after a change of its file only the new runs are made, and shards on many machines share one folder.
 """
 
 from __future__ import annotations
@@ -9,85 +9,40 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from dataclasses import asdict, fields
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
-import polars as pl
 
-from tracekit.errors import DamagedTraceError, OutputError, UsageError
-from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
-from tracekit.outputs import StagedFiles, lock_folder, output_errors
+from tracekit.errors import OutputError, UsageError
+from tracekit.outputs import lock_folder, output_errors
 from tracekit.progress import Progress
-from tracekit.replay.sweeps.file import SweepRun, read_sweep
-from tracekit.replay.sweeps.run import carry_out, digest_of, forget_files, work
+from tracekit.replay.sweeps.digests import digest_of, kind_of
+from tracekit.replay.sweeps.file import read_sweep
+from tracekit.replay.sweeps.missing import missing_error, missing_text
+from tracekit.replay.sweeps.processes import carried_out
+from tracekit.replay.sweeps.run import carry_out, forget_files
+from tracekit.replay.sweeps.table import table_of, told_of
+from tracekit.shards.own_files import write_whole
+from tracekit.shards.results import FinishedResults
+from tracekit.shards.shard import Shard, dealt
+from tracekit.shards.work import SharedWork, check_shard_options
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from multiprocessing.context import SpawnProcess
 
+    import polars as pl
+
+    from tracekit.replay.sweeps.file import SweepRun
     from tracekit.replay.sweeps.run import InTwin
 
     _CarryOut = Callable[[SweepRun], dict[str, Any]]
 
-__all__ = ["EFFECTS", "PARAMETERS", "sweep"]
+__all__ = ["sweep"]
 
 _RUNS = "runs"
-
-_FIGURES: dict[str, type[pl.DataType]] = {
-    "jobs": pl.Int64,
-    "completed": pl.Int64,
-    "unschedulable": pl.Int64,
-    **dict.fromkeys(
-        (
-            "avg_jct_s",
-            "median_jct_s",
-            "p95_jct_s",
-            "p99_jct_s",
-            "avg_queue_s",
-            "median_queue_s",
-            "p95_queue_s",
-            "p99_queue_s",
-            "max_queue_s",
-            "avg_bounded_slowdown",
-            "makespan_s",
-            "gpu_utilization_share",
-            "fragmentation_share",
-        ),
-        pl.Float64,
-    ),
-    "preemptions": pl.Int64,
-    "migrations": pl.Int64,
-    **dict.fromkeys(
-        (
-            "gpu_hours_lost_to_overhead",
-            "jain_fairness_vc",
-            "max_finish_time_ratio",
-            "late_share",
-            "energy_kwh",
-            "energy_cost",
-        ),
-        pl.Float64,
-    ),
-}
-
-_TYPES = {"str": pl.String, "bool": pl.Boolean, "float": pl.Float64, "int": pl.Int64}
-PARAMETERS: dict[str, type[pl.DataType]] = {
-    field.name: _TYPES[str(field.type).removesuffix(" | None")] for field in fields(SweepRun)
-}
-"""Columns of what a run is of."""
-
-EFFECTS: dict[str, type[pl.DataType]] = {
-    f"{figure}_{what}{end}_s": pl.Float64
-    for what in ("queue", "jct")
-    for figure, end in (("recorded", ""), ("expected", ""), ("expected", "_low"), ("expected", "_high"))
-}
-"""Columns of what the log recorded and of what a run in a twin would make of it."""
 
 
 def sweep(
@@ -97,6 +52,9 @@ def sweep(
     twin: Path | None = None,
     in_twin: InTwin | None = None,
     workers: int | None = None,
+    shard: str | None = None,
+    collect: bool = False,
+    allow_missing: bool = False,
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
@@ -125,6 +83,13 @@ def sweep(
         Makes runs in a twin (see `tracekit.calibration.sweep`).
     workers : int, optional
         Processes; as many as there are processors when None. With 1 everything runs in this one.
+    shard : str, optional
+        I/N, with I from 1 to N: make the runs of this shard alone, return their rows, and write no table. Shards may
+        run at the same time, on machines that share OUT.
+    collect : bool
+        Make nothing: return, and write, the table of the runs that shards made.
+    allow_missing : bool
+        With `collect`: a run that is missing is a row without figures, whose error says so.
     draw : callable, optional
         Turns the table into an SVG, written as OUT/tradeoffs.svg.
     progress : Progress, optional
@@ -133,13 +98,18 @@ def sweep(
     Raises
     ------
     UsageError
-        The file cannot be used, or `workers` is less than 1.
+        The file cannot be used, `workers` is less than 1, or `shard` is no shard.
+    UnfinishedError
+        Runs are missing that are to be collected.
     OutputError
         OUT is something else, or cannot be written.
     """
     progress = progress or Progress()
     if workers is not None and workers < 1:
         raise UsageError(f"a sweep needs at least 1 worker, not {workers}", where="--workers")
+    asked = check_shard_options(shard, collect=collect)
+    if allow_missing and not collect:
+        raise UsageError("is about --collect, which is not given", where="--allow-missing", hint="leave it out")
     forget_files()
     runs = read_sweep(Path(file), twin)
     perform: _CarryOut = carry_out
@@ -148,164 +118,119 @@ def sweep(
             raise UsageError("is a sweep in a twin", where=Path(file), hint="make it with tracekit.sweep")
         runs = in_twin.check(runs)
         perform = partial(carry_out, in_twin=in_twin)
-    with _opened(Path(out)) as folder:
-        digests = [digest_of(run) for run in runs]
-        found: dict[str, dict[str, Any]] = {}
-        for digest in digests:
-            finished = _read(folder / f"{digest}.json")
-            if finished is not None:
-                found[digest] = finished
-        pending = {d: run for d, run in zip(digests, runs, strict=True) if d not in found}
-        if found:
-            progress.note(f"{len(found):,} of {len(set(digests)):,} runs are there already")
-        progress.stage(f"sweep of {counted(len(pending), 'runs')}", total=len(pending))
-        number = min(workers or os.cpu_count() or 1, len(pending))
-        for digest, summary in _carried_out(list(pending.items()), number, perform):
-            found[digest] = summary
-            if "error" in summary:
-                progress.note(f"a run failed: {pending[digest].policy}: {summary['error']}")
-            else:
-                _write(folder / f"{digest}.json", orjson.dumps(summary, option=orjson.OPT_INDENT_2))
-            progress.advance(1)
-        table = _table([(d, run, found[d]) for d, run in zip(digests, runs, strict=True)])
-        with output_errors(folder.parent):
-            buffer = io.BytesIO()
-            table.write_parquet(buffer)
-            _write(folder.parent / "sweep.parquet", buffer.getvalue())
-            if draw is not None and table["avg_jct_s"].is_not_null().any():
-                _write(folder.parent / "tradeoffs.svg", draw(table).encode())
+    folder = Path(out)
+    listed = [(digest_of(run), run) for run in runs]
+    if collect:
+        command = f"tracekit sweep {file} -o {out}" + ("" if twin is None else f" --twin {twin}")
+        table = table_of(_collected(listed, folder, command, progress, allow_missing=allow_missing))
+        _write_table(table, folder, draw)
+        return table
+    if asked is not None:
+        _check_place(folder)
+        results = FinishedResults(folder / _RUNS, folder)
+        results.note_shards(asked.of)
+        made = _made(listed, SharedWork(results, asked, helps=False), workers, perform, progress)
+        return table_of([(digest, run, made[digest]) for digest, run in listed if digest in made])
+    with _alone(folder) as results:
+        made = _made(listed, SharedWork(results, Shard(1, 1), helps=False), workers, perform, progress)
+        table = table_of([(digest, run, made[digest]) for digest, run in listed])
+        _write_table(table, folder, draw)
         return table
 
 
-@contextlib.contextmanager
-def _opened(out: Path) -> Iterator[Path]:
-    """Yield OUT/runs, made if absent, to one sweep at a time."""
+def _made(
+    listed: list[tuple[str, SweepRun]], work: SharedWork, workers: int | None, perform: _CarryOut, progress: Progress
+) -> dict[str, dict[str, Any]]:
+    """Make the missing runs of a shard; return the summaries of all of its runs, or why one failed, by digest."""
+    assert work.shard is not None  # noqa: S101 -- who collects calls `_collected`
+    runs = dict(listed)
+    kinds = {digest: kind_of(run) for digest, run in runs.items()}
+    owner = dealt(kinds, work.shard.of)
+    own = [digest for digest in runs if owner[digest] == work.shard.number]
+    missing = work.to_make(kinds)
+    if len(missing) < len(own):
+        progress.note(f"{len(own) - len(missing):,} of {len(own):,} runs are there already")
+    progress.stage(f"sweep of {counted(len(missing), 'runs')}", total=len(missing))
+    failed: dict[str, dict[str, Any]] = {}
+    # Others may make one of these runs meanwhile: an unsharded sweep, or a shard that was started twice.
+    pending = ((digest, runs[digest]) for digest in work.still_missing(missing))
+    for digest, summary in carried_out(pending, min(workers or os.cpu_count() or 1, len(missing)), perform):
+        if "error" in summary:
+            progress.note(f"a run failed: {runs[digest].policy}: {summary['error']}")
+            failed[digest] = summary
+            work.results.write_failure(digest, summary["error"])
+        else:
+            work.keep(digest, orjson.loads(orjson.dumps(summary)))
+        progress.advance(1)
+    found = {digest: work.find(digest) for digest in own}
+    return {digest: failed.get(digest, {}) if one is None else one for digest, one in found.items()}
+
+
+def _collected(
+    listed: list[tuple[str, SweepRun]], out: Path, command: str, progress: Progress, *, allow_missing: bool
+) -> list[tuple[str, SweepRun, dict[str, Any]]]:
+    """Return the summary of each run, or why it failed the last time.
+
+    Raises
+    ------
+    UnfinishedError
+        Runs are missing, and `allow_missing` is not given.
+    """
+    _check_place(out)
+    results = FinishedResults(out / _RUNS, out, make=False)
+    found: dict[str, dict[str, Any]] = {}
+    missing: dict[str, SweepRun] = {}
+    failures = 0
+    for digest, run in dict(listed).items():
+        summary = results.read(digest)
+        if summary is None:
+            error = results.failure(digest)
+            if error is None:
+                missing[digest] = run
+                continue
+            summary = {"error": error}
+            failures += 1
+        found[digest] = told_of(summary)
+    shards = results.shards or 1
+    owner = dealt({digest: kind_of(run) for digest, run in listed}, shards)
+    if missing and not allow_missing:
+        raise missing_error(missing, owner, dict(listed), shards, command, out, progress)
+    if failures:
+        progress.note(f"{counted(failures, 'runs')} failed; their shards try them again when they are run again")
+    for digest in missing:
+        found[digest] = {"error": missing_text(Shard(owner[digest], shards))}
+    return [(digest, run, found[digest]) for digest, run in listed]
+
+
+def _write_table(table: pl.DataFrame, out: Path, draw: Callable[[pl.DataFrame], str] | None) -> None:
+    with output_errors(out):
+        buffer = io.BytesIO()
+        table.write_parquet(buffer)
+        write_whole(out / "sweep.parquet", buffer.getvalue())
+        if draw is not None and table["avg_jct_s"].is_not_null().any():
+            write_whole(out / "tradeoffs.svg", draw(table).encode())
+
+
+def _check_place(out: Path) -> None:
+    """Check that a folder is a sweep's, or can become one.
+
+    Raises
+    ------
+    OutputError
+        It is something else.
+    """
     with output_errors(out):
         if out.exists() and not (out / _RUNS).is_dir() and (not out.is_dir() or any(out.iterdir())):
             raise OutputError("exists and is not a sweep", where=out, hint="choose another -o")
-        folder = out / _RUNS
-        folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder, shown=out):
-        for part in folder.glob(".*.partial-*"):
-            part.unlink(missing_ok=True)
-        yield folder
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return the summary of a finished run; None where there is none, or it is damaged."""
-    try:
-        found = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    return found if isinstance(found, dict) and set(_FIGURES) <= set(found) else None
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[FinishedResults]:
+    """Yield OUT/runs to one unsharded sweep at a time.
 
-
-def _write(path: Path, content: bytes) -> None:
-    with StagedFiles(path, force=True) as staged, output_errors(path):
-        staged.part(path).write_bytes(content)
-        staged.commit()
-
-
-def _table(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
-    return pl.DataFrame(
-        [
-            {
-                "digest": digest,
-                **asdict(run),
-                "cluster_nodes": summary.get("cluster", {}).get("nodes"),
-                "cluster_gpus": summary.get("cluster", {}).get("gpus"),
-                **{key: summary.get(key) for key in _FIGURES},
-                **{key: summary.get("effect", {}).get(key) for key in EFFECTS},
-                "effect_jobs": summary.get("effect", {}).get("jobs"),
-                "effect_reason": summary.get("effect", {}).get("reason"),
-                "error": summary.get("error"),
-            }
-            for digest, run, summary in rows
-        ],
-        schema={
-            "digest": pl.String,
-            **PARAMETERS,
-            "cluster_nodes": pl.Int64,
-            "cluster_gpus": pl.Int64,
-            **_FIGURES,
-            **EFFECTS,
-            "effect_jobs": pl.Int64,
-            "effect_reason": pl.String,
-            "error": pl.String,
-        },
-        orient="row",
-    )
-
-
-def _carried_out(
-    pending: list[tuple[str, SweepRun]], workers: int, perform: _CarryOut
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the digest and the summary of each run as it ends."""
-    if workers <= 1:
-        for digest, run in pending:
-            yield digest, perform(run)
-        return
-    pool = [_Worker(perform) for _ in range(workers)]
-    try:
-        waiting = iter(pending)
-        busy = [worker for worker in pool if worker.next_of(waiting)]
-        while busy:
-            ready = wait([worker.link for worker in busy])
-            for worker in [w for w in busy if w.link in ready]:
-                yield worker.digest, worker.answer()
-                if not worker.next_of(waiting):
-                    busy.remove(worker)
-    finally:
-        for worker in pool:
-            worker.stop()
-
-
-class _Worker:
-    """A process that carries out one run after the other; where it dies, a new one takes its place."""
-
-    def __init__(self, perform: _CarryOut) -> None:
-        self.digest = ""
-        self._perform = perform
-        self._start()
-
-    def _start(self) -> None:
-        # Spawned, not forked: threads of the libraries do not survive a fork.
-        context = get_context("spawn")
-        self.link: Connection
-        self.link, other = context.Pipe()
-        self._process: SpawnProcess = context.Process(target=work, args=(other, self._perform), daemon=True)
-        self._process.start()
-        self._key = register_cleanup(partial(end_process, self._process.pid or 0))
-        other.close()
-
-    def next_of(self, waiting: Iterator[tuple[str, SweepRun]]) -> bool:
-        """Begin the next run; return whether there was one."""
-        for digest, run in waiting:
-            self.digest = digest
-            with contextlib.suppress(OSError):  # a process that died meanwhile is noticed by its answer
-                self.link.send(run)
-            return True
-        return False
-
-    def answer(self) -> dict[str, Any]:
-        """Return the summary of the run that ended."""
-        try:
-            found: dict[str, Any] | DamagedTraceError = self.link.recv()
-        except (EOFError, OSError):
-            self.stop()
-            code = self._process.exitcode
-            self._start()
-            return {"error": f"its process ended (exit code {code}): memory may have run out; use fewer workers"}
-        if isinstance(found, DamagedTraceError):
-            raise found
-        return found
-
-    def stop(self) -> None:
-        """End the process."""
-        self._process.terminate()
-        self._process.join(5)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        unregister_cleanup(self._key)
-        self.link.close()
+    The lock keeps somebody from making everything twice by mistake; nothing else hangs on it, and shards take none.
+    """
+    _check_place(out)
+    results = FinishedResults(out / _RUNS, out)
+    with lock_folder(results.folder, shown=out):
+        yield results

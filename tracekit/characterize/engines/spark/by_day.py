@@ -7,14 +7,14 @@ long one stands for, how many GPUs a node shows. SQL stays DuckDB's, so nothing 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tracekit import schema
 from tracekit.characterize.views import connect_with_views
-from tracekit.trace import sql_text
+from tracekit.tables.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -72,8 +72,6 @@ def merge_by_day(
     ways : mapping
         See `how_merged`.
     """
-    from dataclasses import replace
-
     from pyspark.sql import functions as f
 
     described = con.execute(f"DESCRIBE {part.sql}", dict(part.params) or None).fetchall()
@@ -120,18 +118,19 @@ def rows_of_part(part: Part, day: dt.date) -> Iterator[tuple[Any, ...]]:
 
 def _cut(con: duckdb.DuckDBPyConnection, trace: Trace, table: str, since: dt.datetime) -> None:
     """Let the view of a table of telemetry show one day alone."""
-    from tracekit.tables.parquet import columns_sql
-
-    columns = columns_sql(table, trace.manifest.schema_version)
     until = since + dt.timedelta(days=1)
-    con.execute(
-        f"CREATE OR REPLACE VIEW {table} AS SELECT {columns} FROM read_parquet({sql_text(trace.file(table))})"
-        f" WHERE time >= TIMESTAMP '{since}' AND time < TIMESTAMP '{until}'"
+    limits = trace.limits
+    day = Window(
+        since if limits.start is None else max(since, limits.start),
+        until if limits.end is None else min(until, limits.end),
+        limits.cluster,
     )
+    # Of partitions only those of the day are opened.
+    con.execute(f"CREATE OR REPLACE VIEW {table} AS {replace(trace, limits=day).rows_sql(table)}")
 
 
 def _days(trace: Trace) -> list[dt.date]:
-    """Return the days from the first to the last sample, by the footers of the files."""
+    """Return the days from the first to the last sample that is asked, by the footers of the files."""
     first = last = None
     for table in TELEMETRY:
         if trace.has(table):
@@ -140,6 +139,9 @@ def _days(trace: Trace) -> list[dt.date]:
                 last = until if last is None else max(last, until)
     if first is None or last is None:
         return []
+    start, end = trace.limits.start, trace.limits.end
+    first = first if start is None else max(first, start.date())
+    last = last if end is None else min(last, (end - dt.timedelta(microseconds=1)).date())
     return [first + dt.timedelta(days=number) for number in range((last - first).days + 1)]
 
 
@@ -148,13 +150,14 @@ def _spans(trace: Trace, table: str) -> Iterator[tuple[dt.date, dt.date]]:
     import pyarrow.parquet as pq
 
     place = schema.common(table).names.index("time")
-    with pq.ParquetFile(trace.file(table)) as file:
-        for number in range(file.metadata.num_row_groups):
-            told = file.metadata.row_group(number).column(place).statistics
-            if told is not None and told.has_min_max:
-                ends = told.min, told.max
-            else:
-                times = file.read_row_group(number, columns=["time"]).column(0)
-                ends = pc.min(times).as_py(), pc.max(times).as_py()
-            if ends[0] is not None:
-                yield ends[0].date(), ends[1].date()
+    for path in trace.files(table):
+        with pq.ParquetFile(path) as file:
+            for number in range(file.metadata.num_row_groups):
+                told = file.metadata.row_group(number).column(place).statistics
+                if told is not None and told.has_min_max:
+                    ends = told.min, told.max
+                else:
+                    times = file.read_row_group(number, columns=["time"]).column(0)
+                    ends = pc.min(times).as_py(), pc.max(times).as_py()
+                if ends[0] is not None:
+                    yield ends[0].date(), ends[1].date()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.engines.spark.tables import TraceViews
     from tracekit.characterize.query import Query
     from tracekit.characterize.timeline import TimelineRows, TimelineTable
+    from tracekit.tables.window import Window
     from tracekit.trace import Trace
     from tracekit.workers import Workers
 
@@ -60,7 +61,7 @@ class SparkEngine(Engine):
         self.master, self._settings, self._seconds = master or LOCAL, dict(settings or {}), seconds
         self.large_rows = large_rows
         self._started: Started | None = None
-        self._traces: dict[tuple[str, str, frozenset[str]], TraceViews] = {}
+        self._traces: dict[tuple[str, str, Window, bool, frozenset[str]], TraceViews] = {}
 
     def start(self) -> None:
         """Start Spark.
@@ -159,7 +160,7 @@ class SparkEngine(Engine):
         """Return the names that SQL has for a Trace, with `con` as their place on this machine."""
         from tracekit.characterize.engines.spark.tables import TraceViews
 
-        key = (str(trace.path), trace.tenant_column, empty)
+        key = (str(trace.path), trace.tenant_column, trace.limits, trace.allow_missing, empty)
         if key not in self._traces:
             session = self._spark().newSession()
             _register(session)

@@ -204,11 +204,17 @@ class TraceViews:
 
 
 def _read(session: Any, trace: Trace, table: str) -> Any:
+    import sqlglot
+
     spec = schema.common(table)
     have = spec.columns_of(trace.manifest.schema_version)
     stored = ", ".join(f"`{c.name}` {_TYPES.get(c.sql, c.sql)}" for c in spec.columns if c.name in have)
-    # Stated, so that Spark need not look into each file.
-    frame = session.read.schema(stored).parquet(*[str(file.absolute()) for file in _files(trace, table)])
+    files = [str(file.absolute()) for file in trace.files(table)]
+    # Stated, so that Spark need not look into each file, nor take the names of folders for columns.
+    frame = session.read.schema(stored).parquet(*files) if files else session.createDataFrame([], stored)
+    if files and (taken := trace.condition_sql(table)):
+        # Jobs and nodes, of which it may speak, come before the tables that it is asked of.
+        frame = frame.where(sqlglot.parse_one(taken, dialect="duckdb").sql(dialect="spark"))
     columns = [
         f"`{c.name}`" if c.name in have else f"CAST(NULL AS {_TYPES.get(c.sql, c.sql)}) AS `{c.name}`"
         for c in spec.columns
@@ -216,10 +222,6 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
     if table == "jobs" and trace.tenant_column != INGESTED:
         columns = [f"`{trace.tenant_column}` AS {INGESTED}" if c == f"`{INGESTED}`" else c for c in columns]
     return frame.selectExpr(*columns)
-
-
-def _files(trace: Trace, table: str) -> list[Path]:
-    return [trace.file(table)]
 
 
 def stream_of(table: pa.Table) -> bytes:

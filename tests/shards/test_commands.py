@@ -1,0 +1,149 @@
+"""calibrate, plan and fit in shards: each gets to the end whatever the others do, and the result is the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.command import run
+from tracekit.shards.results import FinishedResults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
+    from tracekit.trace import Trace
+
+
+class Killed(BaseException):
+    """Stands for what ends a process between two results."""
+
+
+@pytest.fixture(scope="module")
+def twin(sample_trace: Callable[[str], Trace], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("twin") / "twin.toml"
+    assert run("calibrate", sample_trace("helios").path, "-o", path).returncode == 0
+    return path
+
+
+def results(runs: Path) -> set[str]:
+    return {path.name for path in runs.iterdir()} - {"shards.json"}
+
+
+def said(*command: str | Path) -> str:
+    done = run(*command)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+CASES: dict[str, tuple[str, list[str], str]] = {
+    "calibrate": ("helios", ["calibrate"], "candidates"),
+    "calibrate with a cluster left out": ("acme", ["calibrate"], "candidates"),
+    "plan": (
+        "helios",
+        ["plan", "--target", "p90<=1h", "--resamples", "5", "--workers", "1", "-p", "sjf", "--growth", "1,1.5"],
+        "resamples",
+    ),
+    "plan of spares": ("slurm-outages", ["plan", "--gang", "8nodes", "--resamples", "5"], "runs"),
+    "fit": ("alibaba-openb", ["fit", "--scores", "1", "--bootstrap", "0"], "workloads"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_shards_make_what_one_process_makes(
+    case: str, sample_trace: Callable[[str], Trace], twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample, (name, *options), what = CASES[case]
+    command: list[str | Path] = [name, sample_trace(sample).path, *options]
+    if case == "plan":
+        command += ["--twin", twin]
+    out, runs = tmp_path / "out", tmp_path / "out.runs"
+    shown = said(*command, "-o", tmp_path / "alone")
+
+    # The first shard is killed between two results.
+    kept: list[str] = []
+    real = FinishedResults.write
+
+    def write(self: FinishedResults, digest: str, result: dict[str, Any]) -> None:
+        if len(kept) == 3:
+            raise Killed
+        real(self, digest, result)
+        kept.append(digest)
+
+    monkeypatch.setattr(FinishedResults, "write", write)
+    with pytest.raises(Killed):
+        run(*command, "-o", out, "--shard", "1/3")
+    monkeypatch.undo()
+    assert results(runs) == {f"{digest}.json" for digest in kept}
+
+    early = run(*command, "-o", out, "--collect")
+    assert early.returncode == 2
+    assert early.stderr.splitlines()[-1].startswith(f"tracekit: error: {runs}: ")
+    assert " are missing; run the same command with --shard 1/3, or any other of the 3" in early.stderr
+    assert not out.exists()
+
+    # The second does its part and what the others left; to the third nothing is left.
+    told = said(*command, "-o", out, "--shard", "2/3")
+    made = len(results(runs)) - 3
+    assert told.splitlines() == [
+        f"shard 2/3: all {what} are done; {made:,} of them here",
+        "next: the same command with --collect in place of --shard",
+    ]
+    assert not out.exists()
+    if case != "fit":
+        assert f"all {what} are done; 0 of them here" in said(*command, "-o", out, "--shard", "3/3")
+        assert len(results(runs)) == made + 3
+
+    collected = said(*command, "-o", out, "--collect")
+    assert collected.replace(str(out), str(tmp_path / "alone")) == shown
+    files = [path for path in (tmp_path / "alone").rglob("*") if path.is_file()] or [tmp_path / "alone"]
+    for path in files:
+        assert (out / path.relative_to(tmp_path / "alone")).read_bytes() == path.read_bytes()
+
+    if case not in ("calibrate with a cluster left out", "plan of spares"):
+        return  # the rest takes time, and is alike
+    # What is damaged is made again, and by nobody who only gathers.
+    damaged = runs / min(results(runs))
+    damaged.write_bytes(damaged.read_bytes()[:-5])
+    assert "1 of " in run(*command, "-o", tmp_path / "out", "--collect", *["--force"] * (name != "calibrate")).stderr
+    assert f"all {what} are done; 1 of them here" in said(*command, "-o", out, "--shard", "1/1")
+
+
+def test_a_plan_without_a_twin_calibrates_in_shards_too(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
+    command = ("plan", sample_trace("slurm").path, "--nodes", "4,5", "--resamples", "5", "--workers", "1")
+    alone = said(*command, "-o", tmp_path / "alone")
+    said(*command, "-o", tmp_path / "out", "--shard", "2/2")
+    before = len(results(tmp_path / "out.runs"))
+    assert before > 30
+    collected = said(*command, "-o", tmp_path / "out", "--collect")
+    assert collected.replace(str(tmp_path / "out"), str(tmp_path / "alone")) == alone
+    assert len(results(tmp_path / "out.runs")) == before
+
+
+@pytest.mark.parametrize("command", ["calibrate", "plan", "fit"])
+def test_options_that_cannot_be_used_are_one_line(
+    command: str, sample_trace: Callable[[str], Trace], tmp_path: Path
+) -> None:
+    trace = sample_trace("helios").path
+    for options, part in (
+        (["--shard", "9/8"], "--shard: there is no shard 9 of 8; write it like 2/8: I/N, with I from 1 to N"),
+        (["--shard", "1/8", "--collect"], "--shard: a shard makes results, --collect only gathers them"),
+        (["--collect"], f"{tmp_path / 'out.runs'}: holds no finished results; make them with --shard first"),
+    ):
+        done = run(command, trace, "-o", tmp_path / "out", *options)
+        assert done.returncode == 2
+        (line,) = done.stderr.splitlines()
+        assert part in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shard_that_has_no_workloads_to_judge_is_refused(
+    sample_trace: Callable[[str], Trace], tmp_path: Path
+) -> None:
+    done = run("fit", sample_trace("philly").path, "-o", tmp_path / "w.json", "--shard", "1/2", "--scores", "0")
+    assert done.returncode == 2
+    assert done.stderr.endswith("--scores: leaves nothing to do for a shard; give 1 or more\n")
+    told = said("fit", sample_trace("swf").path, "-o", tmp_path / "w.json", "--shard", "1/2")
+    assert told.startswith("nothing is scored: ")

@@ -1,0 +1,232 @@
+"""What work on so many rows needs, and the sentences that say it.
+
+An estimate is a line through measured peaks, times `HIGH`: it shall be above what is used, and below four times that.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.estimate.costs import COSTS, HIGH, MIB, QUERIES, QUERY_COSTS, SPILL, Cost
+from tracekit.estimate.machine import bytes_of
+from tracekit.text import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracekit.estimate.machine import Machine
+    from tracekit.manifest import Manifest
+
+__all__ = [
+    "ENGINE_ROWS",
+    "LONG_S",
+    "Need",
+    "of_all_queries",
+    "of_files",
+    "of_jobs",
+    "of_query",
+    "of_validation",
+    "sentences",
+]
+
+LONG_S = 10.0
+"""Work of less processor time is not announced [s]: people wait so long without asking what is going on."""
+
+ENGINE_ROWS = 2_000_000_000
+"""Rows from which several machines answer a query sooner than one: some minutes of reading (docs/scale.md)."""
+
+_SAMPLES = ("gpu_utilization", "node_utilization")
+_INFLATION = 10
+"""What a byte of a compressed log becomes, about; text logs come to 5 to 12."""
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tgz")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What some work will need."""
+
+    rows: int
+    """Rows of the tables that are read; 0 where only bytes are known."""
+    read: int
+    """Bytes of these tables, or of the files."""
+    arrays: int
+    """Bytes of memory that no --memory-limit bounds: the start of the process, arrays of jobs."""
+    tables: int
+    """Bytes that DuckDB would take; what exceeds its limit goes to disk."""
+    cpu_s: float
+    """Processor time [s]."""
+    limited: bool = True
+    """Whether the command has a --memory-limit."""
+    sliced: bool = True
+    """Whether --from and --to would make it less."""
+    engine: bool = False
+    """Whether --engine spark can do it."""
+    default_limit: int | None = None
+    """Most memory of DuckDB where no limit is given; its own default, most of the machine, when None."""
+
+    def limit_of(self, memory_limit: str | None) -> int | None:
+        """Return the limit of DuckDB's memory [bytes]; None where the machine is the limit."""
+        return self.default_limit if memory_limit is None else bytes_of(memory_limit)
+
+    def memory(self, limit: int | None) -> int:
+        """Return the most memory used under a limit of DuckDB [bytes]."""
+        return self.arrays + (self.tables if limit is None else min(self.tables, limit))
+
+    def disk(self, limit: int | None) -> int:
+        """Return the most disk for what does not fit [bytes]."""
+        return 0 if limit is None or self.tables <= limit else round(self.tables * SPILL)
+
+
+def _need(cost: Cost, rows: int, read: int) -> Need:
+    arrays = HIGH * (cost.start_mib * MIB + min(cost.array_bytes * rows, cost.most_mib * MIB))
+    return Need(rows, read, round(arrays), round(HIGH * cost.table_bytes * rows), cost.cpu_us * rows / 1e6)
+
+
+def _rows(manifest: Manifest, tables: Iterable[str]) -> tuple[int, int]:
+    found = [manifest.tables[name] for name in dict.fromkeys(tables) if name in manifest.tables]
+    return sum(table.rows for table in found), sum(table.bytes for table in found)
+
+
+def of_query(manifest: Manifest, tables: Iterable[str], name: str = "", *, engine: bool = True) -> Need:
+    """Return what a query needs that reads these tables of a Trace.
+
+    Parameters
+    ----------
+    tables : iterable of str
+        What it reads, timelines included; those that the Trace does not have count nothing.
+    name : str
+        Of the query, for those that take much more than others.
+    engine : bool
+        Whether it can be asked of another engine.
+    """
+    names = set(tables)
+    cost, samples = QUERY_COSTS.get(name, COSTS["query"]), COSTS["samples"]
+    others = _need(cost, *_rows(manifest, names.difference(_SAMPLES)))
+    joined = _need(samples, *_rows(manifest, names.intersection(_SAMPLES)))
+    return Need(
+        others.rows + joined.rows,
+        others.read + joined.read,
+        max(others.arrays, joined.arrays),
+        others.tables + joined.tables,
+        others.cpu_s + joined.cpu_s,
+        engine=engine,
+    )
+
+
+def of_all_queries(manifest: Manifest) -> Need:
+    """Return what all queries of a Trace need, one after the other: the memory of the largest, the time of all."""
+    plain = of_query(manifest, manifest.tables)
+    each = [of_query(manifest, manifest.tables, name) for name in QUERY_COSTS]
+    return replace(
+        plain,
+        arrays=max(one.arrays for one in each),
+        tables=max(one.tables for one in each),
+        cpu_s=QUERIES * plain.cpu_s + sum(one.cpu_s for one in each),
+    )
+
+
+def of_validation(manifest: Manifest) -> Need:
+    """Return what the check of a whole Trace needs, whose keys are compared in DuckDB."""
+    return replace(_need(COSTS["validate"], *_rows(manifest, manifest.tables)), sliced=False)
+
+
+def of_jobs(manifest: Manifest, kind: str, *, limit: int | None = None, runs: int = 1, workers: int = 1) -> Need:
+    """Return what work on the jobs of a Trace needs.
+
+    Parameters
+    ----------
+    kind : str
+        A name of `costs.COSTS`, such as 'replay'.
+    limit : int, optional
+        Most jobs that are taken.
+    runs, workers : int
+        How often it is done, and in how many processes at a time.
+    """
+    rows, read = _rows(manifest, ("jobs",))
+    one = _need(COSTS[kind], rows if limit is None else min(rows, limit), read)
+    return replace(
+        one,
+        rows=rows,
+        arrays=one.arrays * workers,
+        tables=one.tables * workers,
+        cpu_s=one.cpu_s * runs,
+        limited=bool(one.tables),
+        sliced=kind == "replay",
+    )
+
+
+def of_files(source: str | Path) -> Need | None:
+    """Return what reading raw logs needs, by the size of the files; None where there are no such files.
+
+    Compressed ones count ten times: what they hold is known when they have been read.
+    """
+    place = Path(source)
+    found = 0
+    try:
+        walk = (Path(folder) / name for folder, _, names in os.walk(place) for name in names)
+        for path in walk if place.is_dir() else [place]:
+            found += path.stat().st_size * (_INFLATION if path.suffix.lower() in _COMPRESSED else 1)
+    except OSError:
+        return None
+    return replace(_need(COSTS["ingest"], found, found), rows=0, sliced=False, default_limit=10**9)
+
+
+def sentences(need: Need, machine: Machine, memory_limit: str | None = None) -> list[str]:
+    """Return what to say before the work: nothing where it is short, and warnings where it does not fit."""
+    limit = need.limit_of(memory_limit)
+    memory, disk = need.memory(limit), need.disk(limit)
+    found = []
+    if need.cpu_s >= LONG_S:
+        what = f"{_counted(need.rows)} ({size(need.read)})" if need.rows else size(need.read)
+        text = f"reads {what}; needs about {size(memory)} of memory"
+        if disk:
+            room = "" if machine.free_disk is None else f" ({machine.spill} has {size(machine.free_disk)})"
+            text += f" and up to {size(disk)} of disk for what does not fit{room}"
+        found.append(text)
+    found += _warnings(need, machine, memory_limit, memory, disk)
+    if need.engine and need.rows >= ENGINE_ROWS:
+        found.append(
+            f"{_counted(need.rows)} are more than one machine answers soon: --engine spark asks several, and "
+            "docs/scale.md says from when on that pays"
+        )
+    return found
+
+
+def _warnings(need: Need, machine: Machine, memory_limit: str | None, memory: int, disk: int) -> list[str]:
+    fewer = "take fewer days with --from and --to" if need.sliced else ""
+    limit = None if memory_limit is None else bytes_of(memory_limit)
+    found = []
+    if limit is not None and need.cpu_s >= LONG_S and need.arrays > limit:
+        do = f"; {fewer}" if fewer else ""
+        found.append(
+            f"--memory-limit {memory_limit} bounds joins and sums alone: about {size(need.arrays)} beside them are the "
+            f"program and its arrays{do}"
+        )
+    if machine.memory is not None and memory > machine.memory:
+        spilled = "give --memory-limit, so that joins go to disk" if need.limited and need.tables > need.arrays else ""
+        do = ", or ".join(filter(None, (spilled, fewer))) or "use a machine with more, or take fewer jobs"
+        found.append(f"about {size(memory)} of memory are more than the {size(machine.memory)} here: {do}")
+    if machine.free_disk is not None and disk > machine.free_disk:
+        do = ", or ".join(filter(None, ("give a larger --memory-limit", fewer)))
+        found.append(
+            f"{machine.spill} has {size(machine.free_disk)} free, and up to {size(disk)} may be needed: set TMPDIR to "
+            f"a folder on a larger disk, or {do}"
+        )
+    return found
+
+
+def _counted(rows: int) -> str:
+    """Return a number of rows in words.
+
+    Examples
+    --------
+    >>> _counted(812_345), _counted(45_000_000), _counted(10_200_000_000)
+    ('812,345 rows', '45 million rows', '10.2 billion rows')
+    """
+    for unit, name in ((1e9, "billion"), (1e6, "million")):
+        if rows >= unit:
+            return f"{rows / unit:.3g} {name} rows"
+    return f"{rows:,} rows"
