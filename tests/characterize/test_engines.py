@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlglot import exp
 
+from tools.spark_answers import PAGE, rows_of_page
 from tracekit.characterize import answer_query, list_queries, list_views, run_query
 from tracekit.characterize.engines import engine_of
 from tracekit.characterize.engines.duckdb import DuckdbEngine
 from tracekit.characterize.engines.spark import starting
 from tracekit.characterize.engines.spark.crossing import parsed, relations, spark_sql
+from tracekit.characterize.engines.spark.kinds import ways_of
 from tracekit.characterize.engines.spark.merging import head, how_merged, read_again, tail, with_merged
 from tracekit.characterize.header import parse_query
 from tracekit.characterize.session import Session
@@ -114,6 +116,13 @@ def test_a_statement_is_cut_at_what_is_merged() -> None:
 
 def test_views_are_ordered_with_their_merges() -> None:
     assert {view.name for view in order_views(list_views())} == {view.name for view in list_views()}
+
+
+def test_the_page_tells_of_every_query_how_it_crosses() -> None:
+    rows = rows_of_page(PAGE.read_text(encoding="utf-8"))
+    assert [(row[0], row[1]) for row in rows] == [(query.name, ways_of(query)) for query in list_queries()]
+    assert {row[2] for row in rows} <= {"exactly", "to 1e-9"}
+    assert all(row[3] for row in rows)
 
 
 def _query(sql: str) -> Query:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.characterize import answer_query, run_query
+from tracekit.characterize import answer_query, list_views, run_query
 from tracekit.characterize.out_of_service import AWAY, away_spans
 from tracekit.replay.clusters.node_events import AWAY as REPLAYED
 from tracekit.trace import connect_duckdb
@@ -129,6 +129,8 @@ def test_times_out_of_service_are_the_union_of_events(events: list[tuple[str, in
             "TIMESTAMP '2020-01-02 16:00' AS end_time"
         )
         con.execute("CREATE TABLE attempts AS SELECT start_time, end_time FROM jobs")
+        (window,) = [view.sql for view in list_views() if view.name == "trace_window"]
+        con.execute(f"CREATE VIEW trace_window AS {window}")
         con.execute(
             "CREATE TABLE node_events (node_id VARCHAR, start_time TIMESTAMP, end_time TIMESTAMP, state VARCHAR)"
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
+from tests.replay.three_jobs import three_jobs, written
 from tracekit.errors import OutputError, UsageError
 from tracekit.replay.sweeps import sweep as sweep_module
 from tracekit.replay.sweeps.digests import digest_of
@@ -26,29 +27,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def trace(make_trace: Callable[..., Trace]) -> Trace:
-    """Return three jobs of 2, 2 and 1 GPUs on one node of 2."""
-    rows = [("a", 0, 2, 100), ("b", 10, 2, 100), ("c", 20, 1, 10)]
-    return make_trace(
-        jobs=[
-            {
-                "job_id": name,
-                "submit_time": f"2020-01-01 00:00:{at:02}",
-                "start_time": f"2020-01-01 01:00:{at:02}",
-                "run_s": run,
-                "gpu_count": gpus,
-                "status": "completed",
-            }
-            for name, at, gpus, run in rows
-        ],
-        nodes=[{"node_id": "n", "gpu_count": 2}],
-        manifest_overrides={"capabilities": {}},
-    )
-
-
-def written(folder: Path, trace: Trace, more: str = "", policies: str = '"fifo", "srtf"') -> Path:
-    path = folder / "sweep.toml"
-    path.write_text(f'traces = ["{trace.path}"]\npolicies = [{policies}]\n{more}\n')
-    return path
+    return three_jobs(make_trace)
 
 
 def test_every_combination_is_a_run_in_the_order_of_the_file(trace: Trace, tmp_path: Path) -> None:

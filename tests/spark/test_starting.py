@@ -96,3 +96,17 @@ def test_a_master_that_listens_and_says_nothing_is_given_up(make_trace: Callable
     last = done.stderr.strip().splitlines()[-1]
     assert "UsageError" in last
     assert "within 20 s" in last or "Spark did not start" in last
+
+
+@pytest.mark.slow
+def test_one_process_starts_spark_again_after_it_ended(make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(jobs=[{"job_id": "a", "status": "completed"}, {"job_id": "b", "status": "failed"}])
+    script = f"""
+from tracekit import run_query
+from tracekit.characterize.engines.spark import SparkEngine
+for _ in range(2):
+    with SparkEngine("local[1]", {{"spark.driver.memory": "1g"}}) as engine:
+        print(run_query({str(trace.path)!r}, "overview/status", engine=engine)["jobs"].to_list())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.splitlines() == ["[1, 1]", "[1, 1]"], done.stderr

@@ -59,8 +59,7 @@ class Started:
         """End Spark and its Java process."""
         with suppress(Exception):  # a Java process that died cannot be asked to stop
             self.session.stop()
-        end_process(self.process)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _give_up([self.process], self.folder)
 
 
 def untried() -> list[str]:
