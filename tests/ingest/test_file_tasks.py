@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tests.ingest.both_ways import Heard, Pickled, both
+from tests.ingest.both_ways import Heard, Pickled, assert_same, both
 from tests.ingest.telemetry.monitored import DAY, Cluster, series
-from tracekit.errors import OutputError, SourceError, TracekitError
+from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.ingest import file_tasks, ingest_logs, recorded
 
 if TYPE_CHECKING:
@@ -268,11 +269,86 @@ def test_files_in_an_archive_are_read_here_and_that_is_said(days: Path, tmp_path
     assert note not in trace.manifest.notes
 
 
-def test_workers_without_a_file_to_read_are_told_of(tmp_path: Path) -> None:
-    cluster, heard = Cluster(tmp_path / "logs"), Heard()
+NONE = "read on this machine alone, and no worker is started: "
+
+
+def test_a_format_without_files_for_workers_says_so_by_name_and_starts_none(tmp_path: Path) -> None:
+    cluster, heard, workers = Cluster(tmp_path / "logs"), Heard(), Pickled()
     cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
-    both(cluster.folder, tmp_path, Pickled(), progress=heard)
-    assert any(note.startswith("the workers had nothing to do") for note in heard.notes)
+    both(cluster.folder, tmp_path, workers, progress=heard)
+    assert NONE + "this source, in the format slurm, has no file of telemetry that a task could read" in heard.notes
+    assert not workers.started
+
+
+def test_telemetry_in_an_archive_alone_starts_no_workers(days: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "all.tar", "w") as archive:
+        archive.add(days, "days")
+    heard, workers = Heard(), Pickled()
+    both(tmp_path / "all.tar", tmp_path, workers, progress=heard)
+    assert NONE + "its telemetry lies in archives, which tasks do not read; unpack them before" in heard.notes
+    assert not workers.started
+
+
+def test_a_mapping_without_samples_has_no_files_for_workers(tmp_path: Path) -> None:
+    logs, heard, workers = tmp_path / "logs", Heard(), Pickled()
+    logs.mkdir()
+    (logs / "jobs.csv").write_text(f"id,start\na,{DAY}T10:00:00\n")
+    (tmp_path / "map.toml").write_text(LAYOUTS.split("[gpus]", maxsplit=1)[0])
+    asked = {"format_name": "csv", "options": {"map": str(tmp_path / "map.toml")}}
+    both(logs, tmp_path, workers, progress=heard, **asked)
+    assert not workers.started
+    assert any(note.startswith(NONE + "this source, in the format csv,") for note in heard.notes)
+
+
+def test_a_trace_that_is_laid_out_again_is_refused_to_workers(days: Path, tmp_path: Path) -> None:
+    ingest_logs(days, tmp_path / "trace")
+    with pytest.raises(UsageError, match=r"^--engine: a Trace is laid out again by this process alone; leave --engine"):
+        ingest_logs(tmp_path / "trace", tmp_path / "again", partition="day", workers=Pickled())
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_mapping_beside_a_format_has_files_for_workers(tmp_path: Path) -> None:
+    cluster, workers = Cluster(tmp_path / "logs"), Pickled()
+    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
+    for number in (1, 2):
+        (cluster.folder / f"wide-{number}.csv").write_text(f"when,n1g0\n{DAY}T10:0{number}:00,10{number}\n")
+    wide = LAYOUTS.split("[telemetry.wide]")[1].replace("n(?<node>\\d)", "(?<node>n\\d)")
+    (tmp_path / "map.toml").write_text(f'[source]\ntimezone = "UTC"\n[telemetry.wide]{wide}')
+    asked = {"format_name": "slurm", "options": {"map": str(tmp_path / "map.toml"), "timezone": "UTC"}}
+    trace = both(cluster.folder, tmp_path, workers, **asked)
+    assert trace.scan("gpu_utilization").collect()["power_w"].to_list() == [101.0, 102.0]
+    assert len(workers.begun) == 2 + 1
+
+
+def test_days_are_appended_by_workers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second dump has an hour of samples more; the Trace is the one that one process has appended to."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1800000000")
+    cluster = Cluster(tmp_path / "logs")
+    traces = []
+    for workers in (None, Pickled()):
+        shutil.rmtree(cluster.folder, ignore_errors=True)
+        out = tmp_path / f"trace-{workers is None}"
+        for number, start in enumerate(("10:00", "11:00")):
+            hour = start[:2]
+            cluster.jobs((str(number), start, f"{hour}:10", 1, "n1"))
+            samples = {f"{hour}:05": 50 + number, f"{hour}:06": 51}
+            cluster.answer(f"{hour}.json", [series("DCGM_FI_DEV_GPU_UTIL", samples, Hostname="n1", gpu="0")])
+            trace = ingest_logs(
+                cluster.folder, out, append=True, options={"timezone": "UTC"}, partition="day", workers=workers
+            )
+        traces.append(trace)
+    assert_same(*traces)
+    assert traces[0].manifest.tables["gpu_utilization"].rows == 4
+
+
+def test_an_old_copy_of_a_file_on_another_machine_is_refused(days: Path, tmp_path: Path) -> None:
+    class Behind(Pickled):
+        def in_order(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any]:
+            return super().in_order(work, [(key, file, size + 7) for key, file, size in items])
+
+    with pytest.raises(SourceError, match=r"cluster_gpu_util: has \d+ bytes on .*, and \d+ here; every machine"):
+        ingest_logs(days, tmp_path / "trace", workers=Behind())
+    assert not (tmp_path / "trace").exists()
 
 
 def test_a_file_that_is_none_is_told_as_one_machine_tells_it(tmp_path: Path) -> None:

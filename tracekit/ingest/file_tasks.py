@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
+from tracekit.ingest.files import read_errors
 from tracekit.ingest.recorded import RecordingSink, take_over
 from tracekit.text import counted
 from tracekit.version import __version__
@@ -68,8 +69,7 @@ def read_each(
     folder = sink.writer.scratch / "tasks"
     folder.mkdir(exist_ok=True)
     work = _FileTask(read, folder, sink.writer.target, sink.options, sink.memory_limit)
-    given = [(key, file) for key, file in files if file.apart]
-    sink.handed_out += len(given)
+    given = [(key, file, _size(file)) for key, file in files if file.apart]
     with closing(sink.workers.in_order(work, given)) as done:
         for key, file in files:
             if not file.apart:
@@ -81,6 +81,11 @@ def read_each(
                 raise made
             sink.progress.stage(f"taking over {file.path}")
             yield from _taken(folder / made.name, made, sink)
+
+
+def _size(file: SourceFile) -> int:
+    with read_errors(file.path):
+        return file.origin.stat().st_size
 
 
 @dataclass(frozen=True)
@@ -114,8 +119,8 @@ class _FileTask:
     memory_limit: str
     version: str = __version__
 
-    def __call__(self, item: tuple[Any, SourceFile]) -> _Made | TracekitError:
-        key, file = item
+    def __call__(self, item: tuple[Any, SourceFile, int]) -> _Made | TracekitError:
+        key, file, size = item
         host = socket.gethostname()
         if self.version != __version__:
             what = f"the executor on {host} has tracekit {__version__}, this is tracekit {self.version}"
@@ -126,6 +131,10 @@ class _FileTask:
             return SourceError(f"there is no such file on {host}", where=file.origin, hint=_SHARE)
         path = self.folder / uuid4().hex
         try:
+            # A log that is still written may have grown; one that is shorter there is another one, or an old copy.
+            if _size(file) < size:
+                what = f"has {_size(file):,} bytes on {host}, and {size:,} here"
+                return SourceError(what, where=file.origin, hint=_SHARE)
             with RecordingSink(path, self.shown, self.options, self.memory_limit) as sink:
                 for found in self.read(key, file, sink):
                     sink.keep(found)

@@ -33,10 +33,11 @@ from tracekit.trace_writer import TraceWriter
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import duckdb
 
+    from tracekit.ingest.beside import Beside
     from tracekit.ingest.detect import Detection
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import TimeFrame
@@ -104,6 +105,9 @@ def ingest_logs(
     progress = progress or Progress()
     out = Path(out)
     if is_trace(Path(source)):
+        if workers is not None:
+            what = "a Trace is laid out again by this process alone"
+            raise UsageError(what, where="--engine", hint="leave --engine and --master out")
         return lay_out_again(Path(source), out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
@@ -120,14 +124,13 @@ def ingest_logs(
         earlier.require_same_reading(detection.format, filled)
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
     with TraceWriter(out, force=force or earlier is not None) as writer, _join_errors(out):
-        _start(workers, progress)
+        workers = _started(workers, detection, filled, beside, progress)
         sink = Sink(writer, filled, progress, chosen.memory_limit, workers)
         for note in dict.fromkeys(file.note for file in files if file.note):
             sink.note(note)
         _note_unread(log_files, detection, sink)
         frame = detection.format.read(detection.found, sink)
         beside.complete(detection.format, frame, sink)
-        _note_idle(sink)
         sink.flush()
         writer.drain()
         _refuse_rejects(source, sink, chosen.max_reject_share, idle=earlier is not None)
@@ -161,15 +164,24 @@ def _require(settings: IngestSettings, *, force: bool, append: bool) -> None:
     require_layout(settings.partition)
 
 
-def _start(workers: Workers | None, progress: Progress) -> None:
-    if workers is not None:
-        progress.stage("starting workers")
-        workers.start()
-
-
-def _note_idle(sink: Sink) -> None:
-    if sink.workers is not None and not sink.handed_out:
-        sink.progress.note("the workers had nothing to do: the source has no files of telemetry, or none by itself")
+def _started(
+    workers: Workers | None, detection: Detection, options: Mapping[str, str], beside: Beside, progress: Progress
+) -> Workers | None:
+    """Return the workers, started; None where the source has nothing for them, which is said."""
+    if workers is None:
+        return None
+    files = [*detection.format.one_by_one(detection.found, options), *beside.one_by_one]
+    if not beside.companions.servers and not any(file.apart for file in files):
+        why = (
+            "its telemetry lies in archives, which tasks do not read; unpack them before"
+            if files
+            else f"this source, in the format {detection.format.name}, has no file of telemetry that a task could read"
+        )
+        progress.note(f"read on this machine alone, and no worker is started: {why}")
+        return None
+    progress.stage("starting workers")
+    workers.start()
+    return workers
 
 
 @contextmanager

@@ -89,8 +89,6 @@ class Sink:
         Whether the source records every attempt of a job; a reader sets it, else one is derived from the job's times.
     distinct_samples : bool
         Whether the reader has shown that no GPU sample repeats, so that no search for repeats is needed.
-    handed_out : int
-        Files that the workers read.
     """
 
     def __init__(
@@ -108,7 +106,6 @@ class Sink:
         self.progress = progress
         self.retries = False
         self.distinct_samples = False
-        self.handed_out = 0
         self.accounts: list[FileAccount] = []
         self.checks: dict[str, Check] = {}
         self.notes: list[str] = []

@@ -79,6 +79,10 @@ class PhillyFormat(Format):
         ),
     }
 
+    def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:  # noqa: ARG002 -- of every one
+        """Return the files of telemetry."""
+        return [file for key in _TELEMETRY for file in found.get(key)]
+
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read whichever of the five files are there; telemetry may be several, such as one a day."""
         sink.retries = True

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.model import GpuTable, LogMap, TelemetryMap
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["read_telemetry"]
+__all__ = ["read_telemetry", "telemetry_files"]
 
 _STAGED = {
     "time": pl.Datetime("us"),
@@ -43,6 +43,11 @@ _STAGED = {
     "value": pl.Float64(),
 }
 _GPU, _HOST = "gpu_utilization", "host_utilization"
+
+
+def telemetry_files(log_map: LogMap, files: Mapping[str, list[SourceFile]]) -> list[SourceFile]:
+    """Return the files of samples, of those by the dotted key of their section."""
+    return [file for section in log_map.telemetry for file in files[section.key]]
 
 
 def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
