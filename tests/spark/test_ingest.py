@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,8 +19,11 @@ import pytest
 from benchmarks.philly_files import write_gpu_file, write_job_log
 from tests.ingest.both_ways import Heard, assert_same, both
 from tests.ingest.telemetry.monitored import Cluster, series
+from tests.spark.conftest import why_not
+from tests.spark.processes import executors, javas
 from tracekit.errors import OutputError, SourceError, UsageError
 from tracekit.ingest import ingest_logs
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -156,7 +163,7 @@ def test_an_executor_that_is_killed_changes_nothing(tmp_path: Path, spark: Engin
 
     def kill() -> None:
         time.sleep(after_s)
-        pid = _executors()[0]
+        pid = executors()[0]
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
 
@@ -180,22 +187,79 @@ def test_an_executor_that_is_killed_changes_nothing(tmp_path: Path, spark: Engin
     assert_same(alone, together)
 
 
-def _executors() -> list[int]:
-    """Return the processes of executors below this one."""
-    parents, words = {}, {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                words[int(folder.name)] = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
+@pytest.mark.slow
+def test_a_driver_that_is_killed_leaves_no_trace_and_no_java(tmp_path: Path) -> None:
+    logs = days_of_philly(tmp_path / "logs", 6, 20_000)
+    place = tmp_path / "place"
+    child = subprocess.Popen(_words(logs, place / "trace", "local[2]"), stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 200
+    while not list(place.glob(".trace.partial-*/scratch/tasks/*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    java = javas(child.pid)
+    child.kill()
+    child.wait()
+    assert java
+    (left,) = place.iterdir()  # hidden: no Trace has appeared
+    assert left.name.startswith(".trace.partial-")
+    while any(Path(f"/proc/{pid}").exists() for pid in java) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in java)
+    again = ingest_logs(logs, place / "trace")
+    assert [path.name for path in place.iterdir()] == ["trace"]
+    assert_same(again, ingest_logs(logs, tmp_path / "alone"))
 
-    def ours(pid: int) -> bool:
-        while pid > 1:
-            if pid == os.getpid():
-                return True
-            pid = parents.get(pid, 0)
-        return False
 
-    return [pid for pid, line in words.items() if b"CoarseGrainedExecutorBackend" in line and ours(pid)]
+def _words(logs: Path, out: Path, master: str) -> list[str]:
+    words = [sys.executable, "-m", "tracekit", "ingest", str(logs), "-o", str(out)]
+    return [*words, "--engine", "spark", "--master", master]
+
+
+def _asked(logs: Path, out: Path, master: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _words(logs, out, master),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_master_that_is_not_there_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    if missing := why_not():
+        pytest.skip(f"spark: NOT RUN, because {missing}")
+    logs = days_of_philly(tmp_path / "logs", 1, 100)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        master = f"spark://127.0.0.1:{free.getsockname()[1]}"
+    done = _asked(logs, tmp_path / "trace", master)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("note: format philly")]
+    assert line.startswith(f"tracekit: error: --master {master}: no master answers: 127.0.0.1")
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_says_without_spark(tmp_path: Path) -> None:
+    if missing := why_not():
+        pytest.skip(f"spark: NOT RUN, because {missing}")
+    logs = days_of_philly(tmp_path / "logs", 2, 400)
+    done = _asked(logs, tmp_path / "trace", "local[1]")
+    alone = subprocess.run(_words(logs, tmp_path / "trace", "")[:-4], capture_output=True, text=True, check=False)
+    assert alone.returncode != 0  # it is there
+    shutil.move(tmp_path / "trace", tmp_path / "made")
+    alone = subprocess.run(_words(logs, tmp_path / "trace", "")[:-4], capture_output=True, text=True, check=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, alone.stdout, alone.stderr)
+    assert_same(Trace.open(tmp_path / "made"), Trace.open(tmp_path / "trace"))
+
+
+@pytest.mark.slow
+def test_a_python_without_tracekit_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    if missing := why_not():
+        pytest.skip(f"spark: NOT RUN, because {missing}")
+    logs, bare = days_of_philly(tmp_path / "logs", 1, 100), tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    done = _asked(logs, tmp_path / "trace", "local[1]", PYSPARK_PYTHON=str(bare / "bin" / "python"))
+    assert done.returncode == 2
+    assert "has no tracekit that runs" in done.stderr.splitlines()[-1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "logs"]
