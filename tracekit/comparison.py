@@ -22,8 +22,9 @@ import polars as pl
 
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
-from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, SourceError, StoreError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
+from tracekit.places import place_of
 from tracekit.progress import Progress
 from tracekit.trace import Trace, is_trace
 
@@ -102,7 +103,7 @@ def compare(
     target, progress = Path(out), progress or Progress()
     named = [t if isinstance(t, tuple) else (None, t) for t in traces]
     given = [(name, t.path if isinstance(t, Trace) else t) for name, t in named]
-    paths = dict(zip(_names(given), (_home(Path(path)) for _, path in given), strict=True))
+    paths = dict(zip(_names(given), (_home(place_of(path)) for _, path in given), strict=True))
     _check(paths, target)
     asked = list_queries() if not queries else [find_query(name) for name in dict.fromkeys(queries)]
     twice = [q.name for i, q in enumerate(asked) if q.name in {other.name for other in asked[:i]}]
@@ -160,14 +161,14 @@ def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
             raise UsageError(f"the name of a trace has 1 to {NAME_LIMIT} characters", where=own[:NAME_LIMIT] or "''")
         if own in stated[:i]:
             raise UsageError(f"two traces are called '{own}'", hint="choose another name")
-    folders = [_folder(Path(path)) for _, path in given]
+    folders = [_folder(place_of(path)) for _, path in given]
     names: list[str] = []
     for (name, path), folder in zip(given, folders, strict=True):
         if name is not None:
             names.append(_readable(name))
             continue
         twins = folders.count(folder) > 1
-        base = _readable(f"{_above(Path(path))}/{folder}" if twins else folder)[:NAME_LIMIT]
+        base = _readable(f"{_above(place_of(path))}/{folder}" if twins else folder)[:NAME_LIMIT]
         unique, n = base, 1
         while unique in names or unique in stated:
             n += 1
@@ -276,7 +277,7 @@ def _ask(trace: Trace, query: Query, session: Session, progress: Progress) -> An
         return query.unanswered(*(stated or reasons))
     try:
         return answer_query(trace, query, session=session)
-    except (DamagedTraceError, UsageError):
+    except (DamagedTraceError, StoreError, UsageError):
         raise  # the Trace, or the user's --memory-limit, not this query
     except TracekitError as error:
         progress.note(f"{query.name} failed on {trace.path}: {error}")

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.places import failure_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +70,8 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     except (SystemExit, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
+        if (failure := _failure_of_store(error)) is not None:
+            raise failure from error
         if traces and _may_be_damage(error):
             _raise_damage(traces, error)
         raise
@@ -93,6 +96,14 @@ def _validated_at_warnings(traces: list[OpenedTrace]) -> Iterator[None]:
         yield
     finally:
         warnings.showwarning = show
+
+
+def _failure_of_store(error: BaseException) -> TracekitError | None:
+    """Return the failure of a store that an error of DuckDB, or one that passes it on, has as its text."""
+    import duckdb
+
+    found = error.__cause__ if isinstance(error, TracekitError) else error
+    return failure_behind(found) if isinstance(found, duckdb.Error) else None
 
 
 def _raise_damage(traces: list[OpenedTrace], error: BaseException) -> None:

@@ -11,6 +11,7 @@
     |   `-- DamagedTraceError             a file of the Trace is damaged
     |-- QueryError (ValueError)           a query that cannot be found, read or run
     |-- EngineMissingError (ImportError)  an installation that cannot replay
+    |-- StoreError                        a store of objects, such as S3, that does not give what is asked for
     |-- UnfinishedError (RuntimeError)    results that shards have yet to make
     `-- OutputError (OSError)             an output place that cannot be written
 
@@ -34,6 +35,7 @@ __all__ = [
     "QueryError",
     "SchemaError",
     "SourceError",
+    "StoreError",
     "TooManyRejectsError",
     "TraceError",
     "TracekitError",
@@ -137,6 +139,10 @@ class QueryError(TracekitError, ValueError):
 
 class EngineMissingError(TracekitError, ImportError):
     """An installation without a replay engine."""
+
+
+class StoreError(TracekitError):
+    """A store of objects, such as S3, that does not give what is asked for; no OSError, which would say less."""
 
 
 class UnfinishedError(TracekitError, RuntimeError):

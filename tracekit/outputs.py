@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from tracekit.errors import OutputError
 from tracekit.interruption import register_cleanup, remove_folder, uninterrupted, unregister_cleanup
+from tracekit.places import is_remote, place_of, refuse_remote
 from tracekit.text import is_text
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class StagedFolder:
     """
 
     def __init__(self, target: Path, *, force: bool, marker: str, kind: str) -> None:
+        refuse_remote(target)
         self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
         self._marker, self._kind, self._force = marker, kind, force
         if not is_text(str(self.target)):
@@ -233,6 +235,7 @@ def check_files(*targets: Path, force: bool) -> None:
     OutputError
         A target exists and is not to be replaced.
     """
+    refuse_remote(*targets)
     for path in targets:
         if path.is_dir():
             raise OutputError("is a folder", where=path, hint=_ANOTHER)
@@ -289,7 +292,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 def real_path(path: Path) -> Path:
     """Return the path with links resolved; a loop of links stays, so that opening it raises the error."""
-    return Path(os.path.realpath(path))
+    return place_of(path) if is_remote(path) else Path(os.path.realpath(path))
 
 
 def recover(target: Path, *markers: str) -> None:

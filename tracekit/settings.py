@@ -90,7 +90,7 @@ class IngestSettings:
         tuple[str, ...],
         Flag(
             "--telemetry SRC",
-            "GPU telemetry to join with the jobs: a file, a folder, or the address of a Prometheus "
+            "GPU telemetry to join with the jobs: a file, a folder, also in a bucket, or the address of a Prometheus "
             "(http://host:9090); may be repeated. Telemetry that lies beside the logs is found without it.",
         ),
     ] = ()

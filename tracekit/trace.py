@@ -21,6 +21,7 @@ from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, Us
 from tracekit.interruption import remove_when_interrupted
 from tracekit.manifest import Capability, Manifest
 from tracekit.outputs import recover
+from tracekit.places import Address, failure_behind, is_remote, place_of
 from tracekit.tables.parquet import (
     HINT,
     columns_sql,
@@ -52,10 +53,10 @@ _REPORT = "report.json"
 
 @dataclass(frozen=True)
 class Trace:
-    """A Trace on disk."""
+    """A Trace on disk, or in a store of objects."""
 
     path: Path
-    """The folder."""
+    """The folder, or its address in a store (`tracekit.places.Address`)."""
     manifest: Manifest
     """Origin, accounting, checks and capabilities."""
     tenant_column: str = INGESTED
@@ -75,6 +76,8 @@ class Trace:
 
         Parameters
         ----------
+        path : str or Path
+            The folder, or its address in a store, such as s3://bucket/trace.
         check : bool
             Refuse a table that is missing or has other columns than its schema; `validate` reports these too.
         limits : Window, optional
@@ -89,8 +92,14 @@ class Trace:
             The folder is not a Trace or was written by an incompatible version.
         DamagedTraceError
             A table is missing, cannot be read, or does not have the columns of its schema.
+        StoreError
+            The store does not give it.
         """
-        folder = Path(path)
+        folder = place_of(path)
+        if isinstance(folder, Address):
+            from tracekit.places.reader import forget
+
+            forget(folder)
         try:
             manifest = _manifest_of(folder)
         except OSError as error:
@@ -328,7 +337,7 @@ class Trace:
         """
         import duckdb
 
-        con = connect_duckdb(memory_limit)
+        con = self._connect(memory_limit)
         for table in self.tables:
             try:
                 rows = self.rows_sql(table)
@@ -337,10 +346,20 @@ class Trace:
                 con.execute(f"CREATE VIEW {table} AS {rows}")
             except duckdb.Error as error:
                 con.close()
+                if (failure := failure_behind(error)) is not None:
+                    raise failure from error
                 reason = " ".join(str(error).split())[:300]
                 raise DamagedTraceError(
                     f"the table {table} cannot be read: {reason}", where=self.path, hint=HINT
                 ) from error
+        return con
+
+    def _connect(self, memory_limit: str | None) -> duckdb.DuckDBPyConnection:
+        con = connect_duckdb(memory_limit)
+        if is_remote(self.path):
+            from tracekit.places.in_duckdb import connect_stores
+
+            connect_stores(con)
         return con
 
     def rows_sql(self, table: str) -> str:
@@ -381,7 +400,7 @@ class Trace:
         """
         from tracekit.tables.problems import find_problems
 
-        with connect_duckdb(memory_limit) as con:
+        with self._connect(memory_limit) as con:
             return find_problems(con, self.path, self.manifest, deep=deep)
 
 
@@ -444,9 +463,10 @@ def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
 
 def is_trace(path: Path) -> bool:
     """Return whether `path` is a folder with a manifest.json, after restoring one that a killed run was replacing."""
-    recover(path, MANIFEST_NAME, _REPORT)
-    if not path.parent.exists():
-        recover(path.parent, _REPORT)
+    if not is_remote(path):
+        recover(path, MANIFEST_NAME, _REPORT)
+        if not path.parent.exists():
+            recover(path.parent, _REPORT)
     return (path / MANIFEST_NAME).is_file()
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import DamagedTraceError, SourceError, UsageError
 from tracekit.outputs import output_errors, real_path
+from tracekit.places import place_of
 from tracekit.trace import Trace, is_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tracekit.answer import Answer, Unanswered
     from tracekit.progress import Progress
@@ -31,7 +32,7 @@ def is_day(other: str) -> bool:
 
 def reads_logs(other: str | None) -> bool:
     """Return whether the period to compare with is given as logs, to which options of a source format apply."""
-    return other is not None and not is_day(other) and _home(Path(other)) is None
+    return other is not None and not is_day(other) and _home(place_of(other)) is None
 
 
 def _home(path: Path) -> Path | None:
@@ -56,7 +57,7 @@ def check_comparison(other: str | None, out: Path) -> None:
     if is_day(other):
         read_day(other)
         return
-    path = Path(other)
+    path = place_of(other)
     if not path.exists():
         raise SourceError(
             "no such file or folder to compare with", where=f"{_OPTION} {other}", hint="a day is written 2017-10-31"
@@ -95,9 +96,9 @@ def compare_with_other(
     place = folder / _PLACE
     before = None
     if not is_day(other):
-        home = _home(Path(other))
+        home = _home(place_of(other))
         named = home is not None and not settings.anonymize
-        before = Trace.open(home) if home is not None and named else ingest(home or Path(other), place)
+        before = Trace.open(home) if home is not None and named else ingest(home or place_of(other), place)
     progress.stage("comparing with another time")
     limit = settings.memory_limit
     try:

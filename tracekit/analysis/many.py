@@ -10,6 +10,7 @@ from tracekit.analysis.one import analyze_into, refuse_replacing_source
 from tracekit.damage import explain_damage
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
+from tracekit.places import place_of
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings, merge_settings
 from tracekit.trace import Trace
@@ -75,7 +76,7 @@ def analyze_many(
 
     progress = progress or Progress()
     chosen = merge_settings(AnalysisSettings, settings, changes)
-    paths, target = [s.path if isinstance(s, Trace) else Path(s) for s in sources], Path(out)
+    paths, target = [s.path if isinstance(s, Trace) else place_of(s) for s in sources], Path(out)
     if not paths:
         raise UsageError("no source was given", hint="name one or more sources")
     if chosen.compare is not None and len(paths) > 1:

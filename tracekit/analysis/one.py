@@ -18,6 +18,7 @@ from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, link_or_copy, output_errors, real_path
+from tracekit.places import is_remote, place_of
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings, merge_settings
 from tracekit.tables.window import EVERYTHING, Window, utc
@@ -92,7 +93,7 @@ def analyze(
     """
     place = Path(out)
     chosen = merge_settings(AnalysisSettings, settings, changes)
-    given = source.path if isinstance(source, Trace) else Path(source)
+    given = source.path if isinstance(source, Trace) else place_of(source)
     refuse_replacing_source(given, place)
     return analyze_into(given, place, chosen, shown=place, force=force, progress=progress or Progress())
 
@@ -246,6 +247,10 @@ def copy_trace(
             for path in found.files(table):
                 target = place / path.relative_to(found.path)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                link_or_copy(path, target)  # tracekit never changes a table in place
-        shutil.copyfile(source / MANIFEST_NAME, place / MANIFEST_NAME)
+                if is_remote(path):
+                    with path.open("rb") as remote, target.open("wb") as local:
+                        shutil.copyfileobj(remote, local, 1 << 20)
+                else:
+                    link_or_copy(path, target)  # tracekit never changes a table in place
+        (place / MANIFEST_NAME).write_bytes((source / MANIFEST_NAME).read_bytes())
     return Trace.open(place)

@@ -205,7 +205,7 @@ def _part_of(found: ClusterCalibration, run: SweepRun) -> Workbench:
     if not len(rows):
         first, last = (bench.jobs.origin + int(submit[end]) * _MS for end in (0, -1))
         what = "no job that the twin looks at was submitted in the window"
-        raise UsageError(what, where=Path(run.trace), hint=f"submissions run from {first} to {last}")
+        raise UsageError(what, where=run.trace, hint=f"submissions run from {first} to {last}")
     rows = rows[: run.limit]
     if len(rows) == len(submit) and run.load == 1:
         return bench

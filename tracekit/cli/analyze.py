@@ -18,11 +18,13 @@ __all__ = ["analyze"]
 @takes(AnalysisSettings)
 def analyze(
     sources: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="SRC...",
-            help="Raw logs (folder, file or archive) or a Trace; several give a report each.",
+            help="Raw logs (folder, file or archive) or a Trace, also in a bucket (docs/buckets.md); "
+            "several give a report each.",
             show_default=False,
+            path_type=str,
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the report and its tables.")],

@@ -10,6 +10,7 @@ import typer
 from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import Collect, Shard, TraceFolder
 from tracekit.cli.shards import asked_work, echo_shard
+from tracekit.places import refuse_remote
 
 __all__ = ["calibrate"]
 
@@ -47,6 +48,7 @@ def calibrate(
     from tracekit.calibration.twin import write_twin
     from tracekit.cli.display import TerminalProgress, print_table
 
+    refuse_remote(out)
     say_need_of_jobs(trace, "calibrate", limit=limit)
     shared = asked_work(out, shard, collect=collect)
     with TerminalProgress() as progress:

@@ -9,6 +9,7 @@ import typer
 
 from tracekit.cli.options import Force, TextFormat
 from tracekit.errors import UsageError
+from tracekit.places import place_of, refuse_remote
 
 if TYPE_CHECKING:
     from tracekit.characterize.joblogs import Classification, RuleBook
@@ -27,7 +28,8 @@ def classify_logs(
         typer.Option("-o", "--output", metavar="FILE", help="Parquet file for the table failures of a Trace."),
     ] = None,
     trace_folder: Annotated[
-        Path | None, typer.Option("--trace", metavar="TRACE", help="The Trace whose jobs wrote the logs.")
+        str | None,
+        typer.Option("--trace", metavar="TRACE", help="The Trace whose jobs wrote the logs.", path_type=str),
     ] = None,
     add: Annotated[bool, typer.Option("--add", help="Put the table failures into TRACE.")] = False,
     rules: Annotated[
@@ -67,6 +69,8 @@ def classify_logs(
         raise UsageError("no logs are given", hint="name a log or a folder with logs")
     if add and trace_folder is None:
         raise UsageError("there is no Trace to add to", where="--add", hint="add --trace TRACE")
+    if add and trace_folder is not None:
+        refuse_remote(place_of(trace_folder))
     names = joblogs.LogNames(name_pattern)
     trace = None if trace_folder is None else Trace.open(trace_folder)
     if out is not None:

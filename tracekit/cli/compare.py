@@ -10,6 +10,7 @@ import typer
 from tracekit.cli.needs import say_need_of_queries
 from tracekit.cli.options import Force, MemoryLimit
 from tracekit.errors import UsageError
+from tracekit.places import is_remote
 
 __all__ = ["compare"]
 
@@ -49,15 +50,15 @@ def compare(
     typer.echo(f"comparison: {done.page}")
 
 
-def _named(given: list[str]) -> list[str | Path | tuple[str, Path]]:
+def _named(given: list[str]) -> list[str | Path | tuple[str, str]]:
     """Return each word as a path, or as a name and a path when it is NAME=TRACE and no such file exists."""
-    found: list[str | Path | tuple[str, Path]] = []
+    found: list[str | Path | tuple[str, str]] = []
     for word in given:
         name, equals, path = word.partition("=")
-        if not equals or Path(word).exists():
-            found.append(Path(word))
+        if not equals or is_remote(word) or Path(word).exists():
+            found.append(word)
         elif not name or not path:
             raise UsageError(f"'{word}' is not NAME=TRACE", where="TRACE")
         else:
-            found.append((name, Path(path)))
+            found.append((name, path))
     return found

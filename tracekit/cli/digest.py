@@ -21,7 +21,10 @@ class _By(StrEnum):
 
 def digest(
     history: Annotated[
-        Path, typer.Argument(metavar="HISTORY", help="Trace that grows by 'ingest --append'.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="HISTORY", help="Trace that grows by 'ingest --append'.", show_default=False, path_type=str
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder of the digest.")],
     week: Annotated[

@@ -20,7 +20,13 @@ __all__ = ["export"]
 
 def export(
     trace: Annotated[
-        Path | None, typer.Argument(metavar="TRACE", help="Folder made by 'tracekit ingest'.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="TRACE",
+            help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).",
+            show_default=False,
+            path_type=str,
+        ),
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="NAME", help="The simulator or format; --list shows them.")

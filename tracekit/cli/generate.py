@@ -39,8 +39,10 @@ class Rate(StrEnum):
 
 def generate(
     source: Annotated[
-        Path,
-        typer.Argument(metavar="SOURCE", help="Model made by 'tracekit fit', or a Trace.", show_default=False),
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="Model made by 'tracekit fit', or a Trace.", show_default=False, path_type=str
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the synthetic Trace.")],
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", help="How many jobs.")] = None,

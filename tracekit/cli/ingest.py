@@ -18,9 +18,12 @@ __all__ = ["ingest"]
 @takes(IngestSettings)
 def ingest(
     source: Annotated[
-        Path,
+        str,
         typer.Argument(
-            metavar="SRC", help="Folder, file or archive with raw logs; slurm: runs sacct.", show_default=False
+            metavar="SRC",
+            help="Folder, file or archive with raw logs, also in a bucket (docs/buckets.md); slurm: runs sacct.",
+            show_default=False,
+            path_type=str,
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the new Trace.")],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tracekit.errors import TracekitError
+from tracekit.places import place_of
 
 if TYPE_CHECKING:
     from tracekit.characterize.query import Query
@@ -129,7 +130,7 @@ def _manifest(trace: str | Path) -> Manifest | None:
     from tracekit.manifest import Manifest
 
     with suppress(TracekitError, OSError, ValueError):
-        return Manifest.read(Path(trace) / "manifest.json")
+        return Manifest.read(place_of(trace) / "manifest.json")
     return None
 
 

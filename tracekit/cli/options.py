@@ -38,8 +38,15 @@ __all__ = [
 S = TypeVar("S", bound="IngestSettings")
 
 TraceFolder = Annotated[
-    Path, typer.Argument(metavar="TRACE", help="Folder made by 'tracekit ingest'.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="TRACE",
+        help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).",
+        show_default=False,
+        path_type=str,
+    ),
 ]
+"""Text and no Path, which would change the address of a Trace in a store."""
 
 MapFile = Annotated[
     Path | None,
@@ -136,7 +143,7 @@ def with_map(map_file: Path | None, settings: S) -> S:
     return replace(settings, format_name=settings.format_name or "csv", options=options)
 
 
-def opened_part(folder: Path, part: PartSettings) -> Trace:
+def opened_part(folder: str | Path, part: PartSettings) -> Trace:
     """Return the Trace in a folder, or the part of it that is asked."""
     from tracekit.tables.window import Window, utc
     from tracekit.trace import Trace

@@ -161,7 +161,7 @@ def plan(
 
 
 def _plan_spares(
-    trace: Path,
+    trace: str,
     out: Path,
     gang: str,
     ettr: float | None,

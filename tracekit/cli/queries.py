@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,9 +13,12 @@ __all__ = ["queries"]
 
 def queries(
     trace: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
-            metavar="[TRACE]", help="Say for each query whether this Trace can answer it.", show_default=False
+            metavar="[TRACE]",
+            help="Say for each query whether this Trace can answer it.",
+            show_default=False,
+            path_type=str,
         ),
     ] = None,
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,

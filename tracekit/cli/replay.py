@@ -11,6 +11,7 @@ from tracekit.cli.needs import say_need_of_jobs
 from tracekit.cli.options import TraceFolder
 from tracekit.cli.replay_options import ForceReplay, OutFolder, show_assumptions, show_before
 from tracekit.cli.settings import takes
+from tracekit.places import refuse_remote
 from tracekit.settings import ReplaySettings
 
 __all__ = ["replay"]
@@ -78,6 +79,7 @@ def replay(
     from tracekit.replay.run_policies import run_policies
     from tracekit.report.replay_charts import comparison_svg
 
+    refuse_remote(out)
     if inflate is not None:
         _inflate(trace, out, policy, inflate, settings, twin, force=force)
         return
@@ -106,7 +108,7 @@ def replay(
 
 
 def _inflate(
-    trace: Path,
+    trace: str,
     out: Path,
     rules: list[str] | None,
     load: float,

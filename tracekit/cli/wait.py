@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,7 +24,8 @@ class _Form(StrEnum):
 
 def wait(
     history: Annotated[
-        Path, typer.Argument(metavar="HISTORY", help="Trace of the last weeks or months.", show_default=False)
+        str,
+        typer.Argument(metavar="HISTORY", help="Trace of the last weeks or months.", show_default=False, path_type=str),
     ],
     gpus: Annotated[
         float | None,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tracekit.outputs import StagedFolder, check_files, output_errors, place_files
+from tracekit.places import refuse_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,6 +44,7 @@ class Output:
     """
 
     def __init__(self, target: Path, *, folder: bool, companions: Iterable[str] = (), force: bool = False) -> None:
+        refuse_remote(target)
         self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
         self._ends = tuple(companions)
         self._files: list[tuple[Path, Path]] = []

@@ -23,6 +23,7 @@ from tracekit.fit.resample import resample
 from tracekit.fit.session_draws import DrawnJobs, draw_sessions
 from tracekit.fit.session_jobs import jobs_in_sessions
 from tracekit.fit.synthetic import Extent
+from tracekit.places import place_of
 from tracekit.progress import Progress
 from tracekit.trace import Trace
 
@@ -108,7 +109,7 @@ def generate(
     if hybrid not in (None, *HYBRIDS):
         raise UsageError(f"'{hybrid}' is not one of {', '.join(HYBRIDS)}", where="--hybrid")
     known = None if model is None else _model(model)
-    if isinstance(source, Trace) or (not isinstance(source, WorkloadModel) and Path(source).is_dir()):
+    if isinstance(source, Trace) or (not isinstance(source, WorkloadModel) and place_of(source).is_dir()):
         trace = Trace.of(source).ingested
         way = Way.of(known, method, hybrid, rate, progress)
         return _from_trace(trace, known, Path(out), extent, way, load=load, force=force, progress=progress)

@@ -135,9 +135,9 @@ def jobs_by_day(trace: Trace) -> tuple[int, Whole]:
 
 def _filled(trace: Trace) -> frozenset[str]:
     """Return the columns of jobs that hold any value, and those that are needed; empty ones would take much memory."""
-    import pyarrow.parquet as pq
+    from tracekit.tables.parquet import footer
 
-    metas = map(pq.read_metadata, trace.files("jobs"))
+    metas = (footer("jobs", path) for path in trace.files("jobs"))
     found = {"cluster", "vc", "gpu_count"}
     for group in (meta.row_group(index) for meta in metas for index in range(meta.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):

@@ -11,16 +11,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import SourceError
 from tracekit.ingest.files import source_files
+from tracekit.places import place_of
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable
+    from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
     from tracekit.settings import IngestSettings
@@ -123,18 +124,18 @@ def named_telemetry(
     telemetry = {name: list(files) for name, files in found.telemetry.items()}
     used = set(taken)
     for text in (text for text in sources if text not in servers):
-        place = Path(text)
-        files = source_files(place, settings.max_inflation)
+        where = place_of(text)
+        files = source_files(where, settings.max_inflation)
         kinds = find_companions(files).telemetry
         if not kinds:
             raise SourceError(
                 "holds no telemetry of a known kind",
-                where=place,
+                where=where,
                 hint=f"known are: {'; '.join(reader.title for reader in companions('telemetry').values())}",
             )
         for name, members in kinds.items():
             for file in members:
-                shown = file.path if file.path not in used else f"{place.name}/{file.path}"
+                shown = file.path if file.path not in used else f"{where.name}/{file.path}"
                 used.add(shown)
                 telemetry.setdefault(name, []).append(replace(file, path=shown))
     return replace(found, telemetry=telemetry, servers=servers, window=(settings.start, settings.end))

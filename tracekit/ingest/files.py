@@ -29,6 +29,8 @@ from typing import IO, TYPE_CHECKING
 from tracekit.errors import SourceError, TracekitError, UsageError
 from tracekit.ingest.archives import Container, tar_members, zip_members
 from tracekit.ingest.parts import Parts, find_parts, find_pieces
+from tracekit.places import Address
+from tracekit.places.reader import forget
 from tracekit.settings import IngestSettings
 from tracekit.streams import Inflated, joined
 from tracekit.text import readable_name
@@ -174,6 +176,8 @@ def source_files(source: Path, max_inflation: float = IngestSettings.max_inflati
         raise UsageError(f"{max_inflation} is too small", where="--max-inflation", hint="give a number from 1 on")
     if not source.exists():
         raise SourceError("no such file or folder", where=source)
+    if isinstance(source, Address):
+        forget(source)
     if source.is_file():
         found = _single(source, max_inflation)
     else:
@@ -192,6 +196,10 @@ def source_files(source: Path, max_inflation: float = IngestSettings.max_inflati
 
 
 def _walk(folder: Path) -> Iterator[Path]:
+    if isinstance(folder, Address):
+        yield from folder.files_below()
+        return
+
     def refuse(error: OSError) -> None:
         raise SourceError(f"cannot be read: {error.strerror}", where=error.filename, hint="check its permissions")
 

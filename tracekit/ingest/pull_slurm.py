@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from tracekit.errors import OutputError, SourceError, UsageError
 from tracekit.ingest.companion import is_address
 from tracekit.outputs import output_errors
+from tracekit.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -97,7 +98,7 @@ def pull(
         if (settings.start or settings.end) and not any(is_address(text) for text in settings.telemetry):
             what = f"bound what live sources are asked for ({LIVE} or --telemetry http://...), and '{source}' is none"
             raise UsageError(f"--from and --to {what}", where="--from", hint="leave them out: all of the logs is read")
-        return Path(source)
+        return place_of(source)
     if out.exists() and earlier is None and not force:
         raise OutputError("exists already", where=out, hint="add to it with --append, or replace it with --force")
     first, last = _span(settings, earlier)

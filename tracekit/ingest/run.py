@@ -24,6 +24,7 @@ from tracekit.ingest.sink import Sink
 from tracekit.ingest.table_times import order_table_times
 from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
+from tracekit.places import place_of, refuse_remote
 from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.settings import IngestSettings, merge_settings
@@ -104,11 +105,13 @@ def ingest_logs(
     _require(chosen, force=force, append=append)
     progress = progress or Progress()
     out = Path(out)
-    if is_trace(Path(source)):
+    refuse_remote(out)
+    source = place_of(source)
+    if is_trace(source):
         if workers is not None:
             what = "a Trace is laid out again by this process alone"
             raise UsageError(what, where="--engine", hint="leave --engine and --master out")
-        return lay_out_again(Path(source), out, chosen, force=force, append=append)
+        return lay_out_again(source, out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
     source = pull(source, out, chosen, earlier.trace.manifest if earlier else None, progress, force=force)

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from tracekit.places import place_of
+
 __all__ = ["code_of", "content_of", "digest_of_facts", "forget_files"]
 
 _PACKAGE = Path(__file__).parents[1]
@@ -23,7 +25,7 @@ def digest_of_facts(facts: dict[str, Any]) -> str:
 def content_of(path: str) -> str:
     """Return the digest of a file's content, read once; what is missing has a digest too, of its name."""
     try:
-        return blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+        return blake2b(place_of(path).read_bytes(), digest_size=16).hexdigest()
     except OSError:
         return f"missing {path}"  # the work itself reports what is wrong
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit import schema
-from tracekit.errors import DamagedTraceError
+from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.places import Address
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "columns_fault",
     "columns_sql",
     "files_sql",
+    "footer",
     "read_through",
     "require_columns",
     "scan_table",
@@ -86,6 +88,18 @@ def require_columns(table: str, files: Sequence[Path], version: str) -> None:
             fault = _difference(table, file.schema_arrow, version) or _time_fault(file)
         if fault is not None:
             raise DamagedTraceError(fault, where=_place(table, path), hint=HINT)
+
+
+def footer(table: str, path: Path) -> Any:
+    """Return what the footer of a file states, as Arrow reads it.
+
+    Raises
+    ------
+    DamagedTraceError
+        The file cannot be read.
+    """
+    with _opened(table, path) as file:
+        return file.metadata
 
 
 def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
@@ -187,9 +201,18 @@ def _opened(table: str, path: Path) -> Iterator[Any]:
 
     with _decoding(table, path):
         # Reading ahead would keep the bytes in memory.
-        file = pq.ParquetFile(path, pre_buffer=False)
+        file = pq.ParquetFile(_source(path), pre_buffer=False)
     with file:
         yield file
+
+
+def _source(path: Path) -> Any:
+    """Return what Arrow reads a file from."""
+    if not isinstance(path, Address):
+        return path
+    from tracekit.places.reader import ObjectReader
+
+    return ObjectReader(path)
 
 
 @contextmanager
@@ -197,6 +220,8 @@ def _decoding(table: str, path: Path) -> Iterator[None]:
     """Raise one error for any exception of the decoder at a damaged file."""
     try:
         yield
+    except TracekitError:  # of a store
+        raise
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         what = f"the table {table} cannot be read: {reason[:300].rstrip('.')}"

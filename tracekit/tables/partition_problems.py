@@ -40,15 +40,13 @@ def partition_problems(
 
     With `deep` every column of every row is decoded too.
     """
-    import pyarrow.parquet as pq
-
     found = []
     for partition in partitions:
         path = folder / partition.path
         fault = partition_fault(folder, partition, deep=deep) or columns_fault(table, [path], version)
         if fault is None:
             try:
-                rows = read_through(table, [path], version) if deep else pq.read_metadata(path).num_rows
+                rows = read_through(table, [path], version) if deep else _rows_of(path)
             except DamagedTraceError as error:
                 fault = error.what
             else:
@@ -58,6 +56,15 @@ def partition_problems(
         if fault is not None:
             found.append(fault if partition.path in fault else f"the partition {partition.path}: {fault}")
     return found + list(_unlisted(folder, table, {partition.path for partition in partitions}))
+
+
+def _rows_of(path: Path) -> int:
+    """Return how many rows the footer of a file states; the file may lie in a store."""
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as stream:
+        rows: int = pq.read_metadata(stream).num_rows
+    return rows
 
 
 def _unlisted(folder: Path, table: str, listed: set[str]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tracekit import schema
 from tracekit.errors import DamagedTraceError
 from tracekit.manifest import CAPABILITIES
+from tracekit.places import failure_behind
 from tracekit.tables.parquet import checksum, columns_fault, columns_sql, files_sql, read_through
 from tracekit.tables.partition_problems import partition_problems
 from tracekit.tables.partitions import JOB_TABLES, key_sql, table_files
@@ -94,6 +95,8 @@ class _Inspection:
                 self._placed.append(table)
             repeated = self._repeated(table)
         except duckdb.Error as error:
+            if (failure := failure_behind(error)) is not None:
+                raise failure from error
             return [_unreadable(table, error)]
         if not repeated:
             self._sound.add(table)
@@ -107,6 +110,8 @@ class _Inspection:
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
+            if (failure := failure_behind(error)) is not None:
+                raise failure from error
             return [_unreadable(relation.table, error)]
 
     def _place_problems(self, table: str) -> list[str]:

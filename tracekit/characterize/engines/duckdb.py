@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.characterize.engines.interface import Engine
 from tracekit.errors import QueryError
+from tracekit.places import failure_behind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ def rows_of(asked: Asked, *, limit: int | None = None) -> pl.DataFrame:
             error, query, "it runs in the sandbox, which has the Trace's tables and nothing else"
         ) from error
     except duckdb.Error as error:
-        raise sql_error(error, query) from error
+        raise failure_behind(error) or sql_error(error, query) from error
     except RuntimeError as error:
         if "interrupted" in str(error):  # DuckDB has heard Python's KeyboardInterrupt, and lost it
             raise KeyboardInterrupt from error

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracekit.places import place_of
 from tracekit.replay.native import kernel
 from tracekit.replay.registry import find_policy
 from tracekit.replay.results.recorded_times import TWIN
@@ -57,7 +57,7 @@ def kind_of(run: SweepRun) -> str:
 
 def trace_facts(folder: str) -> str:
     """Return a digest of what a Trace holds."""
-    return content_of(str(Path(folder) / MANIFEST_NAME))
+    return content_of(str(place_of(folder) / MANIFEST_NAME))
 
 
 def policy_facts(policy: str) -> tuple[str, str]:

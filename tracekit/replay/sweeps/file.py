@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from tracekit.decode import Count, NonEmpty, Range, Text, abbreviated
 from tracekit.errors import TracekitError, UsageError
 from tracekit.outputs import real_path
+from tracekit.places import is_remote, place_of
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.scenario import placement_named
@@ -190,7 +191,7 @@ def _each(document: TomlText, file: _SweepFile, key: str, read: Callable[[Any], 
 
 
 def _place(text: str, folder: Path) -> str:
-    return str(folder / Path(text).expanduser())
+    return str(place_of(text)) if is_remote(text) else str(folder / Path(text).expanduser())
 
 
 def _trace(given: str | _TraceAt, folder: Path) -> tuple[str, str | None]:

@@ -17,6 +17,7 @@ import orjson
 
 from tracekit.errors import OutputError, UsageError
 from tracekit.outputs import lock_folder, output_errors
+from tracekit.places import refuse_remote
 from tracekit.progress import Progress
 from tracekit.replay.sweeps.digests import digest_of, kind_of
 from tracekit.replay.sweeps.file import read_sweep
@@ -219,6 +220,7 @@ def _check_place(out: Path) -> None:
     OutputError
         It is something else.
     """
+    refuse_remote(out)
     with output_errors(out):
         if out.exists() and not (out / _RUNS).is_dir() and (not out.is_dir() or any(out.iterdir())):
             raise OutputError("exists and is not a sweep", where=out, hint="choose another -o")

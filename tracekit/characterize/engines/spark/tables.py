@@ -11,6 +11,8 @@ from tracekit.characterize.engines.spark.by_day import MOST_MERGED_ROWS, TELEMET
 from tracekit.characterize.engines.spark.crossing import parsed, relations, to_spark
 from tracekit.characterize.engines.spark.merging import head, how_merged, merged_name, read_again, tail, with_merged
 from tracekit.characterize.views import list_views
+from tracekit.errors import UsageError
+from tracekit.places import is_remote
 from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
@@ -209,6 +211,12 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
     spec = schema.common(table)
     have = spec.columns_of(trace.manifest.schema_version)
     stored = ", ".join(f"`{c.name}` {_TYPES.get(c.sql, c.sql)}" for c in spec.columns if c.name in have)
+    if is_remote(trace.path):
+        raise UsageError(
+            "Spark reads no Trace in a store",
+            where="--engine",
+            hint="--engine duckdb does, or copy it",
+        )
     files = [str(file.absolute()) for file in trace.files(table)]
     # Stated, so that Spark need not look into each file, nor take the names of folders for columns.
     frame = session.read.schema(stored).parquet(*files) if files else session.createDataFrame([], stored)

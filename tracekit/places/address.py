@@ -1,0 +1,336 @@
+"""Addresses of objects in a store, which are paths as far as reading goes."""
+
+from __future__ import annotations
+
+import re
+import stat
+from fnmatch import fnmatchcase
+from os import stat_result
+from pathlib import Path, PurePath
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+from tracekit.errors import OutputError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    _Base = Path
+else:
+    _Base = type(Path())  # the path of this system: the class Path itself cannot be extended before Python 3.12
+
+__all__ = ["SCHEMES", "Address", "is_remote", "place_of", "refuse_remote", "remote_form"]
+
+SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "abfs": "az",
+    "abfss": "az",
+    "hdfs": "hdfs",
+}
+"""The kind of store that each scheme of an address is for."""
+
+_BEGIN = re.compile(rf"(?P<scheme>{'|'.join(SCHEMES)}):(?P<slashes>/+)(?P<rest>.*)", re.DOTALL | re.IGNORECASE)
+_WRITE = "write on disk, and copy it with your store's own tool"
+_DEFAULT = "default"
+"""The host of hdfs:///path: the one that the configuration of Hadoop names."""
+_MOST_FILES = 100_000
+"""Most files of one source or folder."""
+
+
+class Address(_Base):
+    """Where an object of a store is: s3://bucket/key; `place_of` makes one.
+
+    It has what a path has that concerns names (`name`, `parent`, `/`, ...), and of what concerns files only what reads.
+    """
+
+    @property
+    def scheme(self) -> str:
+        """The scheme as it was given, such as s3a."""
+        return self.parts[0].removesuffix(":")
+
+    @property
+    def store(self) -> str:
+        """The kind of store: s3, gs, az or hdfs."""
+        return SCHEMES[self.scheme]
+
+    @property
+    def bucket(self) -> str:
+        """Bucket, container (with the account behind an @), or host of the store."""
+        return self.parts[1] if len(self.parts) > 1 else ""
+
+    @property
+    def key(self) -> str:
+        """What stands behind the bucket, '' for the bucket itself."""
+        return "/".join(self.parts[2:])
+
+    def __str__(self) -> str:
+        scheme, *names = self.parts or (".",)
+        return f"{scheme}//{'/'.join(names)}"
+
+    def __repr__(self) -> str:
+        return f"Address({str(self)!r})"
+
+    def __fspath__(self) -> NoReturn:
+        raise StoreError("is in a store, where only a file on disk will do", where=str(self), hint="copy it to a disk")
+
+    def relative_to(self, *other: str | PurePath, **_: Any) -> Path:  # type: ignore[override]  # what is below has no scheme
+        """Return the path that leads from a folder of the same store to this object, which is no address any more.
+
+        Raises
+        ------
+        ValueError
+            The object does not lie below it.
+        """
+        folder = place_of(Path(*other)).parts
+        if self.parts[: len(folder)] != folder:
+            raise ValueError(f"{self} does not lie below {'/'.join(folder)}")
+        return Path(*self.parts[len(folder) :])
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Return whether there is such an object, or objects below this name."""
+        del follow_symlinks  # stores have no links
+        return self.is_file() or self.is_dir()
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Return whether there is an object of this name."""
+        del follow_symlinks
+        from tracekit.places.stores import look
+
+        return look(self).is_file
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Return whether there are objects below this name."""
+        del follow_symlinks
+        from tracekit.places.stores import look
+
+        return look(self).is_dir
+
+    def is_symlink(self) -> bool:
+        """Return False: stores have no links."""
+        return False
+
+    def stat(self, *, follow_symlinks: bool = True) -> stat_result:
+        """Return the size and the time of the last change.
+
+        Raises
+        ------
+        StoreError
+            There is no such object, or the store does not answer.
+        """
+        del follow_symlinks
+        from tracekit.places.stores import look
+
+        found = look(self)
+        if not found.is_file and not found.is_dir:
+            raise StoreError("no such object", where=str(self))
+        mode = (stat.S_IFREG if found.is_file else stat.S_IFDIR) | 0o444
+        return stat_result((mode, 0, 0, 1, 0, 0, found.size, int(found.changed), int(found.changed), 0))
+
+    def iterdir(self) -> Iterator[Address]:  # type: ignore[override]  # a narrower type than that of Path before 3.12
+        """Yield what is directly below this name.
+
+        Raises
+        ------
+        StoreError
+            There is nothing, or the store does not answer.
+        """
+        from tracekit.places.stores import entries
+
+        for name, _ in entries(self):
+            yield self / name
+
+    def rglob(self, pattern: str, **_: Any) -> Iterator[Address]:  # type: ignore[override]  # the same as of iterdir
+        """Yield the files below this name, hidden ones too, whose names match a pattern; nothing where there are none.
+
+        Raises
+        ------
+        StoreError
+            The store does not answer.
+        """
+        from tracekit.places.stores import entries
+
+        if not self.is_dir():
+            return
+        for name, is_file in sorted(entries(self)):
+            if not is_file:
+                yield from (self / name).rglob(pattern)
+            elif fnmatchcase(name, pattern):
+                yield self / name
+
+    def files_below(self) -> list[Address]:
+        """Return all files below this name, but those that are hidden by a dot, folder by folder in order of names.
+
+        Raises
+        ------
+        StoreError
+            There are more than 100,000, or the store does not answer.
+        """
+        from tracekit.places.stores import entries
+
+        found: list[Address] = []
+        folders = [self]
+        while folders:
+            folder = folders.pop()
+            below: list[Address] = []
+            for name, is_file in sorted(entries(folder)):
+                if not name.startswith("."):
+                    (found if is_file else below).append(folder / name)
+            folders += reversed(below)
+            if len(found) > _MOST_FILES:
+                raise StoreError(f"holds more than {_MOST_FILES:,} files", where=str(self), hint="name a deeper folder")
+        return found
+
+    def open(  # type: ignore[override]  # it opens for reading bytes only
+        self,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> IO[Any]:
+        """Open the object for reading; without `buffering` as a raw stream, which reads ahead.
+
+        Raises
+        ------
+        StoreError
+            There is no such object, or the store does not answer; also later, while the stream is read.
+        OutputError
+            The mode is one for writing.
+        """
+        import io
+
+        if not set(mode) <= set("rbt"):
+            refuse_remote(self)
+        from tracekit.places.reader import ObjectReader
+
+        raw = ObjectReader(self, ahead=True)
+        if buffering == 0:
+            return raw  # type: ignore[return-value]  # a raw stream is an IO, though typeshed says otherwise
+        stream = io.BufferedReader(raw, 1 << 20)
+        return stream if "b" in mode else io.TextIOWrapper(stream, encoding or "utf-8", errors, newline)
+
+    def read_bytes(self) -> bytes:
+        """Return the content of the object.
+
+        Raises
+        ------
+        StoreError
+            There is no such object, or the store does not answer.
+        """
+        with self.open("rb") as stream:
+            return bytes(stream.read())
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
+        """Return the content of the object as text, UTF-8 unless told otherwise."""
+        with self.open("r", encoding=encoding, errors=errors, newline=newline) as stream:
+            return str(stream.read())
+
+    def resolve(self, strict: bool = False) -> Address:
+        """Return the address itself: stores have no links."""
+        del strict
+        return self
+
+    def absolute(self) -> Address:
+        """Return the address itself."""
+        return self
+
+    def expanduser(self) -> Address:
+        """Return the address itself."""
+        return self
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> NoReturn:
+        """Refuse to write.
+
+        Raises
+        ------
+        OutputError
+            Always.
+        """
+        del mode, parents, exist_ok
+        _refuse(self)
+
+
+def is_remote(path: str | PurePath) -> bool:
+    """Return whether a path is an address in a store, also as pathlib spells it: s3:/bucket/key.
+
+    Examples
+    --------
+    >>> is_remote("s3://bucket/key"), is_remote("logs/s3"), is_remote("https://host/file")
+    (True, False, False)
+    """
+    return isinstance(path, Address) or _BEGIN.fullmatch(str(path)) is not None
+
+
+def place_of(path: str | PurePath) -> Path:
+    """Return a path on disk, or the address in a store that a text or a path names.
+
+    Raises
+    ------
+    UsageError
+        An address has no bucket, holds credentials, or cannot be a name in every store.
+
+    Examples
+    --------
+    >>> place_of("s3://bucket/logs/"), str(place_of(Path("s3://bucket/logs") / "a.csv"))
+    (Address('s3://bucket/logs'), 's3://bucket/logs/a.csv')
+    """
+    if isinstance(path, Address):
+        return path
+    match = _BEGIN.fullmatch(str(path))
+    if match is None:
+        return Path(path)
+    scheme, rest = match["scheme"].lower(), match["rest"]
+    if scheme == "hdfs" and match["slashes"] == "///":
+        rest = f"{_DEFAULT}/{rest}"
+    bucket, _, key = rest.partition("/")
+    # What is refused may hold a secret, so that no part of it is shown.
+    if "?" in rest:
+        what = "parameters cannot stand in an address: what a store needs to know comes from the environment"
+        raise UsageError(what, where=f"{scheme}://...", hint="leave out what begins with '?'")
+    account = scheme in {"abfs", "abfss"} and ":" not in bucket and bucket.count("@") == 1
+    if "@" in bucket and not account:
+        what = "credentials cannot stand in an address: they come from the environment"
+        raise UsageError(what, where=f"{scheme}://...", hint="leave out what stands before '@'")
+    if not bucket:
+        raise UsageError("names no bucket", where=f"{scheme}://", hint=f"write it like {scheme}://BUCKET/FOLDER")
+    parts = key.rstrip("/").split("/") if key else []
+    if any(part in {"", ".", ".."} for part in parts) or not f"{bucket}{key}".isprintable():
+        what = "has an empty name, '.' or '..' between two slashes, or a character that cannot be printed"
+        raise UsageError(what, where=f"{scheme}://{bucket}/{key}"[:200], hint="give the objects other names")
+    return Address(f"{scheme}:", bucket, *parts)
+
+
+def remote_form(text: str) -> str:
+    """Return a text as it may be shown: of an address in a store, without what may be a secret.
+
+    Examples
+    --------
+    >>> remote_form("s3://id:secret@bucket/key"), remote_form("my-trace"), remote_form("s3://bucket/key")
+    ('s3://...', 'my-trace', 's3://bucket/key')
+    """
+    if not is_remote(text):
+        return text
+    try:
+        return str(place_of(text))
+    except UsageError:
+        return f"{text.partition(':')[0]}://..."
+
+
+def refuse_remote(*targets: Path) -> None:
+    """Refuse to write into a store.
+
+    Raises
+    ------
+    OutputError
+        A target is an address in a store.
+    """
+    for target in targets:
+        if is_remote(target):
+            _refuse(target)
+
+
+def _refuse(target: Path) -> NoReturn:
+    raise OutputError("is in a store, which is only read", where=remote_form(str(target)), hint=_WRITE)
