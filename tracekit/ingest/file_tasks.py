@@ -127,10 +127,10 @@ class _FileTask:
             return UsageError(what, where="--engine", hint="install this version on every machine")
         if not self.folder.is_dir():
             return OutputError(f"the folder in which it is made is not there on {host}", where=self.shown, hint=_SHARE)
-        if not file.origin.is_file():
-            return SourceError(f"there is no such file on {host}", where=file.origin, hint=_SHARE)
         path = self.folder / uuid4().hex
         try:
+            if not file.origin.is_file():
+                return SourceError(f"there is no such file on {host}", where=file.origin, hint=_SHARE)
             # A log that is still written may have grown; one that is shorter there is another one, or an old copy.
             if _size(file) < size:
                 what = f"has {_size(file):,} bytes on {host}, and {size:,} here"

@@ -237,7 +237,7 @@ def _whole(shown: str, pieces: list[Path], max_inflation: float) -> list[SourceF
     with read_errors(shown):
         size = sum(path.stat().st_size for path in pieces)
     # Another process, which may be asked to read it, can stand in another folder.
-    pieces = [Path(os.path.abspath(path)) for path in pieces]  # noqa: PTH100 -- a link keeps its own name
+    pieces = [path.absolute() for path in pieces]
     opener = partial(joined, pieces) if len(pieces) > 1 else partial(_plain, pieces[0])
     container = Container(shown, size, max_inflation, opener)
     lower = shown.lower()
