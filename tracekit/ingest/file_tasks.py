@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.sink import Sink
 
-__all__ = ["read_each"]
+__all__ = ["SHARE", "read_each", "unfit"]
 
 K = TypeVar("K")
 T = TypeVar("T")
 
-_SHARE = "every machine has to see the files and the folder of -o at the same path"
+SHARE = "every machine has to see the files and the folder of -o at the same path"
 
 
 def read_each(
@@ -88,6 +88,23 @@ def _size(file: SourceFile) -> int:
         return file.origin.stat().st_size
 
 
+def unfit(version: str, folder: Path, shown: Path) -> TracekitError | None:
+    """Return why this machine cannot work for one with this version, in this folder of a Trace; None where it can.
+
+    Parameters
+    ----------
+    shown : Path
+        The folder of the Trace, in the message.
+    """
+    host = socket.gethostname()
+    if version != __version__:
+        what = f"the executor on {host} has tracekit {__version__}, this is tracekit {version}"
+        return UsageError(what, where="--engine", hint="install this version on every machine")
+    if not folder.is_dir():
+        return OutputError(f"the folder in which it is made is not there on {host}", where=shown, hint=SHARE)
+    return None
+
+
 @dataclass(frozen=True)
 class _Made:
     """What a task has made of a file."""
@@ -99,7 +116,7 @@ class _Made:
 
 def _taken(path: Path, made: _Made, sink: Sink) -> Iterator[Any]:
     if not path.is_file() or path.stat().st_size != made.size:
-        raise OutputError(f"what {made.host} wrote is not to be seen here", where=sink.writer.target, hint=_SHARE)
+        raise OutputError(f"what {made.host} wrote is not to be seen here", where=sink.writer.target, hint=SHARE)
     yield from take_over(path, sink)
     path.unlink()
 
@@ -122,19 +139,16 @@ class _FileTask:
     def __call__(self, item: tuple[Any, SourceFile, int]) -> _Made | TracekitError:
         key, file, size = item
         host = socket.gethostname()
-        if self.version != __version__:
-            what = f"the executor on {host} has tracekit {__version__}, this is tracekit {self.version}"
-            return UsageError(what, where="--engine", hint="install this version on every machine")
-        if not self.folder.is_dir():
-            return OutputError(f"the folder in which it is made is not there on {host}", where=self.shown, hint=_SHARE)
+        if (fault := unfit(self.version, self.folder, self.shown)) is not None:
+            return fault
         path = self.folder / uuid4().hex
         try:
             if not file.origin.is_file():
-                return SourceError(f"there is no such file on {host}", where=file.origin, hint=_SHARE)
+                return SourceError(f"there is no such file on {host}", where=file.origin, hint=SHARE)
             # A log that is still written may have grown; one that is shorter there is another one, or an old copy.
             if _size(file) < size:
                 what = f"has {_size(file):,} bytes on {host}, and {size:,} here"
-                return SourceError(what, where=file.origin, hint=_SHARE)
+                return SourceError(what, where=file.origin, hint=SHARE)
             with RecordingSink(path, self.shown, self.options, self.memory_limit) as sink:
                 for found in self.read(key, file, sink):
                     sink.keep(found)

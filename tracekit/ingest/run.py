@@ -17,6 +17,7 @@ from tracekit.ingest.checks import run_common_checks
 from tracekit.ingest.companion import discard_answers
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
+from tracekit.ingest.join_errors import join_errors
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
 from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
@@ -126,7 +127,7 @@ def ingest_logs(
     if earlier:
         earlier.require_same_reading(detection.format, filled)
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
-    with TraceWriter(out, force=force or earlier is not None) as writer, _join_errors(out):
+    with TraceWriter(out, force=force or earlier is not None) as writer, join_errors(out):
         workers = _started(workers, detection, filled, beside, progress)
         sink = Sink(writer, filled, progress, chosen.memory_limit, workers)
         for note in dict.fromkeys(file.note for file in files if file.note):
@@ -185,23 +186,6 @@ def _started(
     progress.stage("starting workers")
     workers.start()
     return workers
-
-
-@contextmanager
-def _join_errors(out: Path) -> Iterator[None]:
-    """Raise one clear error when a join runs out of memory or disk."""
-    import duckdb
-
-    try:
-        yield
-    except duckdb.OutOfMemoryException as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"a join ran out of memory: {reason}", hint="give a larger --memory-limit") from error
-    except duckdb.IOException as error:
-        reason = str(error).splitlines()[0]
-        raise OutputError(
-            f"a join cannot spill to disk: {reason}", where=out, hint="free the temporary folder"
-        ) from error
 
 
 def _note_unread(files: list[SourceFile], detection: Detection, sink: Sink) -> None:
