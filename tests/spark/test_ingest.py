@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from philly_files import write_gpu_file, write_job_log
 
-from benchmarks.philly_files import write_gpu_file, write_job_log
 from tests.ingest.both_ways import Heard, assert_same, both
 from tests.ingest.telemetry.monitored import Cluster, series
 from tests.spark.conftest import why_not
