@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from philly_files import write_gpu_file, write_job_log
 
 from tests.ingest.both_ways import Heard, assert_same, both
 from tests.ingest.telemetry.monitored import Cluster, series
 from tests.spark.conftest import why_not
 from tests.spark.processes import executors, javas
 from tracekit.errors import OutputError, SourceError, UsageError
-from tracekit.ingest import ingest_logs
+from tracekit.ingest import cut_tasks, ingest_logs
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ def workers(spark: Engine) -> Workers:
 
 def days_of_philly(folder: Path, days: int, rows: int) -> Path:
     """Write a job log and a file of GPU samples a day; the last rows of each day are in the next day's file too."""
+    from philly_files import write_gpu_file, write_job_log  # which executors, who import this module, do not find
+
     folder.mkdir()
     write_job_log(folder / "cluster_job_log", 200)
     write_gpu_file(folder / "whole", days * rows, servers=40)
@@ -54,15 +55,17 @@ def days_of_philly(folder: Path, days: int, rows: int) -> Path:
     return folder
 
 
-def test_daily_files_are_read_by_tasks_and_the_trace_is_the_same(tmp_path: Path, workers: Workers) -> None:
-    logs = days_of_philly(tmp_path / "logs", 6, 2000)
+def test_daily_files_are_read_and_cut_by_tasks_and_the_trace_is_the_same(
+    tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = days_of_philly(tmp_path / "logs", 4, 60_000)  # 40 machines by minutes: a file is one day and some hours
+    monkeypatch.setattr(cut_tasks, "TASK_ROWS", 1)
     trace = both(logs, tmp_path, workers, partition="day")
     check = trace.manifest.checks["repeated_gpu_samples"]
-    assert check.count > 5 * 40
-    assert (trace.manifest.rejected, trace.manifest.tables["gpu_utilization"].rows) == (
-        6,
-        (check.of or 0) - check.count,
-    )
+    assert check.count > 3 * 40
+    info = trace.manifest.tables["gpu_utilization"]
+    assert (trace.manifest.rejected, info.rows) == (4, (check.of or 0) - check.count)
+    assert len(info.partitions or []) == 5  # as many tasks
 
 
 def test_answers_and_logs_of_monitors_are_read_by_tasks(tmp_path: Path, workers: Workers) -> None:
@@ -151,14 +154,18 @@ def _divide(number: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after_s", [0.5, 2.0])
-def test_an_executor_that_is_killed_changes_nothing(tmp_path: Path, spark: Engine, after_s: float) -> None:
+@pytest.mark.parametrize(("step", "after_s"), [(1, 1.0), (2, 0.1)])
+def test_an_executor_that_is_killed_changes_nothing(
+    tmp_path: Path, spark: Engine, monkeypatch: pytest.MonkeyPatch, step: int, after_s: float
+) -> None:
+    """While files are read, and (step 2) while partitions are written."""
     from tracekit.characterize.engines.spark import SparkEngine
 
     spark.stop()  # a process has one Spark; the next test starts it again
 
     logs = days_of_philly(tmp_path / "logs", 6, 40_000)
-    alone = ingest_logs(logs, tmp_path / "alone")
+    monkeypatch.setattr(cut_tasks, "TASK_ROWS", 1)
+    alone = ingest_logs(logs, tmp_path / "alone", partition="day")
     killed: list[int] = []
 
     def kill() -> None:
@@ -169,20 +176,23 @@ def test_an_executor_that_is_killed_changes_nothing(tmp_path: Path, spark: Engin
 
     class Lossy:
         def __init__(self, workers: Workers) -> None:
-            self.workers = workers
+            self.workers, self.step = workers, 0
 
         def start(self) -> None:
             self.workers.start()
 
         def in_order(self, work: Any, items: Any) -> Generator[Any]:
+            self.step += 1
             thread = threading.Thread(target=kill)
-            thread.start()
+            if self.step == step:
+                thread.start()
             yield from self.workers.in_order(work, items)
-            thread.join()
+            if self.step == step:
+                thread.join()
 
     with SparkEngine("local-cluster[2,1,1024]", {"spark.driver.memory": "1g"}) as engine:
         inner = engine.workers()
-        together = ingest_logs(logs, tmp_path / "together", workers=Lossy(inner), progress=Heard())
+        together = ingest_logs(logs, tmp_path / "together", workers=Lossy(inner), progress=Heard(), partition="day")
     assert len(killed) == 1
     assert_same(alone, together)
 
