@@ -166,3 +166,18 @@ class TestStarting:
         assert not [note for note in starting.untried() if "sqlglot" in note]
         monkeypatch.setitem(starting.TRIED, "sqlglot", ("1.0",))
         assert any("under sqlglot 1.0, not under" in note for note in starting.untried())
+
+
+def test_settings_of_spark_that_change_answers_are_refused_and_javas_stand_behind_ours(tmp_path: Path) -> None:
+    java = "spark.driver.extraJavaOptions"
+    found = starting._settings("local[2]", tmp_path, {java: "-Xss4m", "spark.executor.memory": "2g"})
+    assert found[java].startswith("-Duser.timezone=UTC ")
+    assert found[java].endswith(" -Xss4m")
+    assert found["spark.executor.memory"] == "2g"
+    assert (
+        starting._settings("local[2]", tmp_path, {"spark.sql.ansi.enabled": "true"})["spark.sql.ansi.enabled"] == "true"
+    )
+    with pytest.raises(
+        UsageError, match=r"spark.sql.session.timeZone=Asia/Tokyo would change the answers; .* sets UTC"
+    ):
+        starting._settings("local[2]", tmp_path, {"spark.sql.session.timeZone": "Asia/Tokyo"})

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SMALL = {
     "spark.driver.memory": "1g",
+    # A Java that lives for minutes gains nothing from compiling well what it runs.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     # Compiling costs more than these few rows do; the long tests run compiled.

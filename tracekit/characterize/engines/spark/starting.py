@@ -209,7 +209,13 @@ def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, 
     }
     if master.startswith("local"):
         found["spark.driver.host"] = "127.0.0.1"
-    return found | dict(given)
+    for name, value in given.items():
+        if value != MEANINGS.get(name, value):
+            what = f"{name}={value} would change the answers"
+            raise UsageError(what, where=_WHERE, hint=f"leave it out: tracekit sets {MEANINGS[name]}")
+        # Options for Java stand behind ours, without which times would be of another zone.
+        found[name] = f"{found[name]} {value}" if name.endswith(".extraJavaOptions") and name in found else value
+    return found
 
 
 MEANINGS = {
