@@ -283,6 +283,11 @@ def _within(seconds: float, work: Callable[[], T]) -> T | None:
 def _give_up(processes: list[Any], folder: Path) -> None:
     from pyspark import SparkContext
 
+    # It would print a stack about the Java process that hangs up on it.
+    server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001
+    if server is not None:
+        with suppress(Exception):
+            _within(_CONNECT_S, server.shutdown)
     for process in processes:
         end_process(process)
     # PySpark remembers the context of a Java process that is gone, and would hand it out again.
