@@ -25,7 +25,57 @@
     root.dataset.charts = (failed ? "FAILED " : "READY ") + data.charts.length;
   }
 
-  Promise.all(data.charts.map(function (chart) { return draw(chart, chart.spec, data.datasets); })).then(drawn_all);
+  // The charts that are seen first, then the others, one after another, so that the page answers meanwhile.
+  function draw_in_turn(charts) {
+    return charts.reduce(function (before, chart) {
+      return before.then(function () {
+        if (!drawn.has(chart.id)) return draw(chart, chart.spec, data.datasets).then(breathe);
+      });
+    }, Promise.resolve());
+  }
+
+  function breathe() {
+    return new Promise(function (done) { setTimeout(done, 0); });
+  }
+
+  // The parts of a report: one is shown, and its name stands in the address.
+  var tabs = Array.from(document.querySelectorAll(".tab"));
+  var tab_links = Array.from(document.querySelectorAll(".tabs a"));
+
+  function tab_of(id) {
+    var place = id && document.getElementById(id);
+    return place && place.closest(".tab");
+  }
+
+  function show_tab() {
+    if (!tabs.length) return;
+    var id = decodeURIComponent(location.hash.slice(1));
+    var shown = tab_of(id) || tabs[0];
+    tabs.forEach(function (tab) { tab.classList.toggle("away", tab !== shown); });
+    tab_links.forEach(function (a) {
+      if (a.dataset.tab === shown.id) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current");
+    });
+    if (!id || id === shown.id) { window.scrollTo({ top: 0, behavior: "instant" }); return; }
+    var place = document.getElementById(id);
+    for (var e = place; e && e !== shown; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
+    place.scrollIntoView({ behavior: "instant" });
+  }
+
+  if (tabs.length) {
+    root.classList.add("tabbed");
+    show_tab();
+    window.addEventListener("hashchange", show_tab);
+  }
+
+  (function () {
+    var first = data.charts.filter(function (chart) {
+      var tab = tab_of(chart.id);
+      return !tab || !tab.classList.contains("away");
+    });
+    Promise.all(first.map(function (chart) { return draw(chart, chart.spec, data.datasets); }))
+      .then(function () { root.dataset.first = "READY"; return draw_in_turn(data.charts); })
+      .then(drawn_all);
+  })();
 
   // Filters: the rows of tables, and the charts whose data tell the column.
   var selects = Array.from(document.querySelectorAll("select[data-filter]"));
@@ -130,7 +180,7 @@
       });
     }
     document.getElementById("filter-status").textContent = words.length
-      ? "Only " + words.join(", ") + ": " + counted(touched, "table") + " and " + counted(redrawn, "chart") + "."
+      ? "Only " + words.join(", ") + ": " + counted(touched, "table") + " and " + counted(redrawn, "chart") + "; the sentences stay those of the whole."
       : "";
     Promise.all(redrawn.map(function (pair) { return pair[1]; })).then(drawn_all);
   }
@@ -176,6 +226,18 @@
     sizes.forEach(function (size, id) { resize(id, size[0], size[1]); });
     sizes.clear();
   });
+
+  // What is printed: the part that is shown, or all of them.
+  function print_of(id, whole) {
+    var button = document.getElementById(id);
+    if (button) button.addEventListener("click", function () {
+      root.classList.toggle("whole", whole);
+      window.print();
+    });
+  }
+  print_of("print-part", false);
+  print_of("print-all", true);
+  root.classList.add("whole");
 
   var links = new Map();
   document.querySelectorAll(".nav a").forEach(function (a) { links.set(a.hash.slice(1), a); });

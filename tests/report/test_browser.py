@@ -85,7 +85,9 @@ class _Visit:
             route.abort()
 
     def charts(self) -> str:
-        self.page.wait_for_function("/READY|FAILED/.test(document.documentElement.dataset.charts)", timeout=60_000)
+        self.page.wait_for_selector(
+            "html[data-charts^=READY], html[data-charts^=FAILED]", state="attached", timeout=60_000
+        )
         return str(self.page.evaluate("document.documentElement.dataset.charts"))
 
 
@@ -243,6 +245,7 @@ def _rows(visit: _Visit, article: str) -> list[str]:
 
 def test_a_filter_narrows_tables_and_charts_to_a_virtual_cluster(visit: _Visit) -> None:
     visit.charts()
+    visit.page.click("text=Queueing")
     whole = _rows(visit, "q-queuing-queue-delay")
     marks = "document.querySelectorAll('#q-queuing-queue-delay .plot svg .role-mark path').length"
     drawn = visit.page.evaluate(marks)
@@ -257,12 +260,55 @@ def test_a_filter_narrows_tables_and_charts_to_a_virtual_cluster(visit: _Visit) 
     assert 0 < visit.page.evaluate(marks) < drawn
     assert visit.page.locator("#q-queuing-queue-delay .only").inner_text().endswith(f"only virtual cluster {name}.")
     assert visit.page.locator("#q-overview-status .only").count() == 0
-    assert re.fullmatch(r".*: \d+ tables? and \d+ charts?\.", visit.page.locator("#filter-status").inner_text())
+    assert re.fullmatch(r".*: \d+ tables? and \d+ charts?; .*", visit.page.locator("#filter-status").inner_text())
     choice.select_option(index=0)
     visit.charts()
     assert (_rows(visit, "q-queuing-queue-delay"), visit.page.evaluate(marks)) == (whole, drawn)
     assert visit.page.locator(".only").count() == 0
     assert (visit.requests, visit.complaints) == ([], [])
+
+
+def _parts(visit: _Visit) -> list[str]:
+    """Return the parts of the report that are seen."""
+    return [e.get_attribute("id") or "" for e in visit.page.query_selector_all(".tab") if e.is_visible()]
+
+
+def test_one_part_is_seen_and_the_address_leads_to_it(visit: _Visit) -> None:
+    visit.charts()
+    assert _parts(visit) == ["part-overview"]
+    visit.page.click("text=Failures and goodput")
+    assert _parts(visit) == ["part-failing"]
+    assert visit.page.url.endswith("#part-failing")
+    assert visit.page.evaluate("scrollY") == 0
+    assert visit.page.locator(".tabs a[aria-current]").all_inner_texts() == ["Failures and goodput"]
+    visit.page.go_back()
+    assert _parts(visit) == ["part-overview"]
+    visit.page.goto(visit.page.url.partition("#")[0] + "#q-queuing-queue-delay")
+    assert _parts(visit) == ["part-queueing"]
+    place = visit.page.locator("#q-queuing-queue-delay h3").bounding_box()
+    assert place is not None
+    assert 0 < place["y"] < 300
+
+
+def test_paper_has_all_parts_or_the_one_that_is_seen(visit: _Visit) -> None:
+    visit.charts()
+    visit.page.evaluate("window.print = () => {}")
+    visit.page.click("#print-part")
+    visit.page.emulate_media(media="print")
+    assert _parts(visit) == ["part-overview"]
+    visit.page.emulate_media(media="screen")
+    visit.page.click("#print-all")
+    visit.page.emulate_media(media="print")
+    assert len(_parts(visit)) == visit.page.locator(".tab").count() > 7
+
+
+def test_the_first_screen_has_the_strip_the_numbers_and_what_to_change(visit: _Visit) -> None:
+    visit.charts()
+    seen = "[...document.querySelectorAll('.strip .plot svg, .cards > div, .changes h3')]"
+    bottoms = visit.page.evaluate(f"{seen}.map(e => e.getBoundingClientRect().bottom)")
+    assert len(bottoms) >= 1 + 5 + 1
+    assert max(bottoms) < 900
+    assert visit.page.locator(".cards .course path").count() == 5
 
 
 def test_the_keyboard_reaches_the_report_first(visit: _Visit) -> None:

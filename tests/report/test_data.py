@@ -127,6 +127,7 @@ def test_known_sections_come_in_reading_order_and_new_ones_after_them() -> None:
 def test_answers_stand_in_the_order_in_which_they_are_read(report: Report) -> None:
     assert [a["name"] for a in report["sections"][0]["answers"]] == [
         "overview/summary",
+        "overview/through_time",
         "overview/status",
         "overview/job_size",
         "overview/arrivals_by_hour",
@@ -155,24 +156,23 @@ def test_a_trace_without_times_or_jobs_has_a_report(make_trace: Callable[..., Tr
     assert (found["headline"], found["source"]["clusters"]) == ([], [])
 
 
-def test_headline_numbers_are_those_of_the_summary(report: Report) -> None:
-    # Each is a row of a query's result, as 'tracekit query' gives it.
+def test_headline_numbers_are_those_of_other_queries(report: Report) -> None:
     rows = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
-    value = {r["metric"]: r["value"] for name in _HEADLINES for r in rows[name]}
+    value = {r["metric"]: r["value"] for name in ("overview/summary", "queuing/gpu_time_held") for r in rows[name]}
     shown = {h["label"]: h["value"] for h in report["headline"]}
-    assert shown == {
-        "of the GPU time is held": value["held_share"],
-        "busy while held": value["busy_share"],
-        "GPU-hours": value["gpu_hours"],
-        "of GPU jobs completed": value["gpu_completed_share"],
-        "median wait of GPU jobs": value["gpu_median_queue_s"],
-    }
-    use = rows["utilization/gpu_by_size_status"]
-    busy = sum(r["samples"] * r["mean_pct"] for r in use) / sum(r["samples"] for r in use) / 100
-    assert value["busy_share"] == pytest.approx(busy)
-
-
-_HEADLINES = ("overview/summary", "queuing/gpu_time_held", "utilization/held_gpus")
+    completed = next(r["gpu_hours_share"] for r in rows["overview/status"] if r["status"] == "completed")
+    (waits,) = (r for r in rows["overview/through_time"] if r["period"] == "whole")
+    assert list(shown) == [
+        "mean wait of GPU jobs",
+        "waited by all jobs together",
+        "of the GPU time is held",
+        "mean use of GPUs",
+        "of the GPU time went into completed jobs",
+    ]
+    assert shown["mean wait of GPU jobs"] == pytest.approx(value["gpu_mean_queue_s"])
+    assert shown["waited by all jobs together"] == pytest.approx(value["gpu_mean_queue_s"] * waits["started"] / 3600)
+    assert shown["of the GPU time is held"] == pytest.approx(value["held_share"])
+    assert shown["of the GPU time went into completed jobs"] == pytest.approx(completed)
 
 
 def test_a_share_of_completed_jobs_warns_of_unknown_statuses(make_trace: Callable[..., Trace], tmp_path: Path) -> None:

@@ -62,4 +62,4 @@ def test_a_slurm_page_says_account_without_being_told(sample_trace: Callable[[st
     done = analyze(sample_trace("slurm").path, tmp_path / "out", fit=False, replay_jobs=0)
     page = _texts(done.report.read_text(encoding="utf-8"))
     assert _VC.findall(page) == []
-    assert "told apart by account" in page
+    assert "the quota of an account is what its jobs may hold at once" in page

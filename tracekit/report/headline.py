@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.report.answers import metrics, rows_of
+from tracekit.report.first_numbers import first_numbers, plain_number
 from tracekit.report.machines_alone import machine_cards
 from tracekit.text import count, counted, duration, percent, shorten
 
@@ -29,6 +30,8 @@ _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("median_run_s", "median run time", duration, "from the first start to the last end"),
     ("users", "users", count, "who submitted a job"),
 )
+_SAME = ("held_share", "busy_share", "median_queue_s", "completed_share")
+"""Those that say in other words what the numbers with a course say."""
 _LIMIT = 5
 _AT_MOST = "observed: there may be more"
 _FEW_UNKNOWN = 0.01
@@ -68,8 +71,9 @@ def mixes_kinds(known: Mapping[str, float]) -> bool:
 def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
     """Return up to five numbers; one that the trace lacks is left out, not shown as 0.
 
-    Without jobs they are of machines. Each is a metric of a query, but for the number of GPUs, which is the capacity
-    that the report uses. `telemetry` says which part of the time utilization covers, where that is not all of it.
+    Those that are followed through time come first, and others fill their places where the trace lacks them. Without
+    jobs they are of machines. Each is a number of a query, but for the number of GPUs, which is the capacity that the
+    report uses. `telemetry` says which part of the time utilization covers, where that is not all of it.
     """
     units = {row["metric"]: row["unit"] for name in _SOURCES for row in rows_of(answers, name)}
     every = metrics(answers, *_SOURCES)
@@ -79,25 +83,45 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
     mixed = mixes_kinds(every)
     if mixed:
         known["jobs"] = every["gpu_jobs"]
-    cards: list[Headline] = []
     remarks = _remarks(answers, known, capacity, mixed=mixed)
     if telemetry is not None:
         remarks["busy_share"] = telemetry
+    cards = first_numbers(answers, _first_remarks(remarks, known, answers), gpu_jobs=mixed)
+    shown = _SAME if cards else ()
     for metric, label, write, note in _CARDS:
-        if metric in known:
+        if metric in known and metric not in shown:
             value, unit = known[metric], units[metric]
             remark = remarks.get(metric, "") or note
             sure = metric != "completed_share" or known.get("unknown_status_share", 0) < _FEW_UNKNOWN
             words = label if sure else "known to have completed"
             if mixed:
                 words = _LABELS_OF_GPU_JOBS.get(words, words)
-            cards.append({"label": words, "value": value, "unit": unit, "text": write(value), "note": remark})
+            cards.append(plain_number(words, value, unit, write(value), remark))
     if capacity["gpus"]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
         note = (_AT_MOST if capacity["word"] == "observed" else capacity["word"]) + others
         gpus = capacity["gpus"]
-        cards.append({"label": "GPUs", "value": gpus, "unit": "GPUs", "text": count(gpus), "note": note})
+        cards.append(plain_number("GPUs", gpus, "GPUs", count(gpus), note))
     return cards[:_LIMIT]
+
+
+def _first_remarks(
+    remarks: Mapping[str, str], known: Mapping[str, float], answers: Mapping[str, Answer]
+) -> dict[str, str]:
+    """Return remarks on the numbers that are followed through time, by column."""
+    found = {}
+    pending = sum(r["jobs"] or 0 for r in rows_of(answers, "overview/status") if r["status"] == "pending")
+    if pending:
+        found["mean_wait_s"] = f"{counted(pending, 'jobs')} never started"
+    if "held_share" in remarks:
+        found["held_share"] = remarks["held_share"]
+    if "busy_share" in remarks and "busy_share" in known:
+        found["used_share"] = f"of all GPUs that have telemetry, held or not: {remarks['busy_share']}"
+    if known.get("unknown_status_share", 0) >= _FEW_UNKNOWN:
+        found["completed_share"] = f"how {percent(known['unknown_status_share'])} of the jobs ended is unknown"
+    elif "completed_share" in known:
+        found["completed_share"] = f"{percent(known['completed_share'])} of the jobs completed"
+    return found
 
 
 def _remarks(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
-__all__ = ["gpu_lines"]
+__all__ = ["gpu_lines", "shown_time", "time_scale_of"]
 
 
 def gpu_lines(
@@ -37,7 +37,7 @@ def gpu_lines(
     # One row holds all measures: a page has many.
     wide = [
         {
-            "time": f"{local(r['time'], facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(r["time"]),
+            "time": shown_time(r["time"], facts),
             **{words: None if r[column] is None else round(r[column], 1) for column, words in present.items()},
         }
         for r in rows
@@ -47,7 +47,7 @@ def gpu_lines(
         .transform_fold(list(names), as_=["measure", "value"])
         .mark_line(interpolate="step-after", strokeWidth=1.3)
         .encode(
-            x=_time(rows, facts),
+            x=time_scale_of(rows, facts),
             y=alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0, nice=True)),
             color=alt.Color("measure:N", scale=palette(names)),
             tooltip=[
@@ -63,10 +63,23 @@ def gpu_lines(
     return Panel(drawn, tuple(names.items()), title=title, note=note)
 
 
-def _time(rows: Sequence[Row], facts: TraceFacts) -> alt.X:
+def shown_time(time: str, facts: TraceFacts) -> str | float:
+    """Return a time as charts take it: that of the clocks of the trace's zone, or days from its start."""
+    return f"{local(time, facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(time)
+
+
+def time_scale_of(rows: Sequence[Row], facts: TraceFacts, *, labels: bool = True) -> alt.X:
+    """Return the horizontal axis of rows with a `time`; without labels where a chart below has them."""
     if facts.dated:
         times = [local(r["time"], facts.timezone) for r in rows]
+        axis = date_axis(min(times), max(times), facts.timezone)
         # Times are written with a Z, since a browser reads others as its own.
-        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=date_axis(min(times), max(times), facts.timezone))
+        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=axis if labels else _bare(axis))
     last = max(trace_day(r["time"]) for r in rows)
-    return alt.X("time:Q", scale=day_scale(last), axis=day_axis(last))
+    axis = day_axis(last)
+    return alt.X("time:Q", scale=day_scale(last), axis=axis if labels else _bare(axis))
+
+
+def _bare(axis: alt.Axis) -> alt.Axis:
+    """Return an axis without its words, whose lines stay."""
+    return alt.Axis(**axis.to_dict() | {"title": None, "labels": False, "ticks": False})

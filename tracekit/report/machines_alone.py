@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.report.answers import metrics, rows_of
+from tracekit.report.first_numbers import plain_number
 from tracekit.report.phrases import largest, whole_hours
 from tracekit.report.times import span_words
 from tracekit.text import count, counted, percent, shorten
@@ -117,6 +118,6 @@ def machine_cards(answers: Mapping[str, Answer]) -> list[Headline]:
         "most_down_at_once": ("nodes out at once", count, "the most at one moment"),
     }
     return [
-        {"label": label, "value": known[name], "unit": rows[name]["unit"], "text": write(known[name]), "note": note}
+        plain_number(label, known[name], rows[name]["unit"], write(known[name]), note)
         for name, (label, write, note) in texts.items()
     ]

@@ -19,11 +19,15 @@ from tracekit import resources, text
 from tracekit.answer import Kind
 from tracekit.report.bundle import vega_bundle
 from tracekit.report.data import trace_facts
+from tracekit.report.glossary import glossary
 from tracekit.report.guidelines import guidelines_view
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import panels
 from tracekit.report.site_words import unit_of, with_unit
+from tracekit.report.sparklines import course
+from tracekit.report.strip import strip
 from tracekit.report.table_view import filters_of, table_view
+from tracekit.report.tabs import tabs_of
 from tracekit.report.theme import chart_config, css_variables, fonts
 from tracekit.report.times import start_of_day
 from tracekit.report.unanswered import by_reason
@@ -55,8 +59,16 @@ ROWS = ((50, 200), (50, 0), (20, 0), (5, 0))
 """Most rows of a result that are seen, and that only a filter shows: the first pair with which the page is light."""
 HEAVIEST = 3_000_000
 """Bytes that a page should not exceed."""
+OPEN = 6
+"""Most rows of a table that is seen at once, where it stands for a chart."""
+OPEN_COLUMNS = 8
+"""Most columns of such a table."""
 CHOICES = 300
 """Most tenants or clusters to choose from."""
+STRIP = "strip"
+"""What the charts of the first screen are called."""
+_FOLDED = ("replay/policies", "replay/assumptions")
+"""Long tables that are not seen at once."""
 
 
 def render_report(report: Report) -> str:
@@ -71,6 +83,8 @@ def render_report(report: Report) -> str:
     kinds = {"vc": facts.tenant.spelled, "cluster": "cluster"}
     units = {kind: unit_of(kind, facts) for kind in get_args(Kind)}
     lacking = by_reason(report["unanswered"])
+    by_name = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
+    drawn = {STRIP: strip(lambda name: by_name.get(name, []), facts)} | drawn
     page = ""
     for rows in ROWS:
         sections = [
@@ -86,9 +100,12 @@ def render_report(report: Report) -> str:
         more = {
             "report": report,
             "sections": sections,
+            "tabs": tabs_of(sections, advice=advice is not None),
+            "strip": panel_views(STRIP, drawn[STRIP], report["opening"]["state"] or "The cluster through time."),
             "advice": advice,
             "filters": filters,
             "unanswered": lacking,
+            "glossary": glossary(facts),
             "kinds": kinds,
         }
         page = draw_page("report.html.j2", drawn, {"filters": filters}, day=partial(start_of_day, facts=facts), **more)
@@ -217,7 +234,15 @@ def _answer_view(
         "panels": panel_views(answer["name"], drawn, label),
         "table": table_view(answer, *rows, places, drawn=bool(drawn), tenant=unit),
         "beside": published_view(answer["published"]),
+        "open": not drawn and _is_seen(answer),
     }
+
+
+def _is_seen(answer: AnswerInfo) -> bool:
+    """Return whether a table without a chart is seen at once: a small one, and none that its sentence says."""
+    small = answer["row_count"] <= OPEN and len(answer["columns"]) <= OPEN_COLUMNS
+    said = answer["finding"] is not None and answer["columns"][0]["name"] == "metric"
+    return small and not said and answer["name"] not in _FOLDED
 
 
 def panel_views(name: str, drawn: Sequence[Panel], label: str) -> list[dict[str, Any]]:
@@ -229,7 +254,7 @@ def panel_views(name: str, drawn: Sequence[Panel], label: str) -> list[dict[str,
             "legend": p.key,
             "note": p.note,
             "wide": p.wide,
-            "label": f"Chart. {label} The table below holds the numbers.",
+            "label": f"Chart. {label} The table beside it holds the numbers.",
         }
         for i, p in enumerate(drawn)
     ]
@@ -281,6 +306,7 @@ def _environment() -> jinja2.Environment:
         "short": text.shorten,
         "words": lambda name: name.replace("_", " "),
         "keep": _keep_together,
+        "course": course,
         "capitalize_first": lambda words: words[:1].upper() + words[1:],
         "plural": lambda n, word: f"{text.count(n)} {word}" + ("" if n == 1 else "s"),
     }

@@ -138,6 +138,10 @@ class Headline(TypedDict):
     text: str
     """The value as printed."""
     note: str
+    change: str | None
+    """The same in the first half of the log and in the second, as printed; null where it is not followed."""
+    series: list[float | None]
+    """The same through time, in the spans of overview/through_time; empty where it is not followed."""
 
 
 class SourceInfo(TypedDict):
@@ -304,6 +308,8 @@ class Summary(TypedDict):
 
     about: str
     """What this cluster is, one sentence."""
+    state: str
+    """How long jobs wait and how full the cluster is, one sentence; empty where the trace does not tell."""
     heading: str
     """What the changes below it are."""
     changes: list[SuggestedChange]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.report.answers import metrics
+from tracekit.report.first_numbers import state
 from tracekit.report.headline import mixes_kinds
 from tracekit.report.machines_alone import about_machines, outages_clause
 from tracekit.report.times import span_words
@@ -48,6 +49,7 @@ def summary(
     return {
         "about": (None if jobs else about_machines(answers, when))
         or _about(answers, capacity, when, tenant, outages=outages_clause(answers) or ""),
+        "state": state(answers),
         "heading": _heading(entries, len(changes), replay, jobs=jobs),
         "changes": changes,
         "verdict": _verdict(entries, jobs=jobs),

@@ -101,7 +101,7 @@ def presentations() -> dict[str, Presentation]:
 
 
 _TITLES = {
-    "overview": "Overview",
+    "overview": "Jobs at a glance",
     "change": "What changed",
     "queuing": "Queueing",
     "locality": "Locality",

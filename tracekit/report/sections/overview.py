@@ -177,8 +177,31 @@ def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     return [Panel(drawn)]
 
 
+def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say what differs between the halves of the log."""
+    halves = [row for row in rows if row["period"] == "half"]
+    if len(halves) < 2:
+        return None
+    first, second = halves
+    told = [
+        f"{what} {write(second[column])}, in the first {write(first[column])}"
+        for column, what, write in _COURSE
+        if first[column] is not None and second[column] is not None
+    ]
+    return f"In the second half of the log {'; '.join(told)}." if told else None
+
+
+_COURSE = (
+    ("mean_wait_s", "jobs waited on average", duration),
+    ("held_share", "the share of the GPU time held was", percent),
+    ("used_share", "the mean use of GPUs was", percent),
+    ("completed_share", "the share of GPU time that went into completed jobs was", percent),
+)
+
+
 PRESENTATIONS = (
     Presentation("overview/summary", finding=summary_finding),
+    Presentation("overview/through_time", finding=through_time_finding),
     Presentation("overview/status", finding=status_finding, chart=status_chart),
     Presentation("overview/job_size", finding=size_finding, chart=size_chart),
     Presentation("overview/arrivals_by_hour", finding=arrivals_finding, chart=arrivals_chart),

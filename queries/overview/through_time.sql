@@ -1,0 +1,176 @@
+-- title: The numbers of the first screen, through time
+-- question: How did waits, use and outcomes change?
+-- paper: none
+-- tables: jobs, attempts
+-- also: capacity, nodes, gpu_utilization
+-- needs: queueing
+-- merge: hours
+-- param spans: 60 | most spans that the time is cut into
+-- param step_s: 0 | length of the intervals over which GPUs held are averaged [s]; 0: as short as a page can show the trace
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
+-- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
+-- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
+-- column period: text | whole, the time up to the last submission; half; or span
+-- column number: number | its place among those of its kind, from 1
+-- column start_time: time | begin of the period [UTC]
+-- column end_time: time | its end [UTC]
+-- column jobs: jobs | jobs submitted in it: those with GPUs, where any job of the trace is known to have some
+-- column started: jobs | those of them whose wait is known
+-- column mean_wait_s: s | mean wait of these, from the submission to the first start
+-- column p90_wait_s: s | their 90th percentile
+-- column waited_h: hours | the sum of their waits
+-- column held_share: share | GPU time held / GPU time owned; NULL when what is owned is unknown
+-- column used_share: share | mean utilization of the GPUs that have telemetry, held or not; NULL without any
+-- column completed_share: share | GPU time of completed jobs / GPU time of all jobs, by when jobs ended; NULL when none ended
+-- rule:
+-- The time from the first moment of the trace to its last submission is cut into spans of equal length, whole hours, a
+-- day or a week where they are longer, at most $spans of them; the last may be shorter. It is cut into two halves too, at
+-- a whole hour.
+-- held_share: see queuing/gpu_time_held; an interval belongs to the period in which it begins. used_share: all samples
+-- weigh alike, whether a job held the GPU or not. completed_share: see overview/status; a job belongs to the period in
+-- which it ended, and to the whole also where it ended later, or at an unknown time.
+WITH frame AS (
+    SELECT
+        (since // 3600000000) * 3600000000 AS since,
+        greatest(last_submission, since) AS until,
+        (greatest(last_submission, since) // 3600000000) - (since // 3600000000) + 1 AS hours
+    FROM trace_window
+    WHERE last_submission IS NOT NULL
+),
+
+spans AS (
+    SELECT since, until, hours, CASE
+        WHEN hours <= $spans THEN 1
+        WHEN hours <= 2 * $spans THEN 2
+        WHEN hours <= 3 * $spans THEN 3
+        WHEN hours <= 6 * $spans THEN 6
+        WHEN hours <= 12 * $spans THEN 12
+        WHEN hours <= 24 * $spans THEN 24
+        WHEN hours <= 48 * $spans THEN 48
+        ELSE 168 * ((hours + 168 * $spans - 1) // (168 * $spans))
+    END AS span_h
+    FROM frame
+),
+
+-- The ways in which the time is cut.
+cut AS (
+    SELECT 'whole' AS period, since, until, hours * 3600000000 AS length, 1 AS parts FROM spans
+    UNION ALL
+    SELECT 'half', since, until, (hours + 1) // 2 * 3600000000, least(2, hours) FROM spans
+    UNION ALL
+    SELECT 'span', since, until, span_h * 3600000000, (hours + span_h - 1) // span_h FROM spans
+),
+
+period AS (
+    SELECT
+        c.period,
+        i.number + 1 AS number,
+        c.since + i.number * c.length AS since,
+        least(c.until, c.since + (i.number + 1) * c.length) AS until
+    FROM cut AS c
+    INNER JOIN (SELECT unnest(generate_series(0, CAST($spans AS BIGINT) + 1)) AS number) AS i ON i.number < c.parts
+),
+
+sized AS (SELECT coalesce(bool_or(gpu_count > 0), FALSE) AS any_gpus FROM jobs),
+
+submitted AS (
+    SELECT epoch_us(j.submit_time) AS at_us, j.queue_s
+    FROM jobs AS j
+    CROSS JOIN sized AS s
+    WHERE j.submit_time IS NOT NULL AND (j.gpu_count > 0 OR NOT s.any_gpus)
+),
+
+waits AS (
+    SELECT
+        c.period,
+        (s.at_us - c.since) // c.length + 1 AS number,
+        count(*) AS jobs,
+        count(s.queue_s) AS started,
+        CAST(sum(CAST(s.queue_s AS DECIMAL(38, 6))) AS DOUBLE) AS wait_s,
+        quantile_cont(s.queue_s, 0.9) AS p90_wait_s
+    FROM submitted AS s
+    CROSS JOIN cut AS c
+    GROUP BY c.period, (s.at_us - c.since) // c.length + 1
+),
+
+load AS (
+    SELECT
+        cluster,
+        epoch_us(time) AS at_us,
+        any_value(submitting) AS early,
+        sum(CAST(running_gpus AS DECIMAL(38, 9))) AS held,
+        CAST(max(cluster_gpus) AS DECIMAL(38, 9)) AS owned
+    FROM gpu_timeline
+    GROUP BY cluster, time
+),
+
+counted AS (
+    SELECT at_us, held, owned FROM (SELECT *, early OR NOT bool_or(early) OVER () AS counts FROM load) AS l
+    WHERE counts AND owned IS NOT NULL
+),
+
+use AS (
+    SELECT
+        c.period,
+        greatest(0, l.at_us - c.since) // c.length + 1 AS number,
+        CAST(sum(l.held) AS DOUBLE) / nullif(CAST(sum(l.owned) AS DOUBLE), 0) AS held_share
+    FROM counted AS l
+    CROSS JOIN cut AS c
+    GROUP BY c.period, greatest(0, l.at_us - c.since) // c.length + 1
+),
+
+hours AS (
+    SELECT
+        date_trunc('hour', time) AS hour,
+        sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS percents,
+        count(utilization_pct) AS samples
+    FROM gpu_utilization
+    GROUP BY 1
+),
+
+sampled AS (
+    SELECT
+        c.period,
+        (epoch_us(h.hour) - c.since) // c.length + 1 AS number,
+        CAST(sum(h.percents) AS DOUBLE) / 100 / nullif(CAST(sum(h.samples) AS DOUBLE), 0) AS used_share
+    FROM hours AS h
+    CROSS JOIN cut AS c
+    WHERE epoch_us(h.hour) >= c.since
+    GROUP BY c.period, (epoch_us(h.hour) - c.since) // c.length + 1
+),
+
+ended AS (
+    SELECT epoch_us(end_time) AS at_us, status, gpu_s FROM job_gpu_hours WHERE gpu_s IS NOT NULL
+),
+
+outcome AS (
+    SELECT
+        c.period,
+        CASE WHEN c.period = 'whole' THEN 1 ELSE (e.at_us - c.since) // c.length + 1 END AS number,
+        CAST(sum(e.gpu_s) FILTER (WHERE e.status = 'completed') AS DOUBLE) AS completed_s,
+        CAST(sum(e.gpu_s) AS DOUBLE) AS all_s
+    FROM ended AS e
+    CROSS JOIN cut AS c
+    WHERE c.period = 'whole' OR e.at_us <= c.until
+    GROUP BY c.period, CASE WHEN c.period = 'whole' THEN 1 ELSE (e.at_us - c.since) // c.length + 1 END
+)
+
+SELECT
+    p.period,
+    p.number,
+    make_timestamp(CAST(p.since AS BIGINT)) AS start_time,
+    make_timestamp(CAST(p.until AS BIGINT)) AS end_time,
+    coalesce(w.jobs, 0) AS jobs,
+    coalesce(w.started, 0) AS started,
+    w.wait_s / nullif(w.started, 0) AS mean_wait_s,
+    w.p90_wait_s,
+    CASE WHEN w.started > 0 THEN w.wait_s / 3600 END AS waited_h,
+    u.held_share,
+    s.used_share,
+    CASE WHEN o.all_s > 0 THEN coalesce(o.completed_s, 0) / o.all_s END AS completed_share
+FROM period AS p
+LEFT JOIN waits AS w ON p.period = w.period AND p.number = w.number
+LEFT JOIN use AS u ON p.period = u.period AND p.number = u.number
+LEFT JOIN sampled AS s ON p.period = s.period AND p.number = s.number
+LEFT JOIN outcome AS o ON p.period = o.period AND p.number = o.number
+ORDER BY CASE p.period WHEN 'whole' THEN 1 WHEN 'half' THEN 2 ELSE 3 END, p.number

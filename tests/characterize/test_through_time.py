@@ -1,0 +1,117 @@
+"""overview/through_time, worked by hand and beside the queries whose numbers it follows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.characterize import answer_query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.trace import Trace
+
+
+def _job(name: str, submitted: str, started: str | None, ended: str | None, **more: Any) -> dict[str, Any]:
+    day = "2024-01-01 "
+    times = {"submit_time": submitted, "start_time": started, "end_time": ended}
+    found = {key: None if time is None else day + time for key, time in times.items()}
+    lengths = {"queue_s": _seconds(submitted, started), "run_s": _seconds(started, ended)}
+    return {"job_id": name, "gpu_count": 1.0, "status": "completed", **found, **lengths, **more}
+
+
+def _seconds(since: str | None, until: str | None) -> float | None:
+    """Return the time between two clock times [s]."""
+    if since is None or until is None:
+        return None
+    (h, m), (hh, mm) = (map(int, clock.split(":")) for clock in (since, until))
+    return float((hh - h) * 3600 + (mm - m) * 60)
+
+
+def _rows(trace: Trace, **params: int) -> list[dict[str, Any]]:
+    return answer_query(trace, "overview/through_time", params).frame.to_dicts()
+
+
+@pytest.fixture
+def four_hours(make_trace: Callable[..., Trace]) -> Trace:
+    """Return four hours of two GPUs: submissions at 0:30, 1:00, 2:59 and 3:10, and a CPU job that nobody asks for."""
+    jobs = [
+        _job("a", "00:30", "00:30", "01:30"),
+        _job("b", "01:00", "02:00", "04:00", status="failed"),
+        _job("c", "02:59", "03:29", "03:59"),
+        _job("d", "03:10", None, None, status="pending"),
+        _job("cpu", "00:10", "05:00", "05:10", gpu_count=0.0),
+    ]
+    attempts = [
+        {"job_id": j["job_id"], "attempt": 1, "status": j["status"], "gpu_count": j["gpu_count"],
+         "start_time": j["start_time"], "end_time": j["end_time"], "run_s": j["run_s"]}
+        for j in jobs
+        if j["start_time"]
+    ]  # fmt: skip
+    nodes = [{"node_id": "n", "gpu_count": 2}]
+    gpu = [
+        {"time": "2024-01-01 00:00", "node_id": "n", "gpu_index": 0, "utilization_pct": 100.0},
+        {"time": "2024-01-01 00:59", "node_id": "n", "gpu_index": 1, "utilization_pct": 0.0},
+        {"time": "2024-01-01 02:30", "node_id": "n", "gpu_index": 0, "utilization_pct": 30.0},
+    ]
+    return make_trace(jobs=jobs, attempts=attempts, nodes=nodes, gpu_utilization=gpu)
+
+
+def test_waits_use_and_outcomes_of_each_period(four_hours: Trace) -> None:
+    rows = _rows(four_hours)
+    assert [(r["period"], r["number"]) for r in rows] == [
+        ("whole", 1),
+        ("half", 1),
+        ("half", 2),
+        *(("span", i) for i in (1, 2, 3, 4)),
+    ]
+    assert [str(r["start_time"])[11:16] for r in rows] == [
+        "00:00",
+        "00:00",
+        "02:00",
+        "00:00",
+        "01:00",
+        "02:00",
+        "03:00",
+    ]
+    assert [str(r["end_time"])[11:16] for r in rows] == ["03:10", "02:00", "03:10", "01:00", "02:00", "03:00", "03:10"]
+    # The CPU job counts nowhere; d never started.
+    assert [(r["jobs"], r["started"]) for r in rows] == [(4, 3), (2, 2), (2, 1), (1, 1), (1, 1), (1, 1), (1, 0)]
+    assert [r["mean_wait_s"] for r in rows] == [1800.0, 1800.0, 1800.0, 0.0, 3600.0, 1800.0, None]
+    assert [r["waited_h"] for r in rows] == [1.5, 1.0, 0.5, 0.0, 1.0, 0.5, None]
+    # Of waits 0, 1,800 and 3,600 s, and of 0 and 3,600 s.
+    assert [r["p90_wait_s"] for r in rows[:2]] == [3240.0, 3240.0]
+    assert [r["used_share"] for r in rows] == [pytest.approx(1.3 / 3), 0.5, 0.3, 0.5, None, 0.3, None]
+    # One GPU-hour of a, two of b, half of one of c; by the last submission only a has ended, in the second hour.
+    assert [r["completed_share"] for r in rows] == [pytest.approx(1.5 / 3.5), 1.0, None, None, 1.0, None, None]
+
+
+def test_few_spans_are_longer_and_the_last_is_shorter(four_hours: Trace) -> None:
+    spans = [r for r in _rows(four_hours, spans=2) if r["period"] == "span"]
+    assert [(str(r["start_time"])[11:16], str(r["end_time"])[11:16], r["jobs"]) for r in spans] == [
+        ("00:00", "02:00", 2),
+        ("02:00", "03:10", 2),
+    ]
+
+
+def test_without_a_submission_there_is_no_row(make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(jobs=[{"job_id": "a"}], attempts=[{"job_id": "a", "attempt": 1}])
+    assert _rows(trace) == []
+
+
+@pytest.mark.parametrize("name", ["philly", "helios", "slurm-outages", "slurm"])
+def test_the_whole_says_what_other_queries_say(sample_trace: Callable[[str], Trace], name: str) -> None:
+    trace = sample_trace(name)
+    rows = _rows(trace)
+    whole, spans = rows[0], [r for r in rows if r["period"] == "span"]
+    value = {r["metric"]: r["value"] for r in answer_query(trace, "overview/summary").frame.to_dicts()}
+    held = {r["metric"]: r["value"] for r in answer_query(trace, "queuing/gpu_time_held").frame.to_dicts()}
+    status = {r["status"]: r["gpu_hours_share"] for r in answer_query(trace, "overview/status").frame.to_dicts()}
+    assert whole["mean_wait_s"] == pytest.approx(value["gpu_mean_queue_s"])
+    assert whole["held_share"] == pytest.approx(held["held_share"])
+    assert whole["completed_share"] == pytest.approx(status["completed"])
+    assert sum(r["jobs"] for r in spans) == whole["jobs"] == value["gpu_jobs"]
+    assert sum(r["waited_h"] or 0 for r in spans) == pytest.approx(whole["waited_h"])
+    assert 10 < len(spans) <= 60
