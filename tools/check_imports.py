@@ -16,7 +16,7 @@ from pathlib import Path
 ROOMS = (
     ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package", "tenant"),
     ("places",),
-    ("options", "settings", "decode", "outputs", "answer", "streams"),
+    ("options", "settings", "decode", "outputs", "answer", "streams", "workers"),
     ("toml_text", "pseudonyms", "shards"),
     ("schema", "manifest", "datasets"),
     ("tables", "estimate"),

@@ -20,7 +20,7 @@ from tracekit.tables.writing import ROW_GROUP, parquet_writer
 from tracekit.trace import MANIFEST_NAME, Trace, sql_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
     from pathlib import Path
     from types import TracebackType
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
+    Cutter = Callable[[duckdb.DuckDBPyConnection, str, Sequence[Path], Path], list[Partition]]
 
 __all__ = ["TraceWriter"]
 
@@ -131,13 +132,15 @@ class TraceWriter:
         path = self.folder / f"{table}.parquet"
         return (path,) if path.is_file() else ()
 
-    def cut(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
+    def cut(self, con: duckdb.DuckDBPyConnection, tables: Iterable[str], by: Cutter | None = None) -> None:
         """Turn tables from one file into partitions, beside those that `adopt` has placed; call it after `drain`.
 
         Parameters
         ----------
         con : DuckDBPyConnection
             Has all jobs that the rows belong to as `jobs`, and the machines as `nodes`.
+        by : function, optional
+            Cuts a table in place of `cut_table`, and as it does.
 
         Raises
         ------
@@ -150,7 +153,7 @@ class TraceWriter:
             if path.is_file():
                 with output_errors(self._staged.target):
                     whole = path.replace(self.scratch / f"{table}-whole.parquet") if table != "jobs" else path
-                    found = cut_table(con, table, [whole], self.folder)
+                    found = (by or cut_table)(con, table, [whole], self.folder)
                     whole.unlink()
                 self._partitions[table] = in_order([*self._partitions.get(table, ()), *found])
 

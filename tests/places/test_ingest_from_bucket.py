@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.command import run
+from tests.ingest.both_ways import Pickled
 from tracekit.errors import SourceError
 from tracekit.ingest import ingest_logs
 from tracekit.trace import Trace
@@ -44,6 +45,18 @@ def test_a_folder_of_a_bucket_is_read_as_one_on_disk(
     done = run("ingest", str(address), "-o", tmp_path / "trace")
     assert done.returncode == 0, done.stderr
     _same(Trace.open(tmp_path / "trace"), sample_trace(name))
+
+
+def test_workers_read_a_bucket_themselves(sample_source: Callable[[str], Path], store: Store, tmp_path: Path) -> None:
+    workers = Pickled()
+    address = store.upload(sample_source("philly"), "raw/philly-by-workers")
+    _same(
+        ingest_logs(address, tmp_path / "together", workers=workers),
+        ingest_logs(sample_source("philly"), tmp_path / "alone"),
+    )
+    assert [str(file.origin) for _, file, _ in workers.begun if file.name == "cluster_gpu_util"] == [
+        f"{address}/cluster_gpu_util"
+    ] * 2  # the first of each kind is begun twice
 
 
 def test_archives_parts_and_compressed_files_are_read_as_on_disk(

@@ -16,6 +16,7 @@ import pytest
 from tests.spark.alike import difference
 from tests.spark.conftest import why_not
 from tests.spark.planted import plant
+from tests.spark.processes import executors, javas
 from tracekit.characterize import answer_query
 
 if TYPE_CHECKING:
@@ -44,28 +45,6 @@ def cluster() -> Iterator[SparkEngine]:
         yield engine
 
 
-def _executors() -> list[int]:
-    """Return the processes of executors that descend from this one."""
-    parents, words = {}, {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                status = (folder / "stat").read_text().rpartition(")")[2].split()
-                words[int(folder.name)] = (folder / "cmdline").read_bytes()
-            except OSError:
-                continue
-            parents[int(folder.name)] = int(status[1])
-
-    def descends(pid: int) -> bool:
-        while pid > 1:
-            if pid == os.getpid():
-                return True
-            pid = parents.get(pid, 0)
-        return False
-
-    return [pid for pid, line in words.items() if b"CoarseGrainedExecutorBackend" in line and descends(pid)]
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -79,7 +58,7 @@ def test_an_executor_that_is_killed_costs_time_alone(
 ) -> None:
     trace = plant(make_trace)
     expected = answer_query(trace, name).frame
-    before = set(_executors())
+    before = set(executors())
     assert len(before) == 2
     killed: list[int] = []
 
@@ -97,9 +76,9 @@ def test_an_executor_that_is_killed_costs_time_alone(
     assert difference(expected, found) is None
     # Spark has started another one, and answers again.
     deadline = time.monotonic() + 120
-    while len(_executors()) < 2 and time.monotonic() < deadline:
+    while len(executors()) < 2 and time.monotonic() < deadline:
         time.sleep(0.5)
-    assert set(_executors()) != before
+    assert set(executors()) != before
     assert difference(expected, answer_query(trace, name, engine=cluster).frame) is None
 
 
@@ -112,7 +91,7 @@ def test_a_driver_that_is_killed_leaves_no_output_and_no_java(make_trace: Callab
     words = ["query", str(trace.path), "overview/summary", "--engine", "spark", "--master", "local[1]", "-f", "csv"]
     child = subprocess.Popen([sys.executable, "-m", "tracekit", *words, "-o", str(out)], start_new_session=True)
     deadline = time.monotonic() + 120
-    while not (java := _javas(child.pid)) and time.monotonic() < deadline:
+    while not (java := javas(child.pid)) and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(3)
     child.kill()
@@ -123,19 +102,3 @@ def test_a_driver_that_is_killed_leaves_no_output_and_no_java(make_trace: Callab
     while any(Path(f"/proc/{pid}").exists() for pid in java) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not any(Path(f"/proc/{pid}").exists() for pid in java)
-
-
-def _javas(parent: int) -> list[int]:
-    try:
-        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    except OSError:
-        return []
-    found = []
-    for child in map(int, children):
-        try:
-            if b"java" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0]:
-                found.append(child)
-        except OSError:
-            continue
-        found += _javas(child)
-    return found

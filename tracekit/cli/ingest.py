@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.needs import say_need_of_files
-from tracekit.cli.options import Force, MapFile, with_map
+from tracekit.cli.options import Force, MapFile, Master, with_map
 from tracekit.cli.settings import takes
 from tracekit.settings import IngestSettings
 
@@ -30,6 +30,15 @@ def ingest(
     settings: IngestSettings,
     map_file: MapFile = None,
     force: Force = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="NAME",
+            help="What reads files of telemetry: duckdb, this process, or spark, a task a file (docs/telemetry.md).",
+        ),
+    ] = "duckdb",
+    master: Master = None,
     append: Annotated[
         bool,
         typer.Option(
@@ -45,17 +54,23 @@ def ingest(
     With --append a dump of every day builds a history: files that TRACE holds already change nothing, a job that is
     exported again is counted once; a missing TRACE is made. A dump without jobs, of an idle day, adds nothing.
 
+    With --engine spark each file of telemetry is read by a task of Spark's, on machines that see SRC and the folder of
+    TRACE at the same paths; the Trace is the same. It pays for many files of months, not for a log of jobs.
+
     SRC slurm: pulls the accounting of Slurm by sacct, one day a call, and keeps what it prints in TRACE.slurm.
 
     Example: tracekit ingest sample_traces/philly -o my-trace
     """
+    from tracekit.characterize.engines import engine_of
     from tracekit.cli.display import TerminalProgress
     from tracekit.ingest import ingest_logs
 
     settings = with_map(map_file, settings)
     say_need_of_files(source, settings.memory_limit)
-    with TerminalProgress() as progress:
-        trace = ingest_logs(source, out, settings, force=force, append=append, progress=progress)
+    with engine_of(engine, master) as runs, TerminalProgress() as progress:
+        trace = ingest_logs(
+            source, out, settings, force=force, append=append, progress=progress, workers=runs.workers()
+        )
     manifest = trace.manifest
     kept = manifest.records - manifest.rejected
     tables = ", ".join(f"{info.rows:,} {name}" for name, info in manifest.tables.items())

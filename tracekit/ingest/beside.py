@@ -32,6 +32,12 @@ class Beside:
     companions: CompanionFiles
     """Files that are recognized by their first bytes, and servers."""
 
+    @property
+    def one_by_one(self) -> list[SourceFile]:
+        """The files of telemetry, which are read one by one; not what a server will answer."""
+        added = [] if self.added is None else self.added.one_by_one
+        return [*added, *(file for files in self.companions.telemetry.values() for file in files)]
+
     def complete(self, form: Format, frame: TimeFrame, sink: Sink) -> None:
         """Complete the tables of a log that has been read: telemetry needs to know the machines.
 

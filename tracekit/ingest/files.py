@@ -74,6 +74,8 @@ class SourceFile:
     """Opens the content, unbuffered."""
     note: str = ""
     """What the user should know about its origin, '' for nothing."""
+    apart: bool = True
+    """Whether it lies on the disk by itself, so that another process can read it; else it is in an archive."""
 
     @property
     def name(self) -> str:
@@ -234,16 +236,24 @@ def _whole(shown: str, pieces: list[Path], max_inflation: float) -> list[SourceF
     """Return the members of an archive, or the file itself; both may be in pieces."""
     with read_errors(shown):
         size = sum(path.stat().st_size for path in pieces)
-    opener = partial(joined, pieces) if len(pieces) > 1 else lambda: pieces[0].open("rb", buffering=0)
+    # Another process, which may be asked to read it, can stand in another folder.
+    pieces = [path.absolute() for path in pieces]
+    opener = partial(joined, pieces) if len(pieces) > 1 else partial(_plain, pieces[0])
     container = Container(shown, size, max_inflation, opener)
     lower = shown.lower()
     if lower.endswith((*_TAR, ".zip")):
         with read_errors(shown):
             members = tar_members(container) if lower.endswith(_TAR) else zip_members(container)
-        files = [SourceFile(readable_name(f"{shown}/{m.name}"), m.size, pieces[0], m.opener) for m in members]
+        files = [
+            SourceFile(readable_name(f"{shown}/{m.name}"), m.size, pieces[0], m.opener, apart=False) for m in members
+        ]
     else:
         files = [SourceFile(readable_name(shown), size, pieces[0], opener)]
     return [_unpacked(file, container.limit) for file in files]
+
+
+def _plain(path: Path) -> io.FileIO:
+    return path.open("rb", buffering=0)
 
 
 def _unpacked(file: SourceFile, limit: float) -> SourceFile:
@@ -251,13 +261,15 @@ def _unpacked(file: SourceFile, limit: float) -> SourceFile:
     stem, dot, ending = file.path.rpartition(".")
     if dot + ending.lower() not in _COMPRESSED or file.path.lower().endswith(_TAR):
         return file
+    return replace(file, path=stem, opener=partial(_inflated, file.opener, file.path, limit))
 
-    @contextmanager
-    def opener() -> Iterator[ByteStream]:
-        with file.opener() as packed:
-            yield Inflated(packed, file.path, limit)
 
-    return replace(file, path=stem, opener=opener)
+@contextmanager
+def _inflated(
+    opener: Callable[[], AbstractContextManager[ByteStream]], path: str, limit: float
+) -> Iterator[ByteStream]:
+    with opener() as packed:
+        yield Inflated(packed, path, limit)
 
 
 class HashingReader:

@@ -99,6 +99,13 @@ class Format(ABC):
             A file cannot be read as what it claims to be.
         """
 
+    def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:  # noqa: ARG002 -- for formats that have some
+        """Return the files that are read one by one, knowing nothing of the others, so that workers can: none, usually.
+
+        `read` takes them by `tracekit.ingest.file_tasks.read_each`.
+        """
+        return []
+
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:  # noqa: ARG002 -- for formats that need them
         """Merge the jobs that are in a Trace and in a newer export: by default the newer record replaces the older.
 

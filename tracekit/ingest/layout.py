@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.errors import SourceError, UsageError, nearest
+from tracekit.ingest.cut_tasks import cutter
 from tracekit.outputs import real_path
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.settings import IngestSettings
@@ -63,7 +64,7 @@ def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
             else:
                 rows = f"SELECT {_NOTHING[table]} WHERE false"
             con.execute(f"CREATE VIEW {table} AS {rows}")
-        sink.writer.cut(con, tables)
+        sink.writer.cut(con, tables, cutter(sink))
 
 
 _NOTHING = {

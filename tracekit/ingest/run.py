@@ -17,6 +17,7 @@ from tracekit.ingest.checks import run_common_checks
 from tracekit.ingest.companion import discard_answers
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
+from tracekit.ingest.join_errors import join_errors
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
 from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
@@ -34,15 +35,17 @@ from tracekit.trace_writer import TraceWriter
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import duckdb
 
+    from tracekit.ingest.beside import Beside
     from tracekit.ingest.detect import Detection
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import TimeFrame
     from tracekit.manifest import Capability
     from tracekit.trace import Trace
+    from tracekit.workers import Workers
 
 __all__ = ["ingest_logs"]
 
@@ -55,6 +58,7 @@ def ingest_logs(
     force: bool = False,
     append: bool = False,
     progress: Progress | None = None,
+    workers: Workers | None = None,
     **changes: Any,
 ) -> Trace:
     """Read raw logs and write a Trace.
@@ -74,6 +78,9 @@ def ingest_logs(
         change nothing, nor does a source without records. Without a Trace there, make one.
     progress : Progress, optional
         Receives the steps.
+    workers : Workers, optional
+        Processes that read files of telemetry, each a whole one, such as `engine_of("spark", master).workers()`; they
+        have to see the files and the folder of `out` at the same paths. The Trace is the same.
     **changes
         Settings by name, such as ``format_name="slurm"``.
 
@@ -90,22 +97,21 @@ def ingest_logs(
     OutputError
         `out` exists, lies inside the source, or cannot be written.
     UsageError
-        An option does not exist or has no such value, or differs from the Trace to which the source is appended.
+        An option does not exist or has no such value, or differs from the Trace to which the source is appended; or
+        the workers cannot be used.
     TraceError
         The Trace to which the source is appended is damaged.
     """
     chosen = merge_settings(IngestSettings, settings, changes)
-    if append and force:
-        raise UsageError("does not go with --force", where="--append", hint="add to the Trace, or replace it")
-    if not 0 <= chosen.max_reject_share <= 1:
-        what = f"{chosen.max_reject_share} is not a share"
-        raise UsageError(what, where="--max-reject-share", hint="give a number from 0 to 1")
+    _require(chosen, force=force, append=append)
     progress = progress or Progress()
     out = Path(out)
     refuse_remote(out)
     source = place_of(source)
-    require_layout(chosen.partition)
     if is_trace(source):
+        if workers is not None:
+            what = "a Trace is laid out again by this process alone"
+            raise UsageError(what, where="--engine", hint="leave --engine and --master out")
         return lay_out_again(source, out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
@@ -121,8 +127,9 @@ def ingest_logs(
     if earlier:
         earlier.require_same_reading(detection.format, filled)
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
-    with TraceWriter(out, force=force or earlier is not None) as writer, _join_errors(out):
-        sink = Sink(writer, filled, progress, chosen.memory_limit)
+    with TraceWriter(out, force=force or earlier is not None) as writer, join_errors(out):
+        workers = _started(workers, detection, filled, beside, progress)
+        sink = Sink(writer, filled, progress, chosen.memory_limit, workers)
         for note in dict.fromkeys(file.note for file in files if file.note):
             sink.note(note)
         _note_unread(log_files, detection, sink)
@@ -151,21 +158,34 @@ def ingest_logs(
     return trace
 
 
-@contextmanager
-def _join_errors(out: Path) -> Iterator[None]:
-    """Raise one clear error when a join runs out of memory or disk."""
-    import duckdb
+def _require(settings: IngestSettings, *, force: bool, append: bool) -> None:
+    """Refuse settings that cannot be."""
+    if append and force:
+        raise UsageError("does not go with --force", where="--append", hint="add to the Trace, or replace it")
+    if not 0 <= settings.max_reject_share <= 1:
+        what = f"{settings.max_reject_share} is not a share"
+        raise UsageError(what, where="--max-reject-share", hint="give a number from 0 to 1")
+    require_layout(settings.partition)
 
-    try:
-        yield
-    except duckdb.OutOfMemoryException as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"a join ran out of memory: {reason}", hint="give a larger --memory-limit") from error
-    except duckdb.IOException as error:
-        reason = str(error).splitlines()[0]
-        raise OutputError(
-            f"a join cannot spill to disk: {reason}", where=out, hint="free the temporary folder"
-        ) from error
+
+def _started(
+    workers: Workers | None, detection: Detection, options: Mapping[str, str], beside: Beside, progress: Progress
+) -> Workers | None:
+    """Return the workers, started; None where the source has nothing for them, which is said."""
+    if workers is None:
+        return None
+    files = [*detection.format.one_by_one(detection.found, options), *beside.one_by_one]
+    if not beside.companions.servers and not any(file.apart for file in files):
+        why = (
+            "its telemetry lies in archives, which tasks do not read; unpack them before"
+            if files
+            else f"this source, in the format {detection.format.name}, has no file of telemetry that a task could read"
+        )
+        progress.note(f"read on this machine alone, and no worker is started: {why}")
+        return None
+    progress.stage("starting workers")
+    workers.start()
+    return workers
 
 
 def _note_unread(files: list[SourceFile], detection: Detection, sink: Sink) -> None:

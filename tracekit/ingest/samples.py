@@ -18,7 +18,7 @@ _REPEATED = "GPU samples that another one with the same time, machine and GPU fo
 
 
 class RepeatProof:
-    """Shows while a file is read that none of its samples repeats, without keeping the samples.
+    """Shows while files are read that none of their samples repeats, without keeping the samples.
 
     That is certain as long as the times of each machine in a block are later than those in all blocks before, as in
     files ordered by time, by machine, or by both.
@@ -31,7 +31,8 @@ class RepeatProof:
 
     def __init__(self) -> None:
         self.holds = True
-        self._last = pl.DataFrame(schema={"node_id": pl.String, "last": pl.Datetime("us")})
+        time = pl.Datetime("us")
+        self._spans = pl.DataFrame(schema={"node_id": pl.String, "first": time, "last": time})
 
     def add(self, samples: pl.DataFrame) -> None:
         """Examine the next block of rows: `time` and `node_id`, one row for each sample of a machine."""
@@ -39,11 +40,32 @@ class RepeatProof:
             return
         # Different rows that share a hash only end the proof.
         keys = samples.select(pl.col("time").hash(seed=1) ^ pl.col("node_id").hash(seed=2)).to_series()
-        spans = samples.group_by("node_id").agg(first=pl.col("time").min(), last=pl.col("time").max())
-        before = spans.join(self._last, on="node_id", how="full", coalesce=True, suffix="_before")
+        if keys.n_unique() < len(keys):
+            self.holds = False
+            return
+        self._follow(samples.group_by("node_id").agg(first=pl.col("time").min(), last=pl.col("time").max()))
+
+    def told(self) -> pl.DataFrame:
+        """Return what `follow` has to know of the samples of a file; with `holds` False, nothing more."""
+        if self.holds:
+            return self._spans.with_columns(holds=True)
+        return pl.DataFrame({"holds": [False]})
+
+    def follow(self, told: pl.DataFrame) -> None:
+        """Examine the next file, whose own proof has told this."""
+        self.holds &= bool(told["holds"].all())
+        if self.holds:
+            self._follow(told.drop("holds"))
+
+    def _follow(self, spans: pl.DataFrame) -> None:
+        before = spans.join(self._spans, on="node_id", how="full", coalesce=True, suffix="_before")
         later = before.select(((pl.col("first") > pl.col("last_before")) | pl.col("first").is_null()).all()).item()
-        self.holds = keys.n_unique() == len(keys) and bool(later)
-        self._last = before.select("node_id", last=pl.max_horizontal("last", "last_before"))
+        self.holds = bool(later)
+        self._spans = before.select(
+            "node_id",
+            first=pl.min_horizontal("first", "first_before"),
+            last=pl.max_horizontal("last", "last_before"),
+        )
 
 
 def keep_last_samples(sink: Sink) -> None:

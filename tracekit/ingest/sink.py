@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.progress import Progress
     from tracekit.trace_writer import TraceWriter
+    from tracekit.workers import Workers
 
-__all__ = ["OpenedFile", "Sink"]
+__all__ = ["EXAMPLES", "OpenedFile", "Sink"]
 
 _RAW_LIMIT = 65_536
 _FLUSH = 10_000
-_EXAMPLES = 5
+EXAMPLES = 5
+"""Rows that a check names, at most."""
 
 _JOIN_MEMORY = "1GB"
 """Memory for joins by default, so that a log of any size is ingested within 2 GiB."""
@@ -78,6 +80,8 @@ class Sink:
         Receives the steps.
     memory_limit : str, optional
         Most memory for joins before they spill to disk.
+    workers : Workers, optional
+        Who reads files that can be read one by one; this process by default.
 
     Attributes
     ----------
@@ -93,8 +97,10 @@ class Sink:
         options: Mapping[str, str],
         progress: Progress,
         memory_limit: str | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.writer = writer
+        self.workers = workers
         self.memory_limit = memory_limit or _JOIN_MEMORY
         self.options = options
         self.progress = progress
@@ -158,6 +164,10 @@ class Sink:
         text = raw[:_RAW_LIMIT].decode("utf-8", "backslashreplace")
         if len(raw) > _RAW_LIMIT:
             text += f" [cut, {len(raw)} bytes in all]"
+        self.add_rejected(path, line, column, reason, text)
+
+    def add_rejected(self, path: str, line: int, column: str | None, reason: str, text: str) -> None:
+        """Append a row to the rejects table as it will stand there."""
         for name, value in zip(self._rejects, (path, line, column, reason, text), strict=True):
             self._rejects[name].append(value)
         if len(self._rejects["line"]) >= _FLUSH:
@@ -190,8 +200,8 @@ class Sink:
         entry.count += count
         if of is not None and entry.of is not None:
             entry.of += of
-        if examples is not None and len(entry.examples) < _EXAMPLES:
-            room = _EXAMPLES - len(entry.examples)
+        if examples is not None and len(entry.examples) < EXAMPLES:
+            room = EXAMPLES - len(entry.examples)
             entry.examples += [str(e)[:200] for e in list(examples[:room])]
 
     def check_rows(self, name: str, found: pl.Series, meaning: str, ids: pl.Series, of: int | None = None) -> None:

@@ -6,22 +6,33 @@ DuckDB sorts the rows, and spills to disk, so that neither many rows nor thousan
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.manifest import Partition
 from tracekit.tables.parquet import checksum, columns_sql, files_sql
-from tracekit.tables.partitions import key_sql, partition_path
+from tracekit.tables.partitions import SAMPLE_TABLES, key_sql, partition_path
 from tracekit.tables.writing import ROW_GROUP, parquet_writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import date
     from pathlib import Path
 
     import duckdb
     import pyarrow as pa
 
-__all__ = ["cut_table", "row_sql"]
+__all__ = ["Part", "cut_table", "list_parts", "row_sql", "write_parts"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a partition will hold."""
+
+    cluster: str | None
+    day: date | None
+    rows: int
 
 
 def cut_table(
@@ -45,21 +56,50 @@ def cut_table(
     version : str
         Schema version of the files.
     """
+    return write_parts(con, table, files, folder, list_parts(con, table, files, version=version), version=version)
+
+
+def list_parts(
+    con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], *, version: str = schema.SCHEMA_VERSION
+) -> list[Part]:
+    """Return the partitions that `cut_table` writes, in order."""
+    rows = con.execute(
+        f"""SELECT part_cluster, part_day, count(*) FROM ({_keyed_sql(table, files, version)})
+        GROUP BY part_cluster, part_day ORDER BY part_cluster NULLS LAST, part_day NULLS LAST"""
+    ).fetchall()
+    return [Part(*row) for row in rows]
+
+
+def write_parts(
+    con: duckdb.DuckDBPyConnection,
+    table: str,
+    files: Sequence[Path],
+    folder: Path,
+    parts: Sequence[Part],
+    *,
+    version: str = schema.SCHEMA_VERSION,
+) -> list[Partition]:
+    """Write some of the partitions of a table, in order; see `cut_table`. A file is the same with whichever others."""
+    import pyarrow as pa
+
     names = ", ".join(f'"{c.name}"' for c in schema.common(table).columns)
-    keyed = key_sql(table, f"({row_sql(table, files, version)})", jobs="jobs", nodes="nodes")
-    # Numbers are sorted faster than names.
-    con.execute(
-        f"""CREATE OR REPLACE TEMP TABLE part AS
-        SELECT *, row_number() OVER (ORDER BY part_cluster NULLS LAST, part_day NULLS LAST) - 1 AS part
-        FROM (SELECT DISTINCT part_cluster, part_day FROM ({keyed}))"""
+    keys = pa.table(
+        {
+            "part": pa.array(range(len(parts)), pa.int64()),
+            "part_cluster": pa.array([part.cluster for part in parts], pa.string()),
+            "part_day": pa.array([part.day for part in parts], pa.date32()),
+        }
     )
-    keys = con.execute("SELECT part_cluster, part_day FROM part ORDER BY part").fetchall()
-    rows = f"""SELECT {names}, part FROM ({keyed}) k JOIN part p
+    con.register("part_keys", keys)
+    # Numbers are sorted faster than names.
+    con.execute("CREATE OR REPLACE TEMP TABLE part AS SELECT * FROM part_keys")
+    con.unregister("part_keys")
+    rows = f"""SELECT {names}, part FROM ({_keyed_sql(table, files, version, parts)}) k JOIN part p
         ON p.part_cluster IS NOT DISTINCT FROM k.part_cluster AND p.part_day IS NOT DISTINCT FROM k.part_day
         ORDER BY part, row"""
     found = []
     for number, batches in _by_part(con.sql(rows).to_arrow_reader(ROW_GROUP)):
-        cluster, day = keys[number]
+        cluster, day = parts[number].cluster, parts[number].day
         name = partition_path(table, cluster, day)
         path = folder / name
         path.parent.mkdir(parents=True)
@@ -68,6 +108,15 @@ def cut_table(
         found.append(Partition(name, cluster, stated, count, path.stat().st_size, checksum(path)))
     con.execute("DROP TABLE part")
     return found
+
+
+def _keyed_sql(table: str, files: Sequence[Path], version: str, parts: Sequence[Part] = ()) -> str:
+    """Return the query for rows with `row` and the keys of their partition; of samples those of the days of `parts`."""
+    rows = row_sql(table, files, version)
+    days = [part.day for part in parts]
+    if table in SAMPLE_TABLES and (known := [day for day in days if day is not None]) and len(known) == len(days):
+        rows += f" WHERE time >= DATE '{min(known)}' AND time < DATE '{max(known)}' + INTERVAL 1 DAY"
+    return key_sql(table, f"({rows})", jobs="jobs", nodes="nodes")
 
 
 def row_sql(table: str, files: Sequence[Path], version: str) -> str:
@@ -103,18 +152,29 @@ def _pieces(reader: pa.RecordBatchReader) -> Iterator[tuple[int, pa.RecordBatch]
 
 def _write(table: str, path: Path, batches: Iterator[pa.RecordBatch]) -> int:
     """Write the rows of one partition in groups of `ROW_GROUP`, and return their number."""
+    first = next(batches)
+    count = 0
+    with parquet_writer(table, path, first.schema) as writer:
+        for group in _groups(itertools.chain([first], batches)):
+            writer.write_table(group, row_group_size=ROW_GROUP)
+            count += group.num_rows
+    return count
+
+
+def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of a partition in full groups, each of one piece: a file tells nothing of how its rows came."""
     import pyarrow as pa
 
-    first = next(batches)
-    held = [first]
-    count: int = first.num_rows
-    with parquet_writer(table, path, first.schema) as writer:
-        for batch in batches:
-            # Row groups as large as those of other tables, whatever the size of the pieces.
-            if sum(piece.num_rows for piece in held) >= ROW_GROUP:
-                writer.write_table(pa.Table.from_batches(held), row_group_size=ROW_GROUP)
-                held = []
-            held.append(batch)
-            count += batch.num_rows
-        writer.write_table(pa.Table.from_batches(held), row_group_size=ROW_GROUP)
-    return count
+    held: list[pa.RecordBatch] = []
+    room = ROW_GROUP
+    for batch in batches:
+        rest = batch
+        while rest.num_rows:
+            held.append(rest.slice(0, room))
+            rest = rest.slice(room)
+            room -= held[-1].num_rows
+            if not room:
+                yield pa.Table.from_batches(held).combine_chunks()
+                held, room = [], ROW_GROUP
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.characterize.timeline import TimelineRows, TimelineTable
     from tracekit.trace import Trace
+    from tracekit.workers import Workers
 
 __all__ = ["Asked", "Engine"]
 
@@ -65,6 +66,10 @@ class Engine(ABC):
 
     def stop(self) -> None:  # noqa: B027 -- most engines hold nothing
         """Give up what the engine holds; the next question takes it again. Nothing, for one that holds nothing."""
+
+    def workers(self) -> Workers | None:
+        """Return the processes that it can have do other work than queries; None where it has none."""
+        return None
 
     @abstractmethod
     def check(self, query: Query, *, locked: bool) -> None:

@@ -11,6 +11,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.csv_table import read_table
+from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.samples import RepeatProof
 from tracekit.trace import sql_text
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["read_gpu_samples", "read_host_samples"]
 
 _KIB_PER_GIB = 1024 * 1024
+_LINES = 1 << 40
+"""More than any file has."""
 _NOT_AVAILABLE = re.compile(rb",[ \t]*NA[ \t]*(?=[,\r\n])")
 
 
@@ -38,8 +41,16 @@ def _telemetry_schema(name: str, sink: Sink) -> TableSchema:
     return replace(spec, columns=columns)
 
 
-def read_gpu_samples(file: SourceFile, sink: Sink) -> None:
-    """Read the GPU file: one row for each cell with a number."""
+def read_gpu_samples(files: list[SourceFile], sink: Sink) -> None:
+    """Read the GPU files: one row for each cell with a number."""
+    proof = RepeatProof()
+    for told in read_each([(None, file) for file in files], _read_gpu_file, sink):
+        proof.follow(told)
+    sink.distinct_samples = proof.holds
+
+
+def _read_gpu_file(_: None, file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
+    """Write the samples of a file, and yield what shows whether any repeats."""
     spec = _telemetry_schema("cluster_gpu_util", sink)
     spec = replace(spec, primary_key=())  # repeated samples are counted below, not set aside
     cells = [c.name for c in spec.columns if c.name.startswith("gpu")]
@@ -64,7 +75,7 @@ def read_gpu_samples(file: SourceFile, sink: Sink) -> None:
             "gpu_utilization_out_of_range", int(odd.sum()), samples.height, "GPU samples below 0 or above 100 percent"
         )
         sink.write("gpu_utilization", samples)
-    sink.distinct_samples = proof.holds
+    yield proof.told()
 
 
 def _long(raw: pl.DataFrame, cells: list[str]) -> pl.DataFrame:
@@ -96,9 +107,10 @@ def _count_not_available(text: bytes) -> int:
 def read_host_samples(found: FoundFiles, sink: Sink) -> None:
     """Join the CPU and memory files on time and machine; a sample that only one of them has is kept.
 
-    Of repeated samples the last in the file is kept. With times=naive all of them are, as in the published notebook,
-    where the two hours of a clock change have the same wall clock: the first sample of a time is paired with the first,
-    the second with the second, which gets a time one microsecond later, since a row is one machine at one time.
+    Of repeated samples the last in the last file is kept. With times=naive all of them are, as in the published
+    notebook, where the two hours of a clock change have the same wall clock: the first sample of a time is paired with
+    the first, the second with the second, which gets a time one microsecond later, since a row is one machine at one
+    time.
     """
     staged = {key: _stage(found.get(key), key, sink) for key in ("cluster_cpu_util", "cluster_mem_util")}
     if not any(staged.values()):
@@ -129,15 +141,17 @@ def read_host_samples(found: FoundFiles, sink: Sink) -> None:
 
 
 def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:
-    spec = _telemetry_schema(key, sink)
+    every = [((key, number), file) for number, file in enumerate(files)]
+    return sink.stage(key, read_each(every, _read_host_file, sink))
 
-    def dated() -> Iterator[pl.DataFrame]:
-        for file in files:
-            times = RecordTimes(sink, file.path)
-            for rows in read_table(sink, file, spec):
-                yield times.dated(rows, TimeColumns({"time": "time"}, names="machine_id")).drop_nulls("time")
 
-    return sink.stage(key, dated())
+def _read_host_file(place: tuple[str, int], file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
+    """Yield the samples of a file; lines count on from those of the files before, with gaps."""
+    key, number = place
+    times = RecordTimes(sink, file.path)
+    for rows in read_table(sink, file, _telemetry_schema(key, sink)):
+        dated = times.dated(rows, TimeColumns({"time": "time"}, names="machine_id")).drop_nulls("time")
+        yield dated.with_columns(pl.col("line") + number * _LINES)
 
 
 def _samples_sql(path: Path | None, key: str, *, every: bool) -> str:

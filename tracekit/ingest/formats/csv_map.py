@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import UsageError
-from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.mapping import load_mapping
 from tracekit.ingest.mapping.sections import files_by_section
 from tracekit.ingest.mapping.tables import read_mapped_table
-from tracekit.ingest.mapping.telemetry import read_telemetry
+from tracekit.ingest.mapping.telemetry import read_telemetry, telemetry_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +46,11 @@ class MappedLogFormat(Format):
             raise UsageError("the format csv needs a mapping file", where="--map", hint="see docs/mapping.md")
         load_mapping(filled["map"])
         return filled
+
+    def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:
+        """Return the files of samples that the mapping names."""
+        log_map = load_mapping(options["map"])
+        return telemetry_files(log_map, files_by_section(log_map, found.get("table")))
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the files that the mapping names."""

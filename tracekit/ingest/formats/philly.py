@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT"]
 
+_TELEMETRY = ("cluster_gpu_util", "cluster_cpu_util", "cluster_mem_util")
+_DAY = r"([-_.]\d[-_\d]*)?"
+"""What the name of one of several files has: cluster_gpu_util-2017-10-03.csv."""
+
 
 class PhillyFormat(Format):
     """The five files of the Philly release."""
@@ -50,19 +54,19 @@ class PhillyFormat(Format):
         RawFile(
             "cluster_gpu_util",
             "GPU utilization by minute",
-            r"cluster_gpu_util(\.csv)?",
+            rf"cluster_gpu_util{_DAY}(\.csv)?",
             header_begins("time", "machineId", "gpu0_util"),
         ),
         RawFile(
             "cluster_cpu_util",
             "CPU utilization by minute",
-            r"cluster_cpu_util(\.csv)?",
+            rf"cluster_cpu_util{_DAY}(\.csv)?",
             header_begins("time", "machine_id", "cpu_util"),
         ),
         RawFile(
             "cluster_mem_util",
             "host memory by minute",
-            r"cluster_mem_util(\.csv)?",
+            rf"cluster_mem_util{_DAY}(\.csv)?",
             header_begins("time", "machine_id", "mem_total"),
         ),
     )
@@ -75,18 +79,22 @@ class PhillyFormat(Format):
         ),
     }
 
+    def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:  # noqa: ARG002 -- of every one
+        """Return the files of telemetry."""
+        return [file for key in _TELEMETRY for file in found.get(key)]
+
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
-        """Read whichever of the five files are there."""
+        """Read whichever of the five files are there; telemetry may be several, such as one a day."""
         sink.retries = True
         for key, files in found.files.items():
-            if len(files) > 1:
+            if len(files) > 1 and key not in _TELEMETRY:
                 raise SourceError(f"several files are {key}: {files[0].path}, {files[1].path}", hint="keep one of them")
         for file in found.get("cluster_job_log"):
             read_jobs(file, sink)
         for file in found.get("cluster_machine_list"):
             _read_machines(file, sink)
-        for file in found.get("cluster_gpu_util"):
-            read_gpu_samples(file, sink)
+        if found.get("cluster_gpu_util"):
+            read_gpu_samples(found.get("cluster_gpu_util"), sink)
         read_host_samples(found, sink)
         naive = sink.options["times"] == "naive"
         if naive:

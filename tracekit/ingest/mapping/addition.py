@@ -13,7 +13,7 @@ from tracekit.errors import UsageError
 from tracekit.ingest.mapping.model import load_mapping
 from tracekit.ingest.mapping.sections import files_by_section
 from tracekit.ingest.mapping.tables import read_mapped_table
-from tracekit.ingest.mapping.telemetry import read_telemetry
+from tracekit.ingest.mapping.telemetry import read_telemetry, telemetry_files
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ class MapAddition:
         self._files = files_by_section(self._map, files)
         named = {file.path for found in self._files.values() for file in found}
         self.rest = [file for file in files if file.path not in named]
+
+    @property
+    def one_by_one(self) -> list[SourceFile]:
+        """The files of samples, which are read one by one."""
+        return telemetry_files(self._map, self._files)
 
     def read(self, form: Format, frame: TimeFrame, sink: Sink) -> None:
         """Read what the mapping names into the tables of the log.

@@ -7,12 +7,14 @@ disk, then joins the metrics of a GPU or host at a time into one row.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit import schema
 from tracekit.errors import UsageError
+from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import converted, reject_rows
 from tracekit.ingest.mapping.rules import ColumnRule
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.model import GpuTable, LogMap, TelemetryMap
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["read_telemetry"]
+__all__ = ["read_telemetry", "telemetry_files"]
 
 _STAGED = {
     "time": pl.Datetime("us"),
@@ -43,6 +45,11 @@ _STAGED = {
 _GPU, _HOST = "gpu_utilization", "host_utilization"
 
 
+def telemetry_files(log_map: LogMap, files: Mapping[str, list[SourceFile]]) -> list[SourceFile]:
+    """Return the files of samples, of those by the dotted key of their section."""
+    return [file for section in log_map.telemetry for file in files[section.key]]
+
+
 def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
     """Read every telemetry section into the sink.
 
@@ -50,22 +57,22 @@ def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink:
     """
     gpus = None if log_map.gpus is None else _read_gpus(log_map.gpus, files[log_map.gpus.key], sink)
 
-    def samples() -> Iterator[pl.DataFrame]:
-        for section in log_map.telemetry:
-            for file in files[section.key]:
-                with sink.opened(file) as opened:
-                    times = RecordTimes(sink, opened.path)
-                    for frame in (
-                        _wide(section, opened, sink)
-                        if section.layout == "wide"
-                        else _narrow(section, gpus, opened, sink)
-                    ):
-                        dated = times.dated(frame, TimeColumns({"time": "time"}, names="node_id")).drop_nulls("time")
-                        yield dated.select(pl.col(name).cast(kind) for name, kind in _STAGED.items())
-
-    staged = sink.stage("mapped_telemetry", samples())
+    every = [(section.key, file) for section in log_map.telemetry for file in files[section.key]]
+    read = partial(_read_file, {section.key: section for section in log_map.telemetry}, gpus)
+    staged = sink.stage("mapped_telemetry", read_each(every, read, sink))
     if staged is not None:
         _join(staged, log_map, sink)
+
+
+def _read_file(
+    sections: Mapping[str, TelemetryMap], gpus: pl.DataFrame | None, key: str, file: SourceFile, sink: Sink
+) -> Iterator[pl.DataFrame]:
+    section = sections[key]
+    with sink.opened(file) as opened:
+        times = RecordTimes(sink, opened.path)
+        for frame in _wide(section, opened, sink) if section.layout == "wide" else _narrow(section, gpus, opened, sink):
+            dated = times.dated(frame, TimeColumns({"time": "time"}, names="node_id")).drop_nulls("time")
+            yield dated.select(pl.col(name).cast(kind) for name, kind in _STAGED.items())
 
 
 def _read_gpus(table: GpuTable, files: list[SourceFile], sink: Sink) -> pl.DataFrame:

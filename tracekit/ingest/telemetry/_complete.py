@@ -16,12 +16,14 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from tracekit.errors import SourceError, UsageError
 from tracekit.ingest.companion import answers_of, companions
+from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.files import source_files
 from tracekit.ingest.telemetry._joined import write_samples
 from tracekit.ingest.telemetry._live import Prometheus
@@ -121,11 +123,14 @@ def _pulled(
 def _parts(
     files: Mapping[str, list[SourceFile]], frame: TimeFrame, hosts: frozenset[str], sink: Sink
 ) -> Iterator[Samples]:
-    for name, found in files.items():
-        reader: TelemetryReader = companions("telemetry")[name]  # type: ignore[assignment]  # the family says so
-        for file in found:
-            with sink.opened(file) as opened:
-                yield from reader.read(opened, frame, hosts, sink)
+    every = [(name, file) for name, found in files.items() for file in found]
+    return read_each(every, partial(_read_file, frame, hosts), sink)
+
+
+def _read_file(frame: TimeFrame, hosts: frozenset[str], name: str, file: SourceFile, sink: Sink) -> Iterator[Samples]:
+    reader: TelemetryReader = companions("telemetry")[name]  # type: ignore[assignment]  # the family says so
+    with sink.opened(file) as opened:
+        yield from reader.read(opened, frame, hosts, sink)
 
 
 def attach_log(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:

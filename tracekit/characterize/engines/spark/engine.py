@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.timeline import TimelineRows, TimelineTable
     from tracekit.tables.window import Window
     from tracekit.trace import Trace
+    from tracekit.workers import Workers
 
 __all__ = ["SparkEngine"]
 
@@ -71,6 +72,12 @@ class SparkEngine(Engine):
             Spark cannot be used.
         """
         self._spark()
+
+    def workers(self) -> Workers:
+        """Return its executors, for other work than queries."""
+        from tracekit.characterize.engines.spark.tasks import SparkTasks
+
+        return SparkTasks(self._spark, self.master)
 
     def stop(self) -> None:
         """End Spark; the next question starts it again."""

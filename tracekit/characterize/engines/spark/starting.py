@@ -203,6 +203,8 @@ def _settings(master: str, folder: Path, given: Mapping[str, str]) -> dict[str, 
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": java,
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+        # A task has one processor, and Polars would start threads for all of its machine.
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",
         **MEANINGS,
     }
     if master.startswith("local"):
@@ -281,6 +283,11 @@ def _within(seconds: float, work: Callable[[], T]) -> T | None:
 def _give_up(processes: list[Any], folder: Path) -> None:
     from pyspark import SparkContext
 
+    # It would print a stack about the Java process that hangs up on it.
+    server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001
+    if server is not None:
+        with suppress(Exception):
+            _within(_CONNECT_S, server.shutdown)
     for process in processes:
         end_process(process)
     # PySpark remembers the context of a Java process that is gone, and would hand it out again.
