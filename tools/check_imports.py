@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOMS = (
     ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package", "tenant"),
+    ("notebook",),
     ("options", "settings", "decode", "outputs", "answer", "streams"),
     ("toml_text", "pseudonyms", "shards"),
     ("schema", "manifest", "datasets"),
