@@ -562,4 +562,6 @@ def cursor_of(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 def _set_own(con: duckdb.DuckDBPyConnection) -> None:
     """Set what each connection to a database has for itself."""
     con.execute("SET TimeZone = 'UTC'")  # stored times carry no zone
-    con.execute("SET enable_progress_bar = false")
+    # In a notebook without ipywidgets the bar is off, and DuckDB refuses to be told so.
+    if con.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+        con.execute("SET enable_progress_bar = false")

@@ -101,10 +101,10 @@ class TraceReport:
         """The charts of each question that has any, by its name, as Altair objects, in reading order.
 
         They carry tracekit's theme as their `config`, in its light colours; without it, ``chart.config =
-        alt.Undefined``, a chart can be joined with others. Altair's usual renderer fetches Vega from the network;
-        ``alt.renderers.enable("mimetype")`` leaves drawing to JupyterLab, and ``alt.renderers.enable("svg")`` makes
-        pictures here. In a name that holds '</', '<!--' or '<script' an invisible character (U+2060) follows the '<',
-        so that it cannot end the script into which a chart is written.
+        alt.Undefined``, a chart can be joined with others. Altair's usual renderer has the notebook fetch Vega from
+        the network; after ``alt.renderers.enable("svg")`` charts are pictures, which need none. In a name that holds
+        '</', '<!--' or '<script' an invisible character (U+2060) follows the '<', so that it cannot end the script into
+        which a chart is written.
         """
         from tracekit.report.in_notebook import charts_of
 

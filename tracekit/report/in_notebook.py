@@ -6,6 +6,7 @@ that could end the script into which Altair writes them.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from html import escape
 from textwrap import wrap
@@ -35,10 +36,13 @@ _LETTERS = 90
 _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 _ENDS_SCRIPT = re.compile(r"<(?=/|!--|script)", re.IGNORECASE)
 _LINK_OUT = re.compile(r'(<script\b.*?</script>)|(<a\b[^>]*?) href="(?!#)[^"]*"', re.DOTALL)
-_TEXTS = frozenset({"datasets", "domain", "title", "text"})
-"""Keys below which there is text to read, such as names of the log, and no colour."""
+_ROWS = frozenset({"datasets", "values"})
+"""Keys below which everything is data."""
+_TEXTS = frozenset({"domain", "title", "text", "subtitle"})
+"""Keys of text to read, such as names of the log, which is no colour whatever it looks like."""
 _COLOURS = ("color", "fill", "stroke")
 """Channels that get a legend where a column stands behind them."""
+_BASE = '<base href="about:srcdoc">'
 _SANDBOX = "allow-scripts allow-downloads allow-modals allow-popups"
 """What the page may do: run its own scripts, save a file, print. Without its origin it cannot reach the notebook."""
 
@@ -87,7 +91,7 @@ def _has_legend(node: Any) -> bool:
     if isinstance(node, list):
         return any(map(_has_legend, node))
     return isinstance(node, dict) and any(
-        (name in _COLOURS and isinstance(part, dict) and "field" in part) or (name not in _TEXTS and _has_legend(part))
+        (name in _COLOURS and isinstance(part, dict) and "field" in part) or (name not in _ROWS and _has_legend(part))
         for name, part in node.items()
     )
 
@@ -119,19 +123,20 @@ def _config(*, legend: bool) -> dict[str, Any]:
     return plain
 
 
-def _inert(value: Any, *, named: bool = False) -> Any:
+def _inert(value: Any, *, data: bool = False, named: bool = False) -> Any:
     """Return a specification with plain colours, in which no text ends a script.
 
-    `named` tells that the texts are there to be read, so that none is a colour whatever it looks like.
+    `data` tells that the value stands below one of `_ROWS`, `named` that it is that of one of `_TEXTS`.
     """
     if isinstance(value, dict):
-        return {_broken(key): _inert(item, named=named or key in _TEXTS) for key, item in value.items()}
+        return {_broken(k): _inert(v, data=data or k in _ROWS, named=k in _TEXTS) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_inert(item, named=named) for item in value]
+        return [_inert(item, data=data, named=named) for item in value]
     if not isinstance(value, str):
         return value
-    if not named and (variable := _VARIABLE.fullmatch(value)) is not None:
-        return colour_value(variable[1])
+    if not (data or named) and (variable := _VARIABLE.fullmatch(value)) is not None:
+        with contextlib.suppress(KeyError):  # a name that looks like a colour, and is none of the theme
+            return colour_value(variable[1])
     return _broken(value)
 
 
@@ -142,9 +147,11 @@ def _broken(text: str) -> str:
 def frame_of(page: str, height: int) -> str:
     """Return a page as a frame of `height` pixels, whose links lead nowhere but inside it.
 
-    Files that the page links to stand beside report.html, and here there are none.
+    Files that the page links to stand beside report.html, and here there are none. Without a base of its own, the page
+    has that of the notebook, and a link to one of its sections would open the notebook in the frame. The base comes
+    first, since the page's policy forbids any other after it.
     """
-    alone = _LINK_OUT.sub(lambda found: found[1] or found[2], page)
+    alone = _LINK_OUT.sub(lambda found: found[1] or found[2], page).replace("<head>", f"<head>{_BASE}", 1)
     return (
         f'<iframe title="tracekit report" sandbox="{_SANDBOX}" style="border:0;width:100%;height:{height}px"'
         f' srcdoc="{escape(alone)}"></iframe>'
