@@ -55,6 +55,7 @@ CALLS: dict[str, Callable[[Any, Path], object]] = {
     "plan": lambda trace, out: _refused(tracekit.plan, trace),
     "plan_spares": lambda trace, out: _missing(lambda one: tracekit.plan_spares(one, 8), trace),
     "replay": lambda trace, out: tracekit.replay(trace, policy="fifo").summary["jobs"],
+    "report": lambda trace, out: tracekit.report(trace).findings.rows(),
     "run_query": lambda trace, out: tracekit.run_query(trace, "overview/status").rows(),
 }
 

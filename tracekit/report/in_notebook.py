@@ -36,8 +36,8 @@ _LETTERS = 90
 _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 _ENDS_SCRIPT = re.compile(r"<(?=/|!--|script)", re.IGNORECASE)
 _LINK_OUT = re.compile(r'(<script\b.*?</script>)|(<a\b[^>]*?) href="(?!#)[^"]*"', re.DOTALL)
-_ROWS = frozenset({"datasets", "values"})
-"""Keys below which everything is data."""
+_ROWS = "values"
+"""Key below which everything is data."""
 _TEXTS = frozenset({"domain", "title", "text", "subtitle"})
 """Keys of text to read, such as names of the log, which is no colour whatever it looks like."""
 _COLOURS = ("color", "fill", "stroke")
@@ -67,7 +67,8 @@ def charts_of(report: Report) -> dict[str, list[Chart]]:
 
 def _chart(panel: Panel, question: str) -> Chart:
     spec = panel.to_dict(checked=False)
-    for name in ("$schema", "autosize"):  # which no part of a larger chart may have
+    spec = _with_data(spec, spec.pop("datasets"))
+    for name in ("$schema", "autosize"):  # which, like datasets, no part of a larger chart may have
         spec.pop(name, None)
     if panel.key and not _has_legend(spec):
         spec = _with_key(spec, panel.key)
@@ -79,11 +80,24 @@ def _chart(panel: Panel, question: str) -> Chart:
 
 def _object(spec: dict[str, Any]) -> Chart:
     """Return a specification as an Altair object, whose layers are charts with all methods of these."""
-    if "layer" not in spec:
-        return alt.Chart.from_dict(spec, validate=False)
-    found = alt.LayerChart.from_dict(spec, validate=False)
-    found.layer = [_object(part) for part in spec["layer"]]
-    return found
+    rest = {name: part for name, part in spec.items() if name not in {"data", "layer"}}
+    rows = alt.InlineData(**spec["data"]) if "data" in spec else alt.Undefined
+    if "encoding" in rest:
+        rest["encoding"] = alt.FacetedEncoding(**rest["encoding"])
+    if "layer" in spec:
+        return alt.LayerChart(data=rows, layer=[_object(part) for part in spec["layer"]], **rest)
+    return alt.Chart(data=rows, **rest)
+
+
+def _with_data(node: Any, datasets: dict[str, Any]) -> Any:
+    """Return a specification with its rows where it names them."""
+    if isinstance(node, list):
+        return [_with_data(part, datasets) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if set(node) == {"name"} and node["name"] in datasets:
+        return {"values": datasets[node["name"]]}
+    return {name: _with_data(part, datasets) for name, part in node.items()}
 
 
 def _has_legend(node: Any) -> bool:
@@ -91,7 +105,7 @@ def _has_legend(node: Any) -> bool:
     if isinstance(node, list):
         return any(map(_has_legend, node))
     return isinstance(node, dict) and any(
-        (name in _COLOURS and isinstance(part, dict) and "field" in part) or (name not in _ROWS and _has_legend(part))
+        (name in _COLOURS and isinstance(part, dict) and "field" in part) or (name != _ROWS and _has_legend(part))
         for name, part in node.items()
     )
 
@@ -126,10 +140,10 @@ def _config(*, legend: bool) -> dict[str, Any]:
 def _inert(value: Any, *, data: bool = False, named: bool = False) -> Any:
     """Return a specification with plain colours, in which no text ends a script.
 
-    `data` tells that the value stands below one of `_ROWS`, `named` that it is that of one of `_TEXTS`.
+    `data` tells that the value stands below `_ROWS`, `named` that it is that of one of `_TEXTS`.
     """
     if isinstance(value, dict):
-        return {_broken(k): _inert(v, data=data or k in _ROWS, named=k in _TEXTS) for k, v in value.items()}
+        return {_broken(k): _inert(v, data=data or k == _ROWS, named=k in _TEXTS) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_inert(item, data=data, named=named) for item in value]
     if not isinstance(value, str):
