@@ -20,7 +20,7 @@ _HOMES = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTI
 
 
 def _read(path: Path) -> Any:
-    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call] -- it has no types
+    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # it has no types
 
 
 def test_there_is_one_and_a_page_links_to_it() -> None:

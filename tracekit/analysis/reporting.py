@@ -174,7 +174,8 @@ class TraceReport:
             raise UsageError("there is no notebook to show the page in", hint=hint) from error
         if get_ipython() is None:
             raise UsageError("there is no notebook to show the page in", hint=hint)
-        display({"text/html": frame_of(self.html(), height), "text/plain": repr(self)}, raw=True)
+        shown = {"text/html": frame_of(self.html(), height), "text/plain": repr(self)}
+        display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython gives it no types
 
     def save(self, folder: str | Path, *, force: bool = False) -> Analysis:
         """Write what `tracekit.analyze` writes, a copy of the Trace included, without asking anything again.
