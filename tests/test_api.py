@@ -24,6 +24,12 @@ def _analyzed(trace: Any, out: Path) -> object:
         return tracekit.analyze(trace, out)
 
 
+def _reported(trace: Any) -> object:
+    """Return what a report would ask; asking takes long."""
+    with mock.patch("tracekit.analysis.reporting._answered", lambda source, *_: mock.Mock(report=source)):
+        return tracekit.report(trace).data
+
+
 def _refused(function: Callable[[Any], object], trace: Any) -> str:
     """Return why a function refuses a Trace, which it has read for that."""
     with pytest.raises(UsageError) as error:
@@ -55,6 +61,7 @@ CALLS: dict[str, Callable[[Any, Path], object]] = {
     "plan": lambda trace, out: _refused(tracekit.plan, trace),
     "plan_spares": lambda trace, out: _missing(lambda one: tracekit.plan_spares(one, 8), trace),
     "replay": lambda trace, out: tracekit.replay(trace, policy="fifo").summary["jobs"],
+    "report": lambda trace, out: _reported(trace),
     "run_query": lambda trace, out: tracekit.run_query(trace, "overview/status").rows(),
 }
 

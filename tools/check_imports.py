@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOMS = (
     ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package", "tenant"),
-    ("places",),
+    ("notebook", "places"),
     ("options", "settings", "decode", "outputs", "answer", "streams", "workers"),
     ("toml_text", "pseudonyms", "shards"),
     ("schema", "manifest", "datasets"),

@@ -2,8 +2,9 @@
 
     import tracekit
 
-    trace = tracekit.ingest_logs("logs/", "my-trace")
+    trace = tracekit.ingest_logs("logs/", "my-trace")  # from then on, tracekit.open_trace("my-trace")
     tracekit.run_query(trace, "queuing/run_time")
+    tracekit.report(trace).show()  # in a notebook
 
 The names below are the public API; each loads what it needs when it is first used.
 """
@@ -17,6 +18,7 @@ from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from tracekit.analysis import analyze
+    from tracekit.analysis.reporting import report
     from tracekit.calibration.api import calibrate
     from tracekit.calibration.fidelity import fidelity
     from tracekit.calibration.sweep import sweep
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.run import guidelines
     from tracekit.ingest import ingest_logs
     from tracekit.replay.api import replay
-    from tracekit.trace import Trace
+    from tracekit.trace import Trace, open_trace
 
 __all__ = [
     "Trace",
@@ -53,9 +55,11 @@ __all__ = [
     "guidelines",
     "ingest_logs",
     "list_queries",
+    "open_trace",
     "plan",
     "plan_spares",
     "replay",
+    "report",
     "run_query",
     "sweep",
 ]
@@ -73,6 +77,7 @@ _HOME = {
     "generate": "tracekit.fit.generate",
     "ingest_logs": "tracekit.ingest",
     "list_queries": "tracekit.characterize",
+    "open_trace": "tracekit.trace",
     "plan": "tracekit.capacity_plan.api",
     "plan_spares": "tracekit.capacity_plan.spares.plan",
     "run_query": "tracekit.characterize",
@@ -81,7 +86,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"export", "fit", "guidelines", "replay"}:
+    if name in {"export", "fit", "guidelines", "replay", "report"}:
         # A package that can be called, so that the name means the same before and after its modules are imported.
         return import_module(f"tracekit.{name}")
     if name not in _HOME:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit import text
+from tracekit.notebook import Brief
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -127,6 +128,25 @@ class Answer:
     """For each capability that the answer needs, the share of the records that carry it [0..1]; None: unknown."""
     files: tuple[str, ...] = ()
     """Where all rows are written, relative to the report."""
+
+    def __repr__(self) -> str:
+        return str(self._brief)
+
+    def _repr_html_(self) -> str:
+        return self._brief.html() + self.frame._repr_html_()
+
+    @property
+    def _brief(self) -> Brief:
+        params = ", ".join(f"{name} = {value}" for name, value in self.params.items())
+        return Brief.of(
+            self.question.question,
+            [
+                ("name", self.name),
+                ("rows", f"{text.count(self.frame.height)}, in {text.counted(self.frame.width, 'columns')}"),
+                ("parameters", params or None),
+                ("notes", "; ".join(self.notes) or None),
+            ],
+        )
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ from tracekit.damage import register_trace
 from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, UsageError, nearest
 from tracekit.interruption import remove_when_interrupted
 from tracekit.manifest import Capability, Manifest
+from tracekit.notebook import Brief
 from tracekit.outputs import recover
 from tracekit.places import Address, failure_behind, is_remote, place_of
 from tracekit.tables.parquet import (
@@ -34,7 +35,7 @@ from tracekit.tables.partition_problems import partition_fault
 from tracekit.tables.partitions import require_paths, table_files
 from tracekit.tables.window import EVERYTHING, Window, utc
 from tracekit.tenant import DIMENSIONS, INGESTED, Tenant, tenant_of
-from tracekit.text import counted, is_text, shorten
+from tracekit.text import count, counted, is_text, shorten
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,11 +45,17 @@ if TYPE_CHECKING:
 
     from tracekit.manifest import Partition
 
-__all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "cursor_of", "is_trace", "sql_text"]
+__all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "cursor_of", "is_trace", "open_trace", "sql_text"]
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
 """File that identifies the folder of a report, which contains a Trace too."""
+_TIMES = {
+    "absolute": "real dates",
+    "shifted": "shifted dates, whose hours and weekdays hold",
+    "relative": "counted from the start of the trace",
+}
+"""What times are, by the time base of the manifest."""
 
 
 @dataclass(frozen=True)
@@ -383,6 +390,35 @@ class Trace:
         """Return which rows of the files of a table are asked, in SQL; '' when all are. It may name jobs and nodes."""
         return "" if self._whole(table) else self.limits.condition(table, self.has)
 
+    def __repr__(self) -> str:
+        return str(self._brief)
+
+    def _repr_html_(self) -> str:
+        return self._brief.html()
+
+    @property
+    def _brief(self) -> Brief:
+        """What the manifest says, in a few lines; no table is read."""
+        manifest = self.manifest
+        rows = ", ".join(f"{table} {count(manifest.tables[table].rows)}" for table in self.tables)
+        found = [check.count for check in manifest.checks.values() if check.count]
+        doubtful = f"{count(sum(found))} found by {counted(len(found), 'checks')}" if found else None
+        lacking = [name for name, capability in self.capabilities.items() if not capability.available]
+        known = f"{len(self.capabilities) - len(lacking)} of {counted(len(self.capabilities), 'capabilities')}"
+        return Brief.of(
+            f"Trace {self.path}",
+            [
+                ("source", f"{manifest.format}, {counted(len(manifest.files), 'files')}"),
+                ("records", f"{counted(manifest.records, 'records')}, {count(manifest.rejected)} of them set aside"),
+                ("times", f"{_TIMES[manifest.time_base]}; hours of the day in {manifest.timezone}"),
+                ("rows", f"{rows or 'none'}{' (of the whole Trace)' if self.limits else ''}"),
+                ("doubtful", doubtful),
+                ("can tell", f"{known}{'; not ' if lacking else ''}{', '.join(lacking)}"),
+                ("asked", self.limits.words or None),
+                ("tenant", self.tenant_column if self.tenant_column != INGESTED else None),
+            ],
+        )
+
     def validate(self, *, deep: bool = False, memory_limit: str | None = None) -> list[str]:
         """Return what is wrong with this Trace, one sentence a problem; empty when nothing is.
 
@@ -402,6 +438,35 @@ class Trace:
 
         with self._connect(memory_limit) as con:
             return find_problems(con, self.path, self.manifest, deep=deep)
+
+
+def open_trace(
+    path: str | Path, *, check: bool = True, limits: Window | None = None, allow_missing: bool = False
+) -> Trace:
+    """Open the Trace in the folder `path`: `Trace.open` under the name that one looks for first.
+
+    >>> import tracekit
+    >>> trace = tracekit.open_trace("my-trace")  # doctest: +SKIP
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder that `tracekit ingest` wrote; a report has one too, in its folder trace.
+    check : bool
+        Refuse a table that is missing or has other columns than its schema.
+    limits : Window, optional
+        Open only a part, as `Trace.window` gives it.
+    allow_missing : bool
+        Leave out partitions that are missing or damaged, instead of refusing the Trace.
+
+    Raises
+    ------
+    TraceError
+        The folder is not a Trace or was written by an incompatible version.
+    DamagedTraceError
+        A table is missing, cannot be read, or does not have the columns of its schema.
+    """
+    return Trace.open(path, check=check, limits=limits, allow_missing=allow_missing)
 
 
 def _manifest_of(folder: Path) -> Manifest:
@@ -517,4 +582,6 @@ def cursor_of(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 def _set_own(con: duckdb.DuckDBPyConnection) -> None:
     """Set what each connection to a database has for itself."""
     con.execute("SET TimeZone = 'UTC'")  # stored times carry no zone
-    con.execute("SET enable_progress_bar = false")
+    # In a notebook without ipywidgets the bar is off, and DuckDB refuses to be told so.
+    if con.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+        con.execute("SET enable_progress_bar = false")

@@ -1,13 +1,12 @@
-"""The bill of an analysis: its lines in the report, and bill.csv beside it."""
+"""The bill of an analysis."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.gpu_hours.bill import bill_question, make_bill
 from tracekit.gpu_hours.dimensions import first_known
 from tracekit.gpu_hours.prices import prices_of, read_prices
-from tracekit.outputs import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,12 +15,10 @@ if TYPE_CHECKING:
     from tracekit.anonymous import HiddenTrace
     from tracekit.answer import Answer, Unanswered
     from tracekit.characterize.session import Session
+    from tracekit.gpu_hours.bill import Bill
     from tracekit.progress import Progress
 
-__all__ = ["BILL", "PRICES", "bill_answers", "find_prices"]
-
-BILL = "bill.csv"
-"""The bill's file, relative to the report."""
+__all__ = ["PRICES", "Billed", "bill_answers", "find_prices"]
 
 PRICES = "prices.toml"
 """The name of a file of prices that is used without being named, in the folder that is analyzed."""
@@ -46,27 +43,33 @@ def find_prices(source: Path, prices: Path | None, progress: Progress) -> Path |
     return prices
 
 
+class Billed(NamedTuple):
+    """A bill, if there is one."""
+
+    answers: list[Answer | Unanswered]
+    """Its lines in the report; none where there are no prices."""
+    bill: Bill | None
+
+
 def bill_answers(
     source: HiddenTrace,
     prices: Path | None,
-    folder: Path,
     answers: Iterable[Answer | Unanswered],
     session: Session,
     by: str | None = None,
-) -> list[Answer | Unanswered]:
-    """Return the bill and write it to `folder`; nothing where there are no prices. `by` is what the user chose.
+) -> Billed:
+    """Return the bill; nothing where there are no prices. `by` is what the user chose.
 
     What counts as failed follows the answer on efficiency, so that the two agree.
     """
     if prices is None:
-        return []
+        return Billed([], None)
     trace = source.trace
     by = by or first_known(trace, "account", "vc", "user", "cluster")
     stated = prices_of(prices, source)
     if not trace.has("jobs") or not trace.has("attempts"):
-        return [bill_question(by, stated.currency).unanswered("The trace does not say how long jobs held GPUs.")]
+        why = "The trace does not say how long jobs held GPUs."
+        return Billed([bill_question(by, stated.currency).unanswered(why)], None)
     rule = next((str(a.params["rule"]) for a in answers if a.name == _EFFICIENCY and hasattr(a, "params")), "stated")
     bill = make_bill(trace, stated, by=by, rule=rule, session=session)
-    with output_errors(folder):
-        (folder / BILL).write_text(bill.frame.write_csv(), encoding="utf-8", newline="")
-    return [bill.answer()]
+    return Billed([bill.answer()], bill)

@@ -75,9 +75,10 @@ def compare_with_other(
     ingest: Callable[[Path, Path], Trace],
     progress: Progress,
 ) -> list[Answer | Unanswered]:
-    """Return what changed against another period and write its tables below `folder`; nothing where none was asked for.
+    """Return what changed against another period; nothing where none was asked for.
 
-    `ingest` reads the logs of another period at a path into a Trace at a second path, which is removed afterwards.
+    `ingest` reads the logs of another period at a path into a Trace at a second path, below `folder`, which is removed
+    afterwards.
 
     Raises
     ------
@@ -86,7 +87,7 @@ def compare_with_other(
     SourceError, TraceError
         The other period cannot be read.
     """
-    from tracekit.analysis.steps import error_text, write_answers
+    from tracekit.analysis.steps import error_text
     from tracekit.characterize.changes import compare_periods, compare_since
     from tracekit.report.change_answers import COMPARED, changed_answers
 
@@ -116,4 +117,4 @@ def compare_with_other(
     with output_errors(folder):
         if place.exists():
             shutil.rmtree(place)
-    return write_answers(answers, folder, trace.tenant)
+    return answers

@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-from tracekit.analysis.steps import error_text, write_answers
+from tracekit.analysis.steps import error_text
 from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
-from tracekit.outputs import output_errors
 from tracekit.report.structure import WORKLOAD
 
 if TYPE_CHECKING:
@@ -37,13 +36,18 @@ _SCORED = 1
 
 
 class Fitting:
-    """The fit of a Trace: a context that starts it and ends its process, if it has one."""
+    """The fit of a Trace: a context that starts it and ends its process, if it has one.
+
+    That process leaves workload.json in the folder.
+    """
 
     def __init__(self, trace: Trace, folder: Path, settings: AnalysisSettings, progress: Progress) -> None:
         self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
         self._key: object = None
+        self.model: WorkloadModel | None = None
+        """What was fitted, once the answers were asked for."""
 
     def __enter__(self) -> Self:
         tables = self._trace.manifest.tables
@@ -66,8 +70,8 @@ class Fitting:
 
         Raises
         ------
-        OutputError
-            The disk is full, or the folder cannot be written.
+        DamagedTraceError
+            A table cannot be read.
         """
         from tracekit.fit.scored import fit
         from tracekit.report.fit_answers import FITTED, fitted_answers
@@ -92,11 +96,8 @@ class Fitting:
             reason = info["reason"] = f"The fit failed: {what}."
             self._progress.note(f"the workload could not be fitted: {what}")
             return [question.unanswered(reason) for question in FITTED], info
-        if self._process is None:
-            with output_errors(self._folder):
-                model.write(self._folder / WORKLOAD)
-        info["file"] = WORKLOAD
-        return write_answers(answers, self._folder), info
+        info["file"], self.model = WORKLOAD, model
+        return answers, info
 
     def _start(self) -> None:
         """Run `tracekit fit` of this very package, wherever Python would look for one."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.billing import bill_answers, find_prices
+from tracekit.analysis.answering import Named, answer_all
+from tracekit.analysis.billing import find_prices
 from tracekit.analysis.comparing import check_comparison, compare_with_other, reads_logs
-from tracekit.analysis.fitting import Fitting
 from tracekit.analysis.hiding import HIDDEN_SOURCE, salt_of
 from tracekit.analysis.part import copy_part
-from tracekit.analysis.steps import advise, ask, capacity_of, write_answers
+from tracekit.analysis.writing import write_analysis
 from tracekit.anonymous import HiddenTrace, anonymous_trace
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
@@ -22,16 +22,31 @@ from tracekit.places import is_remote, place_of
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings, merge_settings
 from tracekit.tables.window import EVERYTHING, Window, utc
+from tracekit.tenant import INGESTED
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from tracekit.report.structure import Report
+__all__ = [
+    "REPORT_MARKER",
+    "Analysis",
+    "analysis_in",
+    "analyze",
+    "analyze_into",
+    "check_replays",
+    "copy_trace",
+    "of_other",
+    "open_whole",
+    "part_of",
+    "refuse_ingesting",
+    "refuse_replacing_source",
+    "settings_of",
+    "trace_at",
+]
 
-__all__ = ["Analysis", "analyze", "analyze_into", "refuse_replacing_source"]
-
-_REPORT_MARKER = "report.json"
+REPORT_MARKER = "report.json"
+"""File that identifies the folder of a report."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,8 @@ def analyze(
     Parameters
     ----------
     source : Trace, str or Path
-        Raw logs (folder, file or archive), or a Trace or its folder, which is copied into the output.
+        Raw logs (folder, file or archive), or a Trace or its folder, which is copied into the output; of a Trace only
+        the part that it was opened with, and with its tenant.
     out : str or Path
         Folder of the report.
     settings : AnalysisSettings, optional
@@ -93,6 +109,8 @@ def analyze(
     """
     place = Path(out)
     chosen = merge_settings(AnalysisSettings, settings, changes)
+    if isinstance(source, Trace):
+        chosen = settings_of(source, chosen)
     given = source.path if isinstance(source, Trace) else place_of(source)
     refuse_replacing_source(given, place)
     return analyze_into(given, place, chosen, shown=place, force=force, progress=progress or Progress())
@@ -103,14 +121,9 @@ def analyze_into(
 ) -> Analysis:
     """Analyse one source into `out`; `shown` is where the user will find that folder in the end."""
     from tracekit.characterize.engines import engine_of
-    from tracekit.guidelines.evidence import Evidence
-    from tracekit.report.bundle import start_bundle
     from tracekit.report.pdf import find_browser, print_pdf
 
-    if settings.replay_jobs < 0:
-        raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
-    if settings.twin is not None and not settings.twin.is_file():
-        raise UsageError("there is no such file", where=settings.twin, hint="make it with 'tracekit calibrate'")
+    check_replays(settings)
     check_comparison(settings.compare, shown)
     prices = find_prices(source, settings.prices, progress)
     salt, salt_note = salt_of(settings, out)
@@ -119,66 +132,91 @@ def analyze_into(
     if settings.pdf:
         find_browser()  # before the work, not after it
     engine = engine_of(settings.engine, settings.master)
-    staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
+    staged = StagedFolder(out, force=force, marker=REPORT_MARKER, kind="a report")
     try:
         engine.start()
-        found_at = _trace_at(staged.path / "trace", source, settings, progress, salt)
-        trace = found_at.trace
-        asked = trace.by(settings.by)
+        found_at = trace_at(staged.path / "trace", source, settings, progress, salt)
+        asked = found_at.trace.by(settings.by)
         name, stated = (HIDDEN_SOURCE, HIDDEN_SOURCE) if settings.anonymize else (real_path(source).name, str(source))
         changed = compare_with_other(
             asked,
             staged.path,
             settings,
-            lambda path, place: _trace_at(place, path, _of_other(path, settings), progress, salt).trace,
+            lambda path, place: trace_at(place, path, of_other(path, settings), progress, salt).trace,
             progress,
         )
-        start_bundle()  # which takes a second, while the queries run
-        evidence = Evidence(asked, settings.memory_limit, engine)
-        with Fitting(trace, staged.path, settings, progress) as fitting:
-            capacity = capacity_of(trace, settings.capacity, progress)
-            answers = ask(evidence, staged.path, progress, capacity)
-            bill = bill_answers(found_at, prices, staged.path, answers, evidence.session, settings.by)
-            answers += write_answers(bill, staged.path, asked.tenant)
-            found = advise(evidence, staged.path, (name, stated), settings, progress)
-            # What draws the page takes long to import, and the fit may still be running.
-            from tracekit.report.data import build_report
-            from tracekit.report.write import PAGE, write_report
-
-            fits, workload = fitting.answers()
-        answers += [*fits, *found.answers, *changed]
-        progress.stage("writing the report")
-
-        report: Report = build_report(
-            asked,
-            answers,
-            capacity=capacity,
-            source=stated,
-            command=settings.command(source, shown),
-            workload=workload,
-            replay=found.replay,
-            guidelines=found.guidelines,
-            session=evidence.session,
+        found = answer_all(
+            found_at,
+            settings,
+            staged.path,
+            Named(name, stated, settings.command(source, shown)),
+            prices=prices,
+            changed=changed,
+            engine=engine,
+            progress=progress,
         )
-        write_report(staged.path, report)
+        progress.stage("writing the report")
+        write_analysis(staged.path, found)
         if settings.pdf:
+            from tracekit.report.write import PAGE
+
             progress.stage("printing")
             print_pdf(staged.path / PAGE, staged.path / "report.pdf")
         staged.commit()
     finally:
         engine.stop()
         staged.discard()
+    return analysis_in(out, found.answers)
+
+
+def analysis_in(out: Path, answers: Iterable[Answer | Unanswered]) -> Analysis:
+    """Return what was written to `out`."""
+    answers = list(answers)
     return Analysis(
         folder=out,
         report=out / "report.html",
-        data=out / _REPORT_MARKER,
+        data=out / REPORT_MARKER,
         trace=out / "trace",
         results={a.name: out / a.files[0] for a in answers if isinstance(a, Answer)},
         unanswered={u.name: u.reasons for u in answers if isinstance(u, Unanswered)},
     )
 
 
-def _trace_at(
+def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
+    """Return settings that ask of a Trace what it was opened with: its part and its tenant.
+
+    Raises
+    ------
+    UsageError
+        The Trace is a part already, and the settings name another.
+    """
+    part, tenant = trace.limits, trace.tenant_column
+    if part and (settings.start, settings.end, settings.cluster) != (None, None, None):
+        raise UsageError(f"the Trace is a part: {part.words}", where=trace.path, hint="say once which part is asked")
+    if part:
+        settings = replace(settings, start=part.start, end=part.end, cluster=part.cluster)
+    return replace(
+        settings,
+        by=settings.by or (None if tenant == INGESTED else tenant),
+        allow_missing=settings.allow_missing or trace.allow_missing,
+    )
+
+
+def check_replays(settings: AnalysisSettings) -> None:
+    """Check what is to be replayed before any work.
+
+    Raises
+    ------
+    UsageError
+        There is no such twin, or the number of jobs is negative.
+    """
+    if settings.replay_jobs < 0:
+        raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
+    if settings.twin is not None and not settings.twin.is_file():
+        raise UsageError("there is no such file", where=settings.twin, hint="make it with 'tracekit calibrate'")
+
+
+def trace_at(
     place: Path, source: Path, settings: AnalysisSettings, progress: Progress, salt: bytes | None
 ) -> HiddenTrace:
     """Return the Trace to analyse, ingested into `place` or copied there; with pseudonyms where there is a salt."""
@@ -191,7 +229,7 @@ def _trace_at(
     return hidden
 
 
-def _of_other(source: Path, settings: AnalysisSettings) -> AnalysisSettings:
+def of_other(source: Path, settings: AnalysisSettings) -> AnalysisSettings:
     """Return the settings for what is compared with, of which all is taken; times are for servers that are asked."""
     whole = replace(settings, cluster=None, allow_missing=False)
     return replace(whole, start=None, end=None, partition="auto") if is_trace(source) else whole
@@ -199,25 +237,38 @@ def _of_other(source: Path, settings: AnalysisSettings) -> AnalysisSettings:
 
 def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: Progress) -> Trace:
     if is_trace(source):
-        if settings.partition != "auto":
-            what = "the Trace of a report is laid out as its source"
-            raise UsageError(
-                what, where="--partition", hint="lay it out with 'tracekit ingest TRACE -o NEW --partition'"
-            )
-        if not reads_logs(settings.compare) and (settings.format_name is not None or settings.options):
-            raise UsageError(
-                "the source is a Trace already, so there is nothing to choose",
-                where="--format" if settings.format_name is not None else "--option",
-                hint="leave it out",
-            )
-        limits = Window(utc(settings.start), utc(settings.end), settings.cluster)
-        return copy_trace(source, place, limits, settings)
+        refuse_ingesting(settings)
+        return copy_trace(source, place, part_of(settings), settings)
     if settings.cluster is not None or settings.allow_missing:
         option = "--allow-missing" if settings.cluster is None else "--cluster"
         raise UsageError("is for a Trace, and the source are logs", where=option, hint="ingest the logs first")
     from tracekit.ingest import ingest_logs
 
     return ingest_logs(source, place, settings, progress=progress)
+
+
+def part_of(settings: AnalysisSettings) -> Window:
+    """Return which part of a Trace is asked."""
+    return Window(utc(settings.start), utc(settings.end), settings.cluster)
+
+
+def refuse_ingesting(settings: AnalysisSettings) -> None:
+    """Refuse settings that say how a Trace is made, where there is one already.
+
+    Raises
+    ------
+    UsageError
+        There is such a setting.
+    """
+    if settings.partition != "auto":
+        what = "the Trace of a report is laid out as its source"
+        raise UsageError(what, where="--partition", hint="lay it out with 'tracekit ingest TRACE -o NEW --partition'")
+    if not reads_logs(settings.compare) and (settings.format_name is not None or settings.options):
+        raise UsageError(
+            "the source is a Trace already, so there is nothing to choose",
+            where="--format" if settings.format_name is not None else "--option",
+            hint="leave it out",
+        )
 
 
 def refuse_replacing_source(source: Path, out: Path) -> None:
@@ -229,6 +280,19 @@ def refuse_replacing_source(source: Path, out: Path) -> None:
         )
 
 
+def open_whole(source: Path, limits: Window, settings: AnalysisSettings) -> Trace:
+    """Open a Trace, or the part of it in `limits`, and read all of it: before hours of work, not in the middle.
+
+    Raises
+    ------
+    DamagedTraceError
+        A table cannot be read.
+    """
+    found = Trace.open(source, limits=limits, allow_missing=settings.allow_missing)
+    found.read_through()
+    return found
+
+
 def copy_trace(
     source: Path, place: Path, limits: Window = EVERYTHING, settings: AnalysisSettings | None = None
 ) -> Trace:
@@ -237,8 +301,7 @@ def copy_trace(
     The tables of a whole Trace are linked where the file system has links.
     """
     chosen = settings or AnalysisSettings()
-    found = Trace.open(source, limits=limits, allow_missing=chosen.allow_missing)
-    found.read_through()  # before hours of work on it, not in the middle
+    found = open_whole(source, limits, chosen)
     if found.notes:
         return copy_part(found, place, chosen.memory_limit)
     with output_errors(place):

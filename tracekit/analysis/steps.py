@@ -5,25 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tracekit.answer import Answer, Unanswered
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
-from tracekit.outputs import output_errors
-from tracekit.tenant import VC
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
     from typing import Any
 
+    from tracekit.answer import Answer, Unanswered
     from tracekit.guidelines.evidence import Evidence
     from tracekit.progress import Progress
     from tracekit.report.structure import CapacityInfo, ReplayInfo
     from tracekit.settings import AnalysisSettings
-    from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
-__all__ = ["AdviceResult", "advise", "ask", "capacity_of", "error_text", "write_answers"]
+__all__ = ["AdviceResult", "advise", "ask", "capacity_of", "error_text"]
 
 
 def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
@@ -58,8 +53,8 @@ def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInf
     return {"requested": requested, "used": None, "gpus": None, "alternatives": {}, "note": note, "word": ""}
 
 
-def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: CapacityInfo) -> list[Answer | Unanswered]:
-    """Run every query and write its tables; those about a whole cluster take its size from `capacity`."""
+def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo) -> list[Answer | Unanswered]:
+    """Run every query; those about a whole cluster take its size from `capacity`."""
     from tracekit.analysis.query_defaults import parameters_of, query_defaults
     from tracekit.characterize import list_queries
     from tracekit.guidelines.interface import LackingError
@@ -82,23 +77,7 @@ def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: Capacity
         else:
             answers.append(replace(answer, notes=(*answer.notes, *why)))
         progress.advance(1)
-    return write_answers(answers, folder, evidence.trace.tenant)
-
-
-def write_answers(
-    answers: Iterable[Answer | Unanswered], folder: Path, tenant: Tenant = VC
-) -> list[Answer | Unanswered]:
-    """Write the tables of answers, in which tenants are called by their own name; return these with their files."""
-    from tracekit.characterize.named_tenant import with_tenant
-    from tracekit.report.table_files import write_tables
-
-    with output_errors(folder):
-        return [
-            replace(a, files=tuple(write_tables(folder, a.name, with_tenant(a, tenant).frame)))
-            if isinstance(a, Answer)
-            else a
-            for a in answers
-        ]
+    return answers
 
 
 def error_text(error: Exception) -> str:
@@ -117,15 +96,12 @@ class AdviceResult:
     """See `tracekit.guidelines.document`."""
 
 
-def advise(
-    evidence: Evidence, folder: Path, source: tuple[str, str], settings: AnalysisSettings, progress: Progress
-) -> AdviceResult:
-    """Replay the panel of policies, judge by the guidelines, and write guidelines.md.
+def advise(evidence: Evidence, source: tuple[str, str], settings: AnalysisSettings, progress: Progress) -> AdviceResult:
+    """Replay the panel of policies, and judge by the guidelines.
 
     `source` is the name of what is analyzed, and the same as the user gave it.
     """
     from tracekit.calibration.twins import Twins
-    from tracekit.guidelines.markdown import markdown
     from tracekit.guidelines.run import judge_all
     from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
 
@@ -149,8 +125,4 @@ def advise(
             twins = None
     document = judge_all(evidence, twins, progress=progress).document()
     document |= {"trace": shorten(name)}
-    with output_errors(folder):
-        (folder / "guidelines.md").write_text(
-            markdown(document), encoding="utf-8", errors="backslashreplace", newline="\n"
-        )
-    return AdviceResult(write_answers(answers, folder), info, document)
+    return AdviceResult(answers, info, document)

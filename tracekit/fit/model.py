@@ -16,7 +16,9 @@ import orjson
 
 from tracekit import resources
 from tracekit.errors import UsageError
+from tracekit.notebook import Brief
 from tracekit.outputs import StagedFiles, check_files, output_errors
+from tracekit.text import count, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +46,34 @@ class WorkloadModel:
 
     document: dict[str, Any]
     """The keys and values of workload.json."""
+
+    def __repr__(self) -> str:
+        return str(self._brief)
+
+    def _repr_html_(self) -> str:
+        return self._brief.html()
+
+    @property
+    def _brief(self) -> Brief:
+        document = self.document
+        source, arrivals, users = (document.get(part) or {} for part in ("source", "arrivals", "users"))
+        entries = document.get("run_times") or []
+        whole = self.run_time() if entries else None
+        medians = [value for share, value in (whole or {}).get("quantiles_s") or () if share == 0.5]
+        median = f", median {duration(medians[0])}" if medians else ""
+        process = arrivals.get("process")
+        seed, best = document.get("seed"), (document.get("scores") or {}).get("best")
+        return Brief.of(
+            f"Workload fitted to {self.origin}" if source else "Workload",
+            [
+                ("arrivals", f"{process} over {arrivals['days']:.1f} days" if process else None),
+                ("run time", f"{whole['chosen'] or 'as observed'}{median}" if whole else None),
+                ("groups", f"{count(len(entries))} of run times" if entries else None),
+                ("tenants", count(len(users["tenants"])) if users.get("tenants") else None),
+                ("nearest", f"{best}, of the generators that were scored" if best else None),
+                ("seed", None if seed is None else str(seed)),
+            ],
+        )
 
     @property
     def origin(self) -> str:

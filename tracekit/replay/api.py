@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
+from tracekit.notebook import Brief
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.feasibility import check_feasibility
 from tracekit.replay.failing import failing
@@ -18,6 +19,7 @@ from tracekit.replay.results.tables import jobs_table, timeline_table
 from tracekit.replay.scenario import Scenario, cluster_for
 from tracekit.replay.workload.from_trace import jobs_of_trace
 from tracekit.settings import ReplaySettings, merge_settings
+from tracekit.text import count, counted, duration, percent
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -49,8 +51,40 @@ class Replay:
         return timeline_table(self.result.jobs, self.result.outcome)
 
     def __repr__(self) -> str:
-        s = self.result.summary
-        return f"<replay of {s['jobs']:,} jobs under {s['policy']}: mean JCT {s['avg_jct_s'] or 0:,.0f} s>"
+        return str(self._brief)
+
+    def _repr_html_(self) -> str:
+        return self._brief.html()
+
+    @property
+    def _brief(self) -> Brief:
+        s = self.summary
+        cluster, stopped = s["cluster"], s["preemptions"]
+        never = f", {count(s['unschedulable'])} can never run" if s["unschedulable"] else ""
+        return Brief.of(
+            f"Replay of {counted(s['jobs'], 'jobs')} under {s['policy']}",
+            [
+                ("cluster", f"{counted(cluster['nodes'], 'nodes')}, {counted(cluster['gpus'], 'GPUs')}"),
+                ("completed", f"{counted(s['completed'], 'jobs')}{never}"),
+                ("wait", _times(s, "queue_s")),
+                ("completion", _times(s, "jct_s")),
+                ("GPUs held", _share(s["gpu_utilization_share"])),
+                ("preemptions", count(stopped) if stopped else None),
+                ("goodput", _share(s["goodput_share"])),
+            ],
+        )
+
+
+def _times(summary: dict[str, Any], what: str) -> str | None:
+    """Return mean, median and 95th percentile of a time in words; None where no job tells it."""
+    mean, median, high = (summary[f"{of}_{what}"] for of in ("avg", "median", "p95"))
+    if mean is None:
+        return None
+    return f"mean {duration(mean)}, median {duration(median)}, 95th percentile {duration(high)}"
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else percent(value)
 
 
 @explain_damage()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-__all__ = ["csv_safe", "write_csv", "write_tables"]
+__all__ = ["csv_safe", "table_names", "write_csv", "write_tables"]
 
 
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
@@ -46,7 +46,12 @@ def write_csv(path: Path, frame: pl.DataFrame) -> None:
 
 def write_tables(folder: Path, name: str, frame: pl.DataFrame) -> list[str]:
     """Write a result below `folder` and return the files, relative to the report."""
-    base = folder / "tables" / f"{name}.parquet"
-    write_csv(base.with_suffix(".csv"), frame)
-    frame.write_parquet(base, compression="zstd")
+    parquet, csv = names = table_names(name)
+    write_csv(folder / csv, frame)
+    frame.write_parquet(folder / parquet, compression="zstd")
+    return names
+
+
+def table_names(name: str) -> list[str]:
+    """Return the files of a result, relative to the report."""
     return [f"tables/{name}.parquet", f"tables/{name}.csv"]

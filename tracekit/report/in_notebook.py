@@ -1,0 +1,172 @@
+"""What a notebook shows of a report: its page in a frame, and its charts as Altair objects.
+
+No name of a log gets out of either: the page runs in a frame that has no part in the notebook, and charts hold no text
+that could end the script into which Altair writes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from html import escape
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+from altair.utils.schemapi import debug_mode
+
+from tracekit.report.data import trace_facts
+from tracekit.report.sections.interface import panels
+from tracekit.report.site_words import with_unit
+from tracekit.report.theme import chart_config, colour_value
+
+if TYPE_CHECKING:
+    from tracekit.report.charts import Panel
+    from tracekit.report.structure import Report
+
+    Chart = alt.Chart | alt.LayerChart
+
+__all__ = ["WIDTH", "charts_of", "frame_of"]
+
+WIDTH = 560
+"""Width of a chart between its axes [px]; in the page it is that of the column."""
+
+_LETTERS = 90
+"""Letters of a line of a title."""
+_VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
+_ENDS_SCRIPT = re.compile(r"<(?=/|!--|script)", re.IGNORECASE)
+_LINK_OUT = re.compile(r'(<script\b.*?</script>)|(<a\b[^>]*?) href="(?!#)[^"]*"', re.DOTALL)
+_ROWS = "values"
+"""Key below which everything is data."""
+_TEXTS = frozenset({"domain", "title", "text", "subtitle"})
+"""Keys of text to read, such as names of the log, which is no colour whatever it looks like."""
+_COLOURS = ("color", "fill", "stroke")
+"""Channels that get a legend where a column stands behind them."""
+_BASE = '<base href="about:srcdoc">'
+_SANDBOX = "allow-scripts allow-downloads allow-modals allow-popups"
+"""What the page may do: run its own scripts, save a file, print. Without its origin it cannot reach the notebook."""
+
+
+def charts_of(report: Report) -> dict[str, list[Chart]]:
+    """Return the charts of each question that has any, by its name, in reading order.
+
+    Colours are those of the light theme, legends are drawn inside. In names of the log that hold '</', '<!--' or
+    '<script', an invisible character (U+2060) follows the '<': a renderer writes charts into a script, which such a
+    name would end.
+    """
+    facts = trace_facts(report["quality"], report["time"], report["tenant"])
+    found: dict[str, list[Chart]] = {}
+    with debug_mode(False):  # charts are built without validation here, and validated by tests
+        for section in report["sections"]:
+            for answer in section["answers"]:
+                drawn = panels(answer["name"], with_unit(answer, facts)["rows"], facts)
+                if drawn:
+                    found[answer["name"]] = [_chart(panel, answer["question"]) for panel in drawn]
+    return found
+
+
+def _chart(panel: Panel, question: str) -> Chart:
+    spec = panel.to_dict(checked=False)
+    spec = _with_data(spec, spec.pop("datasets"))
+    for name in ("$schema", "autosize"):  # which, like datasets, no part of a larger chart may have
+        spec.pop(name, None)
+    if panel.key and not _has_legend(spec):
+        spec = _with_key(spec, panel.key)
+    spec["title"] = {"text": wrap(panel.title or question, _LETTERS), "subtitle": wrap(panel.note, _LETTERS)}
+    spec["width"] = WIDTH
+    spec["config"] = _config(legend=bool(panel.key))
+    return _object(_inert(spec))
+
+
+def _object(spec: dict[str, Any]) -> Chart:
+    """Return a specification as an Altair object, whose layers are charts with all methods of these."""
+    rest = {name: part for name, part in spec.items() if name not in {"data", "layer"}}
+    rows = alt.InlineData(**spec["data"]) if "data" in spec else alt.Undefined
+    if "encoding" in rest:
+        rest["encoding"] = alt.FacetedEncoding(**rest["encoding"])
+    if "layer" in spec:
+        return alt.LayerChart(data=rows, layer=[_object(part) for part in spec["layer"]], **rest)
+    return alt.Chart(data=rows, **rest)
+
+
+def _with_data(node: Any, datasets: dict[str, Any]) -> Any:
+    """Return a specification with its rows where it names them."""
+    if isinstance(node, list):
+        return [_with_data(part, datasets) for part in node]
+    if not isinstance(node, dict):
+        return node
+    if set(node) == {"name"} and node["name"] in datasets:
+        return {"values": datasets[node["name"]]}
+    return {name: _with_data(part, datasets) for name, part in node.items()}
+
+
+def _has_legend(node: Any) -> bool:
+    """Return whether a column gives marks their colour, of which Vega-Lite makes a legend."""
+    if isinstance(node, list):
+        return any(map(_has_legend, node))
+    return isinstance(node, dict) and any(
+        (name in _COLOURS and isinstance(part, dict) and "field" in part) or (name != _ROWS and _has_legend(part))
+        for name, part in node.items()
+    )
+
+
+def _with_key(spec: dict[str, Any], key: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """Return a specification with a layer that draws nothing but a legend."""
+    words, colours = [w for w, _ in key], [c for _, c in key]
+    scale = {"domain": words, "range": colours}
+    legend = {
+        "data": {"values": [{"key": w} for w in words]},
+        "mark": {"type": "point", "filled": True, "opacity": 0},
+        "encoding": {
+            "color": {"field": "key", "type": "nominal", "scale": scale, "legend": {"symbolOpacity": 1}},
+        },
+    }
+    if "layer" in spec:
+        return {**spec, "layer": [*spec["layer"], legend]}
+    own = {name: part for name, part in spec.items() if name in {"mark", "encoding", "transform"}}
+    return {**{name: part for name, part in spec.items() if name not in own}, "layer": [own, legend]}
+
+
+def _config(*, legend: bool) -> dict[str, Any]:
+    """Return the config of the page's charts, with a legend where the page writes one beside the chart."""
+    config = {**chart_config(), "background": colour_value("paper")}
+    if legend:
+        config["legend"] = {"title": None, "orient": "top", "direction": "horizontal", "columns": 4}
+    config["title"] = {"anchor": "start", "fontWeight": "normal", "subtitleColor": colour_value("muted")}
+    plain: dict[str, Any] = _inert(config)
+    return plain
+
+
+def _inert(value: Any, *, data: bool = False, named: bool = False) -> Any:
+    """Return a specification with plain colours, in which no text ends a script.
+
+    `data` tells that the value stands below `_ROWS`, `named` that it is that of one of `_TEXTS`.
+    """
+    if isinstance(value, dict):
+        return {_broken(k): _inert(v, data=data or k == _ROWS, named=k in _TEXTS) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_inert(item, data=data, named=named) for item in value]
+    if not isinstance(value, str):
+        return value
+    if not (data or named) and (variable := _VARIABLE.fullmatch(value)) is not None:
+        with contextlib.suppress(KeyError):  # a name that looks like a colour, and is none of the theme
+            return colour_value(variable[1])
+    return _broken(value)
+
+
+def _broken(text: str) -> str:
+    return _ENDS_SCRIPT.sub("<\N{WORD JOINER}", text)
+
+
+def frame_of(page: str, height: int) -> str:
+    """Return a page as a frame of `height` pixels, whose links lead nowhere but inside it.
+
+    Files that the page links to stand beside report.html, and here there are none. Without a base of its own, the page
+    has that of the notebook, and a link to one of its sections would open the notebook in the frame. The base comes
+    first, since the page's policy forbids any other after it.
+    """
+    alone = _LINK_OUT.sub(lambda found: found[1] or found[2], page).replace("<head>", f"<head>{_BASE}", 1)
+    return (
+        f'<iframe title="tracekit report" sandbox="{_SANDBOX}" style="border:0;width:100%;height:{height}px"'
+        f' srcdoc="{escape(alone)}"></iframe>'
+    )
