@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.docs.examples import DOCS, Reader, blocks
+from tests.places.conftest import _server, store  # noqa: F401 -- fixtures
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +16,7 @@ TUTORIALS = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "tutori
 
 
 @pytest.mark.parametrize("page", TUTORIALS)
+@pytest.mark.usefixtures("store")  # which one of them reads
 def test_a_reader_can_follow_it(page: str, tmp_path: Path) -> None:
     commands = Reader(tmp_path).follow(page)
     assert commands >= 9
@@ -27,5 +29,5 @@ def test_it_shows_what_most_commands_print(page: str) -> None:
 
 
 def test_there_is_one_for_each_kind_of_user() -> None:
-    names = ("operator", "reliability", "researcher", "simulator")
+    names = ("large_site", "operator", "reliability", "researcher", "simulator")
     assert [f"tutorials/{name}.md" for name in names] == TUTORIALS
