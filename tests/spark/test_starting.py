@@ -25,10 +25,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_executors_of_another_version_are_named(spark: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting, "__version__", "9.9")
-    with pytest.raises(UsageError, match=r"the executor on \S+ has tracekit .*, this is tracekit 9\.9; install this"):
-        starting._require_workers(spark._spark(), "local[2]", 60)
+def test_executors_of_another_version_are_named_and_spark_starts_again(
+    spark: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever test comes next finds a Spark that was given up while it started."""
+    spark.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(starting, "__version__", "9.9")
+        with pytest.raises(
+            UsageError, match=r"the executor on \S+ has tracekit .*, this is tracekit 9\.9; install this"
+        ):
+            spark.start()
+    spark.start()
+    session = spark._spark()
+    session.udf.register("twice", lambda number: 2 * number, "int")
+    assert session.sql("SELECT twice(21) AS answer").collect() == [(42,)]
 
 
 def test_executors_that_do_not_answer_are_not_waited_for(spark: SparkEngine) -> None:

@@ -35,6 +35,7 @@ TRIED: dict[str, tuple[str, ...]] = {"pyspark": ("4.3",), "sqlglot": ("30.30",)}
 
 _WHERE = "--engine spark"
 _CONNECT_S = 5.0
+_STOP_S = 30.0
 
 _LOG4J = """\
 rootLogger.level = error
@@ -57,9 +58,7 @@ class Started:
 
     def stop(self) -> None:
         """End Spark and its Java process."""
-        with suppress(Exception):  # a Java process that died cannot be asked to stop
-            self.session.stop()
-        _give_up([self.process], self.folder)
+        _end(self.session, [self.process], self.folder)
 
 
 def untried() -> list[str]:
@@ -103,6 +102,7 @@ def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
     folder = Path(tempfile.mkdtemp(prefix="tracekit-spark-"))
     log = folder / "log"
     processes: list[Any] = []
+    session: Any = None
     try:
         session = _within(seconds, lambda: _session(master, settings, folder, log, processes))
         if session is None:
@@ -110,11 +110,11 @@ def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
         started = Started(session, processes[0], folder)
         _require_workers(session, master, seconds)
     except UsageError:
-        _give_up(processes, folder)
+        _end(session, processes, folder)
         raise
     except Exception as error:
         words = _last_line(log) or reason_of(error)
-        _give_up(processes, folder)
+        _end(session, processes, folder)
         raise UsageError(f"Spark did not start: {words}", where=f"--master {master}", hint=_LOOK) from error
     return started
 
@@ -280,9 +280,14 @@ def _within(seconds: float, work: Callable[[], T]) -> T | None:
     return done[0] if done else None
 
 
-def _give_up(processes: list[Any], folder: Path) -> None:
+def _end(session: Any, processes: list[Any], folder: Path) -> None:
+    """End Spark, as far as it was started, so that this process can start it again."""
     from pyspark import SparkContext
 
+    if session is not None:
+        # A Java process that died cannot be asked to stop, and one whose master is gone may not answer.
+        with suppress(Exception):
+            _within(_STOP_S, session.stop)
     # It would print a stack about the Java process that hangs up on it.
     server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001
     if server is not None:
