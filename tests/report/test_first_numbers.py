@@ -44,7 +44,7 @@ def test_a_remark_stands_beside_its_number_and_gpu_jobs_are_named() -> None:
         answers, {"mean_wait_s": "3 jobs never started", "held_share": "of 8 GPUs"}, gpu_jobs=True
     )
     assert wait["label"] == "mean wait of GPU jobs"
-    assert wait["note"] == "one job in ten waits longer than 0 s; 3 jobs never started"
+    assert wait["note"] == "nine jobs in ten start at once; 3 jobs never started"
     assert (held["note"], held["series"]) == ("of 8 GPUs", [])
 
 

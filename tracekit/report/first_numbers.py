@@ -72,7 +72,9 @@ def _card(
 ) -> Headline:
     note = remark or number.note
     if number.column == "mean_wait_s" and whole["p90_wait_s"] is not None:
-        note = f"one job in ten waits longer than {duration(whole['p90_wait_s'])}" + (f"; {remark}" if remark else "")
+        most = whole["p90_wait_s"]
+        tail = f"one job in ten waits longer than {duration(most)}" if most >= 1 else "nine jobs in ten start at once"
+        note = f"{tail}; {remark}" if remark else tail
     known = [row[number.column] for row in halves]
     change = " → ".join(map(number.write, known)) if len(known) > 1 and None not in known else None
     return {

@@ -100,7 +100,7 @@ def render_report(report: Report) -> str:
         more = {
             "report": report,
             "sections": sections,
-            "tabs": tabs_of(sections, advice=advice is not None),
+            "tabs": _noted_once(tabs_of(sections, advice=advice is not None)),
             "strip": panel_views(STRIP, drawn[STRIP], report["opening"]["state"] or "The cluster through time."),
             "advice": advice,
             "filters": filters,
@@ -118,6 +118,17 @@ def _with_units(report: Report, facts: TraceFacts) -> Report:
     """Return a report whose tenants are called `vc` in all answers, as charts, tables and filters ask for them."""
     sections = [{**s, "answers": [with_unit(a, facts) for a in s["answers"]]} for s in report["sections"]]
     return {**report, "sections": sections}  # type: ignore[typeddict-item]  # the same keys
+
+
+def _noted_once(tabs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out, in each part, what a chart above says already of how its marks are read."""
+    for tab in tabs:
+        seen: set[str] = set()
+        for panel in (p for s in tab["sections"] for a in s["answers"] for p in a["panels"]):
+            if panel["note"] in seen:
+                panel["note"] = ""
+            seen.add(panel["note"])
+    return tabs
 
 
 def _narrows(answer: AnswerInfo, facts: TraceFacts) -> list[str]:
@@ -307,6 +318,7 @@ def _environment() -> jinja2.Environment:
         "words": lambda name: name.replace("_", " "),
         "keep": _keep_together,
         "course": course,
+        "first_sentence": lambda words: re.split(r"(?<=[.;]) (?=[A-Z])", words, maxsplit=1)[0],
         "capitalize_first": lambda words: words[:1].upper() + words[1:],
         "plural": lambda n, word: f"{text.count(n)} {word}" + ("" if n == 1 else "s"),
     }
