@@ -1,20 +1,25 @@
 """Ask every shipped query of DuckDB and of Spark on every sample trace, and write the table of docs/reference/spark.md.
 
     python tools/spark_answers.py
+    python tools/spark_answers.py --large FOLDER [--jobs 300000] [--samples 10000000]
 
-It takes half an hour on two processors, needs `tracekit[spark]` and Java, and fails where an answer differs.
+It takes a quarter of an hour on two processors, needs `tracekit[spark]` and Java, and fails where an answer differs.
+With --large it asks of generated logs of Helios and, with telemetry, of Philly, which are made in FOLDER and stay there;
+it writes no table, and prints the seconds that each engine took.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from tests.spark.alike import difference  # noqa: E402 -- found through the line above
 from tracekit.characterize import answer_query, lacks, list_queries  # noqa: E402 -- the same
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.characterize.engines.spark import SparkEngine
     from tracekit.trace import Trace
 
 __all__ = ["BEGIN", "END", "PAGE", "rows_of_page", "table"]
@@ -86,35 +92,82 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def main() -> int:
-    """Ask, and write the table; return 1 where an answer differs."""
+def _large(folder: Path, jobs: int, samples: int) -> dict[str, Trace]:
+    """Return generated Traces of Helios and Philly, made where they are not there yet."""
+    from helios_logs import write_helios_logs
+    from philly_files import write_gpu_file, write_job_log
+
+    from tracekit.ingest import ingest_logs
+    from tracekit.trace import Trace
+
+    found = {}
+    for name in ("helios", "philly"):
+        logs, place = folder / f"{name}-logs", folder / name
+        if not place.exists():
+            logs.mkdir(parents=True)
+            if name == "helios":
+                write_helios_logs(logs, jobs)
+            else:
+                write_job_log(logs / "cluster_job_log", jobs // 5)
+                write_gpu_file(logs / "cluster_gpu_util", samples // 5)
+            ingest_logs(logs, place)
+        found[name] = Trace.open(place)
+    return found
+
+
+def _ask(engine: SparkEngine, traces: Mapping[str, Trace], *, timed: bool) -> dict[str, dict[str, str]]:
+    """Return how equal the answers are, by query and trace.
+
+    Raises
+    ------
+    SystemExit
+        Some differ; they were printed.
+    """
+    found: dict[str, dict[str, str]] = {}
+    wrong = 0
+    for name, trace in traces.items():
+        mine, theirs = Session(trace), Session(trace, engine=engine)
+        for query in list_queries():
+            if lacks(query, trace):
+                continue
+            begun = time.perf_counter()
+            one = answer_query(trace, query, session=mine).frame
+            between = time.perf_counter()
+            other = answer_query(trace, query, session=theirs).frame
+            took = between - begun, time.perf_counter() - between
+            differs = difference(one, other)
+            if differs is not None:
+                wrong += 1
+                print(f"{query.name} on {name}: {differs}", flush=True)
+            elif timed:
+                print(f"{name:8} {query.name:36} {took[0]:8.2f} s {took[1]:8.2f} s  {_equal(one, other)}", flush=True)
+            found.setdefault(query.name, {})[name] = _equal(one, other)
+        print(f"{name}: done", flush=True)
+    if wrong:
+        raise SystemExit(1)
+    return found
+
+
+def main() -> None:
+    """Ask, and write the table or the seconds."""
     from tracekit.characterize.engines.spark import SparkEngine
 
-    found: dict[str, dict[str, str]] = {}
-    wrong: list[str] = []
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--large", type=Path, metavar="FOLDER")
+    options.add_argument("--jobs", type=int, default=300_000)
+    options.add_argument("--samples", type=int, default=10_000_000)
+    chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder, SparkEngine("local[2]", SETTINGS) as engine:
-        for name, trace in _samples(Path(folder)).items():
-            mine, theirs = Session(trace), Session(trace, engine=engine)
-            for query in list_queries():
-                if lacks(query, trace):
-                    continue
-                one = answer_query(trace, query, session=mine).frame
-                other = answer_query(trace, query, session=theirs).frame
-                differs = difference(one, other)
-                if differs is not None:
-                    wrong.append(f"{query.name} on {name}: {differs}")
-                    print(wrong[-1], flush=True)
-                found.setdefault(query.name, {})[name] = _equal(one, other)
-            print(f"{name}: done", flush=True)
-    if wrong:
-        return 1
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}", encoding="utf-8")
+        large = chosen.large is not None
+        traces = _large(chosen.large, chosen.jobs, chosen.samples) if large else _samples(Path(folder))
+        found = _ask(engine, traces, timed=large)
+    if not large:
+        text = PAGE.read_text(encoding="utf-8")
+        before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n{table(found)}\n{END}{after}", encoding="utf-8")
     pairs = sum(len(traces) for traces in found.values())
     print(f"{len(found)} queries, {pairs} pairs: Spark's answer is DuckDB's")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
