@@ -412,7 +412,7 @@ def test_an_attempt_of_unknown_end_is_left_out_and_counted(make_trace: MakeTrace
     plan["attempts"][0] |= {"end_time": None, "run_s": None, "status": None}
     answer = answer_query(make_trace(**plan), "queuing/timeline", {"step_s": 6 * 3600})
     assert answer.frame["running_gpus"].to_list() == [pytest.approx(4 / 6), 8.75 / 6]
-    assert "the load leaves out 1 attempts whose end is unknown or impossible" in answer.notes
+    assert "1 attempts whose end is unknown or impossible are left out of the load" in answer.notes
 
 
 def test_a_trace_without_placements_lacks_fragmentation(make_trace: MakeTrace) -> None:

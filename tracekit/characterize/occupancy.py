@@ -270,7 +270,7 @@ def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> 
         {"last": window and window[1]},
     )
     kind = "attempts with GPUs" if with_gpus else "attempts"
-    return found, [f"the load leaves out {lost:,} {kind} whose end is unknown or impossible"] if lost else []
+    return found, [f"{lost:,} {kind} whose end is unknown or impossible are left out of the load"] if lost else []
 
 
 def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:
