@@ -83,6 +83,14 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         "SELECT CAST(9000000000000000000 AS HUGEINT) * 10 // 7 AS n",
         [(12_857_142_857_142_857_142,)],
     ),
+    # 10^6 times 33.4865205 is 33486520.499999996, and times 0.0000005 it is a half; whole and decimal numbers stay.
+    "decimal_of_double": (
+        "SELECT CAST(sum(CAST(x AS DECIMAL(38, 6))) AS DOUBLE) AS x,"
+        " CAST(sum(CAST(i AS DECIMAL(38, 6))) AS DOUBLE) AS i, CAST(sum(CAST(d AS DECIMAL(38, 6))) AS DOUBLE) AS d"
+        " FROM (VALUES (33.4865205e0, 7, 1.5), (NULL, 1, 2.25), (0.0000005e0, 1, 0), (-0.0000005e0, 1, 0),"
+        " (1e15, 9000000000000000, 0)) AS t(x, i, d) GROUP BY t.x ORDER BY t.x",
+        [(-0.000001, 1.0, 0.0), (0.000001, 1.0, 0.0), (33.48652, 7.0, 1.5), (1e15, 9e15, 0.0), (None, 1.0, 2.25)],
+    ),
     # What sqlglot and Spark do rightly by themselves, and every answer rests on.
     "integer division": ("SELECT 7 // 2 AS a, -7 // 2 AS b, -7 % 3 AS c", [(3, -3, -1)]),
     "order of nulls": (f"SELECT x FROM {NUMBERS} ORDER BY x DESC", [(9.0,), (7.25,), (2.5,), (0.125,), (None,)]),

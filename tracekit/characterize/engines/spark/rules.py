@@ -229,6 +229,40 @@ def wide_integers(tree: exp.Expr) -> exp.Expr:
     return tree
 
 
+_WHOLE = 2**52
+"""From here on a number with 53 binary places is a whole one."""
+
+
+def decimal_of_double(tree: exp.Expr) -> exp.Expr:
+    """Round a DOUBLE in a column to the places of a decimal number as DuckDB does: times 10^places, half away from 0.
+
+    Spark rounds the shortest text of the number instead, so that 26.1328995 may end in another place.
+    """
+    for node in _each(tree, exp.Cast):
+        sizes = [int(size.name) for size in node.to.expressions] if node.to.is_type(exp.DataType.Type.DECIMAL) else []
+        if not isinstance(node.this, exp.Column) or len(sizes) < 2 or not sizes[1]:
+            continue
+        digits, places = sizes
+        scaled = exp.Mul(this=_double(node.this), expression=_double(_number(10**places)))
+        size = exp.Abs(this=exp.Paren(this=scaled.copy()))
+        half_up = exp.Mul(
+            this=exp.Sign(this=scaled.copy()),
+            expression=exp.Floor(this=exp.Add(this=size.copy(), expression=_double(exp.Literal.number("0.5")))),
+        )
+        rounded = exp.Case(
+            ifs=[exp.If(this=exp.LT(this=size, expression=_double(_number(_WHOLE))), true=half_up)], default=scaled
+        )
+        whole = exp.DataType.build(f"DECIMAL({digits - places - 1}, 0)", dialect="spark")
+        unit = exp.DataType.build(f"DECIMAL({places}, {places})", dialect="spark")
+        exact = exp.Mul(
+            this=exp.cast(rounded, whole), expression=exp.cast(exp.Literal.string(f"0.{'0' * (places - 1)}1"), unit)
+        )
+        # Only Spark knows of what type a column is; what is asked here is gone before it runs.
+        is_double = exp.EQ(this=_call("typeof", node.this.copy()), expression=exp.Literal.string("double"))
+        node.replace(exp.Case(ifs=[exp.If(this=is_double, true=exact)], default=node.copy()))
+    return tree
+
+
 RULES: tuple[Callable[[exp.Expr], exp.Expr], ...] = (
     percentile,
     percentiles,
@@ -247,5 +281,6 @@ RULES: tuple[Callable[[exp.Expr], exp.Expr], ...] = (
     series,
     wide_division,
     wide_integers,
+    decimal_of_double,
 )
 """All rules, in the order in which they are applied."""
