@@ -41,11 +41,13 @@ print(duckdb.sql(f"SELECT node_id, gpu_index, count(*), avg(utilization_pct), mi
 _TOGETHER = """
 import sys
 from tracekit.characterize import answer_query, lacks, list_queries
+from tracekit.characterize.session import Session
 from tracekit.trace import Trace
-trace, swept = Trace.open(sys.argv[1]), {}
+trace = Trace.open(sys.argv[1])
+session = Session(trace)
 for query in list_queries():
-    if not lacks(query, trace) and query.name not in ("queuing/delay_causes", "queuing/out_of_order"):
-        answer_query(trace, query.name, swept=swept)
+    if not lacks(query, trace):
+        answer_query(trace, query.name, session=session)
 """
 
 
@@ -82,10 +84,7 @@ def helios(folder: Path, runs: int, scale: float) -> None:
     print(f"| all, one process each | {total:.1f} s | {most:.0f} MiB |")
     together = [run("-c", _TOGETHER, str(trace)) for _ in range(runs)]
     seconds = statistics.median(u.wall_s for u in together)
-    print(
-        f"| all in one process, without the two with a sweep of their own | {seconds:.1f} s | "
-        f"{max(u.peak_mib for u in together):.0f} MiB |"
-    )
+    print(f"| all in one process | {seconds:.1f} s | {max(u.peak_mib for u in together):.0f} MiB |")
 
 
 def telemetry(folder: Path, runs: int, scale: float) -> None:

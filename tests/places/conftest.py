@@ -97,7 +97,8 @@ def _server() -> Iterator[tuple[Store, str]]:
             """Say nothing."""
 
     backend = s3_backends[_ACCOUNT]["aws"]
-    backend.create_bucket(BUCKET, "us-east-1")
+    if BUCKET not in backend.buckets:  # moto keeps one store for all servers of a process
+        backend.create_bucket(BUCKET, "us-east-1")
     store = Store(DomainDispatcherApplication(create_backend_app), backend)
     server = make_server("127.0.0.1", 0, store, threaded=True, request_handler=Silent)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from tracekit.characterize.engines import Engine
 
+LONG = bool(os.environ.get("TRACEKIT_LONG"))
+"""Whether all is asked of all, with TRACEKIT_LONG=1, and not what the gate has time for."""
+
 SMALL = {
     "spark.driver.memory": "1g",
     # A Java that lives for minutes gains nothing from compiling well what it runs.
@@ -25,7 +28,7 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     # Compiling costs more than these few rows do; the long tests run compiled.
-    "spark.sql.codegen.wholeStage": "true" if os.environ.get("TRACEKIT_LONG") else "false",
+    "spark.sql.codegen.wholeStage": "true" if LONG else "false",
 }
 
 ASKED: dict[str, set[str]] = defaultdict(set)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.alike import difference
+from tests.spark.conftest import LONG
 from tests.spark.planted import plant
 from tracekit.characterize import answer_query, find_query, list_views
 from tracekit.characterize.engines.spark import by_day, tables
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-NAMES = ("utilization/dedicated", "utilization/gpu_by_size_status", "utilization/efficiency", "overview/summary")
+NAMES = ("utilization/gpu_by_size_status", "overview/summary")
+MORE = ("utilization/dedicated", "utilization/efficiency")
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def _same(trace: Trace, name: str, engine: Engine) -> None:
     assert difference(expected, answer_query(trace, name, engine=engine).frame) is None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", (*NAMES, *MORE) if LONG else NAMES)
 def test_what_no_step_may_hand_around_is_left_to_sparks_sql(
     name: str, planted: Trace, spark: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

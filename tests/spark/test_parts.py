@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.alike import difference
+from tests.spark.conftest import LONG
 from tracekit.characterize import answer_query
 from tracekit.ingest import ingest_logs
 
@@ -37,8 +38,10 @@ def layouts(sample_trace: Callable[[str], Trace], tmp_path_factory: pytest.TempP
     return {"file": whole, "partitions": ingest_logs(whole.path, folder, partition="day")}
 
 
-@pytest.mark.parametrize("layout", ["file", "partitions"])
-@pytest.mark.parametrize("part", ["all", "days", "cluster"])
+EVERY = [(layout, part) for layout in ("file", "partitions") for part in ("all", "days", "cluster")]
+
+
+@pytest.mark.parametrize(("layout", "part"), EVERY if LONG else [("file", "cluster"), ("partitions", "days")])
 def test_a_part_of_either_layout_gives_duckdbs_answer(
     layouts: dict[str, Trace], layout: str, part: str, spark: Engine
 ) -> None:
