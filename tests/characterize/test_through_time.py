@@ -88,6 +88,13 @@ def test_waits_use_and_outcomes_of_each_period(four_hours: Trace) -> None:
     assert [r["completed_share"] for r in rows] == [pytest.approx(1.5 / 3.5), 1.0, None, None, 1.0, None, None]
 
 
+def test_the_share_held_is_that_of_the_minutes_seen(four_hours: Trace) -> None:
+    """From 0:10 to 3:10, by ten minutes: a holds a GPU of two to 1:30, b from 2:00 on."""
+    rows = _rows(four_hours, step_s=600)
+    expected = [130 / 360, 60 / 220, 70 / 140, 30 / 100, 30 / 120, 60 / 120, 10 / 20]
+    assert [r["held_share"] for r in rows] == pytest.approx(expected)
+
+
 def test_few_spans_are_longer_and_the_last_is_shorter(four_hours: Trace) -> None:
     spans = [r for r in _rows(four_hours, spans=2) if r["period"] == "span"]
     assert [(str(r["start_time"])[11:16], str(r["end_time"])[11:16], r["jobs"]) for r in spans] == [

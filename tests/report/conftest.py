@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +14,9 @@ from tracekit.manifest import Capability, Check, FileAccount
 from tracekit.report.bundle import vega_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Browser
 
     from tracekit.report.structure import Report
     from tracekit.trace import Trace
@@ -125,3 +129,38 @@ def report(analysis: Analysis) -> Report:
 @pytest.fixture(scope="session")
 def page(analysis: Analysis) -> str:
     return analysis.report.read_text(encoding="utf-8")
+
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+def _missing(reason: str) -> None:
+    """Skip for this reason, or fail where a browser has to be there, as in the gate."""
+    if os.environ.get("TRACEKIT_REQUIRE_BROWSER") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Return a real browser, which pages are opened in."""
+    found = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if found is None:
+        _missing(f"no browser: none of {', '.join(_BROWSERS)} is on the PATH")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("no playwright: install the dev dependencies")
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=found, args=list(_FLAGS))
+        yield started
+        started.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -22,38 +20,6 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 pytestmark = pytest.mark.browser
-
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-_FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
-
-
-def _missing(reason: str) -> None:
-    if os.environ.get("TRACEKIT_REQUIRE_BROWSER") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
-        _missing(f"no browser: none of {', '.join(_NAMES)} is on the PATH")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        _missing("no playwright: install the dev dependencies")
-    with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=found, args=list(_FLAGS))
-        yield started
-        started.close()
 
 
 class _Visit:
@@ -308,7 +274,7 @@ def test_the_first_screen_has_the_strip_the_numbers_and_what_to_change(visit: _V
     bottoms = visit.page.evaluate(f"{seen}.map(e => e.getBoundingClientRect().bottom)")
     assert len(bottoms) >= 1 + 5 + 1
     assert max(bottoms) < 900
-    assert visit.page.locator(".cards .course path").count() == 5
+    assert visit.page.locator(".cards .sparkline path").count() == 5
 
 
 def test_the_keyboard_reaches_the_report_first(visit: _Visit) -> None:

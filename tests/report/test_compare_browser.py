@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +10,6 @@ import pytest
 from tracekit.comparison import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from playwright.sync_api import Browser, Page, Route
 
     from tracekit.trace import Trace
@@ -21,35 +17,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-_FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--no-first-run",
-)
-
-
-def _missing(reason: str) -> None:
-    if os.environ.get("TRACEKIT_REQUIRE_BROWSER") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
-        _missing(f"no browser: none of {', '.join(_NAMES)} is on the PATH")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        _missing("no playwright: install the dev dependencies")
-    with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=found, args=list(_FLAGS))
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

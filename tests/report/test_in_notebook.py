@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -360,30 +358,7 @@ def test_logs_of_another_time_are_compared_and_forgotten(
 
 # The same page, shown as a notebook shows it.
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 _HOST = "http://notebook.test/lab/tree/x.ipynb"
-
-
-def _missing(reason: str) -> None:
-    if os.environ.get("TRACEKIT_REQUIRE_BROWSER") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = next(filter(None, map(shutil.which, _NAMES)), None)
-    if program is None:
-        _missing(f"no browser: none of {', '.join(_NAMES)} is on the PATH")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        _missing("no playwright: install the dev dependencies")
-    with sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=program, args=list(_FLAGS))
-        yield started
-        started.close()
 
 
 @pytest.mark.browser

@@ -24,7 +24,7 @@ from tracekit.report.guidelines import guidelines_view
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import panels
 from tracekit.report.site_words import unit_of, with_unit
-from tracekit.report.sparklines import course
+from tracekit.report.sparklines import sparkline
 from tracekit.report.strip import strip
 from tracekit.report.table_view import filters_of, table_view
 from tracekit.report.tabs import tabs_of
@@ -317,7 +317,7 @@ def _environment() -> jinja2.Environment:
         "short": text.shorten,
         "words": lambda name: name.replace("_", " "),
         "keep": _keep_together,
-        "course": course,
+        "sparkline": sparkline,
         "first_sentence": lambda words: re.split(r"(?<=[.;]) (?=[A-Z])", words, maxsplit=1)[0],
         "capitalize_first": lambda words: words[:1].upper() + words[1:],
         "plural": lambda n, word: f"{text.count(n)} {word}" + ("" if n == 1 else "s"),

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["HIGH", "WIDE", "course"]
+__all__ = ["HIGH", "WIDE", "sparkline"]
 
 WIDE, HIGH = 120, 28
 """Size of the line's box, in the units of its path."""
 _EDGE = 2
 
 
-def course(series: Sequence[float | None]) -> str:
+def sparkline(series: Sequence[float | None]) -> str:
     """Return the SVG path of numbers through time, from 0 to the largest; a number that is not known leaves a gap.
 
     Examples
     --------
-    >>> course([0, 1, None, 2])
+    >>> sparkline([0, 1, None, 2])
     'M0.0 26.0L40.0 14.0M120.0 2.0h0.01'
     """
     most = max((value for value in series if value is not None), default=0) or 1
