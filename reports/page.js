@@ -200,7 +200,7 @@
 
   function paper_width(place) {
     var pair = place.closest(".pair");
-    if (pair) return pair.children.length === 3 || pair.children.length > 4 ? THIRD : HALF;
+    if (pair && !place.closest("figure.wide")) return pair.children.length === 3 || pair.children.length > 4 ? THIRD : HALF;
     return place.closest(".halves") ? HALF : SHEET;
   }
 

@@ -154,6 +154,7 @@ def test_charts_are_drawn_for_the_sheet_and_again_for_the_screen(visit: _Visit) 
     _printing(visit, "beforeprint")
     printed = visit.page.evaluate(size)
     assert {width for width, _ in printed} <= {"760", "400", "300"}
+    assert {width for width, _ in visit.page.evaluate(size.replace(".plot", ".strip .plot"))} == {"760"}
     _printing(visit, "afterprint")
     assert visit.page.evaluate(size) == before != printed
 
