@@ -39,6 +39,8 @@ class Records:
     """Those that it leaves out unless it is asked for them by their numbers."""
     events: list[Event]
     held: list[Held]
+    unrecorded: set[tuple[int, str]]
+    """Number and machine of runs that a machine wrote down and the database lacks."""
     samples: list[Planted]
 
 
@@ -59,6 +61,8 @@ def ran(request: pytest.FixtureRequest) -> Iterator[Records]:
             if kept:
                 keep_sample(found, Path(kept))
             said = f"services: {len(found.jobs)} jobs in {len(found.runs)} runs, {seconds:.0f} s"
+            if found.unrecorded:
+                said += f"; not in the database: {sorted(found.unrecorded)}"
             request.config.stash.setdefault(_SAID, []).append(said)
             yield found
     finally:
@@ -89,7 +93,7 @@ def _ran(services: Services, folder: Path) -> Records:
     runs = records.read_runs(services)
     dumps.dump_sacct(services, folder)
     dumps.dump_machines(services, folder / "machines", done.samples)
-    held = planted.held_gpus((services.base / "run" / "held").read_text(encoding="ascii"), runs)
+    held, unrecorded = planted.held_gpus((services.base / "run" / "held").read_text(encoding="ascii"), runs)
     start = min(run.submit for run in runs)
     end = max(run.end for run in runs if run.end is not None) + dt.timedelta(seconds=10)
     samples = planted.plant(held, start, end)
@@ -105,5 +109,6 @@ def _ran(services: Services, folder: Path) -> Records:
         never_eligible={name: job for name, job in jobs.items() if not job.listed},
         events=records.read_events(services),
         held=held,
+        unrecorded=unrecorded,
         samples=samples,
     )

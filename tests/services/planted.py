@@ -63,27 +63,36 @@ class Planted:
     """The job that held the GPU, which no exporter says on machines without labels."""
 
 
-def held_gpus(text: str, runs: Iterable[Run]) -> list[Held]:
-    """Return who held which GPUs: what the machines wrote down, with the times of the accounting database."""
+def held_gpus(text: str, runs: Iterable[Run]) -> tuple[list[Held], set[tuple[int, str]]]:
+    """Return who held which GPUs, with the times of the accounting database, and the places of runs it lacks.
+
+    The machines write down each run as it begins. On a busy host the database may miss a run: one that is put back
+    into the queue within the second of its start loses its row to the next.
+    """
     begun: dict[tuple[int, str], list[Run]] = {}
     for run in sorted((r for r in runs if r.start is not None), key=lambda r: (r.start or r.submit, r.submit)):
         for node in run.nodes:
             begun.setdefault((run.number, node), []).append(run)
     found = []
+    unrecorded = set()
     for line in text.splitlines():
         seconds, number, node, gpus = line.split("|")
         moment = dt.datetime.fromtimestamp(int(seconds), dt.UTC).replace(tzinfo=None) + dt.timedelta(seconds=1)
         if not gpus:
             continue
         # The last one that had begun by then; a resize goes on with what was held on the machines kept.
-        mine = [run for run in begun[int(number), node] if run.start is not None and run.start <= moment]
+        recorded = begun.get((int(number), node), [])
+        mine = [run for run in recorded if run.start is not None and run.start <= moment]
+        if not mine:
+            unrecorded.add((int(number), node))
+            continue
         start = mine[-1].start
-        ends = [run.end for run in begun[int(number), node] if run.start == start and run.end is not None]
+        ends = [run.end for run in recorded if run.start == start and run.end is not None]
         assert start is not None
         held = tuple(int(gpu) for gpu in gpus.split(","))
         found.append(Held(int(number), mine[-1].job_id, node, held, start, max(ends)))
     # Both a machine and the job's script tell of most runs.
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found)), unrecorded
 
 
 def plant(held: Iterable[Held], start: dt.datetime, end: dt.datetime) -> list[Planted]:
