@@ -77,8 +77,11 @@
       .then(drawn_all);
   })();
 
-  // Filters: the rows of tables, and the charts whose data tell the column.
+  // A part of the cluster and of the time: the rows of tables, the charts whose data tell it, and, in parts.js, the rest.
   var selects = Array.from(document.querySelectorAll("select[data-filter]"));
+  var since = document.getElementById("since"), until = document.getElementById("until");
+  var show_all = document.getElementById("all");
+  var shown = data.parts ? data.parts.shown : [];
 
   function wanted() {
     var found = {};
@@ -86,12 +89,25 @@
     return found;
   }
 
+  // The spans chosen: the first, and that after the last; null where all are.
+  function spans() {
+    if (!since) return null;
+    var first = Number(since.value), last = Number(until.value);
+    return first === 0 && last === shown.length - 1 ? null : [first, last];
+  }
+
   function fits(row, filter) {
     return Object.keys(filter).every(function (name) { return !(name in row) || row[name] === filter[name]; });
   }
 
-  function concerns(rows, filter) {
-    return rows.some(function (row) { return Object.keys(filter).some(function (name) { return name in row; }); });
+  function within(row, time) {
+    return !time || !("time" in row) || (row.time >= shown[time[0]] && row.time < shown[time[1]]);
+  }
+
+  function concerns(rows, filter, time) {
+    return rows.some(function (row) {
+      return time && "time" in row || Object.keys(filter).some(function (name) { return name in row; });
+    });
   }
 
   function named(node, found) {
@@ -102,10 +118,12 @@
     return found;
   }
 
-  // Categories that have no row left lose their place on the axis.
-  function prune(node, rows, whole) {
+  // Categories that have no row left lose their place on the axis, and a shorter time is drawn as wide as the whole.
+  function prune(node, rows, whole, time) {
     if (!node || typeof node !== "object") return;
-    Object.keys(node).forEach(function (key) { prune(node[key], rows, whole); });
+    Object.keys(node).forEach(function (key) { prune(node[key], rows, whole, time); });
+    if (time && node.field === "time" && node.axis) delete node.axis.values;
+    if (time && node.field === "time" && node.scale) { delete node.scale.domain; delete node.scale.domainMax; delete node.scale.domainMin; }
     var domain = node.field && node.scale && node.scale.domain;
     if (!Array.isArray(domain) || typeof domain[0] !== "string") return;
     var kept = domain.filter(function (v) { return rows.some(function (row) { return row[node.field] === v; }); });
@@ -118,24 +136,30 @@
     node.scale.domain = kept;
   }
 
-  function filter_chart(chart, filter) {
+  function redraw(chart, spec, datasets, rows) {
+    if (drawn.has(chart.id)) drawn.get(chart.id).finalize();
+    drawn.delete(chart.id);
+    document.getElementById(chart.id).textContent = rows ? "" : "Nothing is drawn for this choice.";
+    return rows ? draw(chart, spec, datasets) : Promise.resolve();
+  }
+
+  function filter_chart(chart, filter, time) {
     var names = named(chart.spec, []);
-    var concerned = names.filter(function (n) { return concerns(data.datasets[n], chart.filter || filter); });
+    var before = chart.part || [{}, null];
+    var concerned = names.filter(function (n) {
+      return concerns(data.datasets[n], Object.assign({}, before[0], filter), before[1] || time);
+    });
     if (!concerned.length) return null;
     var spec = JSON.parse(JSON.stringify(chart.spec));
     var datasets = Object.assign({}, data.datasets);
     var rows = [];
     names.forEach(function (n) {
-      datasets[n] = data.datasets[n].filter(function (row) { return fits(row, filter); });
+      datasets[n] = data.datasets[n].filter(function (row) { return fits(row, filter) && within(row, time); });
       rows = rows.concat(datasets[n]);
     });
-    prune(spec, rows, spec);
-    chart.filter = Object.keys(filter).length ? filter : null;
-    if (drawn.has(chart.id)) drawn.get(chart.id).finalize();
-    drawn.delete(chart.id);
-    var place = document.getElementById(chart.id);
-    place.textContent = rows.length ? "" : "Nothing is drawn for this choice.";
-    return rows.length ? draw(chart, spec, datasets) : Promise.resolve();
+    prune(spec, rows, spec, time);
+    chart.part = [filter, time];
+    return redraw(chart, spec, datasets, rows.length);
   }
 
   function filter_table(table) {
@@ -148,44 +172,105 @@
         : "later" in row.dataset;
     });
     // How many rows are left out is known of the whole only.
-    table.closest(".fold").querySelectorAll(".whole, .narrowed").forEach(function (words) {
+    (table.closest(".fold") || table.closest("article")).querySelectorAll(".whole, .narrowed").forEach(function (words) {
       words.hidden = words.className === "whole" ? names.length > 0 : names.length === 0;
     });
     return names.length > 0;
   }
 
-  function counted(things, word) {
-    return things.length + " " + word + (things.length === 1 ? "" : "s");
-  }
-
-  function apply() {
-    var filter = wanted();
-    root.dataset.charts = "DRAWING";
-    var tables = Array.from(document.querySelectorAll("table[data-columns]"));
-    var touched = tables.filter(function (table) { return filter_table(table); });
-    var redrawn = data.charts.map(function (chart) { return [chart, filter_chart(chart, filter)]; })
-      .filter(function (pair) { return pair[1]; });
+  function part_in_words(time) {
     var words = selects.filter(function (s) { return s.value !== ""; }).map(function (s) {
       return s.dataset.kind + " " + s.options[s.selectedIndex].text;
     });
-    document.querySelectorAll(".only").forEach(function (p) { p.remove(); });
-    if (words.length) {
-      touched.concat(redrawn.map(function (pair) { return document.getElementById(pair[0].id); })).forEach(function (e) {
-        var article = e.closest("article");
-        if (!article || article.querySelector(".only")) return;
-        var note = document.createElement("p");
-        note.className = "notes only";
-        note.textContent = "Below, charts and tables: only " + words.join(", ") + ".";
-        article.querySelector("h3").insertAdjacentElement("afterend", note);
-      });
-    }
-    document.getElementById("filter-status").textContent = words.length
-      ? "Only " + words.join(", ") + ": " + counted(touched, "table") + " and " + counted(redrawn, "chart") + "; the sentences stay those of the whole."
-      : "";
-    Promise.all(redrawn.map(function (pair) { return pair[1]; })).then(drawn_all);
+    if (time) words.push(data.parts.moments[time[0]] + " to " + data.parts.moments[time[1]]);
+    return words.join(", ");
   }
 
-  selects.forEach(function (s) { s.addEventListener("change", apply); });
+  function remark(article, words) {
+    var note = document.createElement("p");
+    note.className = "notes only";
+    note.textContent = words;
+    article.querySelector("h3").insertAdjacentElement("afterend", note);
+  }
+
+  function apply() {
+    var filter = wanted(), time = spans(), words = part_in_words(time);
+    root.dataset.charts = "DRAWING";
+    if (show_all) show_all.hidden = !words;
+    var tables = Array.from(document.querySelectorAll("table[data-columns]"));
+    var touched = new Set();
+    tables.forEach(function (table) { if (filter_table(table)) touched.add(table.closest("article")); });
+    var redrawn = data.charts.filter(function (chart) { return !document.getElementById(chart.id).closest(".strip"); })
+      .map(function (chart) { return [chart, filter_chart(chart, filter, time)]; })
+      .filter(function (pair) { return pair[1]; });
+    redrawn.forEach(function (pair) { touched.add(document.getElementById(pair[0].id).closest("article")); });
+    document.querySelectorAll(".only").forEach(function (p) { p.remove(); });
+    document.getElementById("filter-status").textContent = words ? "Only " + words + "." : "";
+    var event = new CustomEvent("tracekit:part", { detail: {
+      since: time ? data.parts.edges[time[0]] : null,
+      until: time ? data.parts.edges[time[1]] : null,
+      where: filter,
+      spans: time,
+      words: words,
+      touched: touched,
+      waits: redrawn.map(function (pair) { return pair[1]; })
+    } });
+    document.dispatchEvent(event);
+    if (words) {
+      document.querySelectorAll("article").forEach(function (article) {
+        if (article.querySelector(".only")) return;
+        remark(article, touched.has(article) ? "Below: only " + words + ". The sentence is that of the whole." : "Of the whole log: its rows do not tell this part.");
+      });
+    }
+    Promise.all(event.detail.waits).then(drawn_all);
+  }
+
+  function choose(name, value) {
+    var select = selects.find(function (s) { return s.dataset.filter === name; });
+    if (!select) return;
+    select.value = value;
+    alone(select);
+    apply();
+  }
+
+  // The page tells users apart by cluster and time alone; a server asks the Trace.
+  function alone(select) {
+    if (select.value === "" || root.dataset.served) return;
+    var user = select.dataset.filter === "user";
+    selects.forEach(function (other) {
+      if (other !== select && other.dataset.filter !== "cluster" && select.dataset.filter !== "cluster" &&
+          (user || other.dataset.filter === "user")) other.value = "";
+    });
+  }
+
+  function choose_spans(first, last) {
+    since.value = first;
+    until.value = last;
+    apply();
+  }
+
+  selects.forEach(function (s) { s.addEventListener("change", function () { alone(s); apply(); }); });
+  if (since) {
+    since.addEventListener("change", function () {
+      if (Number(until.value) <= Number(since.value)) until.value = Number(since.value) + 1;
+      apply();
+    });
+    until.addEventListener("change", function () {
+      if (Number(until.value) <= Number(since.value)) since.value = Number(until.value) - 1;
+      apply();
+    });
+  }
+  if (show_all) {
+    show_all.addEventListener("click", function () {
+      selects.forEach(function (s) { s.value = ""; });
+      if (since) { since.value = 0; until.value = shown.length - 1; }
+      apply();
+    });
+  }
+
+  window.tracekit = {
+    data: data, drawn: drawn, redraw: redraw, named: named, remark: remark, choose: choose, choose_spans: choose_spans
+  };
 
   var theme = document.getElementById("theme");
   if (theme) {

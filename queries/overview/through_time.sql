@@ -5,7 +5,6 @@
 -- also: capacity, nodes, gpu_utilization
 -- needs: queueing
 -- merge: hours
--- param spans: 60 | most spans that the time is cut into
 -- param step_s: 0 | length of the intervals over which GPUs held are averaged [s]; 0: as short as a page can show the trace
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
 -- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
@@ -23,42 +22,19 @@
 -- column used_share: share | mean utilization of the GPUs that have telemetry, held or not; NULL without any
 -- column completed_share: share | GPU time of completed jobs / GPU time of all jobs, by when jobs ended; NULL when none ended
 -- rule:
--- The time from the first moment of the trace to its last submission is cut into spans of equal length, whole hours, a
--- day or a week where they are longer, at most $spans of them; the last may be shorter. It is cut into two halves too, at
--- a whole hour.
+-- The time from the first moment of the trace to its last submission is cut into spans of equal length (see the view
+-- page_spans), of which the last may be shorter, and into two halves, at a whole hour.
 -- held_share: see queuing/gpu_time_held; an interval belongs to the period in which it begins. used_share: all samples
 -- weigh alike, whether a job held the GPU or not. completed_share: see overview/status; a job belongs to the period in
 -- which it ended, and to the whole also where it ended later, or at an unknown time.
-WITH frame AS (
-    SELECT
-        (since // 3600000000) * 3600000000 AS since,
-        greatest(last_submission, since) AS until,
-        (greatest(last_submission, since) // 3600000000) - (since // 3600000000) + 1 AS hours
-    FROM trace_window
-    WHERE last_submission IS NOT NULL
-),
-
-spans AS (
-    SELECT since, until, hours, CASE
-        WHEN hours <= $spans THEN 1
-        WHEN hours <= 2 * $spans THEN 2
-        WHEN hours <= 3 * $spans THEN 3
-        WHEN hours <= 6 * $spans THEN 6
-        WHEN hours <= 12 * $spans THEN 12
-        WHEN hours <= 24 * $spans THEN 24
-        WHEN hours <= 48 * $spans THEN 48
-        ELSE 168 * ((hours + 168 * $spans - 1) // (168 * $spans))
-    END AS span_h
-    FROM frame
-),
-
+WITH
 -- The ways in which the time is cut.
 cut AS (
-    SELECT 'whole' AS period, since, until, hours * 3600000000 AS length, 1 AS parts FROM spans
+    SELECT 'whole' AS period, since, until, hours * 3600000000 AS length, 1 AS parts FROM page_spans
     UNION ALL
-    SELECT 'half', since, until, (hours + 1) // 2 * 3600000000, least(2, hours) FROM spans
+    SELECT 'half', since, until, (hours + 1) // 2 * 3600000000, least(2, hours) FROM page_spans
     UNION ALL
-    SELECT 'span', since, until, span_h * 3600000000, (hours + span_h - 1) // span_h FROM spans
+    SELECT 'span', first, until, span_h * 3600000000, spans FROM page_spans
 ),
 
 period AS (
@@ -68,7 +44,7 @@ period AS (
         c.since + i.number * c.length AS since,
         least(c.until, c.since + (i.number + 1) * c.length) AS until
     FROM cut AS c
-    INNER JOIN (SELECT unnest(generate_series(0, CAST($spans AS BIGINT) + 1)) AS number) AS i ON i.number < c.parts
+    INNER JOIN (SELECT unnest(generate_series(0, 59)) AS number) AS i ON i.number < c.parts
 ),
 
 sized AS (SELECT coalesce(bool_or(gpu_count > 0), FALSE) AS any_gpus FROM jobs),

@@ -95,11 +95,17 @@ def test_the_share_held_is_that_of_the_minutes_seen(four_hours: Trace) -> None:
     assert [r["held_share"] for r in rows] == pytest.approx(expected)
 
 
-def test_few_spans_are_longer_and_the_last_is_shorter(four_hours: Trace) -> None:
-    spans = [r for r in _rows(four_hours, spans=2) if r["period"] == "span"]
-    assert [(str(r["start_time"])[11:16], str(r["end_time"])[11:16], r["jobs"]) for r in spans] == [
-        ("00:00", "02:00", 2),
-        ("02:00", "03:10", 2),
+def test_few_spans_are_longer_and_the_last_is_shorter(make_trace: Callable[..., Trace]) -> None:
+    """Sixty-one hours are thirty spans of two, and one of one."""
+    jobs = [{"job_id": str(day), "submit_time": f"2024-01-0{day} 12:30"} for day in (1, 2, 3)]
+    jobs += [{"job_id": "last", "submit_time": "2024-01-04 00:30"}, {"job_id": "first", "submit_time": "2024-01-01 12:00"}]
+    jobs += [{"job_id": "late", "submit_time": "2024-01-04 00:00"}]
+    attempts = [{"job_id": "first", "attempt": 1}]
+    spans = [r for r in _rows(make_trace(jobs=jobs, attempts=attempts)) if r["period"] == "span"]
+    assert len(spans) == 31
+    assert [(str(r["start_time"])[8:16], str(r["end_time"])[8:16], r["jobs"]) for r in (spans[0], spans[-1])] == [
+        ("01 12:00", "01 14:00", 2),
+        ("04 00:00", "04 00:30", 2),
     ]
 
 

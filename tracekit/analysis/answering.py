@@ -104,13 +104,18 @@ def answer_all(
         # What draws the page takes long to import, and the fit may still be running.
         import_module("tracekit.report.page")
         from tracekit.report.data import build_report
+        from tracekit.report.parts import PARTS
 
         fits, workload = fitting.answers()
+    # Too long for a table to read; the report holds its sums.
+    parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
+    answers = [a for a in answers if a.name != PARTS]
     answers += [*billed.answers, *fits, *found.answers, *changed]
     answers = [replace(a, files=tuple(table_names(a.name))) if isinstance(a, Answer) else a for a in answers]
     report: Report = build_report(
         asked,
         answers,
+        parts=parts,
         capacity=capacity,
         source=named.stated,
         command=named.command,

@@ -19,7 +19,9 @@ from tracekit.characterize.session import Session
 from tracekit.report.answers import answer_info, unanswered_info
 from tracekit.report.caveats import caveats
 from tracekit.report.gpu_totals import capacity_label, gpu_totals
+from tracekit.report.first_numbers import FIRST
 from tracekit.report.headline import headline
+from tracekit.report.parts import parts_info
 from tracekit.report.published import release_info
 from tracekit.report.quality import quality
 from tracekit.report.sections.interface import (
@@ -72,6 +74,7 @@ def build_report(
     trace: Trace,
     answers: Iterable[Answer | Unanswered],
     *,
+    parts: Answer | None = None,
     capacity: CapacityInfo,
     source: str,
     command: str = "",
@@ -89,6 +92,8 @@ def build_report(
         What was analysed.
     answers : iterable of Answer or Unanswered
         To every question, those that the Trace does not answer included.
+    parts : Answer, optional
+        To `overview/parts`, so that the page can be narrowed.
     capacity : CapacityInfo
         The number of GPUs used and its alternatives.
     source : str
@@ -161,6 +166,7 @@ def build_report(
         "capacity": capacity,
         "gpu_totals": gpu_totals(found, capacity, replay),
         "release": release_info(release_of(trace)),
+        "parts": parts_info(parts, found.get(FIRST)),
         "sections": _sections(infos, facts),
         "unanswered": [unanswered_info(u, facts) for u in all_answers if isinstance(u, Unanswered)],
         "workload": workload,

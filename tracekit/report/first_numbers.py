@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer, Row
     from tracekit.report.structure import Headline
 
-__all__ = ["FIRST", "first_numbers", "plain_number", "state"]
+__all__ = ["AT_ONCE_S", "FIRST", "FULL", "HELD", "STATES", "TAILS", "first_numbers", "plain_number", "state"]
 
 FIRST = "overview/through_time"
 """The query that gives them."""
@@ -73,11 +73,12 @@ def _card(
     note = remark or number.note
     if number.column == "mean_wait_s" and whole["p90_wait_s"] is not None:
         most = whole["p90_wait_s"]
-        tail = f"one job in ten waits longer than {duration(most)}" if most >= 1 else "nine jobs in ten start at once"
+        tail = TAILS["long" if most >= 1 else "none"].format(most=duration(most))
         note = f"{tail}; {remark}" if remark else tail
     known = [row[number.column] for row in halves]
     change = " → ".join(map(number.write, known)) if len(known) > 1 and None not in known else None
     return {
+        "name": number.column,
         "label": f"{number.label} of GPU jobs" if gpu_jobs and number.column == "mean_wait_s" else number.label,
         "value": whole[number.column],
         "unit": number.unit,
@@ -90,13 +91,41 @@ def _card(
 
 def plain_number(label: str, value: float, unit: str, words: str, note: str) -> Headline:
     """Return a number that is not followed through time."""
-    return {"label": label, "value": value, "unit": unit, "text": words, "note": note, "change": None, "series": []}
+    return {
+        "name": "",
+        "label": label,
+        "value": value,
+        "unit": unit,
+        "text": words,
+        "note": note,
+        "change": None,
+        "series": [],
+    }
 
 
-_AT_ONCE_S = 60.0
+AT_ONCE_S = 60.0
 """Waits below which jobs are said to start at once [s]."""
-_FULL = 0.9
+FULL = 0.9
 """Share of the GPU time held from which on a cluster is called full."""
+TAILS = {
+    "long": "one job in ten waits longer than {most}",
+    "none": "nine jobs in ten start at once",
+}
+"""What is said of the 90th percentile of waits."""
+STATES = {
+    "at once": "Jobs start at once",
+    "few": "Most jobs start at once and a few wait long, {mean} on average over all",
+    "tail": "Nine jobs in ten wait {most} or less, and the others so long that the mean is {mean}",
+    "long": "Jobs wait {mean} on average, and one in ten longer than {most}",
+}
+"""What is said of waits; the page's script fills in those of a part."""
+HELD = {
+    "full": "{waits}; the cluster is full: jobs hold {held} of its GPU time.",
+    "free": "{waits}; {free} of the GPU time is held by no job.",
+    "part": "{waits}; they hold {held} of the GPU time.",
+    "unknown": "{waits}.",
+}
+"""What is said of the GPU time held: of a cluster, of some of its jobs, and where it is not known."""
 
 
 def state(answers: Mapping[str, Answer]) -> str:
@@ -105,18 +134,13 @@ def state(answers: Mapping[str, Answer]) -> str:
     if whole is None or whole["mean_wait_s"] is None:
         return ""
     mean, most, held = whole["mean_wait_s"], whole["p90_wait_s"], whole["held_share"]
-    if mean < _AT_ONCE_S and most < _AT_ONCE_S:
-        waits = "Jobs start at once"
-    elif most < _AT_ONCE_S:
-        waits = f"Most jobs start at once and a few wait long, {duration(mean)} on average over all"
-    elif mean > most:
-        waits = (
-            f"Nine jobs in ten wait {duration(most)} or less, and the others so long that the mean is {duration(mean)}"
-        )
+    if mean < AT_ONCE_S and most < AT_ONCE_S:
+        form = "at once"
+    elif most < AT_ONCE_S:
+        form = "few"
     else:
-        waits = f"Jobs wait {duration(mean)} on average, and one in ten longer than {duration(most)}"
+        form = "tail" if mean > most else "long"
+    waits = STATES[form].format(mean=duration(mean), most=duration(most))
     if held is None:
-        return f"{waits}."
-    if held >= _FULL:
-        return f"{waits}; the cluster is full: jobs hold {percent(held)} of its GPU time."
-    return f"{waits}; {percent(1 - held)} of the GPU time is held by no job."
+        return HELD["unknown"].format(waits=waits)
+    return HELD["full" if held >= FULL else "free"].format(waits=waits, held=percent(held), free=percent(1 - held))

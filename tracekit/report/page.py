@@ -21,17 +21,17 @@ from tracekit.report.bundle import vega_bundle
 from tracekit.report.data import trace_facts
 from tracekit.report.glossary import glossary
 from tracekit.report.guidelines import guidelines_view
+from tracekit.report.narrowing import filters_of_page, moments, narrows, parts_for_page
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import panels
 from tracekit.report.site_words import unit_of, with_unit
 from tracekit.report.sparklines import sparkline
 from tracekit.report.strip import strip
-from tracekit.report.table_view import filters_of, table_view
+from tracekit.report.table_view import table_view
 from tracekit.report.tabs import tabs_of
 from tracekit.report.theme import chart_config, css_variables, fonts
 from tracekit.report.times import start_of_day
 from tracekit.report.unanswered import by_reason
-from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,8 +63,8 @@ OPEN = 6
 """Most rows of a table that is seen at once, where it stands for a chart."""
 OPEN_COLUMNS = 8
 """Most columns of such a table."""
-CHOICES = 300
-"""Most tenants or clusters to choose from."""
+KINDS = {"cluster": "cluster", "partition": "partition", "user": "user", "gpu_model": "GPU model", "gpu_class": "size"}
+"""What a page can be narrowed to besides the tenant, in words."""
 STRIP = "strip"
 """What the charts of the first screen are called."""
 _FOLDED = ("replay/policies", "replay/assumptions")
@@ -77,10 +77,11 @@ def render_report(report: Report) -> str:
     report = _with_units(report, facts)
     with debug_mode(False):  # charts are built without validation here, and validated by tests
         drawn = {a["name"]: panels(a["name"], a["rows"], facts) for s in report["sections"] for a in s["answers"]}
-    filters = _filters(report, facts)
+    filters = filters_of_page(report, facts)
+    parts = parts_for_page(report, facts)
     places = {name: {value: i for i, value in enumerate(values)} for name, values in filters.items()}
     advice = None if report["guidelines"] is None else guidelines_view(report["guidelines"], facts.tenant)
-    kinds = {"vc": facts.tenant.spelled, "cluster": "cluster"}
+    kinds = {**KINDS, "vc": facts.tenant.spelled}
     units = {kind: unit_of(kind, facts) for kind in get_args(Kind)}
     lacking = by_reason(report["unanswered"])
     by_name = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
@@ -107,8 +108,9 @@ def render_report(report: Report) -> str:
             "unanswered": lacking,
             "glossary": glossary(facts),
             "kinds": kinds,
+            "moments": moments(report, facts),
         }
-        page = draw_page("report.html.j2", drawn, {"filters": filters}, day=partial(start_of_day, facts=facts), **more)
+        page = draw_page("report.html.j2", drawn, {"filters": filters, "parts": parts}, day=partial(start_of_day, facts=facts), **more)
         if len(page.encode(errors="replace")) <= HEAVIEST:
             break
     return page
@@ -131,22 +133,6 @@ def _noted_once(tabs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return tabs
 
 
-def _narrows(answer: AnswerInfo, facts: TraceFacts) -> list[str]:
-    """Return what an answer can be narrowed to; replays may know another tenant than the page."""
-    other = unit_of(answer["kind"], facts) != facts.tenant
-    return [name for name in filters_of(answer) if not (other and name == INGESTED)]
-
-
-def _filters(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
-    """Return what the page can be narrowed to, where there is more than one thing to choose."""
-    found: dict[str, set[str]] = {}
-    for section in report["sections"]:
-        for answer in section["answers"]:
-            for name in _narrows(answer, facts):
-                found.setdefault(name, set()).update(r[name] for r in answer["rows"] if r[name] is not None)
-    return {name: sorted(values)[:CHOICES] for name, values in sorted(found.items()) if len(values) > 1}
-
-
 def draw_page(
     template: str, drawn: Mapping[str, Sequence[Panel]], more: Mapping[str, object] | None = None, **values: object
 ) -> str:
@@ -164,14 +150,14 @@ def draw_page(
         What the template names.
     """
     payload = json_for_html({**chart_payload(drawn), **(more or {})})
-    bundle, boot = vega_bundle(), _resource("page.js")
+    scripts = [vega_bundle(), _resource("page.js"), _resource("parts.js")]
     return (
         _environment()
         .get_template(template)
         .render(
             payload=_safe(payload),
-            scripts=[_safe(bundle), _safe(boot)],
-            policy=_policy([bundle, boot]),
+            scripts=[_safe(script) for script in scripts],
+            policy=_policy(scripts),
             css=_safe(_css()),
             **values,
         )
@@ -232,7 +218,7 @@ def json_for_html(value: object) -> str:
 def _chosen(
     answer: AnswerInfo, places: Mapping[str, Mapping[str, int]], facts: TraceFacts
 ) -> dict[str, Mapping[str, int]]:
-    return {name: places[name] for name in _narrows(answer, facts) if name in places}
+    return {name: places[name] for name in narrows(answer, facts) if name in places}
 
 
 def _answer_view(

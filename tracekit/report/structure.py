@@ -132,6 +132,8 @@ class UnansweredInfo(TypedDict):
 class Headline(TypedDict):
     """One number of the first screen."""
 
+    name: str
+    """Its column of overview/through_time; empty where it is not followed."""
     label: str
     value: float | None
     unit: str
@@ -320,6 +322,27 @@ class Summary(TypedDict):
     """Caveats: what a reader must know about the log before relying on the rest, one sentence each."""
 
 
+PartSums = dict[str, list[int | float]]
+"""Columns of equal length: numbers of names and of spans, from 0 (-1: none of those), and what is summed."""
+
+
+class PartsInfo(TypedDict):
+    """Sums from which the first numbers of each part of the cluster and of the time follow (see overview/parts)."""
+
+    edges: list[str]
+    """Times [UTC] at which spans begin, and the end of the last one."""
+    names: dict[str, list[str]]
+    """What there is to choose, by dimension: cluster, vc (the tenant), partition, gpu_model, gpu_class, user."""
+    sums: PartSums
+    """By span and all dimensions but the user."""
+    waits: list[PartSums]
+    """Numbers of jobs by `bin`, the length of their wait, of `width` twentieths of a decade; by all dimensions and spans, or
+    by some of them in turn."""
+    user_sums: PartSums
+    """By span, cluster and user; without rows where users cannot be chosen."""
+    user_waits: list[PartSums]
+
+
 class ReportSection(TypedDict):
     """A group of questions, in reading order."""
 
@@ -372,6 +395,8 @@ class Report(TypedDict):
     """Which part of the report uses which number of GPUs."""
     release: ReleaseInfo | None
     """Null when nothing is published about traces of this format."""
+    parts: PartsInfo | None
+    """Null where there are no parts to choose."""
     sections: list[ReportSection]
     unanswered: list[UnansweredInfo]
     workload: WorkloadInfo | None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "plain_cell", "table_view"]
 
 
-FILTERS = ("cluster", "vc")
+FILTERS = ("cluster", "vc", "partition", "user", "gpu_model", "gpu_class")
 """Columns by which a page can be narrowed."""
 ON_PAPER = 10
 """Rows of a longer result that are printed."""

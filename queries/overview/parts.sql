@@ -1,0 +1,321 @@
+-- title: The numbers of the first screen, part by part
+-- question: How do waits, use and outcomes differ between parts of the cluster and of the time?
+-- paper: none
+-- tables: jobs, attempts
+-- also: capacity, nodes, placements, gpu_utilization
+-- views: page_spans, job_classes, job_gpu_models, job_gpu_hours, trace_window
+-- needs: queueing
+-- param users: 30 | users with rows of their own, those with most GPU time first
+-- param step_s: 0 | length of the intervals over which GPUs owned are averaged [s]; 0: as short as a page can show the trace
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
+-- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
+-- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
+-- column kind: text | what is counted: waits, ended, held, waiting, owned, used or time
+-- column span: number | in which span of the time, from 1; NULL for ends after the last one, or at an unknown time
+-- column cluster: text | of the jobs, or of the nodes
+-- column vc: text | tenant of the jobs
+-- column partition: text | of the jobs
+-- column user: text | of the jobs, in the rows by user
+-- column by_user: true or false | whether this is a row by cluster and user; the others are by all but the user
+-- column gpu_model: text | that the jobs ran on
+-- column gpu_class: class | size class of the jobs; of all these NULL where it is unknown, or nothing of one job
+-- column bin: number | waits: length, as twentieths of a decade above 1 s, -1 for less, NULL when unknown; others: NULL
+-- column status: text | ended: completed or other
+-- column jobs: number | waits and ended: jobs; used: samples; others: NULL
+-- column amount: see kind | waits: sum of the waits [s]; ended, held, waiting, owned: GPU*s; used: sum of utilization [%]; time: length [s]
+-- rule:
+-- Jobs are counted twice: by cluster, tenant, partition, GPU model and size, and those of some users by cluster and user.
+-- Each way the rows add up: those of a part of the cluster and of the time give its numbers, which are the numbers that
+-- overview/through_time has of the whole. Spans are those of the view page_spans. waits: jobs with GPUs, where any job of
+-- the trace is known to have some, by the span of their submission. ended: jobs whose GPU time is known, by the span of
+-- their end. held and waiting: the time that attempts held GPUs, and jobs waited for them, span by span, within the
+-- intervals that queuing/gpu_time_held counts. owned: what clusters have in these intervals. used: samples of all GPUs that
+-- have telemetry, held or not. time: how much of each span these intervals cover.
+WITH moment AS (
+    SELECT
+        p.first AS since,
+        p.since AS first_hour,
+        p.until,
+        p.span_h * 3600000000 AS length,
+        p.spans,
+        w.until AS last_moment
+    FROM page_spans AS p
+    CROSS JOIN trace_window AS w
+),
+
+load AS (
+    SELECT
+        cluster,
+        epoch_us(time) AS at_us,
+        any_value(submitting) AS early,
+        CAST(max(cluster_gpus) AS DECIMAL(38, 9)) AS owned
+    FROM gpu_timeline
+    GROUP BY cluster, time
+),
+
+counted AS (
+    SELECT cluster, at_us, owned FROM (SELECT *, early OR NOT bool_or(early) OVER () AS counts FROM load) AS l WHERE counts
+),
+
+-- The intervals that count follow each other without gaps and are alike.
+grid AS (
+    SELECT
+        c.since AS since,
+        c.since + c.intervals * l.step AS until,
+        l.step
+    FROM (SELECT min(at_us) AS since, count(DISTINCT at_us) AS intervals FROM counted) AS c
+    CROSS JOIN (
+        SELECT CASE WHEN count(DISTINCT at_us) > 1
+            THEN (max(at_us) - min(at_us)) // (count(DISTINCT at_us) - 1) END AS step
+        FROM load
+    ) AS l
+),
+
+span AS (
+    SELECT
+        i.number + 1 AS number,
+        m.since + i.number * m.length AS since,
+        CASE WHEN i.number + 1 = m.spans THEN greatest(m.until, m.since + (i.number + 1) * m.length)
+            ELSE m.since + (i.number + 1) * m.length END AS until
+    FROM moment AS m
+    CROSS JOIN (SELECT unnest(generate_series(0, 59)) AS number) AS i
+    WHERE i.number < m.spans
+),
+
+ranked AS (
+    SELECT
+        "user" AS name,
+        row_number() OVER (ORDER BY sum(gpu_s) DESC NULLS LAST, count(*) DESC, "user") AS place
+    FROM job_gpu_hours
+    WHERE "user" IS NOT NULL
+    GROUP BY "user"
+),
+
+sized AS (SELECT coalesce(bool_or(gpu_count > 0), FALSE) AS any_gpus FROM jobs),
+
+job AS (
+    SELECT
+        j.job_id,
+        j.cluster,
+        j.vc,
+        j."partition",
+        r.name AS "user",
+        m.gpu_model,
+        j.gpu_class,
+        j.gpu_count,
+        j.status,
+        j.queue_s,
+        j.gpu_s,
+        epoch_us(j.submit_time) AS submitted,
+        epoch_us(j.end_time) AS ended,
+        j.gpu_count > 0 OR NOT s.any_gpus AS counts
+    FROM job_gpu_hours AS j
+    LEFT JOIN job_gpu_models AS m ON j.job_id = m.job_id
+    LEFT JOIN ranked AS r ON j."user" = r.name AND r.place <= $users
+    CROSS JOIN sized AS s
+),
+
+running AS (
+    SELECT
+        j.cluster,
+        j.vc,
+        j."partition",
+        j."user",
+        j.gpu_model,
+        j.gpu_class,
+        a.gpu_count AS held_gpus,
+        j.gpu_count AS asked_gpus,
+        epoch_us(a.start_time) AS since,
+        coalesce(epoch_us(a.end_time), CASE WHEN a.status = 'running' THEN m.last_moment END) AS until,
+        CAST(round(a.wait_s * 1000000) AS BIGINT) AS wait_us
+    FROM attempts AS a
+    INNER JOIN job AS j ON a.job_id = j.job_id
+    CROSS JOIN moment AS m
+    WHERE a.start_time IS NOT NULL
+),
+
+taken AS (
+    SELECT
+        'held' AS kind, cluster, vc, "partition", "user", gpu_model, gpu_class, held_gpus AS gpus, since, until
+    FROM running
+    UNION ALL
+    SELECT 'waiting', cluster, vc, "partition", "user", gpu_model, gpu_class, asked_gpus, since - wait_us, since
+    FROM running
+    UNION ALL
+    SELECT
+        'waiting',
+        j.cluster,
+        j.vc,
+        j."partition",
+        j."user",
+        j.gpu_model,
+        j.gpu_class,
+        j.gpu_count,
+        j.submitted,
+        coalesce(j.ended, CASE WHEN j.status = 'pending' THEN m.last_moment END)
+    FROM job AS j
+    CROSS JOIN moment AS m
+    WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = j.job_id)
+),
+
+within AS (
+    SELECT
+        t.kind,
+        s.number AS span,
+        t.cluster,
+        t.vc,
+        t."partition",
+        t."user",
+        t.gpu_model,
+        t.gpu_class,
+        CAST(t.gpus AS DECIMAL(38, 9))
+        * (least(t.until, s.until, g.until) - greatest(t.since, s.since, g.since)) / 1000000 AS amount
+    FROM taken AS t
+    CROSS JOIN grid AS g
+    INNER JOIN span AS s ON t.since < s.until AND t.until > s.since
+    WHERE t.gpus > 0 AND t.until > t.since
+        AND least(t.until, s.until, g.until) > greatest(t.since, s.since, g.since)
+),
+
+of_jobs AS (
+    SELECT
+        'waits' AS kind,
+        (j.submitted - m.since) // m.length + 1 AS span,
+        j.cluster,
+        j.vc,
+        j."partition",
+        j."user",
+        j.gpu_model,
+        j.gpu_class,
+        CASE WHEN j.queue_s < 1 THEN -1 ELSE CAST(floor(20 * log10(j.queue_s)) AS BIGINT) END AS bin,
+        CAST(NULL AS VARCHAR) AS status,
+        count(*) AS jobs,
+        sum(CAST(j.queue_s AS DECIMAL(38, 6))) AS amount
+    FROM job AS j
+    CROSS JOIN moment AS m
+    WHERE j.submitted IS NOT NULL AND j.counts
+    GROUP BY ALL
+    UNION ALL
+    SELECT
+        'ended' AS kind,
+        CASE WHEN j.ended <= m.until THEN (j.ended - m.since) // m.length + 1 END AS span,
+        j.cluster,
+        j.vc,
+        j."partition",
+        j."user",
+        j.gpu_model,
+        j.gpu_class,
+        NULL AS bin,
+        CASE WHEN j.status = 'completed' THEN 'completed' ELSE 'other' END AS status,
+        count(*) AS jobs,
+        sum(CAST(j.gpu_s AS DECIMAL(38, 6))) AS amount
+    FROM job AS j
+    CROSS JOIN moment AS m
+    WHERE j.gpu_s IS NOT NULL
+    GROUP BY ALL
+    UNION ALL
+    SELECT
+        kind,
+        span,
+        cluster,
+        vc,
+        "partition",
+        "user",
+        gpu_model,
+        gpu_class,
+        NULL AS bin,
+        NULL AS status,
+        NULL AS jobs,
+        sum(CAST(amount AS DECIMAL(38, 6))) AS amount
+    FROM within
+    GROUP BY ALL
+),
+
+either_way AS (
+    SELECT
+        kind,
+        span,
+        cluster,
+        vc,
+        "partition",
+        CAST(NULL AS VARCHAR) AS "user",
+        FALSE AS by_user,
+        gpu_model,
+        gpu_class,
+        bin,
+        status,
+        sum(jobs) AS jobs,
+        sum(amount) AS amount
+    FROM of_jobs
+    GROUP BY ALL
+    UNION ALL
+    SELECT
+        kind, span, cluster, NULL, NULL, "user", TRUE, NULL, NULL, bin, status, sum(jobs), sum(amount)
+    FROM of_jobs
+    WHERE "user" IS NOT NULL
+    GROUP BY ALL
+),
+
+owned AS (
+    SELECT
+        least(greatest(0, c.at_us - m.since) // m.length + 1, m.spans) AS span,
+        c.cluster,
+        CAST(sum(c.owned * g.step) AS DOUBLE) / 1000000 AS amount
+    FROM counted AS c
+    CROSS JOIN grid AS g
+    CROSS JOIN moment AS m
+    WHERE c.owned IS NOT NULL
+    GROUP BY 1, 2
+),
+
+covered AS (
+    SELECT
+        least(greatest(0, c.at_us - m.since) // m.length + 1, m.spans) AS span,
+        CAST(count(DISTINCT c.at_us) * any_value(g.step) AS DOUBLE) / 1000000 AS amount
+    FROM counted AS c
+    CROSS JOIN grid AS g
+    CROSS JOIN moment AS m
+    GROUP BY 1
+),
+
+used AS (
+    SELECT
+        (epoch_us(u.time) - m.since) // m.length + 1 AS span,
+        n.cluster,
+        count(u.utilization_pct) AS samples,
+        CAST(sum(CAST(u.utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) AS amount
+    FROM gpu_utilization AS u
+    CROSS JOIN moment AS m
+    LEFT JOIN nodes AS n ON u.node_id = n.node_id
+    WHERE epoch_us(u.time) >= m.first_hour AND u.utilization_pct IS NOT NULL
+    GROUP BY 1, 2
+)
+
+SELECT
+    kind,
+    span,
+    cluster,
+    vc,
+    "partition",
+    "user",
+    by_user,
+    gpu_model,
+    gpu_class,
+    bin,
+    status,
+    CAST(jobs AS BIGINT) AS jobs,
+    CAST(amount AS DOUBLE) AS amount
+FROM either_way
+UNION ALL
+SELECT
+    'owned', span, cluster, NULL, NULL, NULL, FALSE, NULL, NULL, NULL, NULL, NULL, amount
+FROM owned
+UNION ALL
+SELECT
+    'time', span, NULL, NULL, NULL, NULL, FALSE, NULL, NULL, NULL, NULL, NULL, amount
+FROM covered
+UNION ALL
+SELECT
+    'used', span, cluster, NULL, NULL, NULL, FALSE, NULL, NULL, NULL, NULL, samples, amount
+FROM used
+ORDER BY ALL

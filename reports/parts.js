@@ -1,0 +1,466 @@
+// The first numbers of a part of the cluster and of the time, summed from what the page carries.
+(function () {
+  "use strict";
+  var page = window.tracekit;
+  if (!page || !page.data.parts || !window.DecompressionStream) return;
+  var told = page.data.parts, words = told.words;
+  var parts = null, part = null;
+
+  function unpack(text) {
+    var bytes = Uint8Array.from(atob(text), function (c) { return c.charCodeAt(0); });
+    var stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).json();
+  }
+
+  // Numbers as tracekit writes them (tracekit/text.py).
+  function grouped(value, digits) {
+    return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  }
+
+  function three(value) { return String(Number(value.toPrecision(3))); }
+
+  function count(value) {
+    if (Number.isInteger(value) || Math.abs(value) >= 1000) return grouped(value, 0);
+    return Math.abs(value) >= 10 ? grouped(value, 1) : three(value);
+  }
+
+  function duration(s) {
+    var units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+    for (var i = 0; i < units.length; i++) {
+      if (s >= units[i][0] * 0.9995) {
+        var value = s / units[i][0];
+        return (value >= 100 || units[i][1] === "s" && value >= 10 ? grouped(value, 0) : three(value)) + " " + units[i][1];
+      }
+    }
+    return s ? Number(s.toPrecision(2)) + " s" : "0 s";
+  }
+
+  function percent(share) {
+    var value = 100 * share;
+    if (value <= 0) return "0 %";
+    if (value < 0.05) return "< 0.1 %";
+    if (value < 100 && value >= 99.95) return "> 99.9 %";
+    return (value === 100 ? "100" : grouped(value, 1)) + " %";
+  }
+
+  function hours(h) { return count(h < 10 ? Math.round(h * 10) / 10 : Math.round(h)) + " h"; }
+
+  function filled(form, values) {
+    return form.replace(/\{(\w+)\}/g, function (_, name) { return values[name]; });
+  }
+
+  var NUMBERS = ["jobs", "started", "wait_s", "completed", "ended", "held", "waiting"];
+
+  // The places of what is chosen among the names; null where a choice has none, so that nothing is known of it.
+  function places(where) {
+    var found = {};
+    return Object.keys(where).every(function (name) {
+      found[name] = (parts.names[name] || []).indexOf(where[name]);
+      return found[name] >= 0;
+    }) ? found : null;
+  }
+
+  function table_of(chosen, sums, user_sums) {
+    var names = Object.keys(chosen);
+    var users = names.indexOf("user") >= 0;
+    if (users && names.some(function (n) { return n !== "user" && n !== "cluster"; })) return null;
+    return users ? user_sums : sums;
+  }
+
+  function empty() {
+    var one = { owned: 0, samples: 0, used: 0 };
+    NUMBERS.forEach(function (n) { one[n] = 0; });
+    return one;
+  }
+
+  // Sums of the rows that `of` puts into a group, by that; `of` may return null.
+  function sum(rows, chosen, time, of) {
+    var names = Object.keys(chosen), columns = names.map(function (n) { return rows[n] || []; });
+    var wanted = names.map(function (n) { return chosen[n]; });
+    var found = new Map(), length = rows.span.length, last = told.edges.length - 2;
+    for (var i = 0; i < length; i++) {
+      var span = rows.span[i], fit = !time || span >= time[0] && span < time[1];
+      for (var k = 0; fit && k < names.length; k++) fit = columns[k][i] === wanted[k];
+      if (!fit) continue;
+      var group = of(i, span, last);
+      if (group === null) continue;
+      var one = found.get(group);
+      if (!one) found.set(group, one = empty());
+      for (k = 0; k < NUMBERS.length; k++) one[NUMBERS[k]] += rows[NUMBERS[k]][i];
+    }
+    return found;
+  }
+
+  // What clusters own and how much all GPUs are used: of nodes, not of jobs, so that the cluster alone narrows it.
+  function add_machines(found, chosen, time, of) {
+    var rows = parts.sums, only = Object.keys(chosen).every(function (n) { return n === "cluster"; });
+    for (var i = 0; i < rows.span.length; i++) {
+      var span = rows.span[i];
+      if (!rows.owned[i] && !rows.samples[i]) continue;
+      if (time && (span < time[0] || span >= time[1])) continue;
+      if ("cluster" in chosen && rows.cluster && rows.cluster[i] !== chosen.cluster) continue;
+      var group = of(i, span);
+      if (group === null) continue;
+      var one = found.get(group);
+      if (!one) found.set(group, one = empty());
+      one.owned += rows.owned[i];
+      if (only) { one.samples += rows.samples[i]; one.used += rows.used[i]; }
+    }
+    return found;
+  }
+
+  function numbers(one) {
+    return {
+      jobs: one.jobs,
+      mean_wait_s: one.started ? one.wait_s / one.started : null,
+      waited_h: one.started ? one.wait_s / 3600 : null,
+      held_share: one.owned ? one.held / one.owned : null,
+      used_share: one.samples ? one.used / 100 / one.samples : null,
+      completed_share: one.ended ? one.completed / one.ended : null
+    };
+  }
+
+  // The 90th percentile of the waits of a part, from how many jobs waited how long; null where that is not told.
+  function percentile(chosen, time) {
+    var blocks = table_of(chosen, parts.waits, parts.user_waits);
+    var block = (blocks || []).find(function (rows) {
+      return (!time || rows.span) && Object.keys(chosen).every(function (n) { return rows[n]; });
+    });
+    if (!block) return null;
+    var at = new Map(), all = 0, names = Object.keys(chosen);
+    for (var i = 0; i < block.bin.length; i++) {
+      if (time && (block.span[i] < time[0] || block.span[i] >= time[1])) continue;
+      if (!names.every(function (n) { return block[n][i] === chosen[n]; })) continue;
+      at.set(block.bin[i], (at.get(block.bin[i]) || 0) + block.jobs[i]);
+      all += block.jobs[i];
+    }
+    if (!all) return null;
+    var rank = 0.9 * (all - 1) + 0.5, below = 0, width = block.width[0];
+    var bins = Array.from(at.keys()).sort(function (a, b) { return a - b; });
+    for (i = 0; i < bins.length; i++) {
+      var here = at.get(bins[i]);
+      if (below + here >= rank) {
+        return bins[i] < 0 ? 0 : Math.pow(10, (bins[i] + width * (rank - below) / here) / 20);
+      }
+      below += here;
+    }
+    return null;
+  }
+
+  function all_of(chosen, time) {
+    var rows = table_of(chosen, parts.sums, parts.user_sums);
+    if (!rows) return null;
+    var whole = function () { return 0; };
+    var found = add_machines(sum(rows, chosen, time, whole), chosen, time, whole);
+    return Object.assign(numbers(found.get(0) || empty()), { p90_wait_s: percentile(chosen, time) });
+  }
+
+  function by_span(chosen, time) {
+    var rows = table_of(chosen, parts.sums, parts.user_sums);
+    var span = function (_, number) { return number < 0 ? null : number; };
+    var found = add_machines(sum(rows, chosen, time, span), chosen, time, span);
+    var first = time ? time[0] : 0, last = time ? time[1] : told.edges.length - 1, series = [];
+    for (var i = first; i < last; i++) series.push(found.get(i) || empty());
+    return series;
+  }
+
+  function added(several) {
+    return several.reduce(function (all, one) {
+      Object.keys(all).forEach(function (n) { all[n] += one[n]; });
+      return all;
+    }, empty());
+  }
+
+  var WRITE = {
+    mean_wait_s: duration, waited_h: hours, held_share: percent, used_share: percent, completed_share: percent
+  };
+
+  function sparkline(series) {
+    var most = Math.max.apply(null, series.map(function (v) { return v || 0; })) || 1;
+    var step = 120 / Math.max(series.length - 1, 1), path = "", drawing = false;
+    series.forEach(function (value, i) {
+      if (value === null) { drawing = false; return; }
+      var single = !drawing && (i + 1 === series.length || series[i + 1] === null);
+      path += (drawing ? "L" : "M") + (i * step).toFixed(1) + " " + (26 - value / most * 24).toFixed(1) + (single ? "h0.01" : "");
+      drawing = true;
+    });
+    return path;
+  }
+
+  // What the page said before anything was chosen.
+  var state = document.querySelector("#state bdi"), stated = state && state.textContent;
+  var cards = Array.from(document.querySelectorAll(".cards [data-number]")).map(function (card) {
+    var parts_of_card = { card: card };
+    ["value", "change", "note"].forEach(function (name) { parts_of_card[name] = card.querySelector("." + name); });
+    parts_of_card.path = card.querySelector(".sparkline path");
+    parts_of_card.before = card.innerHTML;
+    return parts_of_card;
+  });
+
+  // Numbers that are told of the whole alone.
+  function show_others(narrowed) {
+    document.querySelectorAll(".cards > div:not([data-number])").forEach(function (card) {
+      card.classList.toggle("of-whole", narrowed);
+    });
+  }
+
+  function show_cards(found, series) {
+    var half = Math.ceil(series.length / 2);
+    var halves = [series.slice(0, half), series.slice(half)].map(function (some) { return numbers(added(some)); });
+    cards.forEach(function (one) {
+      var name = one.card.dataset.number, value = found && found[name];
+      var known = value !== null && value !== undefined;
+      one.card.querySelector(".value").textContent = known ? WRITE[name](value) : "not told";
+      var change = one.card.querySelector(".change"), path = one.card.querySelector(".sparkline path");
+      var ends = halves.map(function (h) { return h[name]; });
+      if (change) {
+        var both = known && series.length > 1 && ends.every(function (v) { return v !== null; });
+        change.firstChild.textContent = both ? ends.map(WRITE[name]).join(" → ") + " " : "";
+        change.hidden = !both;
+      }
+      if (path) path.setAttribute("d", known ? sparkline(series.map(function (s) { return numbers(s)[name]; })) : "");
+      var note = one.card.querySelector(".note");
+      if (name === "mean_wait_s" && known) {
+        note.textContent = found.p90_wait_s === null ? "of the jobs of this part"
+          : found.p90_wait_s < 1 ? words.tails.none : filled(words.tails.long, { most: "about " + duration(found.p90_wait_s) });
+      } else if (name === "held_share" && known) {
+        note.textContent = "by the jobs of this part, of all that is owned";
+      } else if (name === "completed_share" && known) {
+        note.textContent = "of the jobs of this part that ended";
+      } else if (!known) {
+        note.textContent = name === "used_share" ? "GPUs have telemetry, not the jobs of this part" : "the log holds none of it here";
+      }
+    });
+  }
+
+  function sentence(found, of_jobs) {
+    if (!found || found.mean_wait_s === null) return found && found.jobs ? "The log does not tell how long these jobs waited." : "No job of this part was submitted.";
+    var mean = found.mean_wait_s, most = found.p90_wait_s, least = words.at_once_s;
+    var known = most !== null;
+    var form = mean < least && (!known || most < least) ? "at once" : known && most < least ? "few" : known && mean > most ? "tail" : "long";
+    var text = known || form === "at once" ? words.states[form] : words.states.long.replace(/,[^,]*$/, "");
+    var waits = filled(text, { mean: duration(mean), most: known ? "about " + duration(most) : "" });
+    var held = found.held_share;
+    if (held === null) return filled(words.held.unknown, { waits: waits });
+    var ending = of_jobs ? "part" : held >= words.full ? "full" : "free";
+    return filled(words.held[ending], { waits: waits, held: percent(held), free: percent(1 - held) });
+  }
+
+  // The strip: its own rows where nothing but a time is chosen, else the sums of the part, span by span.
+  function lengths_s() {
+    var found = told.edges.map(function () { return 0; });
+    parts.sums.time_s.forEach(function (s, i) { found[parts.sums.span[i]] += s; });
+    return found;
+  }
+
+  function strip_charts() {
+    return page.data.charts.filter(function (chart) {
+      var place = document.getElementById(chart.id);
+      return place && place.closest(".strip");
+    });
+  }
+
+  function show_strip(chosen) {
+    var whole = !chosen || !Object.keys(chosen).length;
+    var series = whole ? null : by_span(chosen, null), length = lengths_s();
+    return strip_charts().map(function (chart) {
+      var column = chart.spec.layer[0].encoding.y.field;
+      if (column === "nodes_down" || whole && !chart.narrowed) return Promise.resolve();
+      chart.narrowed = !whole;
+      if (whole) return page.redraw(chart, chart.spec, page.data.datasets, 1);
+      var rows = series.map(function (one, i) {
+        return { time: told.shown[i], held: one.held / length[i], waiting: one.waiting / length[i], owned: one.owned / length[i] || null };
+      }).filter(function (_, i) { return length[i] > 0; });
+      if (!rows.length) return page.redraw(chart, chart.spec, {}, 0);
+      rows.push(Object.assign({}, rows[rows.length - 1], { time: told.shown[series.length] }));
+      var datasets = Object.assign({}, page.data.datasets);
+      page.named(chart.spec, []).forEach(function (name) { datasets[name] = rows; });
+      return page.redraw(chart, chart.spec, datasets, rows.length);
+    });
+  }
+
+  // A brush over the strip: the spans that are chosen stand out, and dragging chooses others.
+  var shades = [];
+
+  function time_axis(chart) {
+    var result = page.drawn.get(chart.id);
+    if (!result) return null;
+    var scale = result.view.scale("x"), left = result.view.origin()[0];
+    var range = scale.range();
+    var axis = told.shown.map(function (t) {
+      var x = scale(typeof t === "string" ? Date.parse(t) : t);
+      return left + Math.min(Math.max(x, range[0]), range[1]);
+    });
+    return axis.concat(left + range[1]);
+  }
+
+  function span_at(axis, x) {
+    for (var i = axis.length - 3; i > 0; i--) if (x >= axis[i]) return i;
+    return 0;
+  }
+
+  function shade(time) {
+    shades.forEach(function (one) {
+      var axis = time_axis(one.chart), all = !time;
+      one.before.hidden = one.after.hidden = all || !axis;
+      if (all || !axis) return;
+      var place = document.getElementById(one.chart.id);
+      one.before.style.left = axis[0] + "px";
+      one.before.style.width = axis[time[0]] - axis[0] + "px";
+      one.after.style.left = axis[time[1]] + "px";
+      one.after.style.width = axis[axis.length - 1] - axis[time[1]] + "px";
+      place.append(one.before, one.after);
+    });
+  }
+
+  function brush(chart) {
+    var place = document.getElementById(chart.id), from = null, to = null;
+    var one = { chart: chart };
+    ["before", "after"].forEach(function (name) {
+      one[name] = document.createElement("span");
+      one[name].className = "unchosen";
+      one[name].hidden = true;
+    });
+    shades.push(one);
+    place.classList.add("brushed");
+    function spot(event) { return span_at(time_axis(chart), event.clientX - place.getBoundingClientRect().left); }
+    place.addEventListener("pointerdown", function (event) {
+      if (event.button !== 0 || event.pointerType === "touch" || !time_axis(chart)) return;
+      from = to = spot(event);
+      place.setPointerCapture(event.pointerId);
+      event.preventDefault();
+    });
+    place.addEventListener("pointermove", function (event) {
+      if (from === null) return;
+      to = spot(event);
+      var time = [Math.min(from, to), Math.max(from, to) + 1];
+      shade(time);
+      show_numbers(part ? part.chosen : {}, time);
+    });
+    ["pointerup", "pointercancel"].forEach(function (kind) {
+      place.addEventListener(kind, function (event) {
+        if (from === null) return;
+        var first = Math.min(from, to), last = Math.max(from, to) + 1;
+        // A mere click takes back what was marked.
+        if (first + 1 === last && part && part.time) { first = 0; last = told.edges.length - 1; }
+        from = null;
+        if (kind === "pointerup") page.choose_spans(first, last); else shade(part && part.time);
+      });
+    });
+  }
+
+  function show_numbers(chosen, time) {
+    var none = !time && !Object.keys(chosen || {}).length;
+    if (none) {
+      if (state) state.textContent = stated;
+      cards.forEach(function (one) { one.card.innerHTML = one.before; });
+    } else {
+      var found = chosen && all_of(chosen, time);
+      show_cards(found, found ? by_span(chosen, time) : []);
+      if (state) state.textContent = sentence(found, chosen && Object.keys(chosen).some(function (n) { return n !== "cluster"; }));
+    }
+    show_others(!none);
+    show_closer(chosen || {}, time);
+  }
+
+  // The numbers part by part, each name a choice.
+  var by = document.getElementById("closer-by"), table = document.getElementById("closer-table");
+  var COLUMNS = [["jobs", "jobs"], ["mean_wait_s", "mean wait"], ["waited_h", "waited together"], ["held_share", "GPU time held"],
+    ["completed_share", "GPU time completed"]];
+  var FEW = 25;
+
+  function cell(row, tag, text, kind) {
+    var made = document.createElement(tag);
+    made.textContent = text;
+    if (kind) made.className = kind;
+    row.append(made);
+    return made;
+  }
+
+  function show_closer(chosen, time) {
+    if (!table) return;
+    var name = by.value, rest = Object.assign({}, chosen);
+    delete rest[name];
+    if (name === "user") Object.keys(rest).forEach(function (n) { if (n !== "cluster") delete rest[n]; });
+    else delete rest.user;
+    var rows = name === "user" ? parts.user_sums : parts.sums;
+    var group = function (i) { return rows[name][i] < 0 ? null : rows[name][i]; };
+    var found = sum(rows, rest, time, group);
+    var owned = add_machines(new Map(), rest, time, name === "cluster" ? group : function () { return 0; });
+    table.textContent = "";
+    var caption = cell(table, "caption", "The numbers part by part", "unseen"), head = document.createElement("tr");
+    caption.scope = undefined;
+    var thead = document.createElement("thead"), body = document.createElement("tbody");
+    thead.append(head);
+    table.append(thead, body);
+    cell(head, "th", by.options[by.selectedIndex].text).scope = "col";
+    COLUMNS.forEach(function (c) { cell(head, "th", c[1], "number").scope = "col"; });
+    var groups = Array.from(found.keys()).sort(function (a, b) { return found.get(b).wait_s - found.get(a).wait_s || found.get(b).jobs - found.get(a).jobs; });
+    groups.slice(0, FEW).forEach(function (place) {
+      var one = found.get(place), machines = owned.get(name === "cluster" ? place : 0);
+      one.owned = machines ? machines.owned : 0;
+      var values = numbers(one), row = document.createElement("tr");
+      var button = document.createElement("button");
+      button.type = "button";
+      button.className = "choice";
+      button.textContent = parts.names[name][place];
+      button.setAttribute("aria-pressed", String(chosen[name] === place));
+      button.addEventListener("click", function () { page.choose(name, chosen[name] === place ? "" : String(page.data.filters[name].indexOf(parts.names[name][place]))); });
+      cell(row, "th", "").append(button);
+      row.firstChild.scope = "row";
+      COLUMNS.forEach(function (c) {
+        var value = values[c[0]];
+        var made = cell(row, "td", value === null ? "" : (WRITE[c[0]] || count)(value), "number");
+        if (value !== null) made.dataset.value = value;
+      });
+      body.append(row);
+    });
+    if (groups.length > FEW) {
+      var last = document.createElement("tr");
+      cell(last, "td", groups.length - FEW + " more wait less").colSpan = COLUMNS.length + 1;
+      last.className = "rest";
+      body.append(last);
+    }
+  }
+
+  // Sentences that the page carries for a choice.
+  function show_sentences(detail) {
+    document.querySelectorAll(".finding[data-of]").forEach(function (p) {
+      var bdi = p.querySelector("bdi"), of = parts.sentences[p.dataset.of];
+      if (p.dataset.whole === undefined) p.dataset.whole = bdi.textContent;
+      var words_of = null;
+      if (of) {
+        // Names in the order of the filters, as they are written in the page.
+        var key = Object.keys(page.data.filters).filter(function (n) { return n in detail.where; })
+          .map(function (n) { return [n, page.data.filters[n].indexOf(detail.where[n])]; });
+        var keys = [key.map(function (k) { return k.join(" "); }).join(" ")].concat(key.map(function (k) { return k.join(" "); }));
+        keys.some(function (k) { words_of = of[k] || null; return words_of; });
+        if (key.length > 1 && words_of && !of[keys[0]]) words_of = null;
+      }
+      bdi.textContent = words_of || p.dataset.whole;
+      if (words_of) page.remark(p.closest("article"), "Only " + detail.words + ".");
+    });
+  }
+
+  function show(detail) {
+    var chosen = places(detail.where);
+    part = { chosen: chosen || {}, time: detail.spans };
+    var drawing = show_strip(chosen);
+    detail.waits.push.apply(detail.waits, drawing);
+    show_numbers(chosen, detail.spans);
+    show_sentences(detail);
+    Promise.all(drawing).then(function () { shade(detail.spans); });
+  }
+
+  var packed = unpack(told.packed).then(function (value) {
+    parts = value;
+    show_closer({}, null);
+    document.documentElement.dataset.parts = "READY";
+  });
+  document.addEventListener("tracekit:part", function (event) {
+    if (parts) show(event.detail); else packed.then(function () { show(event.detail); });
+  });
+  if (by) by.addEventListener("change", function () { show_closer(part ? part.chosen : {}, part ? part.time : null); });
+  window.addEventListener("resize", function () { if (part) shade(part.time); });
+  strip_charts().forEach(brush);
+})();
