@@ -33,11 +33,12 @@ from tracekit.tables.parquet import (
 )
 from tracekit.tables.partition_problems import partition_fault
 from tracekit.tables.partitions import require_paths, table_files
-from tracekit.tables.window import EVERYTHING, Window, utc
+from tracekit.tables.window import EVERYTHING, SIZE, Window, chosen_jobs, utc
 from tracekit.tenant import DIMENSIONS, INGESTED, Tenant, tenant_of
 from tracekit.text import count, counted, is_text, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     import duckdb
@@ -56,6 +57,11 @@ _TIMES = {
     "relative": "counted from the start of the trace",
 }
 """What times are, by the time base of the manifest."""
+_OTHERS = "GPUs that other jobs held count as free, since only these jobs were looked at"
+"""What is to be said of numbers about machines when some jobs of a cluster are left out."""
+
+_SHOWN_VALUES = 10
+"""Most values of a column that an error lists; there may be thousands of users."""
 
 
 @dataclass(frozen=True)
@@ -119,30 +125,62 @@ class Trace:
         register_trace(found)
         return found
 
-    def window(self, start: datetime | None = None, end: datetime | None = None, cluster: str | None = None) -> Trace:
-        """Return this Trace with a part of its rows: those of jobs submitted in a time, to a cluster.
+    def window(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        cluster: str | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> Trace:
+        """Return this Trace with a part of its rows: those of some jobs, by time, cluster and other facts of theirs.
 
         `tracekit.tables.window.Window` tells which rows of each table these are. The files do not change; partitions
         that hold none of the rows are not opened. What the manifest says - capabilities, checks, notes - is still of
         the whole.
 
+        >>> trace.window(where={"user": "alice", "size": "2-4"})  # doctest: +SKIP
+
         Parameters
         ----------
         start, end : datetime, optional
-            First time, and the first time after it; without a zone in UTC.
+            First time of submission, and the first time after it; without a zone in UTC.
         cluster : str, optional
             Name of a cluster.
+        where : mapping of str to str, optional
+            Values that the jobs have: of vc (the tenant, whichever column that is, see `by`), account, partition, qos,
+            gpu_model, user, and size, one of the classes 0, <1, 1, 2-4, 5-8 and >8 GPUs.
 
         Raises
         ------
         UsageError
-            `end` is not after `start`, or there is no such cluster.
+            `end` is not after `start`, there is no such cluster, no such column to choose jobs by, or no job of the
+            whole Trace has the value.
         DamagedTraceError
             A partition that holds some of the rows is missing or cannot be read.
         """
-        found = _limited(self, Window(utc(start), utc(end), cluster))
+        having = chosen_jobs(where)
+        if self.tenant_column != INGESTED:
+            having = self._in_columns_of_files(having)
+        found = _limited(self, Window(utc(start), utc(end), cluster, having))
         _require_tables(found, partitions_only=True)
         return found
+
+    def _in_columns_of_files(self, having: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """Return conditions on jobs in which the tenant is called as in the files.
+
+        Raises
+        ------
+        UsageError
+            The tenant is asked twice, with different values.
+        """
+        given = dict(having)
+        tenant = given.pop(INGESTED, None)
+        if tenant is None:
+            return having
+        if given.get(self.tenant_column, tenant) != tenant:
+            what = f"no job has two values of {self.tenant_column}, which is the tenant"
+            raise UsageError(what, where="--where", hint=f"give vc or {self.tenant_column}")
+        return chosen_jobs({**given, self.tenant_column: tenant})
 
     def partitions(self, table: str) -> list[Partition]:
         """Return the partitions of a table that may hold rows that are asked; none of a table that is one file."""
@@ -162,6 +200,7 @@ class Trace:
     def notes(self) -> tuple[str, ...]:
         """What is to be said of every answer: which part is asked, and what is missing of it."""
         found = [self.limits.words] if self.limits else []
+        found += [_OTHERS] if self.limits.where else []
         if self.missing:
             rows = {p.path: p.rows for table in self.tables for p in self.partitions(table)}
             lost, names = sum(rows[path] for path in self.missing), list(self.missing)
@@ -490,14 +529,43 @@ def _manifest_of(folder: Path) -> Manifest:
 
 
 def _limited(trace: Trace, limits: Window) -> Trace:
-    """Return a Trace with other limits, whose cluster it has."""
+    """Return a Trace with other limits, whose cluster and values it has."""
     if limits.cluster is not None and limits.cluster not in (names := _cluster_names(trace)):
         raise UsageError(
             f"the trace has no cluster '{shorten(limits.cluster)}'",
             where="--cluster",
             hint=nearest(limits.cluster, names),
         )
+    for column, value in limits.where:
+        if column != SIZE:
+            _require_value(trace, column, value, limits)
     return replace(trace, limits=limits)
+
+
+def _require_value(trace: Trace, column: str, value: str, limits: Window) -> None:
+    """Refuse a value that no job of the Trace has; those that are asked are looked at first, since they are fewer."""
+    import polars as pl
+
+    for among in dict.fromkeys((replace(limits, where=()), EVERYTHING)):
+        part = replace(trace, limits=among, tenant_column=INGESTED)
+        if not part.has("jobs"):
+            break
+        having = part.scan("jobs").select((pl.col(column) == value).any())
+        if having.collect(engine="streaming").item():
+            return
+    whole = replace(trace, limits=EVERYTHING, tenant_column=INGESTED)
+    known: list[str] = []
+    if whole.has("jobs"):
+        names = whole.scan("jobs").select(pl.col(column).drop_nulls().unique().sort())
+        known = names.collect(engine="streaming").to_series().to_list()
+    shown = ", ".join(shorten(name) for name in known[:_SHOWN_VALUES])
+    more = f" and {count(len(known) - _SHOWN_VALUES)} more" if len(known) > _SHOWN_VALUES else ""
+    everyone = f"it has {shown}{more}" if known else f"it knows the {column} of no job"
+    raise UsageError(
+        f"no job of the trace has the {column} '{shorten(value)}'",
+        where="--where",
+        hint=nearest(value, known, otherwise=everyone),
+    )
 
 
 def _cluster_names(trace: Trace) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from tracekit.errors import UsageError
 from tracekit.settings import BY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.settings import IngestSettings, PartSettings
     from tracekit.trace import Trace
 
@@ -143,12 +145,12 @@ def with_map(map_file: Path | None, settings: S) -> S:
     return replace(settings, format_name=settings.format_name or "csv", options=options)
 
 
-def opened_part(folder: str | Path, part: PartSettings) -> Trace:
+def opened_part(folder: str | Path, part: PartSettings, where: Mapping[str, str] | None = None) -> Trace:
     """Return the Trace in a folder, or the part of it that is asked."""
-    from tracekit.tables.window import Window, utc
+    from tracekit.tables.window import Window, chosen_jobs, utc
     from tracekit.trace import Trace
 
-    limits = Window(utc(part.start), utc(part.end), part.cluster)
+    limits = Window(utc(part.start), utc(part.end), part.cluster, chosen_jobs(where))
     return Trace.open(folder, limits=limits, allow_missing=part.allow_missing)
 
 

@@ -23,6 +23,7 @@ from tracekit.cli.options import (
 from tracekit.cli.settings import takes
 from tracekit.cli.tables import write_frame
 from tracekit.settings import PartSettings
+from tracekit.tables.window import SIZES, WHERE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,6 +51,15 @@ def query(
     param: Annotated[
         list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Parameter of the query; may be repeated.")
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="COLUMN=VALUE",
+            help=f"Ask only jobs with this value; may be repeated. Columns: {', '.join(WHERE)}; "
+            f"sizes in GPUs: {', '.join(SIZES)}.",
+        ),
+    ] = None,
     by: TenantColumn = None,
     published: Annotated[
         bool,
@@ -76,8 +86,9 @@ def query(
 ) -> None:
     """Answer one question about a Trace.
 
-    With --from, --to or --cluster it is asked of a part: the jobs submitted in that time, to that cluster, with all
-    that belongs to them. Of a Trace in partitions, only those that hold some of them are read.
+    With --from, --to, --cluster or --where it is asked of a part: the jobs submitted in that time, to that cluster,
+    with these values, and all that belongs to them. Of a Trace in partitions, only those that hold some of them are
+    read.
 
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """
@@ -94,7 +105,7 @@ def query(
     asked = find_query(name)
     say_need_of_query(trace, asked, memory_limit)
     column, params = tenant_of_query(asked, by, pairs(param, "--param"))
-    part = opened_part(trace, settings)
+    part = opened_part(trace, settings, pairs(where, "--where"))
     with (
         opened(part, anonymize=anonymize, salt_file=salt_file, memory_limit=memory_limit) as source,
         engine_of(engine, master) as runs,

@@ -1,4 +1,4 @@
-"""The part of a Trace that is asked: jobs submitted in a time, on a cluster, with all that belongs to them.
+"""The part of a Trace that is asked: some of its jobs, with all that belongs to them.
 
 The same rows are chosen whether a table is one file or many: partitions only save reading files.
 """
@@ -9,18 +9,35 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
-from tracekit.errors import UsageError
+from tracekit.errors import UsageError, nearest
 from tracekit.tables.partitions import JOB_TABLES
+from tracekit.tenant import DIMENSIONS
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import polars as pl
 
     from tracekit.manifest import Partition
 
-__all__ = ["EVERYTHING", "Window", "utc"]
+__all__ = ["EVERYTHING", "SIZE", "SIZES", "WHERE", "Window", "chosen_jobs", "utc"]
+
+SIZE = "size"
+"""What jobs are chosen by besides columns: their size class."""
+
+SIZES = {
+    "0": "gpu_count = 0",
+    "<1": "gpu_count > 0 AND gpu_count < 1",
+    "1": "gpu_count = 1",
+    "2-4": "gpu_count > 1 AND gpu_count <= 4",
+    "5-8": "gpu_count > 4 AND gpu_count <= 8",
+    ">8": "gpu_count > 8",
+}
+"""Size classes of jobs, as the view job_classes has them, in SQL. A job of unknown size is in none."""
+
+WHERE = (*DIMENSIONS, SIZE)
+"""What jobs can be chosen by."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +46,16 @@ class Window:
 
     | table | rows |
     |---|---|
-    | jobs | submitted in [start, end), to the cluster |
+    | jobs | submitted in [start, end), to the cluster, with the values of `where` |
     | attempts, placements, job_usage, failures, doubtful_times | of these jobs, whenever they were |
     | gpu_utilization, host_utilization | with a time in [start, end), of machines of the cluster |
     | node_events | whole, where any part lies in [start, end); of machines of the cluster |
     | nodes, capacity | of the cluster |
     | rejects | all |
 
-    A job of unknown submission lies in no window of time, and what has no known cluster in none of a cluster.
+    A job of unknown submission lies in no window of time, what has no known cluster in none of a cluster, and a job
+    whose user is unknown is of no user. A cluster does not shrink when some of its jobs are looked at: machines, their
+    samples, events and quotas stay.
     """
 
     start: datetime | None = None
@@ -45,6 +64,8 @@ class Window:
     """First time after it; None: until the log ends."""
     cluster: str | None = None
     """None: all clusters."""
+    where: tuple[tuple[str, str], ...] = ()
+    """Columns of jobs (`WHERE`) and the value that each has to have, see `chosen_jobs`."""
 
     def __post_init__(self) -> None:
         if self.start is not None and self.end is not None and self.start >= self.end:
@@ -61,7 +82,10 @@ class Window:
         parts = [f"from {self.start} UTC on"] if self.start is not None else []
         parts += [f"before {self.end} UTC"] if self.end is not None else []
         parts += [f"in the cluster {shorten(self.cluster)}"] if self.cluster is not None else []
-        return f"only jobs submitted {', '.join(parts)}, with all that belongs to them"
+        submitted = f" submitted {', '.join(parts)}" if parts else ""
+        having = " and ".join(f"{column.replace('_', ' ')} {shorten(value)}" for column, value in self.where)
+        joined = f"{' and' if submitted else ''} with {having}" if having else ""
+        return f"only jobs{submitted}{joined}, with all that belongs to them"
 
     def meets(self, partition: Partition) -> bool:
         """Return whether rows of a partition may be taken."""
@@ -76,7 +100,7 @@ class Window:
 
     def holds(self, partition: Partition) -> bool:
         """Return whether all rows of a partition are taken."""
-        if not self.meets(partition):
+        if self.where or not self.meets(partition):
             return False
         if partition.date is None:
             return True
@@ -92,7 +116,11 @@ class Window:
         times, cluster = self._times(_TIMES.get(table, "")), self.cluster
         of_cluster = [] if cluster is None else [f'"cluster" = {_literal(cluster)}']
         if table == "jobs":
-            return " AND ".join(times + of_cluster)
+            having = [
+                f"({SIZES[value]})" if column == SIZE else f'"{column}" = {_literal(value)}'
+                for column, value in self.where
+            ]
+            return " AND ".join(times + of_cluster + having)
         if table in JOB_TABLES:
             return _among("job_id", "jobs", has) if self else ""
         if table in _TIMES:
@@ -132,6 +160,25 @@ EVERYTHING = Window()
 """No limit."""
 
 _TIMES = {"jobs": "submit_time", "gpu_utilization": "time", "host_utilization": "time", "node_events": "events"}
+
+
+def chosen_jobs(where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    """Return what jobs have to have as `Window.where` holds it: names checked, in the order of `WHERE`.
+
+    Raises
+    ------
+    UsageError
+        Jobs have no such column to be chosen by, or there is no such size class.
+    """
+    given = where or {}
+    for name in given:
+        if name not in WHERE:
+            raise UsageError(f"jobs cannot be chosen by '{shorten(name)}'", where="--where", hint=nearest(name, WHERE))
+    size = given.get(SIZE)
+    if size is not None and size not in SIZES:
+        hint = f"choose one of: {', '.join(SIZES)}"
+        raise UsageError(f"there is no size class '{shorten(size)}'", where="--where", hint=hint)
+    return tuple((name, given[name]) for name in WHERE if name in given)
 
 
 def utc(moment: datetime | None) -> datetime | None:
