@@ -196,7 +196,7 @@
   function apply() {
     var filter = wanted(), time = spans(), words = part_in_words(time);
     root.dataset.charts = "DRAWING";
-    if (show_all) show_all.hidden = !words;
+    if (show_all) show_all.disabled = !words;
     var tables = Array.from(document.querySelectorAll("table[data-columns]"));
     var touched = new Set();
     tables.forEach(function (table) { if (filter_table(table)) touched.add(table.closest("article")); });
@@ -205,7 +205,8 @@
       .filter(function (pair) { return pair[1]; });
     redrawn.forEach(function (pair) { touched.add(document.getElementById(pair[0].id).closest("article")); });
     document.querySelectorAll(".only").forEach(function (p) { p.remove(); });
-    document.getElementById("filter-status").textContent = words ? "Only " + words + "." : "";
+    var status = document.getElementById("filter-status");
+    status.textContent = status.title = words ? "Only " + words + "." : "";
     var event = new CustomEvent("tracekit:part", { detail: {
       since: time ? data.parts.edges[time[0]] : null,
       until: time ? data.parts.edges[time[1]] : null,
