@@ -269,8 +269,18 @@
     });
   }
 
+  // The rows that a chart is drawn from now.
+  function rows_of(chart) {
+    if (chart.rows) return chart.rows;
+    var part = chart.part || [{}, null], rows = [];
+    new Set(named(chart.spec, [])).forEach(function (n) {
+      rows = rows.concat(data.datasets[n].filter(function (row) { return fits(row, part[0]) && within(row, part[1]); }));
+    });
+    return rows;
+  }
+
   window.tracekit = {
-    data: data, drawn: drawn, redraw: redraw, named: named, remark: remark, choose: choose, choose_spans: choose_spans
+    rows_of: rows_of, data: data, drawn: drawn, redraw: redraw, named: named, remark: remark, choose: choose, choose_spans: choose_spans
   };
 
   var theme = document.getElementById("theme");

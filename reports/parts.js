@@ -267,12 +267,14 @@
       var column = chart.spec.layer[0].encoding.y.field;
       if (column === "nodes_down" || whole && !chart.narrowed) return Promise.resolve();
       chart.narrowed = !whole;
+      chart.rows = null;
       if (whole) return page.redraw(chart, chart.spec, page.data.datasets, 1);
       var rows = series.map(function (one, i) {
         return { time: told.shown[i], held: one.held / length[i], waiting: one.waiting / length[i], owned: one.owned / length[i] || null };
       }).filter(function (_, i) { return length[i] > 0; });
       if (!rows.length) return page.redraw(chart, chart.spec, {}, 0);
       rows.push(Object.assign({}, rows[rows.length - 1], { time: told.shown[series.length] }));
+      chart.rows = rows;
       var datasets = Object.assign({}, page.data.datasets);
       page.named(chart.spec, []).forEach(function (name) { datasets[name] = rows; });
       return page.redraw(chart, chart.spec, datasets, rows.length);
@@ -421,6 +423,7 @@
       last.className = "rest";
       body.append(last);
     }
+    document.dispatchEvent(new CustomEvent("tracekit:table", { detail: table }));
   }
 
   // Sentences that the page carries for a choice.

@@ -225,9 +225,9 @@ def test_a_filter_narrows_tables_and_charts_to_a_virtual_cluster(visit: _Visit) 
     assert set(kept) == {name}
     assert len(kept) == whole.count(name)
     assert 0 < visit.page.evaluate(marks) < drawn
-    assert visit.page.locator("#q-queuing-queue-delay .only").inner_text().endswith(f"only virtual cluster {name}.")
-    assert visit.page.locator("#q-overview-status .only").count() == 0
-    assert re.fullmatch(r".*: \d+ tables? and \d+ charts?; .*", visit.page.locator("#filter-status").inner_text())
+    assert f"only virtual cluster {name}." in visit.page.locator("#q-queuing-queue-delay .only").inner_text()
+    assert (visit.page.locator("#q-overview-status .only").text_content() or "").startswith("Of the whole log")
+    assert visit.page.locator("#filter-status").inner_text() == f"Only virtual cluster {name}."
     choice.select_option(index=0)
     visit.charts()
     assert (_rows(visit, "q-queuing-queue-delay"), visit.page.evaluate(marks)) == (whole, drawn)
@@ -286,7 +286,7 @@ def test_the_keyboard_reaches_the_report_first(visit: _Visit) -> None:
 def test_no_name_from_the_log_ran(visit: _Visit) -> None:
     visit.charts()
     assert visit.page.evaluate("document.querySelectorAll('img, [onerror]').length") == 0
-    assert visit.page.evaluate("document.scripts.length") == 3
+    assert visit.page.evaluate("document.scripts.length") == 5
 
 
 def test_the_page_of_several_reports_leads_to_each(browser: Browser, hostile_trace: Trace, tmp_path: Path) -> None:

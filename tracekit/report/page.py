@@ -65,6 +65,8 @@ OPEN_COLUMNS = 8
 """Most columns of such a table."""
 KINDS = {"cluster": "cluster", "partition": "partition", "user": "user", "gpu_model": "GPU model", "gpu_class": "size"}
 """What a page can be narrowed to besides the tenant, in words."""
+SCRIPTS = ("page.js", "parts.js", "tables.js")
+"""Scripts of every page with charts, in the order in which they run."""
 STRIP = "strip"
 """What the charts of the first screen are called."""
 _FOLDED = ("replay/policies", "replay/assumptions")
@@ -150,7 +152,7 @@ def draw_page(
         What the template names.
     """
     payload = json_for_html({**chart_payload(drawn), **(more or {})})
-    scripts = [vega_bundle(), _resource("page.js"), _resource("parts.js")]
+    scripts = [vega_bundle(), *(_resource(name) for name in SCRIPTS)]
     return (
         _environment()
         .get_template(template)
