@@ -28,7 +28,7 @@ def markdown(report: Report) -> str:
     lines = [f"# {escaped(report['title'])}: GPU cluster report", "", escaped(summary["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
-    lines += ["", *(f"- {escaped(doubt)}" for doubt in summary["doubts"])]
+    lines += ["", *(f"- {escaped(' '.join(filter(None, (d['text'], d['more']))))}" for d in summary["doubts"])]
     lines += ["", f"## {escaped(summary['heading'])}", "", escaped(summary["verdict"]), ""]
     for number, change in enumerate(summary["changes"], 1):
         no_effect = f" {change['no_effect']}" if change["no_effect"] else ""

@@ -303,6 +303,17 @@ class SuggestedChange(TypedDict):
     """Why the record of the log supports no expected effect; null where it does, or where there is another reason."""
 
 
+class Doubt(TypedDict):
+    """One reason why the log may misrepresent the cluster."""
+
+    text: str
+    """One line."""
+    more: str
+    """What follows from it; empty where the line says all."""
+    place: str
+    """Id of the place in the page that shows it."""
+
+
 class Summary(TypedDict):
     """The first screen."""
 
@@ -316,8 +327,8 @@ class Summary(TypedDict):
     """At most three, the largest expected gain first."""
     verdict: str
     """How many guidelines hold, do not hold, and cannot be decided."""
-    doubts: list[str]
-    """Caveats: what a reader must know about the log before relying on the rest, one sentence each."""
+    doubts: list[Doubt]
+    """Caveats: what a reader must know about the log before relying on the rest."""
 
 
 class ReportSection(TypedDict):

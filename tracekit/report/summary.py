@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.answer import Answer
-    from tracekit.report.structure import CapacityInfo, ReplayInfo, SuggestedChange, Summary, TimeInfo
+    from tracekit.report.structure import CapacityInfo, Doubt, ReplayInfo, SuggestedChange, Summary, TimeInfo
     from tracekit.tenant import Tenant
 
 __all__ = ["CHANGES", "summary", "undecided"]
@@ -35,7 +35,7 @@ _UNTRIED = 2
 def summary(
     answers: Mapping[str, Answer],
     guidelines: dict[str, Any] | None,
-    caveats: Sequence[str] = (),
+    caveats: Sequence[Doubt] = (),
     capacity: CapacityInfo | None = None,
     when: TimeInfo | None = None,
     replay: ReplayInfo | None = None,
