@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.answer import Answer
-    from tracekit.report.structure import CapacityInfo, Doubt, ReplayInfo, SuggestedChange, Summary, TimeInfo
+    from tracekit.report.structure import (
+        CapacityInfo,
+        Doubt,
+        ReplayInfo,
+        SuggestedChange,
+        Summary,
+        TimeInfo,
+        WhatChanged,
+    )
     from tracekit.tenant import Tenant
 
 __all__ = ["CHANGES", "summary", "undecided"]
@@ -40,6 +48,7 @@ def summary(
     when: TimeInfo | None = None,
     replay: ReplayInfo | None = None,
     tenant: Tenant = VC,
+    changed: WhatChanged | None = None,
 ) -> Summary:
     """Return the summary; all but the answers, by name, are None where the trace or the analysis lacks them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
@@ -47,6 +56,7 @@ def summary(
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
     jobs = bool(metrics(answers).get("jobs"))
     return {
+        "changed": changed,
         "about": (None if jobs else about_machines(answers, when))
         or _about(answers, capacity, when, tenant, outages=outages_clause(answers) or ""),
         "state": state(answers),
