@@ -18,7 +18,7 @@ from tracekit.report.charts import (
     time_scale,
 )
 from tracekit.report.lines import gpu_lines
-from tracekit.report.replay_rows import policy_name
+from tracekit.report.replay_rows import axis_name, policy_name
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import alike_durations, percent, shorten
@@ -43,16 +43,20 @@ def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def _twin(row: Row, name: str) -> str:
     if row["grade"] is None:
-        return f"{name} has no twin: {row['why_not']}."
+        return f"{name}: cannot tell, since there is no twin: {row['why_not']}."
     if not row["waiting_share"]:
-        return f"{name} has no job that waits, so that it does not tell how its scheduler orders them."
+        return f"{name}: cannot tell, since no job waits."
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
     log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
-    told = "" if row["effects_told"] else ", so that no effect of a change can be told from it"
+    trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
     return (
-        f"{name}{share} behaves like this: {row['rules']}. The replay that does so waits {twin} on average where the"
-        f" log waited {log}: its grade is {row['grade']}{told}."
+        f"{name}{share} behaves like this: {row['rules']}. Can its replay be trusted? {trust.capitalize()}: it waits"
+        f" {twin} on average, the log {log} (grade {row['grade']})."
     )
+
+
+_TRUST = {"close": "yes", "fair": "likely"}
+"""Whether effects of changes can be told from a twin, by its grade; from others none is told."""
 
 
 def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
@@ -73,16 +77,16 @@ def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the policy that would shorten the recorded times most, of those that know run times and of the others."""
     whole = _whole(rows)
     found = []
-    for given, which in (("not given", "do not know run times"), ("given", "are given the true run times in advance")):
+    for given, which in (("not given", "need no run times"), ("given", "are given the true run times")):
         better = [r for r in whole if r["run_times"] == given and r["verdict"] == "shorter"]
         if better:
             best = min(better, key=lambda r: r["expected_jct_s"])
-            found.append(f"Of the policies that {which}, {policy_name(best)} would give the most: {_words(best)}.")
+            found.append(f"Of policies that {which}, {policy_name(best)} would help most: {_words(best)}.")
     if not found:
         return f"No other policy is expected to shorten the recorded times{_where(whole)}."
     longer = [policy_name(r) for r in whole if r["verdict"] == "longer"]
     if longer:
-        found.append(f"Under {' and '.join(longer[:_NAMED])} jobs would take longer than they did.")
+        found.append(f"Jobs would take longer under {' and '.join(longer[:_NAMED])}.")
     return " ".join(found)
 
 
@@ -114,7 +118,7 @@ def _words(row: Row) -> str:
 
 def effects_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the expected means with their intervals beside the recorded ones."""
-    whole = [{**row, "policy": policy_name(row)} for row in _whole(rows)]
+    whole = [{**row, "policy": axis_name(row)} for row in _whole(rows)]
     panels = []
     for what, words in _MEANS.items():
         columns = [f"expected_{what}_low_s", f"expected_{what}_s", f"expected_{what}_high_s", f"recorded_{what}_s"]

@@ -38,7 +38,7 @@ def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
         f" {counted(known['outages'], 'outages')} of {counted(known['nodes_hit'], 'nodes')} took {took}"
     )
     most = known["most_down_at_once"]
-    return f"{text}. At most {counted(most, 'nodes')} {'was' if most == 1 else 'were'} out at the same time."
+    return f"{text}, at most {counted(most, 'nodes')} at once."
 
 
 def _gpu_hours(known: dict[str, float]) -> str:

@@ -50,13 +50,13 @@ def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
         if len(have) >= 2:
             few, many = have[0], have[-1]
             return (
-                f"Of the {gpu_jobs(gpu_class)}, those on {_nodes(few['node_count'])} had a median wait of"
-                f" {duration(few['p50_s'])}{sample_size(few['jobs'])}, those on {_nodes(many['node_count'])} one of"
-                f" {duration(many['p50_s'])}{sample_size(many['jobs'])}."
+                f"The median wait of {gpu_jobs(gpu_class)} was {duration(few['p50_s'])} on {_nodes(few['node_count'])}"
+                f"{sample_size(few['jobs'])} and {duration(many['p50_s'])} on {_nodes(many['node_count'])}"
+                f"{sample_size(many['jobs'])}."
             )
     if rows and all(r["node_count"] == 1 for r in rows):
         return "Every job ran on one node, so the trace cannot show an effect of spreading."
-    return "Too few large jobs ran on different numbers of nodes to compare their waits; the table has them."
+    return "Too few large jobs ran on different numbers of nodes to compare their waits."
 
 
 def _with_known_waits(rows: list[Row], gpu_class: str) -> list[Row]:
@@ -113,8 +113,8 @@ def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     waited = _waited(rows, most["gpu_class"])
     return (
-        f"{percent(most['share'])} of the {gpu_jobs(most['gpu_class'])} ran on more nodes than the fewest that could"
-        f" hold them{sample_size(most['jobs'])}, the largest share of any size{among}.{waited}"
+        f"{percent(most['share'])} of the {gpu_jobs(most['gpu_class'])} ran on more nodes than they"
+        f" need{sample_size(most['jobs'])}, the largest share of any size{among}.{waited}"
     )
 
 
@@ -179,7 +179,7 @@ def _seen(row: Row, attempts: int | None) -> str:
 def _beware(attempts: list[int | None]) -> str:
     """Return a warning where few attempts stand behind many samples, which are alike within an attempt."""
     few = [n for n in attempts if n is not None and n < FEW]
-    return " So few attempts do not show whether that is the cause." if few else ""
+    return " So few attempts cannot tell whether that is why." if few else ""
 
 
 def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -243,8 +243,8 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
     seen = facts.telemetry.of_size(size) if facts.telemetry.attempts else None
     of = "attempts" if seen is None else f"the {counted(seen, 'attempts')} with samples"
     return (
-        f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while no other job held"
-        f" GPUs of their nodes, and {beside[size]['mean_pct']:.1f} % while one did.{_beware([seen])}"
+        f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average alone on their nodes, and"
+        f" {beside[size]['mean_pct']:.1f} % beside another job.{_beware([seen])}"
     )
 
 

@@ -76,7 +76,7 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     most = largest(rows, "waits")
     if most is None:
         return None
-    text = f"The commonest waits ({count(most['waits'])}) are those of {_of(most)}: {_waited(most)}."
+    text = f"Most waits, {count(most['waits'])}, are those of {_of(most)}: {_waited(most)}."
     worst = largest(enough(rows, "waits"), "p90_s")
     if worst is not None and worst is not most and worst["p90_s"] > most["p90_s"]:
         among = scope(rows, "waits")
@@ -93,9 +93,15 @@ def _by_size(rows: list[Row]) -> str:
         return ""
     small, large = known[0], known[-1]
     return (
-        f"On average, {gpu_jobs(small['gpu_class'])} waited {duration(small['mean_s'])}{sample_size(small['waits'])},"
-        f" {gpu_jobs(large['gpu_class'])} {duration(large['mean_s'])}{sample_size(large['waits'])}."
+        f"On average {gpu_jobs(small['gpu_class'])} waited {duration(small['mean_s'])}{_tail(small)},"
+        f" {gpu_jobs(large['gpu_class'])} {duration(large['mean_s'])}{_tail(large)}."
     )
+
+
+def _tail(row: Row) -> str:
+    """Return what a mean wait hides: the 90th percentile, where it is known of all the waits, and few waits."""
+    tail = f" (one in ten {duration(row['p90_s'])} or longer)" if row["p90_s"] is not None else ""
+    return f"{tail}{sample_size(row['waits'])}"
 
 
 def _where(rows: list[Row], tenant: Tenant) -> str:
@@ -120,15 +126,17 @@ def _pooled(rows: list[Row], key: str) -> Row | None:
     waits = sum(r["waits"] for r in known)
     if not waits:
         return None
-    return {key: known[0][key], "waits": waits, "mean_s": sum(r["waits"] * r["mean_s"] for r in known) / waits}
+    mean = sum(r["waits"] * r["mean_s"] for r in known) / waits
+    # Percentiles of parts do not add up to one of the whole.
+    return {key: known[0][key], "waits": waits, "mean_s": mean, "p90_s": known[0]["p90_s"] if len(known) == 1 else None}
 
 
 def _waited(row: Row) -> str:
     """Return median and 90th percentile in words; a wait of 0 is no wait."""
     if row["p90_s"] <= 0:
-        return "at least nine in ten did not wait at all"
+        return "nine in ten or more did not wait"
     tail = f"one in ten waited {duration(row['p90_s'])} or longer"
-    middle = "half did not wait at all" if row["p50_s"] <= 0 else f"half waited {duration(row['p50_s'])} or less"
+    middle = "half did not wait" if row["p50_s"] <= 0 else f"half waited {duration(row['p50_s'])} or less"
     return f"{middle}, {tail}"
 
 
