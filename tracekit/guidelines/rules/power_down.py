@@ -97,10 +97,7 @@ def _text(*, unused: int, used: int, idle: bool) -> str:
 
 _IDLE = "Nodes are wholly idle in {idle_share} of their hours"
 _WHOLE = "is the log whole?"
-_ENERGY = (
-    "At {idle_w} an idle GPU, theirs take {idle_kwh_per_day} ({least_kwh_per_day} to {most_kwh_per_day} by other "
-    "published figures)"
-)
+_ENERGY = "At {idle_w} an idle GPU, theirs take {idle_kwh_per_day}"
 
 
 GUIDELINE = Guideline(
@@ -151,8 +148,7 @@ GUIDELINE = Guideline(
     needs=("placement",),
     least_n=24,
     no_trial=(
-        "Cannot tell by the twin, which compares waits, where here energy changes: 'tracekit replay -p fifo -p "
-        "power-down' shows both, with wake-up times and a reserve. The rest of a node saves more than its GPUs, nodes "
-        "in reserve nothing."
+        "Cannot tell by the twin, which compares waits and not energy. 'tracekit replay -p fifo -p power-down' shows "
+        "both, with wake-up times and a reserve."
     ),
 )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 """Most clusters that a sentence names."""
-_MEANS = {"queue": "mean wait", "jct": "mean time from submission to end"}
+_MEANS = {"queue": "mean wait", "jct": "mean completion time"}
 
 
 def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -65,7 +65,7 @@ def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     return [
         gpu_lines(
             [row for row in rows if row["cluster"] == first],
-            {"recorded_gpus": "asked for by waiting jobs, by the log", "twin_gpus": "the same in the twin"},
+            {"recorded_gpus": "waited for, by the log", "twin_gpus": "the same in the twin"},
             facts,
             title="" if first == UNNAMED else shorten(first, 40),
             note="The last part of the log, which the twin has not seen.",
@@ -81,7 +81,8 @@ def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
         better = [r for r in whole if r["run_times"] == given and r["verdict"] == "shorter"]
         if better:
             best = min(better, key=lambda r: r["expected_jct_s"])
-            found.append(f"Of policies that {which}, {policy_name(best)} would help most: {_words(best)}.")
+            where = "" if found else _where(whole)
+            found.append(f"Of policies that {which}, {policy_name(best)} would help most{where}: {_words(best)}.")
     if not found:
         return f"No other policy is expected to shorten the recorded times{_where(whole)}."
     longer = [policy_name(r) for r in whole if r["verdict"] == "longer"]
@@ -99,7 +100,7 @@ def _whole(rows: list[Row]) -> list[Row]:
 
 def _where(rows: list[Row]) -> str:
     name = rows[0]["cluster"]
-    return "" if name == UNNAMED else f" of the jobs of {shorten(name, 40)}"
+    return "" if name == UNNAMED else f" in {shorten(name, 40)}"
 
 
 def _words(row: Row) -> str:
@@ -113,7 +114,7 @@ def _words(row: Row) -> str:
         if None not in values and None not in ends:
             before, after, low, high = alike_durations([*values, *ends])
             parts.append(f"{words} {before} -> {after} ({low} to {high})")
-    return f"{' and '.join(parts)}{_where([row])}"
+    return " and ".join(parts)
 
 
 def effects_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -125,7 +126,7 @@ def effects_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         known = [row for row in whole if row[columns[1]] is not None]
         if known:
             panels.append(_intervals(known, columns, words))
-    note = "Dot: expected with the policy. Line: its 95 % interval. Dashed: by the log."
+    note = "Dot: expected; line: its 95 % interval; dashed: by the log."
     return [Panel(chart, title=words, note=note if k == 0 else "") for k, (chart, words) in enumerate(panels)]
 
 

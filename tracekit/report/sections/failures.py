@@ -67,7 +67,7 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     ]
     text = _compared(_of_gpu_jobs(shares))
     cpu = next((s for s in enough(shares, "jobs") if s["gpu_class"] == "0"), None)
-    beside = f" {_say(cpu)}." if cpu is not None and cpu["share"] and len(shares) > 1 else ""
+    beside = f" {_cpu(cpu)}" if cpu is not None and cpu["share"] and len(shares) > 1 else ""
     return f"{text}{beside}" if text is not None else None
 
 
@@ -128,6 +128,11 @@ def _alike(shares: list[Row]) -> bool:
     expected = [(r["jobs"] * share, n) for r, n in zip(shares, failed, strict=True)]
     statistic = sum((n - mean) ** 2 / (mean * (1 - share)) for mean, n in expected)
     return bool(chdtrc(len(shares) - 1, statistic) > CHANCE)
+
+
+def _cpu(row: Row) -> str:
+    how = f"ended badly{_parts(row)}" if row["late"] else "failed"
+    return f"Of the CPU jobs whose end is known {percent(row['share'])} {how}{sample_size(row['jobs'])}."
 
 
 def _say(row: Row) -> str:
@@ -314,7 +319,7 @@ def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         colours=colours,
         tooltip=time_tooltips("gpu_class", "GPUs", "failures", ["p50_s", "p90_s", "p95_s"]),
     ).properties(height=height(len(colours), 30))
-    return [Panel(drawn, note="Dot: median. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
+    return [Panel(drawn, note="Dot: median; lines: to the 90th and the 95th percentile.")]
 
 
 def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -329,7 +334,7 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return text + "."
     late, bad = worst.get("timed_out_jobs") or 0, worst["failed_jobs"]
     ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad and worst["failed_share"] else "failed"
-    return f"{text}; {percent(worst['failed_share'])} of them {ended}{sample_size(worst['jobs'])}."
+    return f"{text}; in the end {percent(worst['failed_share'])} of them {ended}{sample_size(worst['jobs'])}."
 
 
 def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

@@ -126,10 +126,7 @@ def _strip(nodes: list[Row], whole: list[Row], ends: dict[str, Any], facts: Trac
         )
         .properties(height=height(len(names), _ROW))
     )
-    note = (
-        f"Drawn: the {count(len(names))} nodes that were out of service longest, the worst first, in {len(whole)} spans"
-        " of equal length. The darker, the more of the span."
-    )
+    note = f"Drawn: the {count(len(names))} nodes that were out longest, in {len(whole)} spans; the darker, the longer."
     return Panel(drawn, title="when each of the worst nodes was out of service", note=note, wide=True)
 
 

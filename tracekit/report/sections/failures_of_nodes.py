@@ -37,8 +37,8 @@ def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
     why = "for an unknown cause" if worst["cause"] == "unknown" else why
     if len(out) == 1:
         return f"{text}, {worst['state']} {why}, with {count(lost)} {words}."
-    often = f"{percent(worst['events'] / events)} of these times, and {percent(worst[of] / lost)} of the hours"
-    return f"{text}, with {count(lost)} {words}: {often}, they were {worst['state']} {why}."
+    often = f"{percent(worst['events'] / events)} of these times, and {percent(worst[of] / lost)} of the {words}"
+    return f"{text}: {often}, they were {worst['state']} {why}."
 
 
 def _hours_known(rows: list[Row]) -> tuple[str, str]:
@@ -76,9 +76,9 @@ def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
     worst = min(away, key=lambda r: r["availability_share"])
     share = percent(worst["availability_share"])
     return (
-        f"{shorten(worst['node_id'], 40)} was out of service longest, fit for work {share} of the time; the mean of"
-        f" {counted(len(known), 'nodes')} is {percent(mean)}; {count(len(away))} of them"
-        f" {'was' if len(away) == 1 else 'were'} out at least once."
+        f"{shorten(worst['node_id'], 40)} was out of service longest, fit for work {share} of the time (all nodes:"
+        f" {percent(mean)}); {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
+        " out at least once."
     )
 
 

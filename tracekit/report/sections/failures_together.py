@@ -91,8 +91,8 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     drawn = cast("alt.LayerChart", alt.layer(line, point).properties(height=height(len(shown), 22)))
     legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
     note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: the rate, drawn towards that of all"
-        " nodes; line: its 95 % interval."
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: the rate, drawn towards that of all;"
+        " line: its 95 % interval."
     )
     return [Panel(drawn, tuple(legend.items()), note=note)]
 
@@ -171,7 +171,7 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         )
         .properties(height=220)
     )
-    note = "Gangs of nodes that stand side by side, whether or not one ran there; of each size many."
+    note = "Gangs of neighbouring nodes, whether or not one ran there."
     return [Panel(drawn, tuple(colours.items()), note=note)]
 
 

@@ -162,8 +162,8 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         .properties(height=max(height(len(names), 28), 96))
     )
     note = (
-        "What is not known of a size is in its useful part. Lost is the work since the last checkpoint by the parameter"
-        " checkpoint_h: at 0 nothing is saved."
+        "Useful includes what is not known; lost is the work since the last checkpoint (parameter checkpoint_h; at 0"
+        " nothing is saved)."
     )
     return [Panel(drawn, tuple(colours.items()), note=note)]
 

@@ -71,7 +71,7 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         mark = alt.Chart(data(point)).mark_point(filled=True, shape="diamond", size=110, color=colour("series-3"))
         layers.append(mark.encode(x=x, y=y))
     chart = cast("alt.LayerChart", alt.layer(*layers).properties(height=220))
-    return [Panel(chart, note="Line: expected, with its interval over months. Green: by the log.")]
+    return [Panel(chart, note="Line: expected, with its interval over months; green: by the log.")]
 
 
 PRESENTATIONS = (Presentation("plan/nodes", finding=plan_finding, chart=plan_chart),)

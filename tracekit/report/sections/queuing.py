@@ -65,7 +65,7 @@ def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         colours=colours,
         tooltip=time_tooltips("gpu_class", "GPUs", "jobs", ["p10_s", "p25_s", "p50_s", "p75_s", "p90_s"]),
     ).properties(height=height(len(colours), 30))
-    note = "Dot: median. Thick line: middle half of the jobs. Thin line: 10th to 90th percentile."
+    note = "Dot: median; lines: the middle half, 10th to 90th percentile."
     return [Panel(drawn, note=note)] if shown else []
 
 
@@ -174,7 +174,7 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         ],
         sizes=(3, 3),
     ).properties(height=height(len(words), 11 * len(colours) + 8))
-    note = "Dot: median wait. Line: up to the 90th percentile."
+    note = "Dot: median; line: to the 90th percentile."
     left = len(waits) - len(chosen)
     if left:
         note += f" Drawn: the {len(chosen)} {facts.tenant.many} with the most waits; {left} more in the table."

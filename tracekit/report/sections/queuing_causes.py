@@ -37,7 +37,7 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     rest = sum(r["other_waits"] for r in sized)
     if rest:
         which = f"{'the other' if rest < waits else 'all'} {count(rest)}"
-        text += f". During {which} enough GPUs were free; what these jobs waited for is not known"
+        text += f". During {which} enough GPUs were free, and the cause is not known"
     hit = largest([r for r in sized if r["waits"] >= FEW], "fair_share_share")
     if hit is not None and hit["fair_share_share"] and len(sized) > 1:
         part = f"{percent(hit['fair_share_share'])} of their waits"
@@ -114,7 +114,7 @@ def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     weight = sum(r["out_of_order_starts"] for r in known)
     if weight:
         harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in known) / weight
-        text += f": {_harm(harmless)}"
+        text += f"; {_harm(harmless)}"
     most = largest(rows, "overtaken_jobs")
     if most is not None and most["overtaken_jobs"]:
         text += f". Overtaken most were {gpu_jobs(most['gpu_class'])} ({counted(most['overtaken_jobs'], 'jobs')})"
@@ -125,10 +125,8 @@ def _harm(harmless: float) -> str:
     if harmless == 0:
         return "each time an overtaken job had room to start too"
     if harmless == 1:
-        return "no overtaken job had room to start, so that none lost by it"
-    return (
-        f"where it can be decided, no overtaken job had room to start in {percent(harmless)}, so that none lost by it"
-    )
+        return "no overtaken job had room to start, and so lost nothing"
+    return f"in {percent(harmless)} of the cases that can be decided none had room to start, and so lost nothing"
 
 
 def _of_vc(facts: TraceFacts) -> str:

@@ -35,7 +35,7 @@ def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
     share, mean = known.get("held_share"), f"{count(round(known['held_gpus']))} GPUs on average"
     if share is None:
         return f"Up to the last submission, jobs held {mean}."
-    text = f"Up to the last submission, jobs held {percent(share)} of the GPU time of the cluster, {mean}"
+    text = f"Jobs held {percent(share)} of the cluster's GPU time up to the last submission, {mean}"
     return f"{text}; the log may hold a part of the cluster's jobs only." if share < FEW_HELD else f"{text}."
 
 
@@ -51,8 +51,8 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
         text += (
-            f". The queue was longest {_minute(worst['time'], facts)}: waiting jobs asked for"
-            f" {count(round(worst['pending_gpus']))} GPUs, while jobs held {count(round(worst['running_gpus']))}"
+            f". The queue was longest {_minute(worst['time'], facts)}:"
+            f" {count(round(worst['pending_gpus']))} GPUs waited for, {count(round(worst['running_gpus']))} held"
         )
     return text + "."
 
@@ -180,10 +180,10 @@ def fragmentation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return "No GPU was free at any of the moments looked at." if rows else None
     usable = sum(r["largest_gang"] for r in rows)
     whole = sum(1 for r in rows if r["whole_free_nodes"]) / len(rows)
-    when = "always" if whole == 1 else f"{percent(whole)} of the time"
+    when = "at all times" if whole == 1 else f"{percent(whole)} of the time"
     return (
-        f"On average one job with good locality could have taken {percent(usable / free)} of the free GPUs; a node or"
-        f" more was wholly free {when}."
+        f"On average one job with good locality could have taken {percent(usable / free)} of the free GPUs; {when}"
+        " a node or more was wholly free."
     )
 
 

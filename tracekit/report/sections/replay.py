@@ -43,10 +43,7 @@ _TIMES = {
 }
 _SHARES = {"jain_fairness_vc": "fairness between VCs", "gpu_utilization_share": "GPUs held"}
 _SHARE_NOTES = {
-    "jain_fairness_vc": (
-        "Fairness is Jain's index: at 100 % every VC got the same part of what it asked for, and the lower it is, the"
-        " more uneven these parts are."
-    ),
+    "jain_fairness_vc": ("Jain's index: at 100 % every VC got the same part of what it asked for."),
     "gpu_utilization_share": "GPUs held: the part of all GPU time that jobs had, until the last end.",
 }
 
@@ -85,11 +82,11 @@ def _twin_and_log(rows: list[Row]) -> list[str]:
     """Return sentences about the twin and the log that it is of."""
     twin, *others = rows
     log = next((r for r in others if r["policy"] == RECORDED and r["avg_jct_s"] is not None), None)
-    sentences = [f"{_under(twin, 'In')}."]
-    if log is not None:
-        who = "they" if log.get("completed") == twin.get("completed") else _these(log)
-        sentences.append(f"By the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}.")
-    return sentences
+    text = _under(twin, "In")
+    if log is None:
+        return [f"{text}."]
+    who = "they" if log.get("completed") == twin.get("completed") else _these(log)
+    return [f"{text}; by the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}."]
 
 
 def _under(row: Row, preposition: str) -> str:
@@ -105,10 +102,10 @@ def _waiting(row: Row, verb: str) -> str:
     if row["avg_queue_s"] is None:
         return ""
     if not row["avg_queue_s"]:
-        return f", and none of them {'waits' if verb == 'wait' else verb}"
+        return f", and none {'waits' if verb == 'wait' else verb}"
     tail = row.get("p99_queue_s")
     longest = f" (one in a hundred over {duration(tail)})" if tail is not None and verb == "wait" else ""
-    return f", of which they {verb} {duration(row['avg_queue_s'])}{longest}"
+    return f", {duration(row['avg_queue_s'])} of it waiting{longest}"
 
 
 def _compared(rows: list[Row], known: list[Row]) -> list[str]:
@@ -233,10 +230,10 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     drawn = [{**r, **_as_one(r["policy"], folded[r["policy"]], kinds)} for r in known if r["policy"] in folded]
     drawn = [{**r, "run_times": _LOG} if r["policy"] == RECORDED else r for r in drawn]
     have = {r["run_times"] for r in drawn}
-    note = "Dot: mean. Line: from the median to the 99th percentile."
-    note += " Orange: given the true run times in advance." if "given" in have else ""
-    note += " Grey: some are given the true run times in advance, some are not." if _BOTH in have else ""
-    note += " Green: the log's own schedule; dashed: its mean." if _LOG in have else ""
+    note = "Dot: mean; line: median to 99th percentile."
+    note += " Orange: given the true run times." if "given" in have else ""
+    note += " Grey: some are." if _BOTH in have else ""
+    note += " Green: the log, its mean dashed." if _LOG in have else ""
     panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0], note=note) for what in times]
     if shown:
         panels.append(_dots(drawn, shown, facts))

@@ -21,9 +21,9 @@ from tracekit.report.charts import (
     time_scale,
 )
 from tracekit.report.phrases import gpu_jobs
-from tracekit.report.replay_rows import axis_name, differ, fold, fold_note, in_panel_order, label, policy_name
+from tracekit.report.replay_rows import axis_name, differ, fold, in_panel_order, label, policy_name
 from tracekit.report.sections.interface import Presentation
-from tracekit.text import count, duration, shorten
+from tracekit.text import counted, duration, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -74,9 +74,12 @@ def _by_log(gpu_class: str, first: Row, _: Row | None, log_s: float | None) -> s
     """Return the mean wait of a size under the first policy, and by the log where that is known."""
     where = "in" if first["policy"] == TWIN else "under"
     tail = first.get("p95_queue_s")
-    most = f" (one in twenty over {duration(tail)})" if tail is not None else ""
-    text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average{most} {where} {policy_name(first)}"
-    return text if log_s is None else f"{text}, {duration(log_s)} by the log"
+    more = [f"one in twenty over {duration(tail)}"] if tail is not None else []
+    more += [f"by the log {duration(log_s)}"] if log_s is not None else []
+    beside = f" ({'; '.join(more)})" if more else ""
+    return (
+        f"{where} {policy_name(first)} {gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average{beside}"
+    )
 
 
 def _best(gpu_class: str, first: Row, best: Row) -> str:
@@ -195,7 +198,7 @@ def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many assumptions there are."""
     names = len({r["id"] for r in rows})
     more = ", some with other values for some policies" if names < len(rows) else ""
-    return f"The replays rest on {count(names)} assumptions{more}; the table gives each with its source."
+    return f"{counted(names, 'assumptions')}, each with its source in the table{more}."
 
 
 def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -232,7 +235,7 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         )
         .properties(height=height(len(names), max(19, 9 * len(colours))))
     )
-    note = f"Mean wait until the first start. {fold_note(folded)}".strip()
+    note = "Mean wait until the first start."
     return [Panel(picture, class_legend(colours), note=note)]
 
 

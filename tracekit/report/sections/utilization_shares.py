@@ -128,15 +128,15 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
             "Computing",
             percent_axis("utilization"),
             ".1%",
-            "Mean of all GPUs with telemetry, held or not.",
+            "Of all GPUs with telemetry.",
         ),
-        ("jobs", "Submitted", _jobs_axis("jobs"), ",.1f", "Mean number of jobs in this hour of a day."),
+        ("jobs", "Submitted", _jobs_axis("jobs"), ",.1f", "Mean number of jobs."),
         (
             "gpu_jobs",
             "Submitted, with GPUs",
             _jobs_axis("jobs with GPUs"),
             ",.1f",
-            "The jobs of them that ask for GPUs; no line where no size of a cluster's jobs is known.",
+            "Those of them that ask for GPUs, where sizes are known.",
         ),
     ]
     if all(r["gpu_jobs"] in (None, r["jobs"]) for r in shown):
