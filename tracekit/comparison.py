@@ -31,9 +31,11 @@ from tracekit.trace import Trace, is_trace
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tracekit.answer import Row
     from tracekit.characterize import Query
     from tracekit.characterize.session import Session
     from tracekit.report.compare_structure import ComparedAnswer, Comparison, Missing, UnansweredByAll
+    from tracekit.report.structure import WhatChanged
 
 __all__ = ["ComparisonFiles", "compare"]
 
@@ -118,6 +120,7 @@ def compare(
             asked,
             staged.path,
             command=_command(given, target, queries, memory_limit),
+            whole=not queries,
             memory_limit=memory_limit,
             progress=progress,
         )
@@ -219,10 +222,14 @@ def _compare(
     folder: Path,
     *,
     command: str,
+    whole: bool,
     memory_limit: str | None,
     progress: Progress,
 ) -> Comparison:
-    """Ask every trace every query, write the tables, and return what compare.json holds."""
+    """Ask every trace every query, write the tables, and return what compare.json holds.
+
+    `whole` says that all is compared, and so what differs between the traces too.
+    """
     from tracekit.characterize.published import compare_published
     from tracekit.characterize.session import Session
     from tracekit.report.compare import compared, described, long_table, sections
@@ -254,6 +261,8 @@ def _compare(
         _write_csv(long_table(found, published), folder, file)
         answered.append(compared(query, answers, published, file))
     _write_published(answered, folder)
+    progress.stage("what differs between them")
+    opening = _differences(traces, memory_limit, progress) if whole else None
     return {
         "schema_version": COMPARE_SCHEMA_VERSION,
         "tracekit_version": __version__,
@@ -261,9 +270,31 @@ def _compare(
         "command": command,
         "title": ", ".join(traces),
         "traces": [described(name, trace, paths[name]) for name, trace in traces.items()],
+        "opening": opening,
         "sections": sections(answered),
         "unanswered": missing,
     }
+
+
+def _differences(traces: Mapping[str, Trace], memory_limit: str | None, progress: Progress) -> WhatChanged:
+    """Return what differs between the first trace and the others, measure by measure, and how sure that is."""
+    from tracekit.characterize.changes import compare_periods
+    from tracekit.report.change_answers import changed_answers
+    from tracekit.report.changed import what_differs
+
+    (first, base), *others = traces.items()
+    found: dict[str, list[Row] | str] = {}
+    for name, trace in others:
+        try:
+            answers = changed_answers(compare_periods(base, trace, memory_limit=memory_limit))
+        except (DamagedTraceError, StoreError, UsageError):
+            raise  # a Trace, or the user's --memory-limit, not this comparison
+        except TracekitError as error:
+            progress.note(f"{name} cannot be compared with {first}: {error}")
+            found[name] = f"{error.what}."
+            continue
+        found[name] = [row for answer in answers if isinstance(answer, Answer) for row in answer.rows()]
+    return what_differs(first, found)
 
 
 def _ask(trace: Trace, query: Query, session: Session, progress: Progress) -> Answer | Unanswered:

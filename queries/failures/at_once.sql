@@ -1,5 +1,5 @@
 -- title: Failures that come together
--- question: Do nodes fail together more often than chance explains, and do those of one rack?
+-- question: Do nodes fail together more often than chance explains?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts

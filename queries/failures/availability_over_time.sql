@@ -1,5 +1,5 @@
 -- title: Outages of nodes through time
--- question: When were nodes out of service, and how many of them at the same time?
+-- question: When were nodes out of service, and how many at once?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts

@@ -1,5 +1,5 @@
 -- title: Chance that a gang is hit, by its size
--- question: How likely does a gang of so many nodes lose one within a given time?
+-- question: How likely does a gang lose a node within a given time?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts

@@ -1,5 +1,5 @@
 -- title: Failed jobs by user
--- question: Whose jobs fail most, and how many GPU-hours go with the failures?
+-- question: Whose jobs fail most, and at what cost?
 -- paper: user repetition of failures in Philly Table 7 (ATC'19)
 -- tables: jobs
 -- also: attempts

@@ -1,5 +1,5 @@
 -- title: Availability of the cluster
--- question: Which part of the time could the nodes of the cluster take jobs, and what did outages take?
+-- question: How much of the time could nodes take jobs, and what did outages take?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts

@@ -1,5 +1,5 @@
 -- title: Goodput: what GPU-hours that jobs held were good for
--- question: Of the GPU-hours that jobs held, how many were useful, and what became of the others?
+-- question: How much of the GPU time that jobs held was useful?
 -- paper: none
 -- tables: jobs, attempts
 -- also: placements, node_events, gpu_utilization, job_usage

@@ -1,5 +1,5 @@
 -- title: Availability of nodes
--- question: For which share of the time could each node take jobs?
+-- question: How much of the time could each node take jobs?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts

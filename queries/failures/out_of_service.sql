@@ -1,5 +1,5 @@
 -- title: Nodes out of service, by cause
--- question: What takes nodes out of service, for how long, and how many GPUs with them?
+-- question: What takes nodes out of service, and for how long?
 -- paper: none
 -- tables: node_events
 -- also: nodes

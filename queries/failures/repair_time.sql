@@ -1,5 +1,5 @@
 -- title: Time until nodes are back, by cause
--- question: How long does it take until a node is back, by what took it away?
+-- question: How long does it take until a node is back, by cause?
 -- paper: none
 -- tables: node_events
 -- column cause: text | why, in a word that is the same for every source; NULL where no reason was given

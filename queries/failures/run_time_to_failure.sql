@@ -1,5 +1,5 @@
 -- title: Run time to failure by job size
--- question: How long do attempts run before they fail, and how many GPU-hours go with them?
+-- question: How long do attempts run before they fail, and at what cost?
 -- paper: Philly Table 7 and Fig 10 (ATC'19), by size instead of reason
 -- tables: jobs, attempts
 -- needs: statuses, gpu_count

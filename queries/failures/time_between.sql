@@ -1,5 +1,5 @@
 -- title: Time between failures of a node, by cause
--- question: How long does a node work until it fails, do nodes age, and are they alike?
+-- question: How long does a node work until it fails, and are nodes alike?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts

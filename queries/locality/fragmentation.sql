@@ -1,5 +1,5 @@
 -- title: Fragmentation of free GPUs
--- question: Could a large job start on the GPUs that are free, or are they scattered over the nodes?
+-- question: Could a large job use the GPUs that are free?
 -- paper: Philly Section 3.1 (ATC'19)
 -- tables: jobs, attempts, placements
 -- needs: placement

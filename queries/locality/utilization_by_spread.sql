@@ -1,5 +1,5 @@
 -- title: GPU utilization by the number of nodes
--- question: Are the GPUs of one attempt less busy when they are spread over more nodes?
+-- question: Are the GPUs of one attempt less busy on more nodes?
 -- paper: Philly Table 5 (ATC'19)
 -- tables: attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index

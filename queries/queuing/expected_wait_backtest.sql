@@ -1,5 +1,5 @@
 -- title: Expected waits, checked
--- question: Do the waits that 'tracekit wait' tells hold the share of the jobs that they shall hold?
+-- question: How often do waits lie in the intervals that 'tracekit wait' forecasts?
 -- paper: none
 -- tables: jobs
 -- needs: queueing

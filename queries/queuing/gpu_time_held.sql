@@ -1,5 +1,5 @@
 -- title: GPU time held
--- question: Which part of the GPU time that the clusters own do jobs hold?
+-- question: How much of the clusters' GPU time do jobs hold?
 -- paper: Helios Fig 3 (SC'21)
 -- tables: jobs, attempts
 -- also: capacity, nodes

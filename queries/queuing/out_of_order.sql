@@ -1,5 +1,5 @@
 -- title: Out-of-order scheduling
--- question: How often do jobs overtake others of their VC, and does it cost those anything?
+-- question: How often do jobs overtake others of their VC, and at whose cost?
 -- paper: Philly Section 3.1 (ATC'19)
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count

@@ -1,5 +1,5 @@
 -- title: What held jobs back
--- question: How much of the waiting is due to limits, dependencies and begin times, and how much to contention?
+-- question: How much of the waiting is due to limits, dependencies and begin times?
 -- paper: none
 -- tables: jobs
 -- needs: queueing

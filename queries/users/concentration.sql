@@ -1,5 +1,5 @@
 -- title: How few users take most of the cluster
--- question: Which share of the GPU time and of the CPU time goes to the heaviest users?
+-- question: How much of the GPU and CPU time goes to the heaviest users?
 -- paper: Helios Fig 8 (SC'21)
 -- tables: jobs
 -- also: attempts

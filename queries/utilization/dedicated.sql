@@ -1,5 +1,5 @@
 -- title: GPU utilization of jobs that have their nodes to themselves
--- question: How busy are the GPUs of attempts that hold whole nodes, so that no other job can disturb them?
+-- question: How busy are the GPUs of attempts that hold whole nodes?
 -- paper: Philly Fig 6 (ATC'19)
 -- tables: jobs, attempts, placements, gpu_utilization
 -- also: nodes

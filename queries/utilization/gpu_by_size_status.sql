@@ -1,5 +1,5 @@
 -- title: GPU utilization by job size and status
--- question: How busy are the GPUs that jobs hold, by job size and by how the job ended?
+-- question: How busy are held GPUs, by job size and by how the job ended?
 -- paper: Philly Fig 5 and Table 3 (ATC'19)
 -- tables: jobs, attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index, gpu_count

@@ -1,5 +1,5 @@
 -- title: GPU utilization while held
--- question: How busy are the GPUs that jobs hold, all in all?
+-- question: How busy are the GPUs that jobs hold?
 -- paper: Philly Table 3 (ATC'19)
 -- tables: jobs, attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index, gpu_count

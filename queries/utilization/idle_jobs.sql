@@ -1,5 +1,5 @@
 -- title: Jobs that hold GPUs and leave them idle
--- question: Which jobs held GPUs for long with next to no use, and how many GPU-hours did that cost?
+-- question: Which jobs held GPUs for long with next to no use, and at what cost?
 -- paper: low utilization as in Gao et al. (ICSE'24), who study jobs of 50 percent or less; PAI sensor table (NSDI'22)
 -- tables: jobs, attempts
 -- one_of: gpu_utilization, job_usage

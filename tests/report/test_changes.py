@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.characterize.periods import attempts, planted
 from tracekit.analysis import analyze
+from tracekit.answer import Answer
 from tracekit.characterize.changes import compare_since
 from tracekit.report.change_answers import BY_VC, COMPARED, MEASURES, changed_answers
+from tracekit.report.changed import carried, what_changed, what_differs
+from tracekit.report.markdown import markdown
+from tracekit.report.page import render_report
 from tracekit.report.sections.interface import finding, panels, presentations, section_title, sections_in_order
 from tracekit.resources import folder
 from tracekit.text import plain
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.answer import Row
-    from tracekit.report.structure import Report
+    from tracekit.report.structure import Report, WhatChanged
     from tracekit.trace import Trace
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -60,9 +65,15 @@ def row(measure: str = "median wait", **more: Any) -> Row:
         "before": 60.0,
         "after": 90.0,
         "difference": 30.0,
+        "difference_low": 15.0,
+        "difference_high": 45.0,
         "relative_change": 0.5,
         "relative_change_low": 0.25,
         "relative_change_high": 0.751,
+        "n_before": 630,
+        "n_after": 640,
+        "days_before": 21,
+        "days_after": 20,
         "verdict": "changed",
     }
     return found | more
@@ -101,10 +112,26 @@ def test_what_was_planted_is_told(report: Report) -> None:
     assert verdicts["median wait", "all jobs"] == "changed"
     assert verdicts["jobs a day", "all jobs"] == "noise"
     assert verdicts["share of all jobs", "jobs of 5-8 GPUs"] == "changed"
-    text = report["sections"][1]["answers"][0]["finding"]
-    assert text is not None
-    assert "measures changed: " in text
-    assert "median wait +" in text
+    opening = report["opening"]["changed"]
+    assert opening is not None
+    assert " measures changed beyond chance: " in opening["text"]
+    assert opening["rows"][0]["changed"]
+    assert opening["periods"] == (
+        "Before: 2017-10-02 to 2017-10-22, 21 days, 630 jobs; after: 2017-10-23 to 2017-11-12, 21 days, 630 jobs."
+    )
+    waits = next(r for r in opening["rows"] if r["what"] == "median wait")
+    assert (float(waits["before"].split()[0]) < 5, waits["after"].split()[1]) == (True, "min")
+    assert waits["certainty"].startswith("sure: +")
+
+
+def test_the_page_opens_with_what_changed(report: Report) -> None:
+    page = render_report(report)
+    opening = report["opening"]["changed"]
+    assert opening is not None
+    start = page.index('<section class="changed"')
+    assert page.index("<main") < start < page.index('id="opening-title"') < page.index('id="part-queueing"')
+    assert page.count("<tr", start, page.index("</section>", start)) == 1 + len(opening["rows"]) <= 7
+    assert "## What changed" in markdown(report)
 
 
 def test_without_the_option_there_is_no_trace_of_it(slower: Trace, tmp_path: Path) -> None:
@@ -141,22 +168,119 @@ def test_a_finding_names_the_largest_changes() -> None:
         row(scope="1-GPU jobs"),
     ]
     assert finding("change/measures", rows) == (
-        "4 of 6 measures changed: median run time from 0 s to 2 min; median wait +50.0 % (+25.0 to +75.1 %);"
-        " jobs failed \N{MINUS SIGN}50.0 %; and 1 more. Of the others 1 may be noise and 1 has too little data."
-        " By size of job 1 of 2 comparisons changed."
+        "1 of 2 comparisons by size of job shows a change: median wait of 1-GPU jobs 1.0 min -> 1.5 min"
+        " (+25.0 % to +75.1 %)."
     )
+    assert opening_of(rows) == (
+        "4 of 6 measures changed beyond chance: median run time 0 s -> 2.0 min (+15.0 s to +45.0 s);"
+        " median wait 1.0 min -> 1.5 min (+25.0 % to +75.1 %). Of the others, 1 difference may be chance, and 1 cannot"
+        " be told. Of its parts, median wait of 1-GPU jobs changed most: 1.0 min -> 1.5 min (+25.0 % to +75.1 %)."
+    )
+
+
+def opening_of(rows: list[Row]) -> str:
+    return opened(rows)["text"]
+
+
+def opened(rows: list[Row]) -> WhatChanged:
+    found = what_changed({"change/measures": Answer(MEASURES, pl.DataFrame(rows), notes=("before: a",))})
+    assert found is not None
+    return found
 
 
 def test_a_finding_without_a_change() -> None:
-    noise, few = row(verdict="noise"), row(verdict="too little data")
-    assert finding("change/measures", [noise, noise]) == "No measure changed by more than noise."
-    assert finding("change/measures", [noise, few]) == ("No measure changed by more than noise. 1 has too little data.")
+    noise, few = row(verdict="noise"), row(verdict="too little data", n_after=12)
+    assert finding("change/measures", [noise, noise]) is None
+    assert opening_of([noise, noise]) == "Nothing changed beyond chance in 2 measures of the whole log."
+    assert opening_of([noise, few]) == (
+        "Nothing changed beyond chance in 1 measure of the whole log, and 1 cannot be told."
+    )
+    assert [r["certainty"] for r in opened([few, noise])["rows"]] == [
+        "may be chance: +25.0 % to +75.1 %",
+        "cannot tell, 12 observations",
+    ]
+    assert opening_of([few, row(verdict="too little data")]) == (
+        "What changed cannot be told: there are 630 jobs on 21 days before and 12 jobs on 20 days after, and each side"
+        " needs 30 jobs on 5 days."
+    )
     assert finding("change/by_vc", [few, few]) == (
-        "There is too little data to tell what changed: five days on each side are the least."
+        "What changed by virtual cluster cannot be told: there is too little data."
     )
+    assert finding("change/by_vc", [noise]) == "None of 1 comparison by virtual cluster shows a change beyond chance."
     assert finding("change/by_vc", [row(), noise]) == (
-        "1 of 2 comparisons changed: median wait of v +50.0 % (+25.0 to +75.1 %). Of the others 1 may be noise."
+        "1 of 2 comparisons by virtual cluster shows a change: median wait of v 1.0 min -> 1.5 min"
+        " (+25.0 % to +75.1 %)."
     )
+
+
+def test_nothing_is_called_a_change_that_its_interval_does_not_carry() -> None:
+    unsure = row(difference_low=-1.0)
+    assert not carried(unsure)
+    assert not carried(row(verdict="noise"))
+    assert not carried(row(difference_low=None, difference_high=None))
+    assert carried(row(difference=-30.0, difference_low=-45.0, difference_high=-15.0))
+    assert opening_of([unsure]).startswith("Nothing changed beyond chance")
+    assert [r["changed"] for r in opened([unsure])["rows"]] == [False]
+
+
+def test_the_opening_has_six_rows_the_changes_first() -> None:
+    rows = [row(f"m{k}", verdict="noise") for k in range(4)]
+    rows += [row(f"c{k}", relative_change=k / 10) for k in range(3)]
+    rows += [row("c9", scope="1-GPU jobs"), row("few", verdict="too little data")]
+    assert [r["what"] for r in opened(rows)["rows"]] == ["c2", "c1", "c0", "c9 of 1-GPU jobs", "m0", "m1"]
+
+
+@pytest.mark.parametrize(
+    ("later_s", "first", "sign"), [((0.0, 1800.0), "wait", "+"), ((1800.0, 0.0), "wait", "\N{MINUS SIGN}")]
+)
+def test_a_planted_change_is_named_first_in_either_direction(
+    make_trace: Callable[..., Trace], later_s: tuple[float, float], first: str, sign: str
+) -> None:
+    rng = np.random.default_rng(7)
+    days = ("2017-10-02", "2017-10-16")
+    jobs = [j for day, s in zip(days, later_s, strict=True) for j in planted(rng, day, 14, each=30, later_s=s)]
+    found = compare_since(make_trace(jobs=jobs, attempts=attempts(jobs)), days[1])
+    answers = {a.name: a for a in changed_answers(found) if isinstance(a, Answer)}
+    opening = what_changed(answers)
+    assert opening is not None
+    named = opening["text"].partition("beyond chance: ")[2]
+    assert first in named.partition(" -> ")[0]
+    assert opening["rows"][0]["change"].startswith(sign)
+
+
+def test_where_nothing_was_planted_nothing_is_said_to_have_changed(make_trace: Callable[..., Trace]) -> None:
+    rng = np.random.default_rng(8)
+    jobs = planted(rng, "2017-10-02", 28, each=30)
+    found = compare_since(make_trace(jobs=jobs, attempts=attempts(jobs)), "2017-10-16")
+    opening = what_changed({a.name: a for a in changed_answers(found) if isinstance(a, Answer)})
+    assert opening is not None
+    assert opening["text"].startswith("Nothing changed beyond chance in ")
+    assert not any(r["changed"] for r in opening["rows"])
+
+
+def test_traces_are_set_against_the_first() -> None:
+    two = what_differs("a", {"b": [row(), row("jobs a day", verdict="noise")]})
+    assert two["text"] == (
+        "b against a: 1 of 2 measures differ beyond chance: median wait 1.0 min -> 1.5 min (+25.0 % to +75.1 %)."
+        " Of the others, 1 difference may be chance."
+    )
+    assert (two["heads"], [r["what"] for r in two["rows"]]) == (["a", "b"], ["median wait", "jobs a day"])
+    three = what_differs("a", {"b": [row()] * 5, "c": "it has no jobs.", "d": [row(verdict="noise")] * 5})
+    assert three["text"] == (
+        "b against a: 5 of 5 measures differ beyond chance: median wait 1.0 min -> 1.5 min (+25.0 % to +75.1 %);"
+        " median wait 1.0 min -> 1.5 min (+25.0 % to +75.1 %). c against a: what differs cannot be told: it has no"
+        " jobs."
+        " d against a: nothing differs beyond chance in 5 measures of the whole log."
+    )
+    assert [r["what"] for r in three["rows"]] == ["median wait, b"] * 3 + ["median wait, d"] * 3
+    assert three["heads"] == ["a", "the other"]
+
+
+def test_what_cannot_be_compared_says_why() -> None:
+    found = what_changed({}, [q.unanswered("The periods cannot be compared: x.") for q in COMPARED])
+    assert found is not None
+    assert (found["text"], found["rows"]) == ("The periods cannot be compared: x.", [])
+    assert what_changed({}) is None
 
 
 def test_a_chart_draws_relative_changes_by_verdict() -> None:

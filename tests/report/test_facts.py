@@ -33,7 +33,7 @@ def _quality(*capabilities: tuple[str, bool, list[str] | None], records: int = 1
         {"name": name, "available": available, "coverage": None, "window": window, "note": ""}
         for name, available, window in capabilities
     ]
-    quality = {"capabilities": told, "records": records, "rejected": rejected}
+    quality = {"capabilities": told, "records": records, "rejected": rejected, "rejects": [{}], "checks": [{}]}
     return cast("Quality", quality)
 
 
@@ -284,17 +284,18 @@ def test_doubts_are_told_where_there_are_any() -> None:
     numbers = [{"key": "unused_nodes", "value": 18.0}, {"key": "nodes", "value": 30.0}]
     judged = {"guidelines": [{"id": "power-down", "finding": {"numbers": numbers}}]}
     found = caveats(answers, _capacity(100.0, observed=103.0), _quality(rejected=2), judged)
-    assert found[0].endswith(
-        "; with these the cluster has 103 GPUs instead of 100, and shares of the cluster are"
-        " smaller: jobs held 1.0 % of 100 GPUs, or 1.0 % of 103."
-    )
-    assert [d.split(":")[0].split(";")[0] for d in found] == [
-        "On some nodes jobs or telemetry show more GPUs than the source lists",
-        "18 of 30 nodes ran no job of this log",
-        "The jobs of this log hold 1.0 % of the GPUs",
-        "How 25.0 % of the jobs ended is unknown.",
-        "2.0 % of the records could not be read.",
+    assert [(d["text"], d["place"]) for d in found] == [
+        ("Jobs or telemetry show 103 GPUs, the source lists 100.", "gpus-of-the-cluster"),
+        ("18 of 30 nodes ran no job of this log: it may hold a part of the load only.", "g-power-down"),
+        ("Jobs hold 1.0 % of the GPU time: this log may hold a part of the load only.", "q-queuing-gpu-time-held"),
+        ("How 25.0 % of the jobs ended is unknown.", "quality"),
+        ("2.0 % of the records could not be read.", "records-set-aside"),
     ]
+    assert found[0]["more"] == (
+        "Some nodes show more GPUs than the source lists, and shares of the cluster may be smaller: jobs held 1.0 % of"
+        " 100 GPUs, or 1.0 % of 103."
+    )
+    assert [len(d["text"]) <= 95 for d in found] == [True] * len(found)
     assert caveats({}, _capacity(100.0, observed=102.0), _quality(rejected=1)) == []
     assert caveats({}, _capacity(None), _quality()) == []
 
@@ -364,10 +365,10 @@ def test_a_chart_calls_nothing_owned_that_was_only_observed(word: str, label: st
         (
             "quotas",
             103.0,
-            "At one time jobs held 103 GPUs, more than the 100 that the quotas add up to: one of the two",
+            "Jobs once held 103 GPUs, more than the 100 that the quotas add up to.",
         ),
-        ("stated", 103.0, "At one time jobs held 103 GPUs, more than the 100 that the source states: one of the two"),
-        ("quotas", 49.0, "The quotas add up to 100 GPUs, and jobs never held more than 49 at one time: quotas are no"),
+        ("stated", 103.0, "Jobs once held 103 GPUs, more than the 100 that the source states."),
+        ("quotas", 49.0, "The quotas add up to 100 GPUs, but jobs never held more than 49 at once."),
         ("quotas", 50.0, None),
         ("stated", 49.0, None),
         ("quotas", 102.0, None),
@@ -375,7 +376,7 @@ def test_a_chart_calls_nothing_owned_that_was_only_observed(word: str, label: st
 )
 def test_quotas_that_do_not_go_with_use_are_doubtful(word: str, shown: float, caveat: str | None) -> None:
     found = caveats({}, {**_capacity(100.0, observed=shown), "word": word}, _quality())
-    assert [text.startswith(caveat or "") for text in found] == [True] * (caveat is not None)
+    assert [d["text"] for d in found] == [caveat] * (caveat is not None)
 
 
 def test_gpu_hours_say_what_jobs_hold_that_still_run() -> None:
@@ -438,9 +439,10 @@ def _summary(**values: float) -> dict[str, Answer]:
 
 
 def test_times_that_cannot_be_are_told_from_one_in_a_hundred_jobs_on() -> None:
-    told = "10 times of the log cannot be true, such as an end before its start: the waits and GPU-hours that need them"
     found = caveats(_summary(jobs=1000, impossible_times=10), _capacity(None), _quality())
-    assert found == [f"{told} are unknown."]
+    assert [(d["text"], d["place"]) for d in found] == [
+        ("10 times of the log cannot be true, such as an end before its start.", "contradictions")
+    ]
     assert caveats(_summary(jobs=1001, impossible_times=10), _capacity(None), _quality()) == []
     assert caveats(_summary(jobs=0, impossible_times=0), _capacity(None), _quality()) == []
 
@@ -448,6 +450,6 @@ def test_times_that_cannot_be_are_told_from_one_in_a_hundred_jobs_on() -> None:
 def test_hours_in_doubt_are_told_with_what_they_may_change() -> None:
     summary = {"jobs": 9.0, "gpu_hours": 1000.0, "hour_in_doubt_times": 27.0}
     found = caveats(_summary(**summary, gpu_hours_in_doubt=74.0), _capacity(None), _quality())
-    told = "27 times of the log may mean either of two instants an hour apart, since clocks were changed: the GPU-hours"
-    assert found == [f"{told} may be off by up to 74, 7.4 %."]
+    assert [d["text"] for d in found] == ["27 times are ambiguous by an hour: GPU-hours may be off by up to 74."]
+    assert found[0]["more"].endswith("7.4 % in doubt.")
     assert caveats(_summary(**summary, gpu_hours_in_doubt=9.9), _capacity(None), _quality()) == []

@@ -106,7 +106,7 @@ class ClusterCalibration:
     def why_no_effect(self) -> str | None:
         """Why no effect can be told from this twin, a sentence without its full stop; None where it carries effects."""
         if not self.waits:
-            return "no job waits by the log, so that nothing tells what would make jobs wait; the effect cannot be told"
+            return "no job waits by the log; the effect cannot be told"
         if self.score.carries:
             return None
         return (

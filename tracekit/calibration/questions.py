@@ -13,7 +13,7 @@ TWINS = Question(
     name="replay/twins",
     kind="replay",
     title="The twin of the log",
-    question="Which scheduler does the log behave like, and how near does a replay come to it?",
+    question="Which scheduler does the log behave like, and can a replay of it be trusted?",
     rule=(
         "The twin of a cluster is the replay that comes nearest to its log: order, backfilling, quotas, limits,"
         " placement, capacity and start-up delays are tried on the first part of the log, and the best is scored on the"
@@ -61,7 +61,7 @@ EFFECTS = Question(
     name="replay/effects",
     kind="replay",
     title="What other policies would do to the recorded waits",
-    question="What would other scheduling policies have given, against what the log recorded?",
+    question="What would other policies have given, against what the log recorded?",
     rule=(
         "The effect of a policy is that in the twin (the mean with the policy in place of the twin's order, over the"
         " mean in the twin), applied to the recorded mean. Its 95 % interval joins whole submission days, resampled,"

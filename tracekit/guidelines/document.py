@@ -11,6 +11,7 @@ from tracekit.calibration.effect import HEADLINES
 from tracekit.calibration.losses import ASSUMED
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.guidelines.numbers import shown, span
+from tracekit.replay.policy_words import spoken
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.tenant import INGESTED
 from tracekit.text import alike_durations, shorten
@@ -36,11 +37,12 @@ _ROWS = 20
 """Most rows of details; what follows is counted."""
 _NAME = 200
 _VERDICTS = {
-    "better": "The replay bears the advice out.",
-    "worse": "The replay speaks against the advice: look for the reason before you follow it.",
-    "no change": "The replay shows no gain from the advice.",
-    "undecided": "The replay does not decide: the interval, or the assumptions, allow both a gain and a loss.",
+    "better": ("Yes", ""),
+    "worse": ("No", "the replay speaks against the advice, so look for the reason before you follow it"),
+    "no change": ("No", "the replay shows no gain"),
+    "undecided": ("Cannot tell", "the interval, or the assumptions, allow both a gain and a loss"),
 }
+"""Whether advice helps by its replays, and what is said of that besides."""
 
 
 def document_of(trace: Trace, judged: Sequence[Judgement]) -> dict[str, Any]:
@@ -153,13 +155,12 @@ def _cell(value: object) -> Any:
 def _effect(effect: Effect) -> dict[str, Any]:
     first = effect.changes[0]
     same = [c.main for c in effect.changes if c.change == first.change]
-    text = f"{_capital(first.change)}: {effect.main.words}"
+    text = f"{spoken(first.change)}, {effect.main.words}"
     if len(same) > 1:
         least, most = alike_durations([pick(one.changed_s for one in same) for pick in (min, max)])
         text += f"; {least} to {most} over {len(same)} assumptions"
-    missing = _missing(effect)
     return {
-        "text": f"{text}. {missing}{_VERDICTS[effect.verdict]}",
+        "text": _sentence_of(effect.verdict, text, _missing(effect)),
         "verdict": effect.verdict,
         "origin": "replays in the twin of the log",
         "baseline": TWIN,
@@ -177,9 +178,8 @@ def _effect(effect: Effect) -> dict[str, Any]:
 def _losses(losses: Losses) -> dict[str, Any]:
     best = losses.effects[0]
     where = "" if best.cluster == UNNAMED else f", in {shorten(best.cluster, _NAME)}"
-    parts = [f"{_capital(losses.words)}{where}.", *losses.untold, _VERDICTS[best.verdict]]
     return {
-        "text": " ".join(parts),
+        "text": " ".join([_sentence_of(best.verdict, f"{losses.words}{where}"), *losses.untold]),
         "verdict": best.verdict,
         "origin": "replays in the twin of the log, with its outages",
         "assumed": ASSUMED.words,
@@ -203,7 +203,14 @@ def _missing(effect: Effect) -> str:
     names = dict.fromkeys(
         shorten(u.cluster, _NAME) for u in effect.untold if u.change in {first.change, ""} and u.cluster not in told
     )
-    return f"It cannot be told of {' and '.join(names)}. " if names else ""
+    return f"it cannot be told of {' and '.join(names)}" if names else ""
+
+
+def _sentence_of(verdict: str, what: str, untold: str = "") -> str:
+    """Return whether advice helps, with the reason; what replays show of a part of the clusters alone is likely."""
+    word, why = _VERDICTS[verdict]
+    word = "Likely" if word == "Yes" and untold else word
+    return f"{word}: {'; '.join(filter(None, (what, why, untold)))}."
 
 
 def _change(change: ExpectedChange) -> dict[str, Any]:
@@ -249,9 +256,5 @@ def _record_of(policy: str, support: Support) -> dict[str, Any]:
     return {"carried": support.supported, "baseline": TWIN, "policy": policy, **asdict(support)}
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _sentence(reason: str) -> str:
-    return f"{_capital(reason)}."
+    return f"{reason[:1].upper()}{reason[1:]}."

@@ -80,7 +80,7 @@ class UntoldEffect:
     @property
     def sentence(self) -> str:
         """Why it is not reported."""
-        return " ".join(_sentences(self.untold))
+        return f"Cannot tell: {'; '.join(_reasons(self.untold))}."
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
         The twin that the user gave cannot be used.
     """
     if twins.reason is not None:
-        return f"{_capital(twins.reason)}."
+        return f"Cannot tell: {twins.reason}."
     points: Sequence[Assumption | None] = trial.bracket or (None,)
     replayed: dict[tuple[str, str], list[_Replayed]] = {}
     untold: list[Untold] = []
@@ -240,18 +240,17 @@ def _name(change: str | RuleChange) -> str:
     return change if isinstance(change, str) else change.name
 
 
-def _sentences(untold: Sequence[Untold]) -> list[str]:
+_TAIL = "; the effect cannot be told"
+
+
+def _reasons(untold: Sequence[Untold]) -> list[str]:
     """Return the reasons, each with the clusters that it is of where there are several."""
     several = len({u.cluster for u in untold}) > 1
     reasons: dict[str, list[str]] = {}
     for one in untold:
-        reasons.setdefault(one.reason, []).append(one.cluster)
+        reasons.setdefault(one.reason.removesuffix(_TAIL), []).append(one.cluster)
     found = []
     for reason, names in reasons.items():
         named = several and names != [UNNAMED]
-        found.append(f"{', '.join(dict.fromkeys(names))}: {reason}." if named else f"{_capital(reason)}.")
+        found.append(f"{', '.join(dict.fromkeys(names))}: {reason}" if named else reason)
     return found
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

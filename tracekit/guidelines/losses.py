@@ -88,7 +88,7 @@ def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twi
         The twin that the user gave cannot be used.
     """
     if twins.reason is not None:
-        return f"{_capital(twins.reason)}."
+        return f"Cannot tell: {twins.reason}."
     recorded = recorded_losses(evidence)
     effects: list[LossEffect] = []
     untold: dict[str, None] = {}
@@ -97,7 +97,8 @@ def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twi
             found = loss_effect(one, evidence.trace.ingested, recorded, change)
             if isinstance(found, str):
                 where = "" if one.found.name == UNNAMED else f" of {one.found.name}"
-                untold[f"What {change.name} would save cannot be told{where}: {found}."] = None
+                why = found.removesuffix("; the effect cannot be told")
+                untold[f"Cannot tell{where} ({change.name}): {why}."] = None
             else:
                 effects.append(found)
     if not effects:

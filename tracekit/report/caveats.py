@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.answer import Answer
-    from tracekit.report.structure import CapacityInfo, Quality
+    from tracekit.report.structure import CapacityInfo, Doubt, Quality
 
-__all__ = ["caveats"]
+__all__ = ["CONTRADICTIONS", "GPUS", "RECORDS", "caveats"]
 
 _CLOSE = 0.02
 """Numbers of GPUs that differ by less count as one."""
@@ -29,77 +29,84 @@ _SOME = 0.01
 """Share of unreadable records that a reader must know of."""
 
 
+GPUS, RECORDS, CONTRADICTIONS = "gpus-of-the-cluster", "records-set-aside", "contradictions"
+"""Places of the part on data quality that show why something is doubtful."""
+
+
 def caveats(
     answers: Mapping[str, Answer],
     capacity: CapacityInfo,
     quality: Quality,
     guidelines: dict[str, Any] | None = None,
-) -> list[str]:
-    """Return the reasons why the log may misrepresent the cluster, one sentence each.
+) -> list[Doubt]:
+    """Return the reasons why the log may misrepresent the cluster, one line each.
 
     `answers` are by name; `guidelines` is the document of `tracekit.guidelines`, which states the nodes without jobs.
     """
-    found = []
-    gpus = capacity["gpus"]
-    shown = capacity["alternatives"].get("observed")
     known = metrics(answers, "overview/summary", "queuing/gpu_time_held")
     held = known.get("held_share")
-    if gpus and shown and capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
-        if capacity["word"].startswith(("listed", "stated by")):
-            text = (
-                "On some nodes jobs or telemetry show more GPUs than the source lists; with these the cluster has"
-                f" {count(shown)} GPUs instead of {count(gpus)}, and shares of the cluster are smaller"
-            )
-            if held is not None:
-                part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
-                text += f": jobs held {part}"
-        else:
-            whose = "the quotas add up to" if "quotas" in capacity["word"] else "the source states"
-            text = (
-                f"At one time jobs held {count(shown)} GPUs, more than the {count(gpus)} that {whose}: one of the two"
-                " numbers is wrong, and shares of the cluster may be smaller"
-            )
-        found.append(f"{text}.")
-    if gpus and shown and "quotas" in capacity["word"] and shown < FAR_ABOVE * gpus:
-        found.append(
-            f"The quotas add up to {count(gpus)} GPUs, and jobs never held more than {count(shown)} at one time: quotas"
-            " are no machines, and shares of the cluster may be larger."
-        )
+    found = _gpus(capacity, held)
     unused, nodes = _unused(guidelines)
     if unused and nodes and unused >= _IDLE * nodes:
-        found.append(
-            f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may be a part of the load only."
-        )
+        text = f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may hold a part of the load only."
+        found.append(_doubt(text, "g-power-down"))
     if held is not None and held < _FEW:
-        found.append(
-            f"The jobs of this log hold {percent(held)} of the GPUs: it may be a part of the load only, and does not"
-            " show how full the cluster was."
-        )
+        text = f"Jobs hold {percent(held)} of the GPU time: this log may hold a part of the load only."
+        found.append(_doubt(text, "q-queuing-gpu-time-held"))
     unknown = of_gpu_jobs(known).get("unknown_status_share", 0)
     if unknown >= _MANY:
         whose = "GPU jobs" if mixes_kinds(known) else "jobs"
-        found.append(f"How {percent(unknown)} of the {whose} ended is unknown.")
+        place = "q-overview-status" if "overview/status" in answers else "quality"
+        found.append(_doubt(f"How {percent(unknown)} of the {whose} ended is unknown.", place))
     if quality["rejected"] > _SOME * quality["records"]:
-        found.append(f"{percent(quality['rejected'] / quality['records'])} of the records could not be read.")
-    return found + _times(known)
+        text = f"{percent(quality['rejected'] / quality['records'])} of the records could not be read."
+        found.append(_doubt(text, RECORDS if quality["rejects"] else "quality"))
+    return found + _times(known, CONTRADICTIONS if quality["checks"] else "quality")
 
 
-def _times(known: Mapping[str, float]) -> list[str]:
+def _doubt(text: str, place: str, more: str = "") -> Doubt:
+    return {"text": text, "more": more, "place": place}
+
+
+def _gpus(capacity: CapacityInfo, held: float | None) -> list[Doubt]:
+    """Return caveats about numbers of GPUs that contradict each other."""
+    gpus, shown = capacity["gpus"], capacity["alternatives"].get("observed")
+    if not gpus or not shown:
+        return []
+    found = []
+    quotas = "quotas" in capacity["word"]
+    if capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
+        if capacity["word"].startswith(("listed", "stated by")):
+            text = f"Jobs or telemetry show {count(shown)} GPUs, the source lists {count(gpus)}."
+            more = "Some nodes show more GPUs than the source lists, and shares of the cluster may be smaller"
+            if held is not None:
+                part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
+                more += f": jobs held {part}"
+        else:
+            whose = "the quotas add up to" if quotas else "the source states"
+            text = f"Jobs once held {count(shown)} GPUs, more than the {count(gpus)} that {whose}."
+            more = "One of the two numbers is wrong, and shares of the cluster may be smaller"
+        found.append(_doubt(text, GPUS, f"{more}."))
+    if quotas and shown < FAR_ABOVE * gpus:
+        text = f"The quotas add up to {count(gpus)} GPUs, but jobs never held more than {count(shown)} at once."
+        more = "A quota is a limit, not a count of machines: shares of the cluster may be larger."
+        found.append(_doubt(text, GPUS, more))
+    return found
+
+
+def _times(known: Mapping[str, float], place: str) -> list[Doubt]:
     """Return caveats about impossible times, and about times that are known only to the hour."""
     found = []
     impossible, jobs = known.get("impossible_times", 0), known.get("jobs", 0)
     if impossible >= _SOME * jobs and impossible:
-        found.append(
-            f"{counted(impossible, 'times')} of the log cannot be true, such as an end before its start: the waits and"
-            " GPU-hours that need them are unknown."
-        )
+        text = f"{counted(impossible, 'times')} of the log cannot be true, such as an end before its start."
+        found.append(_doubt(text, place, "The waits and GPU-hours that need them are unknown."))
     hours, total = known.get("gpu_hours_in_doubt", 0), known.get("gpu_hours", 0)
     if total and hours >= _SOME * total:
         times = counted(known["hour_in_doubt_times"], "times")
-        found.append(
-            f"{times} of the log may mean either of two instants an hour apart,"
-            f" since clocks were changed: the GPU-hours may be off by up to {count(hours)}, {percent(hours / total)}."
-        )
+        text = f"{times} are ambiguous by an hour: GPU-hours may be off by up to {count(hours)}."
+        more = f"Clocks were changed, so that such a time is one of two instants; {percent(hours / total)} in doubt."
+        found.append(_doubt(text, place, more))
     return found
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.structure import ColumnInfo, ParamInfo, PublishedNumber, ReleaseInfo
+    from tracekit.report.structure import ColumnInfo, ParamInfo, PublishedNumber, ReleaseInfo, WhatChanged
 
 __all__ = [
     "COMPARE_SCHEMA_VERSION",
@@ -116,5 +116,7 @@ class Comparison(TypedDict):
     command: str
     title: str
     traces: list[ComparedTrace]
+    opening: WhatChanged | None
+    """What differs between the first trace and the others; null where single questions were asked."""
     sections: list[CompareSection]
     unanswered: list[UnansweredByAll]

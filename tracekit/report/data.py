@@ -18,6 +18,7 @@ from tracekit.characterize.published import release_of
 from tracekit.characterize.session import Session
 from tracekit.report.answers import answer_info, unanswered_info
 from tracekit.report.caveats import caveats
+from tracekit.report.changed import what_changed
 from tracekit.report.gpu_totals import capacity_label, gpu_totals
 from tracekit.report.first_numbers import FIRST
 from tracekit.report.headline import headline
@@ -160,7 +161,14 @@ def build_report(
         "time": times,
         "tenant": tenant,
         "opening": summary(
-            found, guidelines, caveats(found, capacity, quality_info, guidelines), capacity, times, replay, facts.tenant
+            found,
+            guidelines,
+            caveats(found, capacity, quality_info, guidelines),
+            capacity,
+            times,
+            replay,
+            facts.tenant,
+            what_changed(found, [u for u in all_answers if isinstance(u, Unanswered)]),
         ),
         "headline": headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry)),
         "capacity": capacity,

@@ -116,7 +116,7 @@ def _first_remarks(
     if "held_share" in remarks:
         found["held_share"] = remarks["held_share"]
     if "busy_share" in remarks and "busy_share" in known:
-        found["used_share"] = f"of all GPUs that have telemetry, held or not: {remarks['busy_share']}"
+        found["used_share"] = f"of all GPUs: {remarks['busy_share']}"
     if known.get("unknown_status_share", 0) >= _FEW_UNKNOWN:
         found["completed_share"] = f"how {percent(known['unknown_status_share'])} of the jobs ended is unknown"
     elif "completed_share" in known:

@@ -13,7 +13,7 @@ from tracekit.text import count, visible
 
 if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
-    from tracekit.report.structure import AnswerInfo, Report
+    from tracekit.report.structure import AnswerInfo, Report, WhatChanged
 
 __all__ = ["ROWS", "markdown"]
 
@@ -25,10 +25,11 @@ def markdown(report: Report) -> str:
     """Return a report as Markdown; every text is escaped."""
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     summary = report["opening"]
-    lines = [f"# {escaped(report['title'])}: GPU cluster report", "", escaped(summary["about"]), ""]
+    lines = [f"# {escaped(report['title'])}: GPU cluster report", "", *_changed(summary["changed"])]
+    lines += [escaped(summary["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
-    lines += ["", *(f"- {escaped(doubt)}" for doubt in summary["doubts"])]
+    lines += ["", *(f"- {escaped(' '.join(filter(None, (d['text'], d['more']))))}" for d in summary["doubts"])]
     lines += ["", f"## {escaped(summary['heading'])}", "", escaped(summary["verdict"]), ""]
     for number, change in enumerate(summary["changes"], 1):
         no_effect = f" {change['no_effect']}" if change["no_effect"] else ""
@@ -40,6 +41,15 @@ def markdown(report: Report) -> str:
         for answer in section["answers"]:
             lines += ["", *_answer(answer, facts)]
     return "\n".join([*lines, "", *_guidelines(report), *_rest(report)])
+
+
+def _changed(found: WhatChanged | None) -> list[str]:
+    if found is None:
+        return []
+    rows = [(r["what"], r["before"], r["after"], r["change"], r["certainty"]) for r in found["rows"]]
+    heads = ("measure", *found["heads"], "difference", "how sure, 95 % interval")
+    shown = [*table(heads, rows), ""] if rows else []
+    return [f"## {escaped(found['heading'])}", "", escaped(found["text"]), "", *shown, escaped(found["periods"]), ""]
 
 
 def _answer(answer: AnswerInfo, facts: TraceFacts) -> list[str]:

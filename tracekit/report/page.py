@@ -17,6 +17,7 @@ from altair.utils.schemapi import debug_mode
 
 from tracekit import resources, text
 from tracekit.answer import Kind
+from tracekit.replay.policy_words import spoken
 from tracekit.report.bundle import vega_bundle
 from tracekit.report.data import trace_facts
 from tracekit.report.glossary import glossary
@@ -302,6 +303,7 @@ def _environment() -> jinja2.Environment:
         "percent": text.percent,
         "bytes": text.size,
         "visible": text.visible,
+        "spoken": spoken,
         "short": text.shorten,
         "words": lambda name: name.replace("_", " "),
         "keep": _keep_together,

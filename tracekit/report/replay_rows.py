@@ -5,24 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.replay.panels import PANEL
+from tracekit.replay.policy_words import short, spoken
 from tracekit.replay.results.answers import LEAST, alike
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
-from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.answer import Row
 
-__all__ = ["differ", "fold", "fold_note", "in_panel_order", "label", "policy_name"]
+__all__ = ["axis_name", "differ", "fold", "fold_note", "in_panel_order", "label", "policy_name"]
 
 _FOLDED = 3
 """From so many policies on, those whose numbers are alike are drawn as one."""
 
 
 def policy_name(row: Row) -> str:
-    """Return what a policy is called in sentences and on axes."""
-    return "the twin" if row["policy"] == TWIN else shorten(str(row["policy"]), 40)
+    """Return what a policy is called in sentences."""
+    return spoken(str(row["policy"]))
+
+
+def axis_name(row: Row) -> str:
+    """Return what a policy is called beside an axis; the log's own schedule keeps its name."""
+    return short(str(row["policy"]))
 
 
 def in_panel_order(rows: Iterable[Row]) -> list[Row]:
@@ -52,8 +57,8 @@ def label(name: str, others: Sequence[str]) -> str:
 
 
 def fold_note(folded: Mapping[str, Sequence[str]]) -> str:
-    """Return which policies a chart draws as one."""
-    return " ".join(f"As {name}: {'; '.join(others)}." for name, others in folded.items() if others)
+    """Return where a chart draws policies as one, and where each of them stands."""
+    return "Policies whose numbers look alike are drawn as one; the table has each." if any(folded.values()) else ""
 
 
 def differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:

@@ -305,9 +305,52 @@ class SuggestedChange(TypedDict):
     """Why the record of the log supports no expected effect; null where it does, or where there is another reason."""
 
 
+class Doubt(TypedDict):
+    """One reason why the log may misrepresent the cluster."""
+
+    text: str
+    """One line."""
+    more: str
+    """What follows from it; empty where the line says all."""
+    place: str
+    """Id of the place in the page that shows it."""
+
+
+class ChangedRow(TypedDict):
+    """One measure of two periods, as the first screen has it."""
+
+    what: str
+    before: str
+    after: str
+    change: str
+    """The difference, relative where it can be."""
+    certainty: str
+    """The 95 % interval, or why it cannot be told."""
+    changed: bool
+    """Whether the interval carries a change."""
+
+
+class WhatChanged(TypedDict):
+    """What a report with `--compare`, and a comparison of traces, open with."""
+
+    heading: str
+    text: str
+    """Two or three sentences."""
+    heads: list[str]
+    """What the two sides are called."""
+    rows: list[ChangedRow]
+    """At most six."""
+    periods: str
+    """The two periods, one sentence; empty where they cannot be compared."""
+    place: str
+    """Id of the place in the page that has all of it; empty where there is none."""
+
+
 class Summary(TypedDict):
     """The first screen."""
 
+    changed: WhatChanged | None
+    """What is different from another time; null where none was compared."""
     about: str
     """What this cluster is, one sentence."""
     state: str
@@ -318,8 +361,8 @@ class Summary(TypedDict):
     """At most three, the largest expected gain first."""
     verdict: str
     """How many guidelines hold, do not hold, and cannot be decided."""
-    doubts: list[str]
-    """Caveats: what a reader must know about the log before relying on the rest, one sentence each."""
+    doubts: list[Doubt]
+    """Caveats: what a reader must know about the log before relying on the rest."""
 
 
 PartSums = dict[str, list[int | float]]

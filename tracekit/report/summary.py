@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.answer import Answer
-    from tracekit.report.structure import CapacityInfo, ReplayInfo, SuggestedChange, Summary, TimeInfo
+    from tracekit.report.structure import (
+        CapacityInfo,
+        Doubt,
+        ReplayInfo,
+        SuggestedChange,
+        Summary,
+        TimeInfo,
+        WhatChanged,
+    )
     from tracekit.tenant import Tenant
 
 __all__ = ["CHANGES", "summary", "undecided"]
@@ -35,11 +43,12 @@ _UNTRIED = 2
 def summary(
     answers: Mapping[str, Answer],
     guidelines: dict[str, Any] | None,
-    caveats: Sequence[str] = (),
+    caveats: Sequence[Doubt] = (),
     capacity: CapacityInfo | None = None,
     when: TimeInfo | None = None,
     replay: ReplayInfo | None = None,
     tenant: Tenant = VC,
+    changed: WhatChanged | None = None,
 ) -> Summary:
     """Return the summary; all but the answers, by name, are None where the trace or the analysis lacks them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
@@ -47,6 +56,7 @@ def summary(
     changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
     jobs = bool(metrics(answers).get("jobs"))
     return {
+        "changed": changed,
         "about": (None if jobs else about_machines(answers, when))
         or _about(answers, capacity, when, tenant, outages=outages_clause(answers) or ""),
         "state": state(answers),
@@ -68,7 +78,7 @@ def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo
     if found:
         return f"{counted(found, 'problems')} found, and no gain expected from the advice"
     if undecided(entries):
-        return "No advice: this trace states too little" if jobs else "No advice: the trace has no jobs to judge"
+        return "No advice: this log states too little" if jobs else "No advice: the trace has no jobs to judge"
     if replay is None or replay["cluster"] is None:
         return "No problem found on this evidence; nothing was replayed"
     if replay["without_effects"]:
@@ -137,8 +147,13 @@ def _change(entry: dict[str, Any]) -> SuggestedChange:
         "title": entry["title"],
         "finding": entry["finding"]["text"],
         "effect": effect["text"] if effect is not None else None,
-        "no_effect": entry["no_effect"] if entry.get("record") and effect is None else None,
+        "no_effect": entry["no_effect"] if effect is None and _says_why(entry) else None,
     }
+
+
+def _says_why(entry: dict[str, Any]) -> bool:
+    """Return whether a guideline says why no replay tells its effect: a twin that does not carry it, or none at all."""
+    return bool(entry.get("record") or (entry["no_effect"] or "").startswith("Cannot tell"))
 
 
 def undecided(entries: Sequence[dict[str, Any]]) -> bool:
@@ -150,12 +165,12 @@ def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
     if not entries:
         return "The trace was not judged by guidelines."
     if undecided(entries):
-        none = f"None of the {len(entries)} problems that the guidelines look for could be decided"
+        none = f"None of the {len(entries)} problems looked for can be told"
         if jobs:
-            return f"{none}, since the trace states too little."
+            return f"{none}, since the log states too little."
         return (
             f"{none}: they are measured on jobs, and this trace has none. A scheduler's log of the same nodes and days"
-            " would decide them, and tell what the outages cost its jobs."
+            " would tell them, and what the outages cost its jobs."
         )
     shown, not_shown, unknown = (
         sum(e["verdict"] == verdict for e in entries) for verdict in ("holds", "does not hold", "cannot tell")
@@ -163,7 +178,7 @@ def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
     vain = sum(e["verdict"] == "holds" and _place(e)[0] > _UNTRIED for e in entries)
     rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
-        f"Of {len(entries)} problems that the guidelines look for, {shown or 'none'} {'were' if shown > 1 else 'was'}"
-        f" found in this trace, {not_shown or 'none'} {'are' if not_shown > 1 else 'is'} absent, and"
-        f" {unknown or 'none'} cannot be decided, since the trace states too little.{rest}"
+        f"Of {len(entries)} problems looked for, {shown or 'none'} {'were' if shown > 1 else 'was'} found,"
+        f" {not_shown or 'none'} {'are' if not_shown > 1 else 'is'} absent, and {unknown or 'none'} cannot be told,"
+        f" since the log states too little.{rest}"
     )

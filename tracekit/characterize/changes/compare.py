@@ -252,9 +252,15 @@ def _row(measure: PeriodMeasure, of: str, scope: str, periods: Sequence[Scoped])
     }
 
 
+def _apart(row: dict[str, Any]) -> bool:
+    """Return whether the interval of a difference holds no 0; a p-value alone makes no change."""
+    low, high = row["difference_low"], row["difference_high"]
+    return bool(low is not None and high is not None and (low > 0 or high < 0))
+
+
 def _judged(rows: list[dict[str, Any]]) -> pl.DataFrame:
     for row, p in zip(rows, adjusted([row["p_value"] for row in rows]), strict=True):
         row["p_adjusted"] = p
-        row["verdict"] = "too little data" if p is None else "changed" if p <= _LEVEL else "noise"
+        row["verdict"] = "too little data" if p is None else "changed" if p <= _LEVEL and _apart(row) else "noise"
     frame = pl.DataFrame(rows, schema=_SCHEMA)
     return frame.with_columns(pl.col("before", "after").fill_nan(None))

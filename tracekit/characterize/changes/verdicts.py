@@ -30,8 +30,9 @@ RULE = (
     " narrow, which the p-value corrects: it sets the difference against its spread over these draws by Student's t,"
     " one observation a day, once with a variance for each side (Welch) and once with one for both, and takes the"
     " larger. All rows together, those of size classes and virtual clusters too, are held to a false discovery rate of"
-    " 5 % (Benjamini and Hochberg, 1995): changed says that the adjusted p-value is at most 0.05, noise that the"
-    " difference may be chance, too little data that a side has fewer than five days or 30 observations. Days are"
+    " 5 % (Benjamini and Hochberg, 1995): changed says that the adjusted p-value is at most 0.05 and that the interval"
+    " of the difference holds no 0, noise that the difference may be chance, too little data that a side has fewer than"
+    " five days or 30 observations. Days are"
     " taken as independent: a backlog of several days, or a trend, makes p-values too small."
 )
 

@@ -132,5 +132,5 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts", "node_events"),
     needs=("statuses", "gpu_count", "run_time"),
     least_n=_LEAST_JOBS,
-    no_trial="No log tells how long the work of a gang takes on fewer nodes, so that no replay can try a cap.",
+    no_trial="Cannot tell: no log says how long the work of a gang takes on fewer nodes.",
 )

@@ -84,7 +84,7 @@ GUIDELINE = Guideline(
     ),
     finding=(
         "{long_failures} cut short after a day or more took {lost_gpu_hours}, {lost_share} of all; a checkpoint an "
-        "hour would have kept {saved_gpu_hours} of it."
+        "hour would have kept {saved_gpu_hours}."
     ),
     find=_find,
     advice=(
@@ -121,6 +121,6 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
     no_trial=(
-        "The replay takes the recorded work as given, failed attempts too; the saving is computed attempt by attempt."
+        "Cannot tell by replay, which takes the recorded work as given; the saving is computed attempt by attempt."
     ),
 )

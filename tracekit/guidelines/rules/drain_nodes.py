@@ -172,7 +172,7 @@ GUIDELINE = Guideline(
     needs=("placement", "statuses"),
     least_n=2,
     no_trial=(
-        "Jobs that fail on a node that stays in service are no outage that a replay could leave out; the failures "
-        "beyond the expected number are the most that is saved. What outages of nodes cost is tried by repair-lemons."
+        "Cannot tell by replay: jobs that fail on a node that stays in service are no outage that it could leave out; "
+        "the failures beyond the expected number are the most that is saved. repair-lemons tries what outages cost."
     ),
 )

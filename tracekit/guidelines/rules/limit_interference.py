@@ -113,5 +113,5 @@ GUIDELINE = Guideline(
     sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 2, Table 4, Fig 6",),
     tables=("jobs", "attempts", "placements", "gpu_utilization"),
     needs=("utilization", "placement", "gpu_index"),
-    no_trial="Jobs on one node run at their recorded speed in a replay, so that it cannot show what dedicating gives.",
+    no_trial="Cannot tell by replay, in which jobs on one node run at their recorded speed.",
 )

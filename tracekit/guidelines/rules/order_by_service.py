@@ -46,7 +46,7 @@ def _find(evidence: Evidence) -> Finding:
 
 GUIDELINE = Guideline(
     id="order-by-service",
-    title="Order by predicted or attained service",
+    title="Let jobs of little service go first (QSSF, LAS)",
     question="Do short jobs wait longer than they run, while sizes of jobs differ widely?",
     measures=(
         Measure(
@@ -64,8 +64,8 @@ GUIDELINE = Guideline(
     ),
     finding=(
         "{waited_longer_share} of jobs waited a minute or more, and longer than they ran; service differs by a factor "
-        "of {spread} (90th over 10th percentile); the run time of {again_share} of jobs can be "
-        "predicted, since they repeat earlier ones."
+        "of {spread} (90th over 10th percentile); {again_share} of jobs repeat earlier ones, by which their run time "
+        "can be predicted."
     ),
     find=_find,
     advice=(

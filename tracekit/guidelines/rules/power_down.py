@@ -90,17 +90,14 @@ def _text(*, unused: int, used: int, idle: bool) -> str:
     if not used:
         return f"{_IDLE}, and no node ran a job of this log ({_WHOLE}). {_ENERGY}."
     return (
-        f"{_IDLE}. Of {{nodes}}, {{unused_nodes}} ran no job of this log at all ({_WHOLE}); those that did are wholly "
-        f"idle in {{used_idle_share}} of their hours. {_ENERGY}, of which {{used_kwh_per_day}} on nodes that ran a job."
+        f"{_IDLE}. Of {{nodes}}, {{unused_nodes}} ran no job of this log ({_WHOLE}), and the others are wholly idle in "
+        f"{{used_idle_share}} of their hours. {_ENERGY}, {{used_kwh_per_day}} of it on nodes that ran a job."
     )
 
 
 _IDLE = "Nodes are wholly idle in {idle_share} of their hours"
-_WHOLE = "make sure that the log is whole, and that they serve nobody else"
-_ENERGY = (
-    "If an idle GPU draws {idle_w}, the GPUs of idle nodes take {idle_kwh_per_day} ({least_kwh_per_day} to "
-    "{most_kwh_per_day} by other published figures)"
-)
+_WHOLE = "is the log whole?"
+_ENERGY = "At {idle_w} an idle GPU, theirs take {idle_kwh_per_day}"
 
 
 GUIDELINE = Guideline(
@@ -151,9 +148,7 @@ GUIDELINE = Guideline(
     needs=("placement",),
     least_n=24,
     no_trial=(
-        "Not replayed in the twin, since a trial there compares waits and completion times, and here energy is what "
-        "changes. 'tracekit replay -p fifo -p power-down' shows both, with wake-up times and a reserve. The energy of "
-        "the idle GPUs is the part of the saving that can be computed: the rest of a node saves more, and nodes kept "
-        "in reserve save nothing."
+        "Cannot tell by the twin, which compares waits and not energy. 'tracekit replay -p fifo -p power-down' shows "
+        "both, with wake-up times and a reserve."
     ),
 )

@@ -134,6 +134,6 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
     no_trial=(
-        "A replay gives each job its recorded run time on its recorded GPUs; the saving is computed attempt by attempt."
+        "Cannot tell by replay, which gives each job its recorded run time; the saving is computed attempt by attempt."
     ),
 )

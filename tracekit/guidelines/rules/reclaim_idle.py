@@ -89,7 +89,7 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
     no_trial=(
-        "A replay keeps each job's run time, so it cannot end idle jobs early; the GPU-hours wasted are the most "
-        "that is saved."
+        "Cannot tell by replay, which keeps each job's run time and ends no idle job early; the GPU-hours wasted are "
+        "the most that is saved."
     ),
 )

@@ -108,7 +108,6 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
     no_trial=(
-        "The replay starts each stopped job again at once, and no log tells who would have; the saving is computed "
-        "attempt by attempt."
+        "Cannot tell by replay, which starts each stopped job again at once; the saving is computed attempt by attempt."
     ),
 )

@@ -88,5 +88,5 @@ GUIDELINE = Guideline(
     ),
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
-    no_trial="How a job's speed changes with its GPUs is not in the trace; the replay would show only what is assumed.",
+    no_trial="Cannot tell: how a job's speed changes with its GPUs is not in the log.",
 )

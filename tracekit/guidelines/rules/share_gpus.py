@@ -83,8 +83,5 @@ GUIDELINE = Guideline(
     ),
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
-    no_trial=(
-        "The policy that shares GPUs (sjf-bsbf) also lets short jobs go first, so that no replay tells what sharing "
-        "alone would give."
-    ),
+    no_trial=("Cannot tell by replay: the policy that shares GPUs (sjf-bsbf) also lets short jobs go first."),
 )

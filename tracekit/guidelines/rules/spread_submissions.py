@@ -110,5 +110,5 @@ GUIDELINE = Guideline(
     sources=("Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): Fig 2",),
     tables=("jobs",),
     needs=("arrivals", "hour_of_day", "queueing", "gpu_count"),
-    no_trial="The replay takes submissions as they were; it knows no users who would come at another hour.",
+    no_trial="Cannot tell by replay, which takes submissions as they were.",
 )

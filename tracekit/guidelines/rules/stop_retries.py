@@ -114,5 +114,5 @@ GUIDELINE = Guideline(
     sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 3, Table 7",),
     tables=("failures", "jobs", "attempts"),
     needs=("failures",),
-    no_trial="The replay runs a job's attempts as one piece of work; the GPU-hours of the repeats are what is saved.",
+    no_trial="Cannot tell by replay, which runs a job's attempts as one; the GPU-hours of the repeats are saved.",
 )

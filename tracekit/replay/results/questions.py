@@ -40,7 +40,7 @@ POLICIES = Question(
     name="replay/policies",
     kind="replay",
     title="Policies compared by replay",
-    question="What would other scheduling policies have done to the same jobs?",
+    question="What would other policies have done to the same jobs?",
     rule=_RULE,
     columns=(
         _POLICY,

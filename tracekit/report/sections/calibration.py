@@ -18,7 +18,7 @@ from tracekit.report.charts import (
     time_scale,
 )
 from tracekit.report.lines import gpu_lines
-from tracekit.report.replay_rows import policy_name
+from tracekit.report.replay_rows import axis_name, policy_name
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import alike_durations, percent, shorten
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 """Most clusters that a sentence names."""
-_MEANS = {"queue": "mean wait", "jct": "mean time from submission to end"}
+_MEANS = {"queue": "mean wait", "jct": "mean completion time"}
 
 
 def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -43,16 +43,20 @@ def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def _twin(row: Row, name: str) -> str:
     if row["grade"] is None:
-        return f"{name} has no twin: {row['why_not']}."
+        return f"{name}: cannot tell, since there is no twin: {row['why_not']}."
     if not row["waiting_share"]:
-        return f"{name} has no job that waits, so that it does not tell how its scheduler orders them."
+        return f"{name}: cannot tell, since no job waits."
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
     log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
-    told = "" if row["effects_told"] else ", so that no effect of a change can be told from it"
+    trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
     return (
-        f"{name}{share} behaves like this: {row['rules']}. The replay that does so waits {twin} on average where the"
-        f" log waited {log}: its grade is {row['grade']}{told}."
+        f"{name}{share} behaves like this: {row['rules']}. Can its replay be trusted? {trust.capitalize()}: it waits"
+        f" {twin} on average, the log {log} (grade {row['grade']})."
     )
+
+
+_TRUST = {"close": "yes", "fair": "likely"}
+"""Whether effects of changes can be told from a twin, by its grade; from others none is told."""
 
 
 def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
@@ -61,7 +65,7 @@ def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     return [
         gpu_lines(
             [row for row in rows if row["cluster"] == first],
-            {"recorded_gpus": "asked for by waiting jobs, by the log", "twin_gpus": "the same in the twin"},
+            {"recorded_gpus": "waited for, by the log", "twin_gpus": "the same in the twin"},
             facts,
             title="" if first == UNNAMED else shorten(first, 40),
             note="The last part of the log, which the twin has not seen.",
@@ -73,16 +77,17 @@ def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the policy that would shorten the recorded times most, of those that know run times and of the others."""
     whole = _whole(rows)
     found = []
-    for given, which in (("not given", "do not know run times"), ("given", "are given the true run times in advance")):
+    for given, which in (("not given", "need no run times"), ("given", "are given the true run times")):
         better = [r for r in whole if r["run_times"] == given and r["verdict"] == "shorter"]
         if better:
             best = min(better, key=lambda r: r["expected_jct_s"])
-            found.append(f"Of the policies that {which}, {policy_name(best)} would give the most: {_words(best)}.")
+            where = "" if found else _where(whole)
+            found.append(f"Of policies that {which}, {policy_name(best)} would help most{where}: {_words(best)}.")
     if not found:
         return f"No other policy is expected to shorten the recorded times{_where(whole)}."
     longer = [policy_name(r) for r in whole if r["verdict"] == "longer"]
     if longer:
-        found.append(f"Under {' and '.join(longer[:_NAMED])} jobs would take longer than they did.")
+        found.append(f"Jobs would take longer under {' and '.join(longer[:_NAMED])}.")
     return " ".join(found)
 
 
@@ -95,7 +100,7 @@ def _whole(rows: list[Row]) -> list[Row]:
 
 def _where(rows: list[Row]) -> str:
     name = rows[0]["cluster"]
-    return "" if name == UNNAMED else f" of the jobs of {shorten(name, 40)}"
+    return "" if name == UNNAMED else f" in {shorten(name, 40)}"
 
 
 def _words(row: Row) -> str:
@@ -109,19 +114,19 @@ def _words(row: Row) -> str:
         if None not in values and None not in ends:
             before, after, low, high = alike_durations([*values, *ends])
             parts.append(f"{words} {before} -> {after} ({low} to {high})")
-    return f"{' and '.join(parts)}{_where([row])}"
+    return " and ".join(parts)
 
 
 def effects_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the expected means with their intervals beside the recorded ones."""
-    whole = [{**row, "policy": policy_name(row)} for row in _whole(rows)]
+    whole = [{**row, "policy": axis_name(row)} for row in _whole(rows)]
     panels = []
     for what, words in _MEANS.items():
         columns = [f"expected_{what}_low_s", f"expected_{what}_s", f"expected_{what}_high_s", f"recorded_{what}_s"]
         known = [row for row in whole if row[columns[1]] is not None]
         if known:
             panels.append(_intervals(known, columns, words))
-    note = "Dot: expected with the policy. Line: its 95 % interval. Dashed: by the log."
+    note = "Dot: expected; line: its 95 % interval; dashed: by the log."
     return [Panel(chart, title=words, note=note if k == 0 else "") for k, (chart, words) in enumerate(panels)]
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import altair as alt
 
-from tracekit.characterize.changes.compare import ALL_JOBS, GPU_JOBS
+from tracekit.characterize.changes.compare import GPU_JOBS
+from tracekit.report.changed import by_size_of_change, carried, change_words, whole_log
 from tracekit.report.charts import Panel, data, height, palette
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
-_WHOLE = (ALL_JOBS, GPU_JOBS)
 _NAMED = 3
 """Most changes named in a sentence."""
 _DRAWN = 15
@@ -33,57 +33,37 @@ _WORDS = {"changed": "changed", "noise": "may be noise", "too little data": "too
 
 
 def measures_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many measures changed, and name those that changed most."""
-    whole = [r for r in rows if r["scope"] in _WHOLE]
-    parts = [r for r in rows if r["scope"] not in _WHOLE]
+    """Say what changed by size of job; the page opens with what changed in the whole log."""
+    whole = [r for r in rows if whole_log(r)]
+    parts = [r for r in rows if not whole_log(r)]
     if not whole:
         return None
-    text = _summary(whole, "measures", lambda r: str(r["measure"]))
+    text = _summary(parts, "by size of job", lambda r: f"{r['measure']} of {r['scope']}")
     if any(r["scope"] == GPU_JOBS for r in whole):
         text += " Jobs here are GPU jobs; CPU jobs are a size of their own."
-    judged = [r for r in parts if r["verdict"] != "too little data"]
-    if judged:
-        changed = sum(r["verdict"] == "changed" for r in judged)
-        text += f" By size of job {count(changed)} of {counted(len(judged), 'comparisons')} changed."
-    return text
+    return text.strip() or None
 
 
-def vc_finding(rows: list[Row], _: TraceFacts) -> str | None:
+def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how many comparisons of tenants show a change, and name those that changed most."""
-    return _summary(rows, "comparisons", lambda r: f"{r['measure']} of {shorten(r['vc'], 30)}") if rows else None
+    where = f"by {facts.tenant.spelled}"
+    return _summary(rows, where, lambda r: f"{r['measure']} of {shorten(r['vc'], 30)}") or None
 
 
-def _summary(rows: list[Row], what: str, name: Callable[[Row], str]) -> str:
-    few = sum(r["verdict"] == "too little data" for r in rows)
-    changed = sorted((r for r in rows if r["verdict"] == "changed"), key=_size, reverse=True)
-    if few == len(rows):
-        return "There is too little data to tell what changed: five days on each side are the least."
-    start = f"{count(len(changed))} of {counted(len(rows), what)} changed" if changed else f"No {what[:-1]} changed"
-    named = "; ".join(f"{name(r)} {_change(r)}" for r in changed[:_NAMED])
-    rest = f"; and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-    noise = len(rows) - len(changed) - few
-    lacking = f"{count(few)} {'has' if few == 1 else 'have'} too little data"
+def _summary(rows: list[Row], where: str, name: Callable[[Row], str]) -> str:
+    """Return how many of the comparisons of parts show a change, and the largest; '' where there are none."""
+    judged = [r for r in rows if r["verdict"] != "too little data"]
+    if not rows:
+        return ""
+    if not judged:
+        return f"What changed {where} cannot be told: there is too little data."
+    changed = sorted(filter(carried, judged), key=by_size_of_change, reverse=True)
     if not changed:
-        return f"{start} by more than noise.{f' {lacking}.' if few else ''}"
-    ends = [f"{count(noise)} may be noise"] if noise else []
-    ends += [lacking] if few else []
-    others = f" Of the others {' and '.join(ends)}." if ends else ""
-    return f"{start}: {named}{rest}.{others}"
-
-
-def _size(row: Row) -> float:
-    """Return what to sort changes by; from nothing to something is the largest."""
-    return float("inf") if row["relative_change"] is None else abs(row["relative_change"])
-
-
-def _change(row: Row) -> str:
-    """Return a change in words, such as '+12.3 % (+5.0 to +20.1 %)' or 'from 0 to 5.0 %'."""
-    share, low, high = (row[f"relative_change{end}"] for end in ("", "_low", "_high"))
-    if share is None:
-        unit = row["unit"]
-        return f"from {_value(row['before'], unit)} to {_value(row['after'], unit)}"
-    ends = f" ({_signed(low)} to {_signed(high)} %)" if low is not None and high is not None else ""
-    return f"{_signed(share)} %{ends}"
+        return f"None of {counted(len(judged), 'comparisons')} {where} shows a change beyond chance."
+    named = "; ".join(f"{name(r)} {change_words(r)}" for r in changed[:_NAMED])
+    rest = f"; and {count(len(changed) - _NAMED)} more" if len(changed) > _NAMED else ""
+    show = "shows" if len(changed) == 1 else "show"
+    return f"{count(len(changed))} of {counted(len(judged), 'comparisons')} {where} {show} a change: {named}{rest}."
 
 
 def _value(value: float, unit: str) -> str:
@@ -93,15 +73,22 @@ def _value(value: float, unit: str) -> str:
     return f"{quantity(value, unit)}{ending}"
 
 
+def _change(row: Row) -> str:
+    """Return a relative change in words, such as '+12.3 % (+5.0 to +20.1 %)'."""
+    share, low, high = (row[f"relative_change{end}"] for end in ("", "_low", "_high"))
+    ends = f" ({_signed(low)} to {_signed(high)} %)" if low is not None and high is not None else ""
+    return f"{_signed(share)} %{ends}"
+
+
 def _signed(share: float) -> str:
     return f"{100 * share + 0.0:+,.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 def measures_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the relative change of every measure over all jobs, and what changed by size of job."""
-    whole = [{**r, "what": r["measure"]} for r in rows if r["scope"] in _WHOLE]
+    whole = [{**r, "what": r["measure"]} for r in rows if whole_log(r)]
     panels = _panels(whole, "GPU jobs" if any(r["scope"] == GPU_JOBS for r in whole) else "All jobs")
-    parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if r["scope"] not in _WHOLE]
+    parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if not whole_log(r)]
     return panels + _panels(_changed(parts), "By size of job: what changed", left=_left(parts))
 
 
@@ -112,11 +99,11 @@ def vc_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 
 def _changed(rows: list[Row]) -> list[Row]:
-    return sorted((r for r in rows if r["verdict"] == "changed"), key=_size, reverse=True)[:_DRAWN]
+    return sorted(filter(carried, rows), key=by_size_of_change, reverse=True)[:_DRAWN]
 
 
 def _left(rows: list[Row]) -> int:
-    return max(0, len([r for r in rows if r["verdict"] == "changed"]) - _DRAWN)
+    return max(0, sum(map(carried, rows)) - _DRAWN)
 
 
 def _panels(rows: list[Row], title: str, left: int = 0) -> list[Panel]:

@@ -33,34 +33,37 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"Jobs held {count(held)} GPU-hours"
     if covered:
         text += (
-            f"; of {_of(covered, held)} the use is known: {percent(used / covered)} were used and"
+            f"; the use of {_of(covered, held)} is known, {percent(used / covered)} used and"
             f" {percent(idle / covered)} idle"
         )
     else:
-        text += ", and nothing tells how many of these were used"
+        text += "; how many of them were used is not known"
     lost = {
         "failed": _sum(rows, "failed_gpu_h"),
-        "reached their time limit": _sum(rows, "timeout_gpu_h"),
+        "timed out": _sum(rows, "timeout_gpu_h"),
         "were preempted": _sum(rows, "preempted_gpu_h"),
     }
     if any(lost.values()):
-        text += f". Of all, attempts that {_listed(lost, held)}"
+        text += f". Attempts that {_listed(lost, held)}"
     worst = rows[0]
     if worst["wasted_gpu_h"]:
-        wasted = _of(worst["wasted_gpu_h"], worst["held_gpu_h"])
+        wasted = f"{count(worst['wasted_gpu_h'])}"
+        if worst["held_gpu_h"]:
+            wasted += f", {percent(worst['wasted_gpu_h'] / worst['held_gpu_h'])} of its own"
         least = " at least" if (worst["coverage_share"] or 0) < _LITTLE else ""
-        text += f". {_who(worst['key'], facts.efficiency_by)} wasted most,{least} {wasted}"
+        text += f". {_who(worst['key'], facts)} wasted most,{least} {wasted}"
     return text + "."
 
 
 def _listed(lost: dict[str, float], held: float) -> str:
-    """Return what attempts of each bad end held, such as 'failed held 4 (2.0 %), and those that ...'."""
-    parts = [f"{how} held {_of(hours, held)}" for how, hours in lost.items() if hours]
-    return ", those that ".join(parts)
+    """Return what attempts of each bad end held, such as 'failed held 4 (2.0 %), those that ...'."""
+    first, *others = [(how, _of(hours, held)) for how, hours in lost.items() if hours]
+    return ", ".join([f"{first[0]} held {first[1]}", *(f"those that {how} {hours}" for how, hours in others)])
 
 
-def _who(key: str | None, by: str) -> str:
-    word = {"vc": "VC", "gpu_model": "GPU model", "qos": "QOS"}.get(by, by)
+def _who(key: str | None, facts: TraceFacts) -> str:
+    by = facts.efficiency_by
+    word = {"vc": facts.tenant.one, "gpu_model": "GPU model", "qos": "QOS"}.get(by, by)
     return f"Jobs without a {word}" if key is None else f"{word[:1].upper()}{word[1:]} {shorten(key, 30)}"
 
 
@@ -102,9 +105,9 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         )
         .properties(height=height(len(shown), 24))
     )
-    note = "Unknown: held while nothing measured the use. Those who wasted most stand first."
+    note = "Unknown: held while nothing measured the use."
     if len(known) > len(shown):
-        note += f" Drawn: the first {len(shown)}; {len(known) - len(shown)} more in the table."
+        note += f" Drawn: the {len(shown)} who wasted most; {len(known) - len(shown)} more in the table."
     return [Panel(drawn, tuple(colours.items()), note=note)]
 
 
@@ -120,10 +123,11 @@ def jobs_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     first = rows[0]
     whose = f" of {shorten(first['user'], 30)}" if first["user"] is not None else ""
-    job = f"{shorten(first['job_id'], 40)}{whose} {first['reason']}"
+    name = f"{shorten(first['job_id'], 40)}{whose}"
     if len(rows) == 1:
-        return f"Job {job}."
-    return f"The {count(len(rows))} jobs of the table wasted {count(wasted)} GPU-hours. The first, {job}."
+        return f"Job {name} {first['reason']}."
+    job = f"{name}, which {first['reason']}"
+    return f"The {count(len(rows))} jobs of the table wasted {count(wasted)} GPU-hours. First stands {job}."
 
 
 def bill_finding(rows: list[Row], _: TraceFacts) -> str | None:

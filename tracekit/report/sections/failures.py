@@ -25,7 +25,7 @@ from tracekit.report.charts import (
 from tracekit.report.phrases import bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.text import count, duration, percent, shorten
+from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -67,7 +67,7 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     ]
     text = _compared(_of_gpu_jobs(shares))
     cpu = next((s for s in enough(shares, "jobs") if s["gpu_class"] == "0"), None)
-    beside = f" {_say(cpu)}." if cpu is not None and cpu["share"] and len(shares) > 1 else ""
+    beside = f" {_cpu(cpu)}" if cpu is not None and cpu["share"] and len(shares) > 1 else ""
     return f"{text}{beside}" if text is not None else None
 
 
@@ -112,7 +112,7 @@ def _range(low: Row, high: Row) -> str:
         return f"All sizes {alike} alike: {percent(low['share'])} of the jobs whose end is known {_ended(low)}"
     return (
         f"{_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}{_parts(high)}"
-        f"{sample_size(high['jobs'])}: that sizes differ may be chance"
+        f"{sample_size(high['jobs'])}: the difference may be chance"
     )
 
 
@@ -128,6 +128,11 @@ def _alike(shares: list[Row]) -> bool:
     expected = [(r["jobs"] * share, n) for r, n in zip(shares, failed, strict=True)]
     statistic = sum((n - mean) ** 2 / (mean * (1 - share)) for mean, n in expected)
     return bool(chdtrc(len(shares) - 1, statistic) > CHANCE)
+
+
+def _cpu(row: Row) -> str:
+    how = f"ended badly{_parts(row)}" if row["late"] else "failed"
+    return f"Of the CPU jobs whose end is known {percent(row['share'])} {how}{sample_size(row['jobs'])}."
 
 
 def _say(row: Row) -> str:
@@ -199,8 +204,8 @@ def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
     if most["unsuccessful_share"] is not None:
         late = most.get("timeout_share") or 0
-        text += f"; {percent(most['unsuccessful_share'])} of them end unsuccessfully"
-        text += f", {percent(late)} by running out of time (timeout)" if late else ""
+        text += f"; in the end {percent(most['unsuccessful_share'])} of them do not succeed"
+        text += f", {percent(late)} by running out of time" if late else ""
     return text[0].upper() + text[1:] + "."
 
 
@@ -282,21 +287,21 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
     common = largest(_of_gpu_jobs(rows), "failures")
     if common is None:
         return None
-    half = "With attempts that were tried again counted as failed, half" if facts.retried else "Half"
     late = sum(r.get("timeouts") or 0 for r in rows)
-    which = "failed or timed-out" if late else "failed"
+    which = "failed or timed out" if late else "failed"
     text = (
-        f"{half} of the {which} attempts of {gpu_jobs(common['gpu_class'])} {'ended' if late else 'failed'} within"
+        f"Half of the attempts of {gpu_jobs(common['gpu_class'])} that {which} did so within"
         f" {duration(max(common['p50_s'], 0))}{sample_size(common['failures'])}"
     )
     lost = sum(r["gpu_hours_lost"] or 0 for r in rows)
     worst = largest(rows, "gpu_hours_lost")
     if not lost or worst is None:
         return text + "."
-    share = f"{percent(worst['gpu_hours_lost'] / lost)} of it in {gpu_jobs(worst['gpu_class'])}"
+    share = f"{percent(worst['gpu_hours_lost'] / lost)} of them in {gpu_jobs(worst['gpu_class'])}"
     every = sum(r["failures"] for r in rows)
-    told = f"; {count(late)} of these {count(every)} attempts ran out of time (timeout)" if late else ""
-    return f"{text}; {which} attempts took {count(lost)} GPU-hours, {share}{told}."
+    told = f"; {count(late)} of these {counted(every, 'attempts')} timed out" if late else ""
+    tried = ", those tried again included" if facts.retried else ""
+    return f"{text}. All that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
 
 
 def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -314,7 +319,7 @@ def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         colours=colours,
         tooltip=time_tooltips("gpu_class", "GPUs", "failures", ["p50_s", "p90_s", "p95_s"]),
     ).properties(height=height(len(colours), 30))
-    return [Panel(drawn, note="Dot: median. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
+    return [Panel(drawn, note="Dot: median; lines: to the 90th and the 95th percentile.")]
 
 
 def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -322,14 +327,14 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     worst = largest(rows, "gpu_hours_lost")
     if worst is None or not worst["gpu_hours_lost"]:
         return None
-    who = f"those of user {shorten(worst['user'], 30)}" if worst["user"] is not None else "those without a user"
-    of = "failures, tries that were repeated included" if facts.retried else "failures"
-    text = f"The jobs that lost the most GPU time to {of}, {count(worst['gpu_hours_lost'])} GPU-hours, are {who}"
+    who = f"Jobs of user {shorten(worst['user'], 30)}" if worst["user"] is not None else "Jobs without a user"
+    of = "failures, those tried again included" if facts.retried else "failures"
+    text = f"{who} lost the most to {of}: {count(worst['gpu_hours_lost'])} GPU-hours"
     if worst["failed_share"] is None:
         return text + "."
     late, bad = worst.get("timed_out_jobs") or 0, worst["failed_jobs"]
     ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad and worst["failed_share"] else "failed"
-    return f"{text}; {percent(worst['failed_share'])} of them {ended}{sample_size(worst['jobs'])}."
+    return f"{text}; in the end {percent(worst['failed_share'])} of them {ended}{sample_size(worst['jobs'])}."
 
 
 def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

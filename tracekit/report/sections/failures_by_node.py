@@ -22,16 +22,14 @@ def by_node_finding(rows: list[Row], _: TraceFacts) -> str | None:
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_trials"] for r in judged):
         return None
-    counted = ", those of one session of a user counted once,"
+    counted = "counting failures in one session of a user once"
     bad = [r for r in judged if r["suspect"]]
     if not bad:
-        return (
-            f"No node has more failures{counted} than bad luck explains; the least likely are on {_against(judged[0])}."
-        )
+        return f"No node fails more often than bad luck explains, {counted}; nearest to it comes {_against(judged[0])}."
     more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-    what = "1 node has" if len(bad) == 1 else f"{len(bad)} nodes have"
+    what = "1 node fails" if len(bad) == 1 else f"{len(bad)} nodes fail"
     listed = ", ".join(_against(r) for r in bad[:3])
-    return f"{what} more failures{counted} than bad luck explains: {listed}{more}."
+    return f"{what} more often than bad luck explains, {counted}: {listed}{more}."
 
 
 def _against(row: Row) -> str:
@@ -69,8 +67,8 @@ def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     ticks = base.mark_tick(thickness=2, size=20, color=colour("ink")).encode(x=alt.X("expected_failed_trials:Q"))
     legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
     note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Bar: failures, those of one session"
-        " of a user counted once. Line: as many as equal risk would give."
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Line: as many failures as equal risk would"
+        " give."
     )
     drawn = cast("alt.LayerChart", alt.layer(bars, ticks).properties(height=height(len(shown), 24)))
     return [Panel(drawn, tuple(legend.items()), note=note)]

@@ -38,7 +38,7 @@ def cluster_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
         f" {counted(known['outages'], 'outages')} of {counted(known['nodes_hit'], 'nodes')} took {took}"
     )
     most = known["most_down_at_once"]
-    return f"{text}. At most {counted(most, 'nodes')} {'was' if most == 1 else 'were'} out at the same time."
+    return f"{text}, at most {counted(most, 'nodes')} at once."
 
 
 def _gpu_hours(known: dict[str, float]) -> str:
@@ -126,10 +126,7 @@ def _strip(nodes: list[Row], whole: list[Row], ends: dict[str, Any], facts: Trac
         )
         .properties(height=height(len(names), _ROW))
     )
-    note = (
-        f"Drawn: the {count(len(names))} nodes that were out of service longest, the worst first, in {len(whole)} spans"
-        " of equal length. The darker, the more of the span."
-    )
+    note = f"Drawn: the {count(len(names))} nodes that were out longest, in {len(whole)} spans; the darker, the longer."
     return Panel(drawn, title="when each of the worst nodes was out of service", note=note, wide=True)
 
 

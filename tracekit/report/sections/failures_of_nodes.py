@@ -37,8 +37,8 @@ def out_of_service_finding(rows: list[Row], _: TraceFacts) -> str | None:
     why = "for an unknown cause" if worst["cause"] == "unknown" else why
     if len(out) == 1:
         return f"{text}, {worst['state']} {why}, with {count(lost)} {words}."
-    often = f"In {percent(worst['events'] / events)} of these times, and for {percent(worst[of] / lost)} of the hours"
-    return f"{text}, with {count(lost)} {words}. {often}, nodes were {worst['state']} {why}."
+    often = f"{percent(worst['events'] / events)} of these times, and {percent(worst[of] / lost)} of the {words}"
+    return f"{text}: {often}, they were {worst['state']} {why}."
 
 
 def _hours_known(rows: list[Row]) -> tuple[str, str]:
@@ -74,14 +74,12 @@ def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     mean = sum(r["availability_share"] for r in known) / len(known)
     worst = min(away, key=lambda r: r["availability_share"])
-    text = (
-        f"Nodes were fit for work {percent(mean)} of the time, the mean of {counted(len(known), 'nodes')};"
-        f" {count(len(away))} of them {'was' if len(away) == 1 else 'were'} out of service at least once"
-    )
-    if len(away) == 1:
-        return f"{text}."
     share = percent(worst["availability_share"])
-    return f"{text}, and {shorten(worst['node_id'], 40)} longest, which was fit for work {share} of the time."
+    return (
+        f"{shorten(worst['node_id'], 40)} was out of service longest, fit for work {share} of the time (all nodes:"
+        f" {percent(mean)}); {count(len(away))} of {counted(len(known), 'nodes')} {'was' if len(away) == 1 else 'were'}"
+        " out at least once."
+    )
 
 
 def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -90,12 +88,12 @@ def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not told:
         return None
     slow, quick = (pick(told, key=lambda r: r["p50_h"]) for pick in (max, min))
-    text = "Half of the times out of service were over within"
+    text = "Half of the outages were over within"
     if slow is quick:
-        return f"{text} {duration(slow['p50_h'] * 3600)} where the cause was {slow['cause']}."
+        return f"{text} {duration(slow['p50_h'] * 3600)} where {slow['cause']} was the cause."
     return (
-        f"{text} {duration(quick['p50_h'] * 3600)} where the cause was {quick['cause']}, and within"
-        f" {duration(slow['p50_h'] * 3600)} where it was {slow['cause']}."
+        f"{text} {duration(quick['p50_h'] * 3600)} where {quick['cause']} was the cause, within"
+        f" {duration(slow['p50_h'] * 3600)} where {slow['cause']} was."
     )
 
 

@@ -37,12 +37,12 @@ def time_between_finding(rows: list[Row], _: TraceFacts) -> str | None:
 def _law(row: Row) -> str:
     shape = row["weibull_shape"]
     return {
-        "exponential": "the times speak for one rate that is the same for all nodes, however long they have worked",
+        "exponential": "one rate fits all nodes, however long they have worked",
         "weibull": "the rate of failures is highest when a node has just come back, and then falls"
         if shape is not None and shape < 1
         else "the rate of failures rises with the time since a node came back",
         "gamma": "nodes differ in how often they fail",
-        "two_kinds": "nodes differ in how often they fail: some are bad, the others good",
+        "two_kinds": "nodes are not alike: some are bad, the others good",
     }.get(row["preferred"], "")
 
 
@@ -91,8 +91,8 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     drawn = cast("alt.LayerChart", alt.layer(line, point).properties(height=height(len(shown), 22)))
     legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
     note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: the rate, drawn towards that of all"
-        " nodes; line: its 95 % interval."
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: the rate, drawn towards that of all;"
+        " line: its 95 % interval."
     )
     return [Panel(drawn, tuple(legend.items()), note=note)]
 
@@ -107,8 +107,8 @@ def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if whole["p_value"] is None or whole["p_value"] > CHANCE or not whole["ratio"]:
         return f"{pairs}, which chance explains."
     text = (
-        f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance; the widest time took"
-        f" {counted(whole['largest_group'], 'nodes')}"
+        f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance, at most"
+        f" {counted(whole['largest_group'], 'nodes')} together"
     )
     rack = next((r for r in every if (r["nodes_of"], r["chance"]) == ("rack", "racks")), None)
     if rack is None or rack["p_value"] is None or not rack["ratio"]:
@@ -127,10 +127,10 @@ def by_gang_finding(rows: list[Row], _: TraceFacts) -> str | None:
     middle = next((r for r in known if r["nodes"] ** 2 >= wide["nodes"] and r is not wide), None)
     first, *others = [r for r in (middle, wide) if r is not None]
     gang = f"a gang of {counted(first['nodes'], 'nodes')}"
-    text = f"In {percent(first['hit_share'])} of all moments {gang} loses one within a day"
+    text = f"{percent(first['hit_share'])} is the chance that {gang} loses one within a day"
     for row in others:
-        text += f", and one of {counted(row['nodes'], 'nodes')} in {percent(row['hit_share'])}"
-    return f"{text}; if nodes failed independently, it would be {percent(wide['independent_share'])}."
+        text += f", {percent(row['hit_share'])} that one of {counted(row['nodes'], 'nodes')} does"
+    return f"{text}; if nodes failed independently, {percent(wide['independent_share'])}."
 
 
 _LINES = {
@@ -171,7 +171,7 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         )
         .properties(height=220)
     )
-    note = "Gangs of nodes that stand side by side, whether or not one ran there; of each size many."
+    note = "Gangs of neighbouring nodes, whether or not one ran there."
     return [Panel(drawn, tuple(colours.items()), note=note)]
 
 

@@ -45,9 +45,9 @@ def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
     held = sum(r["gpu_hours"] or 0 for r in rows)
     saved = "if nothing was saved" if lost > _ALL * held else "since their last checkpoint"
     return (
-        f"{counted(attempts, 'attempts')} {were} cut short, and lost {count(lost)} GPU-hours {saved},"
-        f" {percent(of_all)} of what all attempts held; {percent(worst['lost_gpu_hours'] / lost)} of these were of"
-        f" attempts that ended as {_end(worst)}."
+        f"{counted(attempts, 'attempts')} {were} cut short and lost {count(lost)} GPU-hours {saved},"
+        f" {percent(of_all)} of what all attempts held; {percent(worst['lost_gpu_hours'] / lost)} of it with the"
+        f" end '{_end(worst)}'."
     )
 
 
@@ -102,11 +102,9 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if known:
         text += "; " + ", ".join(f"{percent(value / held)} {_BECAME[column]}" for column, value in known)
     if every["idle_gpu_hours"] is not None and seen < _WHOLE:
-        text += f". How busy GPUs were is known for {percent(seen)} of the hours that may have been useful"
+        text += f". Use is known for {percent(seen)} of the hours that may have been useful"
     if unknown:
-        what = " and ".join(unknown)
-        # Not `capitalize`, which would write GPUs small.
-        text += f". {what[0].upper()}{what[1:]} {'is' if len(unknown) == 1 else 'are'} not known"
+        text += f". Not known: {', '.join(unknown)}"
     return f"{text}."
 
 
@@ -164,8 +162,8 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         .properties(height=max(height(len(names), 28), 96))
     )
     note = (
-        "What is not known of a size is in its useful part. Lost is the work since the last checkpoint by the parameter"
-        " checkpoint_h: at 0 nothing is saved."
+        "Useful includes what is not known; lost is the work since the last checkpoint (parameter checkpoint_h; at 0"
+        " nothing is saved)."
     )
     return [Panel(drawn, tuple(colours.items()), note=note)]
 
@@ -177,7 +175,8 @@ def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
     text = (
-        f"Jobs of {_size(wide)} got ahead for {percent(wide['ettr'])} of the time since their submission{_ends(wide)}"
+        f"Jobs of {_size(wide)} made progress for {percent(wide['ettr'])} of the time since their submission"
+        f"{_ends(wide)}"
     )
     if small is not wide:
         text += f", those of {_size(small)} for {percent(small['ettr'])}{_ends(small)}"
@@ -192,7 +191,7 @@ def _size(row: Row) -> str:
 def _ends(row: Row) -> str:
     if row["ettr_low"] is None or row["ettr_high"] is None:
         return ""
-    return f" (95 % interval {percent(row['ettr_low'])} to {percent(row['ettr_high'])})"
+    return f" ({percent(row['ettr_low'])} to {percent(row['ettr_high'])})"
 
 
 def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

@@ -50,13 +50,13 @@ def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
         if len(have) >= 2:
             few, many = have[0], have[-1]
             return (
-                f"Of the {gpu_jobs(gpu_class)}, those on {_nodes(few['node_count'])} had a median wait of"
-                f" {duration(few['p50_s'])}{sample_size(few['jobs'])}, those on {_nodes(many['node_count'])} one of"
-                f" {duration(many['p50_s'])}{sample_size(many['jobs'])}."
+                f"The median wait of {gpu_jobs(gpu_class)} was {duration(few['p50_s'])} on {_nodes(few['node_count'])}"
+                f"{sample_size(few['jobs'])} and {duration(many['p50_s'])} on {_nodes(many['node_count'])}"
+                f"{sample_size(many['jobs'])}."
             )
     if rows and all(r["node_count"] == 1 for r in rows):
         return "Every job ran on one node, so the trace cannot show an effect of spreading."
-    return "Too few large jobs ran on different numbers of nodes to compare their waits; the table has them."
+    return "Too few large jobs ran on different numbers of nodes to compare their waits."
 
 
 def _with_known_waits(rows: list[Row], gpu_class: str) -> list[Row]:
@@ -94,7 +94,7 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         tooltip=[alt.Tooltip("nodes:N"), *time_tooltips("gpu_class", "GPUs", "jobs", ["p50_s", "p90_s"])],
         sizes=(3, 3),
     ).properties(height=height(len(kept), 13 * len(colours) + 10))
-    note = "Dot: median wait. Line: up to the 90th percentile."
+    note = "Dot: median; line: to the 90th percentile."
     if len(kept) < len(counts):
         note += f" Drawn: the {len(kept)} commonest numbers of nodes; {len(counts) - len(kept)} more in the table."
     return [Panel(drawn, class_legend(colours), note=note)]
@@ -113,8 +113,8 @@ def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     waited = _waited(rows, most["gpu_class"])
     return (
-        f"{percent(most['share'])} of the {gpu_jobs(most['gpu_class'])} ran on more nodes than the fewest that could"
-        f" hold them{sample_size(most['jobs'])}, the largest share of any size{among}.{waited}"
+        f"{percent(most['share'])} of the {gpu_jobs(most['gpu_class'])} ran on more nodes than they"
+        f" need{sample_size(most['jobs'])}, the largest share of any size{among}.{waited}"
     )
 
 
@@ -166,8 +166,8 @@ def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | N
     seen = [facts.telemetry.attempts.get((float(size), r["node_count"])) for r in (few, many)]
     return (
         f"GPUs of attempts of {gpus(size)} were {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
-        f"{_seen(few, seen[0])} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many, seen[1])}."
-        f"{_beware(seen)}"
+        f"{_seen(few, seen[0])} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many, seen[1])}"
+        f"{_beware(seen)}."
     )
 
 
@@ -179,7 +179,7 @@ def _seen(row: Row, attempts: int | None) -> str:
 def _beware(attempts: list[int | None]) -> str:
     """Return a warning where few attempts stand behind many samples, which are alike within an attempt."""
     few = [n for n in attempts if n is not None and n < FEW]
-    return " So few attempts do not show whether that is the cause." if few else ""
+    return ", too few attempts to tell why" if few else ""
 
 
 def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -197,7 +197,7 @@ def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     return [Panel(drawn, note=_READ + (f" {left} more sizes and spreads in the table." if left else ""))]
 
 
-_READ = "Dot: median sample. Diamond: mean. Thick line: up to the 90th percentile. Thin line: up to the 95th."
+_READ = "Dot: median; diamond: mean; lines: to the 90th and the 95th percentile."
 
 
 def _utilization(
@@ -241,10 +241,10 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
         return None
     size = max(both, key=lambda g: min(alone[g]["samples"], beside[g]["samples"]))
     seen = facts.telemetry.of_size(size) if facts.telemetry.attempts else None
-    of = "attempts" if seen is None else f"the {counted(seen, 'attempts')} with samples"
+    of = "attempts" if seen is None else counted(seen, "attempts")
     return (
-        f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while no other job held"
-        f" GPUs of their nodes, and {beside[size]['mean_pct']:.1f} % while one did.{_beware([seen])}"
+        f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while alone on their nodes,"
+        f" {beside[size]['mean_pct']:.1f} % beside another job{_beware([seen])}."
     )
 
 

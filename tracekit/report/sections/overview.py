@@ -184,18 +184,19 @@ def through_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     first, second = halves
     told = [
-        f"{what} {write(second[column])}, in the first {write(first[column])}"
+        f"{what} {write(first[column])} -> {write(second[column])}"
         for column, what, write in _COURSE
         if first[column] is not None and second[column] is not None
     ]
-    return f"In the second half of the log {'; '.join(told)}." if told else None
+    return f"From the first half of the log to the second: {'; '.join(told)}." if told else None
 
 
 _COURSE = (
-    ("mean_wait_s", "jobs waited on average", duration),
-    ("held_share", "the share of the GPU time held was", percent),
-    ("used_share", "the mean use of GPUs was", percent),
-    ("completed_share", "the share of GPU time that went into completed jobs was", percent),
+    ("mean_wait_s", "mean wait", duration),
+    ("p90_wait_s", "90th percentile of waits", duration),
+    ("held_share", "GPU time held", percent),
+    ("used_share", "mean use of GPUs", percent),
+    ("completed_share", "GPU time of completed jobs", percent),
 )
 
 

@@ -25,16 +25,20 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if now not in by_nodes:
         return None
     whose = "" if rows[-1]["cluster"] == UNNAMED else f" of {shorten(rows[-1]['cluster'], 40)}"
-    here = f"{_wait(by_nodes[now])} on average with {counted(now, 'nodes')}"
-    text = f"In months drawn from its days, jobs{whose} wait {here}"
+    text = f"In months drawn from the log's days, jobs{whose} wait {_wait(by_nodes[now], tail=True)} with"
+    text += f" {counted(now, 'nodes')}"
     more = next((n for n in sorted(by_nodes) if n > now), None)
     fewer = next((n for n in sorted(by_nodes, reverse=True) if n < now), None)
     parts = [f"{_wait(by_nodes[n])} with {n:,}" for n in (more, fewer) if n is not None]
     return f"{text}{''.join(f', {part}' for part in parts)}."
 
 
-def _wait(row: Row) -> str:
-    return "without end" if row["mean_wait_s"] is None else duration(row["mean_wait_s"])
+def _wait(row: Row, *, tail: bool = False) -> str:
+    """Return the mean wait of a number of nodes, with what one job in ten waits longer than."""
+    if row["mean_wait_s"] is None:
+        return "without end"
+    most = f", one in ten over {duration(row['p90_wait_s'])}," if tail and row["p90_wait_s"] is not None else ""
+    return f"{duration(row['mean_wait_s'])}{' on average' if tail else ''}{most}"
 
 
 def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -67,7 +71,7 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         mark = alt.Chart(data(point)).mark_point(filled=True, shape="diamond", size=110, color=colour("series-3"))
         layers.append(mark.encode(x=x, y=y))
     chart = cast("alt.LayerChart", alt.layer(*layers).properties(height=220))
-    return [Panel(chart, note="Line: expected, with its interval over months. Green: by the log.")]
+    return [Panel(chart, note="Line: expected, with its interval over months; green: by the log.")]
 
 
 PRESENTATIONS = (Presentation("plan/nodes", finding=plan_finding, chart=plan_chart),)

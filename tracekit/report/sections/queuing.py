@@ -65,7 +65,7 @@ def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         colours=colours,
         tooltip=time_tooltips("gpu_class", "GPUs", "jobs", ["p10_s", "p25_s", "p50_s", "p75_s", "p90_s"]),
     ).properties(height=height(len(colours), 30))
-    note = "Dot: median. Thick line: middle half of the jobs. Thin line: 10th to 90th percentile."
+    note = "Dot: median; lines: the middle half, 10th to 90th percentile."
     return [Panel(drawn, note=note)] if shown else []
 
 
@@ -76,7 +76,7 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     most = largest(rows, "waits")
     if most is None:
         return None
-    text = f"The commonest waits ({count(most['waits'])}) are those of {_of(most)}: {_waited(most)}."
+    text = f"Most waits, {count(most['waits'])}, are those of {_of(most)}: {_waited(most)}."
     worst = largest(enough(rows, "waits"), "p90_s")
     if worst is not None and worst is not most and worst["p90_s"] > most["p90_s"]:
         among = scope(rows, "waits")
@@ -93,9 +93,15 @@ def _by_size(rows: list[Row]) -> str:
         return ""
     small, large = known[0], known[-1]
     return (
-        f"On average, {gpu_jobs(small['gpu_class'])} waited {duration(small['mean_s'])}{sample_size(small['waits'])},"
-        f" {gpu_jobs(large['gpu_class'])} {duration(large['mean_s'])}{sample_size(large['waits'])}."
+        f"On average {gpu_jobs(small['gpu_class'])} waited {duration(small['mean_s'])}{_tail(small)},"
+        f" {gpu_jobs(large['gpu_class'])} {duration(large['mean_s'])}{_tail(large)}."
     )
+
+
+def _tail(row: Row) -> str:
+    """Return what a mean wait hides: the 90th percentile, where it is known of all the waits, and few waits."""
+    tail = f" (one in ten {duration(row['p90_s'])} or longer)" if row["p90_s"] is not None else ""
+    return f"{tail}{sample_size(row['waits'])}"
 
 
 def _where(rows: list[Row], tenant: Tenant) -> str:
@@ -120,15 +126,17 @@ def _pooled(rows: list[Row], key: str) -> Row | None:
     waits = sum(r["waits"] for r in known)
     if not waits:
         return None
-    return {key: known[0][key], "waits": waits, "mean_s": sum(r["waits"] * r["mean_s"] for r in known) / waits}
+    mean = sum(r["waits"] * r["mean_s"] for r in known) / waits
+    # Percentiles of parts do not add up to one of the whole.
+    return {key: known[0][key], "waits": waits, "mean_s": mean, "p90_s": known[0]["p90_s"] if len(known) == 1 else None}
 
 
 def _waited(row: Row) -> str:
     """Return median and 90th percentile in words; a wait of 0 is no wait."""
     if row["p90_s"] <= 0:
-        return "at least nine in ten did not wait at all"
+        return "nine in ten or more did not wait"
     tail = f"one in ten waited {duration(row['p90_s'])} or longer"
-    middle = "half did not wait at all" if row["p50_s"] <= 0 else f"half waited {duration(row['p50_s'])} or less"
+    middle = "half did not wait" if row["p50_s"] <= 0 else f"half waited {duration(row['p50_s'])} or less"
     return f"{middle}, {tail}"
 
 
@@ -166,7 +174,7 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         ],
         sizes=(3, 3),
     ).properties(height=height(len(words), 11 * len(colours) + 8))
-    note = "Dot: median wait. Line: up to the 90th percentile."
+    note = "Dot: median; line: to the 90th percentile."
     left = len(waits) - len(chosen)
     if left:
         note += f" Drawn: the {len(chosen)} {facts.tenant.many} with the most waits; {left} more in the table."

@@ -26,22 +26,23 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     waited = sum(r["wait_s"] for r in sized)
     if fair and waited:
         time = sum(r["fair_share_wait_s"] for r in sized) / waited
-        text += f"; {'such times are' if facts.vcs else 'it explains'} {percent(time)} of all time waited"
+        text += f", and {percent(time)} of the time waited"
     placed = [r for r in sized if r["fragmentation_waits"] is not None]
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)
         part = _part(fragmented, waits)
-        text += f". {part[:1].upper()}{part[1:]} were mostly due to scattered free GPUs"
+        text += f". {part[:1].upper()}{part[1:]} {_were(fragmented)} mostly due to scattered free GPUs"
     else:
-        text += ". Whether scattered GPUs played a part is unknown, since the log does not say where jobs ran"
+        text += ". Scattered GPUs cannot be judged, since the log does not say where jobs ran"
     rest = sum(r["other_waits"] for r in sized)
     if rest:
         which = f"{'the other' if rest < waits else 'all'} {count(rest)}"
-        text += f". During {which} enough GPUs were free: what was waited for, such as starting up, is not known"
+        text += f". During {which} enough GPUs were free, and the cause is not known"
     hit = largest([r for r in sized if r["waits"] >= FEW], "fair_share_share")
     if hit is not None and hit["fair_share_share"] and len(sized) > 1:
         part = f"{percent(hit['fair_share_share'])} of their waits"
-        text += f". Of the sizes with at least {FEW} waits it meets {gpu_jobs(hit['gpu_class'])} most: {part}"
+        cause = "quotas meet" if facts.vcs else "it meets"
+        text += f". Of sizes with at least {FEW} waits {cause} {gpu_jobs(hit['gpu_class'])} most: {part}"
     return text + "."
 
 
@@ -49,13 +50,17 @@ def _part(number: int, waits: int) -> str:
     return f"{count(number)} ({percent(number / waits)})" if number else "none"
 
 
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
 def _quota(facts: TraceFacts) -> str:
     if not facts.vcs:
-        return "were mostly due to too few free GPUs in the whole cluster"
+        return "came mostly from too few free GPUs in the whole cluster"
     if facts.quotas:
-        return f"were mostly due to the quota of their {facts.tenant.one}"
+        return f"came mostly from the quota of their {facts.tenant.one}"
     held = f"fell mostly while their {facts.tenant.one} held as many GPUs as it ever did"
-    return f"{held}, which stands for a quota that the log does not state"
+    return f"{held} (the log states no quotas)"
 
 
 def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
@@ -112,19 +117,16 @@ def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         text += f"; {_harm(harmless)}"
     most = largest(rows, "overtaken_jobs")
     if most is not None and most["overtaken_jobs"]:
-        text += f". Most often overtaken are {gpu_jobs(most['gpu_class'])} ({counted(most['overtaken_jobs'], 'jobs')})"
+        text += f". Overtaken most were {gpu_jobs(most['gpu_class'])} ({counted(most['overtaken_jobs'], 'jobs')})"
     return text + "."
 
 
 def _harm(harmless: float) -> str:
     if harmless == 0:
-        return "each time an overtaken job had room to start too: it was passed over, or waited for something else"
+        return "each time an overtaken job had room to start too"
     if harmless == 1:
-        return "no overtaken job had room to start then, so that none lost by it"
-    return (
-        f"in {percent(harmless)} of the cases that can be decided no overtaken job had room to start, so that none lost"
-        " by it; in the others one had"
-    )
+        return "no overtaken job had room to start, and so lost nothing"
+    return f"in {percent(harmless)} of the cases that can be decided none had room to start, and so lost nothing"
 
 
 def _of_vc(facts: TraceFacts) -> str:
@@ -151,6 +153,6 @@ PRESENTATIONS = (
         "queuing/out_of_order",
         finding=order_finding,
         chart=order_chart,
-        without_vcs="How often do jobs overtake others, and does it cost those anything?",
+        without_vcs="How often do jobs overtake others, and at whose cost?",
     ),
 )

@@ -21,7 +21,7 @@ def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:
     few = f"; {counted(whole['too_few'], 'jobs')} had too few like them" if whole["too_few"] else ""
     n = sample_size(whole["told"]) or f" of {count(whole['told'])} jobs"
     held = percent(whole["covered_share"])
-    return f"Intervals told when a job began to wait would have held {held} of the waits{n}{few}."
+    return f"{held} of the waits{n} lay in the interval forecast as they began{few}."
 
 
 PRESENTATIONS = (

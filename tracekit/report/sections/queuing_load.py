@@ -35,7 +35,7 @@ def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
     share, mean = known.get("held_share"), f"{count(round(known['held_gpus']))} GPUs on average"
     if share is None:
         return f"Up to the last submission, jobs held {mean}."
-    text = f"Up to the last submission, jobs held {percent(share)} of the GPU time of the cluster, {mean}"
+    text = f"Jobs held {percent(share)} of the cluster's GPU time up to the last submission, {mean}"
     return f"{text}; the log may hold a part of the cluster's jobs only." if share < FEW_HELD else f"{text}."
 
 
@@ -44,18 +44,15 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if not any(r["running_gpus"] for r in rows):
         return None
     times = len({r["time"] for r in rows})
-    text = f"In the fullest of the {count(times)} spans drawn jobs held {count(round(_fullest(rows)))} GPUs"
+    text = f"At the fullest jobs held {count(round(_fullest(rows)))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
-        text += (
-            f". In {counted(above, 'spans')} jobs held more GPUs than {_have(facts)}: one of the two numbers is wrong"
-            " there"
-        )
+        text += f"; in {count(above)} of the {counted(times, 'spans')} drawn they held more than {_have(facts)}"
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
         text += (
-            f". The longest queue began {_minute(worst['time'], facts)}: waiting jobs asked for"
-            f" {count(round(worst['pending_gpus']))} GPUs, while jobs held {count(round(worst['running_gpus']))}"
+            f". The queue was longest {_minute(worst['time'], facts)}:"
+            f" {count(round(worst['pending_gpus']))} GPUs waited for, {count(round(worst['running_gpus']))} held"
         )
     return text + "."
 
@@ -93,21 +90,24 @@ def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
     return f"The trace has no {facts.tenant.spelled_many}; the load of the whole cluster is shown at queueing."
 
 
-def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str:
+def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the tenant that waits for most GPUs, and the one that holds most."""
     if len(rows) >= ROW_LIMIT:
         # A report holds only the first rows of a long result, which do not represent the whole time.
         return "The table shows the means of the first intervals, its file those of all."
     means = _means(submitting(rows, facts))
     most = max(means, key=lambda m: (m["running_gpus"], str(m["vc"])))
-    text = f"{_who(most, facts)} held most, {count(round(most['running_gpus'], 1))} GPUs on average"
+    if not any(m["running_gpus"] or m["pending_gpus"] for m in means):
+        return None
+    text = f"{_who(most, facts)} held the most GPUs, {count(round(most['running_gpus'], 1))} on average"
     worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m["vc"]))), largest(rows, "pending_gpus")
     if not worst["pending_gpus"] or peak is None:
         return f"{text}; nobody waited for GPUs."
     mean = count(round(worst["pending_gpus"], 2))
+    who = "" if worst is most else f"{_who(worst, facts)} "
     return (
-        f"{text}; jobs of {_who(worst, facts)} waited for most, {mean} GPUs on average. The longest queue of one"
-        f" {facts.tenant.one} was that of {_who(peak, facts)}, {_minute(peak['time'], facts)}:"
+        f"{text}, and {who}waited for the most, {mean}. The longest queue of one {facts.tenant.one} was that of"
+        f" {_who(peak, facts)}, {_minute(peak['time'], facts)}:"
         f" {count(round(peak['pending_gpus'], 1))} GPUs waited for, {count(round(peak['running_gpus'], 1))} held."
     )
 
@@ -180,10 +180,10 @@ def fragmentation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return "No GPU was free at any of the moments looked at." if rows else None
     usable = sum(r["largest_gang"] for r in rows)
     whole = sum(1 for r in rows if r["whole_free_nodes"]) / len(rows)
-    when = "every moment" if whole == 1 else f"{percent(whole)} of the moments"
+    when = "at all times" if whole == 1 else f"{percent(whole)} of the time"
     return (
-        f"One job with good locality could have taken {percent(usable / free)} of the GPUs that were free, on average; "
-        f"at {when} looked at, one node or more was wholly free."
+        f"On average one job with good locality could have taken {percent(usable / free)} of the free GPUs; {when}"
+        " a node or more was wholly free."
     )
 
 

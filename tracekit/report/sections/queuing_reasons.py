@@ -25,11 +25,11 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     limit, who = shares.get("limit", 0.0), "GPU jobs" if gpu else "jobs"
     text = (
-        f"Of the time that {count(jobs)} {who} waited, {percent(limit)} was that of jobs held by a limit, and"
-        f" {percent(held - limit)} that of jobs held by a dependency, a begin time or a person"
+        f"Of the time that {count(jobs)} {who} waited, limits held them for {percent(limit)}, and dependencies, begin"
+        f" times or people for {percent(held - limit)}"
     )
     if shares.get("unlisted"):
-        text += f"; {percent(shares['unlisted'])} has a reason that is not in Slurm's list"
+        text += f"; the reason for {percent(shares['unlisted'])} is not in Slurm's list"
     return text + "."
 
 

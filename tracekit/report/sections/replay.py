@@ -20,7 +20,7 @@ from tracekit.report.charts import (
     time_axis,
     time_scale,
 )
-from tracekit.report.replay_rows import differ, fold, fold_note, label, policy_name
+from tracekit.report.replay_rows import axis_name, differ, fold, fold_note, label, policy_name
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, percent, signed_percent
@@ -43,10 +43,7 @@ _TIMES = {
 }
 _SHARES = {"jain_fairness_vc": "fairness between VCs", "gpu_utilization_share": "GPUs held"}
 _SHARE_NOTES = {
-    "jain_fairness_vc": (
-        "Fairness is Jain's index: at 100 % every VC got the same part of what it asked for, and the lower it is, the"
-        " more uneven these parts are."
-    ),
+    "jain_fairness_vc": ("Jain's index: at 100 % every VC got the same part of what it asked for."),
     "gpu_utilization_share": "GPUs held: the part of all GPU time that jobs had, until the last end.",
 }
 
@@ -65,7 +62,7 @@ def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         sentences = _twin_and_log(rows)
     elif not any(r["avg_queue_s"] for r in known):
         sentences = [
-            f"{_never(never)}. So comparing them shows nothing here.",
+            f"{_never(never)}: comparing policies shows nothing here.",
             f"From submission to end {_these(base)} take {duration(base['avg_jct_s'])} on average.",
             _recorded(rows, base),
             _unreported(rows),
@@ -77,7 +74,7 @@ def policies_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def _never(jobs: int) -> str:
     if not jobs:
-        return "No job waits under any policy: in the replays GPUs are never short"
+        return "No job waits under any policy, since in the replays GPUs are never short"
     return f"No job that ends waits under any policy; {counted(jobs, 'jobs')} of those replayed never end"
 
 
@@ -85,19 +82,18 @@ def _twin_and_log(rows: list[Row]) -> list[str]:
     """Return sentences about the twin and the log that it is of."""
     twin, *others = rows
     log = next((r for r in others if r["policy"] == RECORDED and r["avg_jct_s"] is not None), None)
-    sentences = [f"{_under(twin, 'In')}."]
-    if log is not None:
-        who = "they" if log.get("completed") == twin.get("completed") else _these(log)
-        sentences.append(f"By the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}.")
-    return sentences
+    text = _under(twin, "In")
+    if log is None:
+        return [f"{text}."]
+    who = "they" if log.get("completed") == twin.get("completed") else _these(log)
+    return [f"{text}; by the log {who} took {duration(log['avg_jct_s'])}{_waiting(log, 'waited')}."]
 
 
 def _under(row: Row, preposition: str) -> str:
     """Return how long jobs take and wait under a policy, or in the twin."""
-    what = f" ({row['what']})" if row.get("what") else ""
     return (
-        f"{preposition} {policy_name(row)}{what} {_these(row)} take {duration(row['avg_jct_s'])} from submission to end"
-        f" on average{_waiting(row, 'wait')}"
+        f"{preposition} {policy_name(row)} {_these(row)} take {duration(row['avg_jct_s'])} from submission to end on"
+        f" average{_waiting(row, 'wait')}"
     )
 
 
@@ -106,8 +102,10 @@ def _waiting(row: Row, verb: str) -> str:
     if row["avg_queue_s"] is None:
         return ""
     if not row["avg_queue_s"]:
-        return f", and none of them {'waits' if verb == 'wait' else verb}"
-    return f", of which they {verb} {duration(row['avg_queue_s'])}"
+        return f", and none {'waits' if verb == 'wait' else verb}"
+    tail = row.get("p99_queue_s")
+    longest = f" (one in a hundred over {duration(tail)})" if tail is not None and verb == "wait" else ""
+    return f", {duration(row['avg_queue_s'])} of it waiting{longest}"
 
 
 def _compared(rows: list[Row], known: list[Row]) -> list[str]:
@@ -115,7 +113,7 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
     base = known[0]
     comparable = [base, *(r for r in known[1:] if r.get("effect_told"))]
     parts = []
-    for given, which in (("not given", "do not know run times"), ("given", "are given the true run times in advance")):
+    for given, which in (("not given", "need no run times"), ("given", "are given the true run times")):
         group = [r for r in comparable if r["run_times"] == given]
         best = min(group, key=lambda r: r["avg_jct_s"], default=base)
         if best is not base and (best["jct_diff_share"] or 0) < -LEAST:
@@ -150,7 +148,7 @@ def _unreported(rows: list[Row]) -> str:
     names = [policy_name(r) for r in unreported[:_NAMED]]
     more = f" and {len(unreported) - _NAMED} more" if len(unreported) > _NAMED else ""
     why = "jobs wait longer under them than they did by the log, or the replays do not wait as the log did"
-    return f"The effect of {', '.join(names)}{more} is not reported: {why}. The table gives the reason for each."
+    return f"The effect of {', '.join(names)}{more} cannot be told: {why}."
 
 
 def _sentence(words: str) -> str:
@@ -204,9 +202,8 @@ def _beyond(rows: list[Row], facts: TraceFacts) -> str:
     if share is None or share <= _MUCH:
         return ""
     return (
-        f"By the log, {percent(share)} of the GPU-hours of these jobs were on GPUs that the cluster of the replays does"
-        f" not have: the source lists fewer GPUs, on some nodes or in some {facts.ingested.many}, than its jobs used"
-        f" there. So compare the policies with each other, not with what the log says ({RECORDED})."
+        f"By the log, {percent(share)} of the GPU-hours of these jobs were on GPUs that the source does not list, on"
+        f" some nodes or in some {facts.ingested.many}: compare the policies with each other, not with the log."
     )
 
 
@@ -222,7 +219,7 @@ def _gain(row: Row) -> str:
 
 def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     """Draw completion time, waiting, and what it costs in fairness, by policy."""
-    known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_jct_s"] is not None]
+    known = [{**r, "policy": axis_name(r)} for r in rows if r["avg_jct_s"] is not None]
     times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
     shown = {key: facts.ingested.words(words) for key, words in _SHARES.items() if differ(known, key, _SEEN)}
     columns = [f"{of}_{what}_s" for what in times for of in ("median", "avg", "p99")] + list(shown)
@@ -233,10 +230,10 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     drawn = [{**r, **_as_one(r["policy"], folded[r["policy"]], kinds)} for r in known if r["policy"] in folded]
     drawn = [{**r, "run_times": _LOG} if r["policy"] == RECORDED else r for r in drawn]
     have = {r["run_times"] for r in drawn}
-    note = "Dot: mean. Line: from the median to the 99th percentile."
-    note += " Orange: given the true run times in advance." if "given" in have else ""
-    note += " Grey: some are given the true run times in advance, some are not." if _BOTH in have else ""
-    note += " Green: the log's own schedule; dashed: its mean." if _LOG in have else ""
+    note = "Dot: mean; line: median to 99th percentile."
+    note += " Orange: given the true run times." if "given" in have else ""
+    note += " Grey: some are." if _BOTH in have else ""
+    note += " Green: the log, its mean dashed." if _LOG in have else ""
     panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0], note=note) for what in times]
     if shown:
         panels.append(_dots(drawn, shown, facts))

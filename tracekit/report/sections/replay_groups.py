@@ -21,9 +21,9 @@ from tracekit.report.charts import (
     time_scale,
 )
 from tracekit.report.phrases import gpu_jobs
-from tracekit.report.replay_rows import differ, fold, fold_note, in_panel_order, label, policy_name
+from tracekit.report.replay_rows import axis_name, differ, fold, in_panel_order, label, policy_name
 from tracekit.report.sections.interface import Presentation
-from tracekit.text import count, duration, shorten
+from tracekit.text import counted, duration, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -45,6 +45,8 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
             found.append((name, own[0], best, log))
     if found and found[0][1]["policy"] == TWIN:
         # Effects on a twin are told against the log, by 'replay/effects': here stand its own waits and the log's.
+        if not any(first["avg_queue_s"] or log for _, first, _, log in found):
+            return "No job of any size waits in the twin, or did by the log."
         return _ends([_by_log(*entry) for entry in found])
     if found and not any(r["avg_queue_s"] for r in rows if r["policy"] != RECORDED):
         started = all(r["avg_queue_s"] is not None for r in rows if r["policy"] != RECORDED)
@@ -58,7 +60,7 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 _NOT_TOLD = (
-    "What another policy would change is not reported, since the replays do not wait as the log did, or wait longer."
+    "What another policy would change cannot be told, since the replays do not wait as the log did, or wait longer."
 )
 
 
@@ -71,8 +73,13 @@ def _ends(parts: list[str]) -> str:
 def _by_log(gpu_class: str, first: Row, _: Row | None, log_s: float | None) -> str:
     """Return the mean wait of a size under the first policy, and by the log where that is known."""
     where = "in" if first["policy"] == TWIN else "under"
-    text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average {where} {policy_name(first)}"
-    return text if log_s is None else f"{text}, and waited {duration(log_s)} by the log"
+    tail = first.get("p95_queue_s")
+    more = [f"one in twenty over {duration(tail)}"] if tail is not None else []
+    more += [f"by the log {duration(log_s)}"] if log_s is not None else []
+    beside = f" ({'; '.join(more)})" if more else ""
+    return (
+        f"{where} {policy_name(first)} {gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average{beside}"
+    )
 
 
 def _best(gpu_class: str, first: Row, best: Row) -> str:
@@ -135,15 +142,16 @@ def _in_twin(twin: list[Row], rows: list[Row], unit: Tenant) -> str:
     longest = max(twin, key=lambda r: r["avg_queue_s"])
     log = next((r["avg_queue_s"] for r in rows if r["policy"] == RECORDED and r["vc"] == longest["vc"]), None)
     name = policy_name(longest)
+    if not longest["avg_queue_s"] and not log:
+        return f"No job waits in {name}, or did by the log."
     text = f"In {name} the jobs of {_vc(longest, unit)} wait longest, {duration(longest['avg_queue_s'])} on average"
     if longest["vc"] is None:
         text = text.replace("the jobs of the jobs", "the jobs")
-    return f"{text}." if log is None else f"{text}; by the log they waited {duration(log)}."
+    return f"{text}." if log is None else f"{text} ({duration(log)} by the log)."
 
 
 _VC_NOT_TOLD = (
-    "Which VC would gain or pay under another policy is not reported, since the replays do not wait as the log did, or"
-    " wait longer."
+    "Which VC would gain or pay cannot be told, since the replays do not wait as the log did, or wait longer."
 )
 
 
@@ -190,15 +198,12 @@ def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many assumptions there are."""
     names = len({r["id"] for r in rows})
     more = ", some with other values for some policies" if names < len(rows) else ""
-    return (
-        f"The replays rest on {count(names)} assumptions{more}. The table gives each with its value, where that comes"
-        " from, and the policies that use it."
-    )
+    return f"{counted(names, 'assumptions')}, each with its source in the table{more}."
 
 
 def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the mean wait by policy and size class."""
-    known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_queue_s"] is not None]
+    known = [{**r, "policy": axis_name(r)} for r in rows if r["avg_queue_s"] is not None]
     classes = {r["gpu_class"] for r in known}
     if not any(differ([r for r in known if r["gpu_class"] == c], "avg_queue_s") for c in classes):
         return []
@@ -230,7 +235,7 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         )
         .properties(height=height(len(names), max(19, 9 * len(colours))))
     )
-    note = f"Mean wait until the first start. {fold_note(folded)}".strip()
+    note = "Mean wait until the first start."
     return [Panel(picture, class_legend(colours), note=note)]
 
 

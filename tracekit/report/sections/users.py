@@ -10,7 +10,7 @@ from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, data, palette, percent_axis
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.text import count, percent, shorten
+from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -25,7 +25,7 @@ HEAVIEST = 0.1
 _CURVES = {
     "gpu_time_share": "GPU time",
     "cpu_time_share": "CPU time of CPU jobs",
-    "all_cpu_time_share": "CPU time of all jobs, GPU jobs included",
+    "all_cpu_time_share": "CPU time of all jobs",
 }
 
 
@@ -85,12 +85,11 @@ def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not waited:
         return "No job with GPUs waited." if any(r["queue_hours"] is not None for r in rows) else None
     first = waited[0]
-    who = f"user {shorten(first['user'], 30)}" if first["user"] is not None else "jobs without a user"
-    hours, jobs = count(first["queue_hours"]), count(first["gpu_jobs"])
-    text = f"The longest queueing, {hours} h over {jobs} GPU jobs, is that of {who}"
+    who = f"User {shorten(first['user'], 30)}" if first["user"] is not None else "Jobs without a user"
+    text = f"{who} waited longest, {count(first['queue_hours'])} h over {counted(first['gpu_jobs'], 'GPU jobs')}"
     if first["completed_share"] is None:
         return text + "."
-    return f"{text}; {percent(first['completed_share'])} of these jobs completed."
+    return f"{text}, of which {percent(first['completed_share'])} completed."
 
 
 def queueing_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

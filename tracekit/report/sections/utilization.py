@@ -34,8 +34,8 @@ def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     attempts = sum(facts.telemetry.attempts.values())
     of = f" of {counted(attempts, 'attempts')}" if attempts else ""
     return (
-        f"Over {count(known['samples'])} samples{of}, GPUs held by jobs were {100 * known['busy_share']:.1f} % busy on"
-        " average."
+        f"GPUs that jobs held were {100 * known['busy_share']:.1f} % busy on average, over"
+        f" {count(known['samples'])} samples{of}."
     )
 
 
@@ -53,8 +53,8 @@ def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
     return (
-        f"The GPUs of jobs of {gpus(low)} were least busy, {sizes[low]:.1f} % on average, those of jobs of"
-        f" {gpus(high)} most, {sizes[high]:.1f} %."
+        f"Jobs of {gpus(low)} kept their GPUs least busy, {sizes[low]:.1f} % on average, jobs of {gpus(high)} most,"
+        f" {sizes[high]:.1f} %."
     )
 
 
@@ -88,7 +88,7 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         sizes=(2, 6),
         mean="mean_pct",
     ).properties(height=height(len(kept), 15 * len(colours) + 10))
-    note = "Dot: median sample. Diamond: mean. Thick line: middle half. Thin line: 5th to 95th percentile."
+    note = "Dot: median; diamond: mean; lines: the middle half, 5th to 95th percentile."
     if len(kept) < len(samples):
         note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more in the table."
     return [Panel(drawn, status_legend(colours), note=note)]
@@ -101,7 +101,7 @@ def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not parts:
         return None
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-    return f"Where a job had all GPUs of its nodes, they were busy {listed}."
+    return f"GPUs of whole nodes were busy {listed}."
 
 
 def _size(row: Row) -> float:
@@ -124,7 +124,7 @@ def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         sizes=(2, 6),
         mean="mean_pct",
     ).properties(height=height(len(shown), 26))
-    note = "Dot: median sample. Diamond: mean. Thick line: up to the 90th percentile. Thin line: up to the 95th."
+    note = "Dot: median; diamond: mean; lines: to the 90th and the 95th percentile."
     if len(rows) > len(shown):
         note += f" Drawn: the {len(shown)} sizes with the most samples; {len(rows) - len(shown)} more in the table."
     return [Panel(drawn, note=note)]
@@ -172,12 +172,8 @@ def idle_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 def host_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the median and the 95th percentile of each resource."""
-    parts = [
-        f"{_resource(r)} use is {r['p50_pct']:.1f} % in the median and {r['p95_pct']:.1f} % at the 95th percentile"
-        for r in rows
-        if r["p50_pct"] is not None
-    ]
-    return f"On the machines, {', '.join(parts)}." if parts else None
+    parts = [f"{_resource(r)} {r['p50_pct']:.1f} % ({r['p95_pct']:.1f} %)" for r in rows if r["p50_pct"] is not None]
+    return f"Median use of the machines (95th percentile): {', '.join(parts)}." if parts else None
 
 
 def _resource(row: Row) -> str:
@@ -199,7 +195,7 @@ def host_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         title="use of the machine (%)",
         tooltip=number_tooltips({"resource": "resource"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
     ).properties(height=height(len(words), 34))
-    return [Panel(drawn, note="Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
+    return [Panel(drawn, note="Dot: median; lines: to the 90th and the 95th percentile.")]
 
 
 PRESENTATIONS = (

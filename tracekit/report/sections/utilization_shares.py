@@ -41,10 +41,11 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return None
     base = "what it owns" if facts.quotas else "the most GPUs that it ever held"
     share = percent(most["allocated_share_mean"])
-    text = f"On average {_vc(most, facts, several=several)} held {share} of {base}{_waits(most)}"
-    if most is least:
-        return text + "."
-    return f"{text}; {_vc(least, facts, several=several)} held {percent(least['allocated_share_mean'])}{_waits(least)}."
+    text = f"{_vc(most, facts, several=several)} held {share} of {base} on average{_waits(most)}"
+    if most is not least:
+        text += f", {_vc(least, facts, several=several)} {percent(least['allocated_share_mean'])}{_waits(least)}"
+    # A name keeps its case.
+    return f"{text[:1].upper()}{text[1:]}." if most["vc"] is None else f"{text}."
 
 
 def _vc(row: Row, facts: TraceFacts, *, several: bool) -> str:
@@ -127,15 +128,15 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
             "Computing",
             percent_axis("utilization"),
             ".1%",
-            "Mean of all GPUs with telemetry, held or not.",
+            "Of all GPUs with telemetry.",
         ),
-        ("jobs", "Submitted", _jobs_axis("jobs"), ",.1f", "Mean number of jobs in this hour of a day."),
+        ("jobs", "Submitted", _jobs_axis("jobs"), ",.1f", "Mean number of jobs."),
         (
             "gpu_jobs",
             "Submitted, with GPUs",
             _jobs_axis("jobs with GPUs"),
             ",.1f",
-            "The jobs of them that ask for GPUs; no line where no size of a cluster's jobs is known.",
+            "Those of them that ask for GPUs, where sizes are known.",
         ),
     ]
     if all(r["gpu_jobs"] in (None, r["jobs"]) for r in shown):

@@ -1,0 +1,72 @@
+"""What policies are called where operators read: in their words, with the technical name in parentheses."""
+
+from __future__ import annotations
+
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
+from tracekit.text import shorten
+
+__all__ = ["WORDS", "short", "spoken"]
+
+WORDS = {
+    TWIN: "the twin",
+    RECORDED: "the log's own schedule (recorded)",
+    "fifo": "first in, first out (FIFO)",
+    "fifo,scan=skip": "first in, first out with passing (FIFO, scan=skip)",
+    "sjf": "shortest job first (SJF)",
+    "ssf": "least GPU time first (SSF)",
+    "srtf": "shortest remaining time first (SRTF)",
+    "srsf": "least remaining GPU time first (SRSF)",
+    "las": "least served first (LAS)",
+    "gittins": "likeliest to end soon first (Gittins)",
+    "qssf": "shortest jobs first by history (QSSF)",
+    "easy": "backfilling (EASY)",
+    "conservative": "careful backfilling (conservative)",
+    "fair-share": "fair share of GPUs (fair-share)",
+    "drf": "fair share of all resources (DRF)",
+    "philly": "quotas taken back by preemption (Philly)",
+    "kueue": "quotas lent and borrowed (Kueue)",
+    "hived": "a part of its own for each tenant (HiveD)",
+    "priority": "the log's priorities (priority)",
+    "limits": "limits of what may be held (limits)",
+    "delay-scheduling": "waiting for near GPUs (delay scheduling)",
+    "power-down": "idle nodes switched off (power-down)",
+}
+"""The policies of the standard panel and those that guidelines try; others are called by their names."""
+_SHORT = {
+    RECORDED: RECORDED,
+    "fifo,scan=skip": "FIFO with passing (skip)",
+    "srtf": "least time left (SRTF)",
+    "srsf": "least work left (SRSF)",
+    "gittins": "soonest to end (Gittins)",
+    "qssf": "short by history (QSSF)",
+    "conservative": "backfilling, conservative",
+    "fair-share": "fair share of GPUs",
+    "drf": "fair share of all (DRF)",
+    "philly": "quotas, preempting (Philly)",
+    "kueue": "quotas lent (Kueue)",
+    "hived": "parts of its own (HiveD)",
+}
+"""Those whose words are too long to stand beside an axis."""
+_NAME = 60
+_LABEL = 27
+
+
+def spoken(policy: str) -> str:
+    """Return what a policy is called, as on a command line; its parameters stand beside its technical name.
+
+    Examples
+    --------
+    >>> spoken("qssf"), spoken("easy,estimates=limit"), spoken("gandiva")
+    ('shortest jobs first by history (QSSF)', 'backfilling (EASY, estimates=limit)', 'gandiva')
+    """
+    if policy in WORDS:
+        return WORDS[policy]
+    name, _, parameters = policy.partition(",")
+    if name in WORDS and parameters:
+        return f"{WORDS[name].removesuffix(')')}, {shorten(parameters.replace(',', ', '), _NAME)})"
+    return shorten(policy, _NAME)
+
+
+def short(policy: str) -> str:
+    """Return what a policy is called beside an axis."""
+    return _SHORT.get(policy) or shorten(spoken(policy) if policy in WORDS else policy, _LABEL)
