@@ -18,6 +18,12 @@ from tracekit.report.charts import (
 )
 from tracekit.report.phrases import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
+from tracekit.report.sections.queuing_distributions import (
+    distributions_chart,
+    distributions_finding,
+    week_chart,
+    week_finding,
+)
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.text import count, duration, labels, percent, shorten
 
@@ -182,6 +188,7 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
 
 
 PRESENTATIONS = (
+    Presentation("queuing/distributions", finding=distributions_finding, chart=distributions_chart),
     Presentation("queuing/run_time", finding=run_time_finding, chart=run_time_chart),
     Presentation(
         "queuing/queue_delay",
@@ -189,4 +196,5 @@ PRESENTATIONS = (
         chart=queue_delay_chart,
         without_vcs="How long do jobs wait, and do larger jobs wait longer?",
     ),
+    Presentation("queuing/week", finding=week_finding, chart=week_chart),
 )

@@ -1,0 +1,128 @@
+"""Curves of distributions, and maps of the hours of the week."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tracekit.report.sections.interface import finding, panels
+from tracekit.report.spread_charts import SHARES, linear_shades, time_shades
+
+
+def _spread(measure: str, scope: str, values: float, number: int = 9, **names: Any) -> dict[str, Any]:
+    row = {"measure": measure, "scope": scope, "cluster": None, "vc": None, "gpu_class": None, "number": number}
+    return row | {"mean_s": values} | {f"p{p}_s": values * p / 50 for p in SHARES} | names
+
+
+DISTRIBUTIONS = [
+    _spread("run time", "all", 3600),
+    _spread("run time", "size", 60, gpu_class="1"),
+    _spread("run time", "tenant", 600, cluster="x", vc="v"),
+    _spread("run time", "tenant", 600, number=2, cluster="x", vc="w"),
+    _spread("wait", "all", 10),
+    _spread("wait", "size", 10, gpu_class="1"),
+    _spread("wait", "size", 20, gpu_class="2-4"),
+]
+
+
+def test_a_curve_goes_through_the_percentiles_and_marks_median_and_nine_in_ten() -> None:
+    run, wait, sizes = panels("queuing/distributions", DISTRIBUTIONS)
+    spec = run.to_dict()
+    lines, marks = spec["datasets"].values()
+    # Two values make no curve; sizes are drawn by themselves.
+    assert [(row["cluster"], row["vc"], row["names"]) for row in lines] == [(None, None, 0), ("x", "v", 2)]
+    assert lines[0]["s"] == [3600 * p / 50 for p in SHARES]
+    assert [(m["words"], m["share"], m["left"]) for m in marks[:2]] == [
+        ("median 1 h", 0.5, True),
+        ("90 %: 1.8 h", 0.9, True),
+    ]
+    line = spec["layer"][0]
+    assert {"calculate": f"[{','.join(f'{p / 100:g}' for p in SHARES)}]", "as": "share"} in line["transform"]
+    assert line["encoding"]["x"]["scale"]["type"] == "symlog"
+    assert [p.title for p in (run, wait, sizes)] == ["Run time", "Wait", "Wait by size"]
+    (rows,) = sizes.to_dict()["datasets"].values()
+    assert [(r["gpu_class"], r["p90_s"], r["mean_s"]) for r in rows] == [("1", 18, 10), ("2-4", 36, 20)]
+
+
+def test_what_a_page_is_narrowed_to_is_drawn_in_place_of_the_whole() -> None:
+    """Rows with fewest names are kept: of all, or what a choice leaves."""
+    run, *_ = panels("queuing/distributions", DISTRIBUTIONS)
+    for layer in run.to_dict()["layer"]:
+        first, second = layer["transform"][:2]
+        assert first == {"joinaggregate": [{"op": "min", "field": "names", "as": "fewest"}]}
+        assert second == {"filter": "datum.names === datum.fewest"}
+
+
+@pytest.mark.parametrize(
+    ("wait", "words"),
+    [
+        (0, "at least nine in ten waits were 0 s long."),
+        (10, "half of the waits were over within 10 s, one in ten lasted 18 s or longer."),
+    ],
+)
+def test_the_sentence_tells_what_the_curves_mark(wait: float, words: str) -> None:
+    rows = [_spread("run time", "all", 3600), _spread("wait", "all", wait)]
+    ran = "Half of the GPU jobs ran for at most 1 h, one in ten for 1.8 h or longer"
+    assert finding("queuing/distributions", rows) == f"{ran}; {words}"
+
+
+def _hour(weekday: int, hour: int, jobs: int, wait: float | None, cluster: str | None = None) -> dict[str, Any]:
+    row = {"cluster": cluster, "weekday": weekday, "hour": hour, "jobs": jobs, "jobs_per_hour": jobs / 2}
+    return row | {"waits": 0 if wait is None else jobs, "mean_wait_s": wait}
+
+
+WEEK = [_hour(1, 0, 4, 30.0), _hour(1, 1, 0, None), _hour(7, 23, 14, 7200.0), _hour(2, 5, 1, None)]
+BY_CLUSTER = [_hour(1, 0, 4, 30.0, "x"), _hour(7, 23, 14, 7200.0, "y"), _hour(2, 5, 1, None, "x")]
+
+
+def test_hours_of_the_week_are_darker_the_more_jobs_come_and_the_longer_they_wait() -> None:
+    come, wait = panels("queuing/week", [*WEEK, *BY_CLUSTER])
+    assert [words for words, _ in come.legend] == ["up to 2", "up to 4", "up to 6", "above 6"]
+    assert [words for words, _ in wait.legend] == ["up to 1 min", "up to 10 min", "up to 1 h", "above 1 h"]
+    (rows,) = come.to_dict()["datasets"].values()
+    assert [(r["day"], r["hour"], r["come"], r["come_step"], r.get("wait_step"), r["names"]) for r in rows] == [
+        ("Mon", 0, 2, 0, 0, 0),
+        ("Sun", 23, 7, 3, 3, 0),
+        ("Tue", 5, 0.5, 0, None, 0),
+        ("Mon", 0, 2, 0, 0, 1),
+        ("Sun", 23, 7, 3, 3, 1),
+        ("Tue", 5, 0.5, 0, None, 1),
+    ]
+    encoding = wait.to_dict()["encoding"]
+    assert encoding["opacity"]["scale"] == {
+        "type": "ordinal",
+        "domain": [0, 1, 2, 3],
+        "range": [0.12, 0.41, 0.71, 1.0],
+    }
+    assert encoding["y"]["scale"]["domain"] == ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+
+
+def test_a_week_of_next_to_no_jobs_is_not_drawn_nor_waits_that_are_none() -> None:
+    assert panels("queuing/week", WEEK[:3]) == []
+    assert [p.title for p in panels("queuing/week", [_hour(d, 0, 9, 0.0) for d in (1, 2, 3)])] == [
+        "Jobs submitted in an hour"
+    ]
+
+
+def test_the_sentence_names_the_busiest_hour_and_the_longest_wait() -> None:
+    assert finding("queuing/week", [*WEEK, *BY_CLUSTER]) == (
+        "Most GPU jobs come on Sundays at 23:00: 7 in that hour. Those that come on Sundays at 23:00 wait longest, 2 h"
+        " on average."
+    )
+
+
+@pytest.mark.parametrize(
+    ("top", "ends"), [(0.0, []), (0.3, [0.1, 0.2]), (5.0, [1, 2, 3, 4]), (5.1, [2, 4]), (1234.0, [500, 1000])]
+)
+def test_steps_are_round_and_at_most_five(top: float, ends: list[float]) -> None:
+    shades = linear_shades([0.0, top])
+    assert shades.ends == ends
+    assert shades.step(top) == len(ends)
+    assert all(shades.step(end) == i for i, end in enumerate(ends))
+
+
+def test_one_duration_has_one_step() -> None:
+    assert time_shades([600, 600]).ends == []
+    assert time_shades([600, 601]).ends == [600]
+    assert [words for words, _ in time_shades([5]).legend("series-1")] == ["any"]
