@@ -261,13 +261,27 @@
       apply();
     });
   }
-  if (show_all) {
-    show_all.addEventListener("click", function () {
-      selects.forEach(function (s) { s.value = ""; });
-      if (since) { since.value = 0; until.value = shown.length - 1; }
-      apply();
+  // All choices at once: names by what they tell, and times as the page has them, or others that a server is asked for.
+  function choose_all(where, first, last) {
+    selects.forEach(function (s) {
+      var value = where[s.dataset.filter];
+      if (value === undefined) { s.value = ""; return; }
+      var values = data.filters[s.dataset.filter];
+      if (values.indexOf(value) < 0) {
+        values.push(value);
+        s.add(new Option(value, String(values.length - 1)));
+      }
+      s.value = String(values.indexOf(value));
     });
+    if (since) {
+      var edges = data.parts.edges;
+      since.value = Math.max(0, edges.indexOf(first));
+      until.value = edges.indexOf(last) > 0 ? edges.indexOf(last) : edges.length - 1;
+    }
+    apply();
   }
+
+  if (show_all) show_all.addEventListener("click", function () { choose_all({}, null, null); });
 
   // The rows that a chart is drawn from now.
   function rows_of(chart) {
@@ -280,7 +294,8 @@
   }
 
   window.tracekit = {
-    rows_of: rows_of, data: data, drawn: drawn, redraw: redraw, named: named, remark: remark, choose: choose, choose_spans: choose_spans
+    rows_of: rows_of, data: data, drawn: drawn, redraw: redraw, named: named, remark: remark, choose: choose,
+    choose_spans: choose_spans, choose_all: choose_all
   };
 
   var theme = document.getElementById("theme");

@@ -228,13 +228,15 @@
       } else if (name === "completed_share" && known) {
         note.textContent = "of the jobs of this part that ended";
       } else if (!known) {
-        note.textContent = name === "used_share" ? "GPUs have telemetry, not the jobs of this part" : "the log holds none of it here";
+        note.textContent = !found ? "this part is not among those that the page can tell apart"
+          : name === "used_share" ? "GPUs have telemetry, not the jobs of this part" : "the log holds none of it here";
       }
     });
   }
 
   function sentence(found, of_jobs) {
-    if (!found || found.mean_wait_s === null) return found && found.jobs ? "The log does not tell how long these jobs waited." : "No job of this part was submitted.";
+    if (!found) return "The first numbers are not told of this part.";
+    if (found.mean_wait_s === null) return found.jobs ? "The log does not tell how long these jobs waited." : "No job of this part was submitted.";
     var mean = found.mean_wait_s, most = found.p90_wait_s, least = words.at_once_s;
     var known = most !== null;
     var form = mean < least && (!known || most < least) ? "at once" : known && most < least ? "few" : known && mean > most ? "tail" : "long";

@@ -31,6 +31,7 @@ ROOMS = (
     ("guidelines",),
     ("report",),
     ("analysis", "comparison", "digests"),
+    ("serve",),
     ("cli",),
     ("__main__",),
 )

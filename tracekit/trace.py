@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from tracekit.manifest import Partition
 
-__all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "cursor_of", "is_trace", "open_trace", "sql_text"]
+__all__ = ["MANIFEST_NAME", "OTHERS_FREE", "Trace", "connect_duckdb", "cursor_of", "is_trace", "open_trace", "sql_text"]
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
@@ -57,7 +57,7 @@ _TIMES = {
     "relative": "counted from the start of the trace",
 }
 """What times are, by the time base of the manifest."""
-_OTHERS = "GPUs that other jobs held count as free, since only these jobs were looked at"
+OTHERS_FREE = "GPUs that other jobs held count as free, since only these jobs were looked at"
 """What is to be said of numbers about machines when some jobs of a cluster are left out."""
 
 _SHOWN_VALUES = 10
@@ -200,7 +200,7 @@ class Trace:
     def notes(self) -> tuple[str, ...]:
         """What is to be said of every answer: which part is asked, and what is missing of it."""
         found = [self.limits.words] if self.limits else []
-        found += [_OTHERS] if self.limits.where else []
+        found += [OTHERS_FREE] if self.limits.where else []
         if self.missing:
             rows = {p.path: p.rows for table in self.tables for p in self.partitions(table)}
             lost, names = sum(rows[path] for path in self.missing), list(self.missing)

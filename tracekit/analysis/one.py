@@ -188,9 +188,12 @@ def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
     Raises
     ------
     UsageError
-        The Trace is a part already, and the settings name another.
+        The Trace is a part already, and the settings name another, or a part without some jobs of its cluster.
     """
     part, tenant = trace.limits, trace.tenant_column
+    if part.where:
+        what = f"a report judges a cluster by all of its jobs, and the Trace has {part.words}"
+        raise UsageError(what, where=trace.path, hint="ask it with answer_query, or 'tracekit query --where'")
     if part and (settings.start, settings.end, settings.cluster) != (None, None, None):
         raise UsageError(f"the Trace is a part: {part.words}", where=trace.path, hint="say once which part is asked")
     if part:

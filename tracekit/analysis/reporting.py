@@ -116,6 +116,11 @@ class TraceReport:
         return {one.name: one.reasons for one in self._found.answers if isinstance(one, Unanswered)}
 
     @property
+    def answered(self) -> Mapping[str, Answer]:
+        """Each answer with all of its rows, its notes and its intervals, by the name of its question."""
+        return {one.name: one for one in self._found.answers if isinstance(one, Answer)}
+
+    @property
     def workload(self) -> WorkloadModel | None:
         """The fitted workload; None where none was asked for, or the Trace cannot be fitted."""
         return self._found.model

@@ -35,6 +35,7 @@ from tracekit.cli import (
     query,
     replay,
     schema,
+    serve,
     sweep,
     validate,
     wait,
@@ -62,7 +63,8 @@ app = typer.Typer(
         "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** lists the known formats, and "
         "**tracekit datasets** fetches public ones.\n\n"
         "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
-        "**validate** look at it, **queries** lists the questions it can answer, **query** answers one. "
+        "**validate** look at it, **queries** lists the questions it can answer, **query** answers one, "
+        "**serve** shows the report with the Trace behind it. "
         "**efficiency** tells who holds GPU-hours, how many are idle or lost, and what they cost, "
         "**wait** how long a job will wait; **digest** puts a week on a page for the operator and each user. "
         "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
@@ -83,6 +85,7 @@ _GROUPS = {
         validate.validate,
         queries.queries,
         query.query,
+        serve.serve,
         efficiency.efficiency,
         wait.wait,
         compare.compare,

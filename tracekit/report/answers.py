@@ -39,9 +39,15 @@ def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
 
 
 def answer_info(
-    trace: Trace, answer: Answer, facts: TraceFacts, remark: str | None = None, *, session: Session | None = None
+    trace: Trace,
+    answer: Answer,
+    facts: TraceFacts,
+    remark: str | None = None,
+    *,
+    session: Session | None = None,
+    published: bool = True,
 ) -> AnswerInfo:
-    """Return an answer as report.json holds it."""
+    """Return an answer as report.json holds it; without `published`, nothing that was published stands beside it."""
     unit = unit_of(answer.question.kind, facts)
     named, rows = with_tenant(answer, unit), answer.rows(ROW_LIMIT)
     question = answer.question
@@ -72,7 +78,9 @@ def answer_info(
         "definition": unit.words(question.rule),
         "sql": unit.sql(query.sql) if query else "",
         "files": list(answer.files),
-        "published": [published_number(n) for n in compare_published(trace, answer, session)] if query else [],
+        "published": [published_number(n) for n in compare_published(trace, answer, session)]
+        if query and published
+        else [],
     }
 
 

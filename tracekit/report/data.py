@@ -58,9 +58,11 @@ if TYPE_CHECKING:
         TimeInfo,
         WorkloadInfo,
     )
+    from tracekit.report.telemetry_coverage import TelemetryCoverage
     from tracekit.trace import Trace
 
 __all__ = [
+    "all_facts",
     "build_report",
     "creation_time",
     "time_info",
@@ -119,17 +121,7 @@ def build_report(
     quality_info, times = quality(trace), time_info(trace)
     all_answers = list(answers)
     found = {a.name: a for a in all_answers if isinstance(a, Answer)}
-    facts = replace(
-        trace_facts(quality_info, times, tenant),
-        jobs=trace.has("jobs"),
-        outages="failures/cluster_availability" in found,
-        load="queuing/cluster_timeline" in found,
-        telemetry=telemetry_coverage(trace, session),
-        capacity=capacity_label(capacity),
-        last_submission=times["last_submission"],
-        efficiency_by=_efficiency_by(found),
-        retried=any(a.params.get("rule") == "retried" for a in found.values()),
-    )
+    facts = all_facts(trace, found, capacity, quality_info, times, telemetry_coverage(trace, session))
     all_answers = [_unanswered_if_empty(a, facts) for a in all_answers]
     found = {a.name: a for a in sorted(all_answers, key=lambda a: reading_order(a.name)) if isinstance(a, Answer)}
     infos = [
@@ -182,6 +174,28 @@ def build_report(
         "guidelines": guidelines,
         "quality": facts.ingested.document(quality_info),
     }
+
+
+def all_facts(
+    trace: Trace,
+    found: Mapping[str, Answer],
+    capacity: CapacityInfo,
+    quality_info: Quality,
+    times: TimeInfo,
+    telemetry: TelemetryCoverage,
+) -> TraceFacts:
+    """Return the facts that sentences are written with: those of the log, and those of the answers by their names."""
+    return replace(
+        trace_facts(quality_info, times, tenant_info(trace)),
+        jobs=trace.has("jobs"),
+        outages="failures/cluster_availability" in found,
+        load="queuing/cluster_timeline" in found,
+        telemetry=telemetry,
+        capacity=capacity_label(capacity),
+        last_submission=times["last_submission"],
+        efficiency_by=_efficiency_by(found),
+        retried=any(a.params.get("rule") == "retried" for a in found.values()),
+    )
 
 
 def _efficiency_by(found: Mapping[str, Answer]) -> str:

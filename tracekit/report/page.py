@@ -49,6 +49,7 @@ __all__ = [
     "ROWS",
     "anchor",
     "chart_payload",
+    "draw_fragment",
     "draw_page",
     "draw_plain_page",
     "panel_views",
@@ -74,8 +75,8 @@ _FOLDED = ("replay/policies", "replay/assumptions")
 """Long tables that are not seen at once."""
 
 
-def render_report(report: Report) -> str:
-    """Return the page of a report."""
+def render_report(report: Report, *, served: bool = False) -> str:
+    """Return the page of a report; one that a server shows can ask it, and opens jobs, nodes and users."""
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     report = _with_units(report, facts)
     with debug_mode(False):  # charts are built without validation here, and validated by tests
@@ -89,13 +90,18 @@ def render_report(report: Report) -> str:
     lacking = by_reason(report["unanswered"])
     by_name = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
     drawn = {STRIP: strip(lambda name: by_name.get(name, []), facts)} | drawn
+    payload: dict[str, object] = {"filters": filters, "parts": parts}
+    if served:
+        payload["asked"] = {
+            anchor(a["name"]): a["name"] for s in report["sections"] for a in s["answers"] if a["kind"] == "query"
+        }
     page = ""
     for rows in ROWS:
         sections = [
             {
                 **s,
                 "answers": [
-                    _answer_view(a, drawn[a["name"]], rows, _chosen(a, places, facts), units[a["kind"]])
+                    _answer_view(a, drawn[a["name"]], rows, _chosen(a, places, facts), units[a["kind"]], links=served)
                     for a in s["answers"]
                 ],
             }
@@ -113,7 +119,8 @@ def render_report(report: Report) -> str:
             "kinds": kinds,
             "moments": moments(report, facts),
         }
-        page = draw_page("report.html.j2", drawn, {"filters": filters, "parts": parts}, day=partial(start_of_day, facts=facts), **more)
+        day = partial(start_of_day, facts=facts)
+        page = draw_page("report.html.j2", drawn, payload, served=served, day=day, **more)
         if len(page.encode(errors="replace")) <= HEAVIEST:
             break
     return page
@@ -137,7 +144,12 @@ def _noted_once(tabs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def draw_page(
-    template: str, drawn: Mapping[str, Sequence[Panel]], more: Mapping[str, object] | None = None, **values: object
+    template: str,
+    drawn: Mapping[str, Sequence[Panel]],
+    more: Mapping[str, object] | None = None,
+    *,
+    served: bool = False,
+    **values: object,
 ) -> str:
     """Return a page with charts: the template filled with `values`, and with what every such page carries.
 
@@ -149,19 +161,23 @@ def draw_page(
         The charts of each query, by query name.
     more : mapping, optional
         What the page's script needs besides the charts, as JSON values.
+    served : bool
+        Whether a server shows it, which its script may ask.
     **values : object
         What the template names.
     """
     payload = json_for_html({**chart_payload(drawn), **(more or {})})
-    scripts = [vega_bundle(), *(_resource(name) for name in SCRIPTS)]
+    names = [*SCRIPTS, *(["serve.js"] if served else [])]
+    scripts = [vega_bundle(), *(_resource(name) for name in names)]
     return (
         _environment()
         .get_template(template)
         .render(
             payload=_safe(payload),
             scripts=[_safe(script) for script in scripts],
-            policy=_policy(scripts),
-            css=_safe(_css()),
+            policy=_policy(scripts, served=served),
+            css=_safe(_css(served=served)),
+            served=served,
             **values,
         )
     )
@@ -172,9 +188,15 @@ def render_index(entries: Sequence[IndexEntry]) -> str:
     return draw_plain_page("index.html.j2", entries=entries)
 
 
-def draw_plain_page(template: str, **values: object) -> str:
+def draw_plain_page(template: str, *, served: bool = False, **values: object) -> str:
     """Return a page without charts and scripts: the template of reports/ filled with `values`."""
-    return _environment().get_template(template).render(policy=_policy([]), css=_safe(_css()), **values)
+    policy, css = _policy([], served=served), _safe(_css(served=served))
+    return _environment().get_template(template).render(policy=policy, css=css, served=served, **values)
+
+
+def draw_fragment(template: str, **values: object) -> str:
+    """Return a part of a page: the template of reports/ filled with `values`."""
+    return _environment().get_template(template).render(**values)
 
 
 def chart_payload(drawn: Mapping[str, Sequence[Panel]]) -> dict[str, Any]:
@@ -225,14 +247,20 @@ def _chosen(
 
 
 def _answer_view(
-    answer: AnswerInfo, drawn: list[Panel], rows: tuple[int, int], places: Mapping[str, Mapping[str, int]], unit: Tenant
+    answer: AnswerInfo,
+    drawn: list[Panel],
+    rows: tuple[int, int],
+    places: Mapping[str, Mapping[str, int]],
+    unit: Tenant,
+    *,
+    links: bool = False,
 ) -> dict[str, Any]:
     label = " ".join(filter(None, [answer["question"], answer["finding"]]))
     return {
         **answer,
         "id": anchor(answer["name"]),
         "panels": panel_views(answer["name"], drawn, label),
-        "table": table_view(answer, *rows, places, drawn=bool(drawn), tenant=unit),
+        "table": table_view(answer, *rows, places, drawn=bool(drawn), tenant=unit, links=links),
         "beside": published_view(answer["published"]),
         "open": not drawn and _is_seen(answer),
     }
@@ -265,7 +293,7 @@ def _resource(name: str) -> str:
     return (resources.folder("reports") / name).read_text(encoding="utf-8")
 
 
-def _css() -> str:
+def _css(*, served: bool = False) -> str:
     stacks = "".join(f"--font-{name}:{stack};" for name, stack in fonts().items())
     light, dark = css_variables("light"), css_variables("dark")
     return (
@@ -273,18 +301,16 @@ def _css() -> str:
         f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
         f"@media screen{{:root[data-theme=dark]{{{dark}color-scheme:dark}}"
         f":root[data-theme=light]{{color-scheme:light}}}}\n"
-        f"{_resource('page.css')}"
+        f"{_resource('page.css')}{_resource('serve.css') if served else ''}"
     )
 
 
-def _policy(scripts: Sequence[str]) -> str:
-    """Return the content-security policy that lets exactly these scripts run and nothing be fetched."""
+def _policy(scripts: Sequence[str], *, served: bool = False) -> str:
+    """Return the content-security policy that lets exactly these scripts run, which ask the page's server or nobody."""
     hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
     allowed = " ".join(f"'sha256-{h}'" for h in hashes) or "'none'"
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:;"
-        " base-uri 'none'; form-action 'none'"
-    )
+    own = "connect-src 'self'; form-action 'self'" if served else "form-action 'none'"
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; {own}"
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit import text
+from tracekit.report.links import OPENED, link_to
 from tracekit.report.phrases import FEW
 from tracekit.report.site_words import head_of
 from tracekit.tenant import INGESTED, VC
@@ -42,6 +43,7 @@ def table_view(
     *,
     drawn: bool = False,
     tenant: Tenant = VC,
+    links: bool = False,
 ) -> dict[str, Any]:
     """Return columns, rows of cells, and how many rows are left out.
 
@@ -59,6 +61,8 @@ def table_view(
         Whether charts show the rows; on paper a curve is then not repeated in numbers.
     tenant : Tenant
         What the column `vc` holds.
+    links : bool
+        Whether jobs, nodes and users are links to what a server tells of them.
     """
     places = choices or {}
     filters = [name for name in filters_of(answer) if name in places]
@@ -73,6 +77,8 @@ def table_view(
         heads.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
     cells = [[_cell(row, c["name"], c["unit"], tenant, own_units=own_units) for c in columns] for row in rows]
     few = _add_intervals(answer, columns, rows, cells)
+    if links:
+        _add_links(answer, columns, rows, cells, tenant)
     shown = min(len(rows), limit)
     printed = _printed(answer, columns, shown, drawn=drawn)
     return {
@@ -88,6 +94,24 @@ def table_view(
         "methods": sorted({i["method"] for i in answer["intervals"]}, reverse=True),
         "few": few,
     }
+
+
+def _add_links(
+    answer: AnswerInfo,
+    columns: list[ColumnInfo],
+    rows: list[Row],
+    cells: list[list[dict[str, Any]]],
+    tenant: Tenant,
+) -> None:
+    """Make links of the jobs, nodes and users in a table."""
+    by = next((p["value"] for p in answer["params"] if p["name"] == "by"), "")
+    columns_meant = {INGESTED: tenant.column, "key": by}
+    for place, column in enumerate(columns):
+        kind = OPENED.get(columns_meant.get(column["name"], column["name"]))
+        if kind is not None:
+            for row, line in zip(rows, cells, strict=True):
+                if (href := link_to(kind, row[column["name"]])) is not None:
+                    line[place]["href"] = href
 
 
 def _printed(answer: AnswerInfo, columns: list[ColumnInfo], shown: int, *, drawn: bool) -> int:

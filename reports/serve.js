@@ -1,0 +1,178 @@
+(function () {
+  "use strict";
+  var root = document.documentElement;
+  var data = JSON.parse(document.getElementById("chart-data").textContent);
+  var status = document.getElementById("part-status"), back = document.getElementById("part-clear");
+  if (!data.asked || !status) return;
+
+  // The part that is asked, its number, and what is known of it so far: an answer with another number comes too late.
+  var query = "", turn = 0, running = null, answered = new Set(), views = new Map(), failed = 0, asked_words = "";
+
+  function query_of(detail) {
+    var found = new URLSearchParams(), where = detail.where || {};
+    ["since", "until"].forEach(function (name) { if (detail[name]) found.set(name, detail[name]); });
+    Object.keys(where).sort().forEach(function (name) {
+      if (where[name] !== null && where[name] !== undefined) found.set("where." + (name === "gpu_class" ? "size" : name), where[name]);
+    });
+    return found.toString();
+  }
+
+  function articles() {
+    return Array.from(document.querySelectorAll("article")).filter(function (a) { return a.id in data.asked; });
+  }
+
+  function shown() {
+    return articles().filter(function (a) { return !a.closest(".tab.away"); });
+  }
+
+  // The nearest to what is on the screen comes first.
+  function next() {
+    var open = shown().filter(function (a) { return !answered.has(a.id); });
+    var middle = window.innerHeight / 2;
+    function far(a) { var box = a.getBoundingClientRect(); return Math.max(box.top - middle, middle - box.bottom, 0); }
+    return open.sort(function (a, b) { return far(a) - far(b); })[0];
+  }
+
+  function box_of(article) {
+    var box = article.querySelector(".answered");
+    if (box) return box;
+    box = document.createElement("div");
+    box.className = "answered";
+    article.querySelector("h3").insertAdjacentElement("afterend", box);
+    return box;
+  }
+
+  function forget(article) {
+    (views.get(article.id) || []).forEach(function (result) { result.finalize(); });
+    views.delete(article.id);
+  }
+
+  function say(box, words) {
+    var note = box.querySelector(".asking") || document.createElement("p");
+    note.className = "notes only asking";
+    note.textContent = words;
+    box.prepend(note);
+  }
+
+  function put(article, answer) {
+    var box = box_of(article);
+    forget(article);
+    box.innerHTML = answer.html;  // drawn by tracekit, with every name escaped; the page's policy runs no script in it
+    article.classList.add("asked");
+    box.removeAttribute("aria-busy");
+    var options = { renderer: "svg", actions: false, ast: true, config: data.config, hover: false };
+    views.set(article.id, []);
+    return Promise.all(answer.charts.charts.map(function (chart) {
+      var place = document.getElementById(chart.id);
+      var spec = Object.assign({}, chart.spec, { datasets: answer.charts.datasets });
+      return window.vegaEmbed(place, spec, options).then(function (result) {
+        if (views.has(article.id)) views.get(article.id).push(result); else result.finalize();
+      }).catch(function (error) {
+        failed += 1;
+        place.textContent = "This chart could not be drawn; the table below holds its numbers.";
+        place.removeAttribute("role");
+        place.removeAttribute("aria-label");
+        console.error(chart.id, error);
+      });
+    }));
+  }
+
+  function refuse(article, words) {
+    var box = box_of(article);
+    forget(article);
+    box.replaceChildren();
+    article.classList.add("asked");
+    box.removeAttribute("aria-busy");
+    say(box, "This part could not be asked: " + words);
+  }
+
+  function tell(words) {
+    if (status.textContent !== words) status.textContent = words;
+  }
+
+  function progress() {
+    var all = shown(), done = all.filter(function (a) { return answered.has(a.id); }).length;
+    var part = asked_words ? " (" + asked_words + ")" : "";
+    if (!all.length) return tell("Answers in the other tabs are asked of the part that was chosen" + part + ".");
+    if (done < all.length) return tell("Asking the Trace" + part + ": " + done + " of " + all.length + " answers.");
+    tell("Asked of the Trace" + part + ": " + done + (done === 1 ? " answer" : " answers") + " of this tab.");
+  }
+
+  function work() {
+    if (running) return;
+    var article = query && next();
+    if (!article) {
+      if (query) { progress(); root.dataset.part = (failed ? "FAILED " : "READY ") + answered.size; }
+      return;
+    }
+    var mine = turn;
+    running = new AbortController();
+    root.dataset.part = "ASKING";
+    progress();
+    var box = box_of(article);
+    box.setAttribute("aria-busy", "true");
+    say(box, "Asking the Trace \u2026");
+    fetch("/answer/" + data.asked[article.id] + "?" + query, { signal: running.signal, credentials: "same-origin" })
+      .then(function (response) { return response.json(); })
+      .then(function (answer) {
+        if (mine !== turn) return;
+        answered.add(article.id);
+        if (answer.error) return refuse(article, answer.error);
+        asked_words = answer.asked;
+        return put(article, answer);
+      })
+      .catch(function (error) {
+        if (mine !== turn) return;
+        answered.add(article.id);
+        refuse(article, "the server does not answer; is tracekit serve still running?");
+        console.warn(error);
+      })
+      .then(function () {
+        if (mine !== turn) return;
+        running = null;
+        work();
+      });
+  }
+
+  function clear() {
+    articles().forEach(function (article) {
+      forget(article);
+      article.classList.remove("asked");
+      var box = article.querySelector(".answered");
+      if (box) box.remove();
+    });
+    tell("");
+    root.dataset.part = "WHOLE";
+  }
+
+  function ask(detail) {
+    var wanted = query_of(detail || {});
+    if (wanted === query) return;
+    query = wanted;
+    turn += 1;
+    if (running) running.abort();
+    running = null;
+    answered = new Set();
+    asked_words = "";
+    failed = 0;
+    back.hidden = !query;
+    if (!query) return clear();
+    // What was answered for another part stays, dimmed, until its turn comes.
+    document.querySelectorAll(".answered").forEach(function (box) { box.setAttribute("aria-busy", "true"); });
+    work();
+  }
+
+  document.addEventListener("tracekit:part", function (event) { ask(event.detail); });
+  window.addEventListener("hashchange", function () { setTimeout(work, 0); });
+
+  back.addEventListener("click", function () { window.tracekit.choose_all({}, null, null); });
+
+  // A part that stands in the address: /?where.user=alice
+  var address = new URLSearchParams(location.search), where = {};
+  address.forEach(function (value, name) {
+    if (name.startsWith("where.")) where[name === "where.size" ? "gpu_class" : name.slice(6)] = value;
+  });
+  if (query_of({ since: address.get("since"), until: address.get("until"), where: where })) {
+    window.tracekit.choose_all(where, address.get("since"), address.get("until"));
+  }
+})();

@@ -1,0 +1,202 @@
+"""The addresses of a served report, and what stands at each; all are read, and none is a path of a file.
+
+/                     the page of the report
+/answer/NAME          a question of the report, asked of the part that the parameters name (since, until, where.*)
+/job/ID               a job; /node/ID a node, /user/NAME a user; /job?name=ID where a path would not do
+/find?q=WORDS         the search for these
+/report.json          what report.json of an analysis holds; report.md and guidelines.md the same as text
+/tables/NAME.csv      all rows of an answer; NAME.parquet too
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import orjson
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from tracekit.damage import explain_damage
+from tracekit.errors import QueryError, TracekitError, UsageError
+from tracekit.report.page import draw_page, draw_plain_page, panel_views
+from tracekit.serve.fragments import answer_json
+from tracekit.serve.limits import BusyError, Desk, StoppedError
+from tracekit.serve.part import part_of
+from tracekit.serve.things.job import job
+from tracekit.serve.things.node import node
+from tracekit.serve.things.search import LONGEST, find
+from tracekit.serve.things.thing import NoSuchThingError, Thing
+from tracekit.serve.things.user import user
+from tracekit.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+    from tracekit.serve.limits import Stop
+    from tracekit.serve.trace import ServedTrace
+
+__all__ = ["made_app"]
+
+_OPENS = {"job": job, "node": node, "user": user}
+
+
+def made_app(served: ServedTrace, desk: Desk | None = None) -> Starlette:
+    """Return the application that answers for a Trace; `Gate` has to stand before it."""
+    app = Starlette(routes=_Answers(served, desk or Desk()).routes())
+    app.add_exception_handler(TracekitError, _error_page)
+    app.add_exception_handler(404, _not_found)
+    return app
+
+
+class _Answers:
+    """What stands at each address."""
+
+    def __init__(self, served: ServedTrace, desk: Desk) -> None:
+        self._served, self._desk = served, desk
+
+    def routes(self) -> list[Route]:
+        found = [
+            Route("/", self.page, methods=["GET"]),
+            Route("/answer/{name:path}", self.answer, methods=["GET"]),
+            Route("/find", self.find, methods=["GET"]),
+            Route("/report.json", self.data, methods=["GET"]),
+            Route("/report.md", self.text, methods=["GET"]),
+            Route("/guidelines.md", self.advice, methods=["GET"]),
+            Route("/tables/{name:path}", self.table, methods=["GET"]),
+        ]
+        for kind in _OPENS:
+            found += [Route(f"/{kind}", self.thing, methods=["GET"]), Route(f"/{kind}/{{name:path}}", self.thing)]
+        return found
+
+    async def page(self, _: Request) -> Response:
+        return HTMLResponse(self._served.page)
+
+    async def answer(self, request: Request) -> Response:
+        name: str = request.path_params["name"]
+
+        @explain_damage()
+        def work(stop: Stop) -> bytes:
+            part = part_of(request.query_params.multi_items())
+            return orjson.dumps(answer_json(self._served.answer(name, part, stop), part))
+
+        try:
+            body = await self._desk.answer(request, work)
+        except TracekitError as error:
+            return Response(orjson.dumps({"error": shorten(str(error), 500)}), _code(error), media_type=_JSON)
+        return Response(body, media_type=_JSON)
+
+    async def thing(self, request: Request) -> Response:
+        kind = request.url.path.split("/")[1]
+        # A name that a path cannot hold follows the question mark.
+        name = request.path_params.get("name", request.query_params.get("name", ""))
+        opens = _OPENS[kind]
+
+        @explain_damage()
+        def work(stop: Stop) -> str:
+            served = self._served
+            with served.whole.used_by(stop), served.whole.connect() as con:
+                found = opens(con, served.trace, served.facts, name)
+            return _drawn(found, served.title)
+
+        return HTMLResponse(await self._answered(request, work))
+
+    async def find(self, request: Request) -> Response:
+        words = request.query_params.get("q", "")[:LONGEST]
+
+        @explain_damage()
+        def work(stop: Stop) -> Response:
+            served = self._served
+            with served.whole.used_by(stop), served.whole.connect() as con:
+                found = find(con, served.trace, served.facts, words)
+            if isinstance(found, str):
+                return RedirectResponse(found, 303)
+            return HTMLResponse(_drawn(found, served.title))
+
+        found: Response = await self._answered(request, work)
+        return found
+
+    async def _answered(self, request: Request, work: Callable[[Stop], Any]) -> Any:
+        """Return what `work` returns; SQL that was stopped says why."""
+        import duckdb
+
+        def stoppable(stop: Stop) -> Any:
+            try:
+                return work(stop)
+            except duckdb.Error:
+                stop.check()
+                raise
+
+        return await self._desk.answer(request, stoppable)
+
+    async def data(self, _: Request) -> Response:
+        return Response(orjson.dumps(self._served.report.data), media_type=_JSON)
+
+    async def text(self, _: Request) -> Response:
+        from tracekit.report.markdown import markdown
+
+        return _text(markdown(self._served.report.data))
+
+    async def advice(self, request: Request) -> Response:
+        from tracekit.guidelines.markdown import markdown
+
+        document = self._served.report.data["guidelines"]
+        return _not_found(request) if document is None else _text(markdown(document))
+
+    async def table(self, request: Request) -> Response:
+        from tracekit.report.table_files import csv_safe
+
+        name, _, form = request.path_params["name"].rpartition(".")
+        if form not in {"csv", "parquet"}:
+            return _not_found(request)
+        try:
+            frame = self._served.report.answer(name)
+        except QueryError:
+            return _not_found(request)
+        content = io.BytesIO()
+        if form == "csv":
+            csv_safe(frame).write_csv(content, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+        else:
+            frame.write_parquet(content, compression="zstd")
+        kind = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
+        return Response(content.getvalue(), media_type=kind, headers={"Content-Disposition": "attachment"})
+
+
+_JSON = "application/json"
+
+
+def _text(content: str) -> Response:
+    return PlainTextResponse(content.encode("utf-8", errors="replace"))
+
+
+def _drawn(thing: Thing, title: str) -> str:
+    if not thing.panels:
+        return draw_plain_page("thing.html.j2", served=True, thing=thing, title=title, panels=[])
+    name = f"of-{thing.kind}"
+    views = panel_views(name, thing.panels, f"{thing.heading} through time.")
+    return draw_page("thing.html.j2", {name: thing.panels}, served=True, thing=thing, title=title, panels=views)
+
+
+def _code(error: Exception) -> int:
+    """Return the HTTP status of an error of a user's, or of a Trace."""
+    if isinstance(error, NoSuchThingError):
+        return 404
+    if isinstance(error, BusyError | StoppedError):
+        return 503
+    return 400 if isinstance(error, UsageError | QueryError) else 500
+
+
+def _page_of(words: str, code: int) -> Response:
+    return HTMLResponse(_drawn(Thing("not found" if code == 404 else "no answer", None, [words]), "this trace"), code)
+
+
+def _error_page(_: Request, error: Exception) -> Response:
+    return _page_of(shorten(str(error), 500), _code(error))
+
+
+def _not_found(request: Request, _: Exception | None = None) -> Response:
+    return _page_of(f"There is nothing at {shorten(unquote(request.url.path), 200)}.", 404)

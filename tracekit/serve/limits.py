@@ -1,0 +1,145 @@
+"""What a question may take: a few at a time, none for longer than a minute, none for a page that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from tracekit.characterize.session import Session
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import duckdb
+    from starlette.requests import Request
+
+    from tracekit.trace import Trace
+
+__all__ = ["LONGEST_S", "AskedSession", "BusyError", "Desk", "Stop", "StoppedError"]
+
+LONGEST_S = 60.0
+"""Longest time of one question [s]."""
+_AT_ONCE = 2
+"""Questions that are worked on at one time; DuckDB uses all processors for each."""
+_WAITING = 32
+"""Most questions that wait or are worked on; a page asks one after another."""
+_LOOK_S = 0.2
+"""How often it is looked whether the page is still there [s]."""
+
+T = TypeVar("T")
+
+
+class StoppedError(TracekitError):
+    """A question that took too long, or that nobody waits for any more."""
+
+
+class BusyError(TracekitError):
+    """More questions than can wait."""
+
+
+class Stop:
+    """Stops the SQL of a question, from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: list[duckdb.DuckDBPyConnection] = []
+        self.why = ""
+
+    def watch(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Have what this connection runs stopped as well.
+
+        Raises
+        ------
+        StoppedError
+            The question was stopped.
+        """
+        with self._lock:
+            if self.why:
+                raise StoppedError(self.why)
+            self._running.append(con)
+
+    def check(self) -> None:
+        """Raise StoppedError if the question was stopped."""
+        if self.why:
+            raise StoppedError(self.why, hint="ask for a smaller part")
+
+    def stop(self, why: str) -> None:
+        """Stop what is running, and all that the question would run next."""
+        import duckdb
+
+        with self._lock:
+            self.why = self.why or why
+            for con in self._running:
+                with contextlib.suppress(duckdb.Error):  # it was closed
+                    con.interrupt()
+
+
+class AskedSession(Session):
+    """The databases of one part of a Trace, which one question uses at a time."""
+
+    def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
+        super().__init__(trace, memory_limit)
+        self._one = threading.Lock()
+        self._stop = Stop()
+
+    @contextlib.contextmanager
+    def used_by(self, stop: Stop) -> Iterator[None]:
+        """Have the block's SQL stopped by `stop`; another question waits for its end."""
+        with self._one:
+            self._stop = stop
+            try:
+                yield
+            finally:
+                self._stop = Stop()
+
+    def connect(self, also: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+        """Return a connection for one query that `stop` reaches."""
+        con = super().connect(also)
+        self._stop.watch(con)
+        return con
+
+
+class Desk:
+    """Takes questions, and has a few threads answer them."""
+
+    def __init__(self, longest_s: float = LONGEST_S) -> None:
+        self._longest_s = longest_s
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tracekit-answer")
+        self._asked = 0
+
+    async def answer(self, request: Request, work: Callable[[Stop], T]) -> T:
+        """Return what `work` returns, run in a thread.
+
+        Raises
+        ------
+        BusyError
+            Too many questions wait.
+        StoppedError
+            It took too long, or the page that asked is gone.
+        """
+        if self._asked >= _WAITING:
+            raise BusyError("too many questions at a time", hint="ask again in a moment")
+        stop = Stop()
+        loop = asyncio.get_running_loop()
+        self._asked += 1
+        future = loop.run_in_executor(self._threads, work, stop)
+        future.add_done_callback(self._answered)
+        until = loop.time() + self._longest_s
+        while True:
+            done, _ = await asyncio.wait({future}, timeout=_LOOK_S)
+            if done:
+                return future.result()
+            if loop.time() > until:
+                stop.stop(f"no answer within {self._longest_s:g} s")
+            elif await request.is_disconnected():
+                stop.stop("nobody waits for the answer")
+            stop.check()
+
+    def _answered(self, future: asyncio.Future[T]) -> None:
+        self._asked -= 1
+        if not future.cancelled():
+            future.exception()  # one that nobody waited for is no news

@@ -1,0 +1,115 @@
+"""The part of a Trace that a page asks about: read from an address, and said in words."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tracekit.errors import UsageError, nearest
+from tracekit.report.times import local, trace_day
+from tracekit.tables.window import SIZE, WHERE, Window, chosen_jobs, utc
+from tracekit.tenant import INGESTED
+from tracekit.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracekit.report.sections.interface import TraceFacts
+    from tracekit.trace import Trace
+
+__all__ = ["narrowed", "part_of", "words_of"]
+
+_WHERE = "where."
+_CLUSTER = "cluster"
+_TIMES = ("since", "until")
+
+
+def part_of(given: Iterable[tuple[str, str]]) -> Window:
+    """Return the part that the parameters of an address name: since, until (ISO 8601), where.user and so on.
+
+    Whether the Trace has such values is told by `narrowed`.
+
+    Raises
+    ------
+    UsageError
+        A parameter is unknown, given twice, or no time; or the times are in the wrong order.
+    """
+    found: dict[str, str] = {}
+    known = [*_TIMES, *(f"{_WHERE}{name}" for name in (_CLUSTER, *WHERE))]
+    for name, value in given:
+        if name not in known:
+            raise UsageError(f"there is no parameter '{shorten(name)}'", hint=nearest(name, known))
+        if name in found:
+            raise UsageError(f"'{name}' is given twice")
+        found[name] = value
+    since, until = (_time(name, found[name]) if name in found else None for name in _TIMES)
+    where = {name.removeprefix(_WHERE): value for name, value in found.items() if name.startswith(_WHERE)}
+    cluster = where.pop(_CLUSTER, None)
+    return Window(since, until, cluster, chosen_jobs(where))
+
+
+def _time(name: str, value: str) -> datetime | None:
+    try:
+        return utc(datetime.fromisoformat(value))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"'{shorten(value)}' is not a time", where=name, hint="write it like 2017-10-03") from error
+
+
+def narrowed(trace: Trace, part: Window) -> Trace:
+    """Return the part of a Trace, whose tenant `where.vc` means.
+
+    Raises
+    ------
+    UsageError
+        The Trace has no such cluster, or no job with such a value.
+    DamagedTraceError
+        A partition that holds some of the rows is missing or cannot be read.
+    """
+    return trace.window(part.start, part.end, part.cluster, dict(part.where)) if part else trace
+
+
+def words_of(part: Window, facts: TraceFacts) -> str:
+    """Return what a part is, in words; '' for the whole.
+
+    Examples
+    --------
+    >>> from tracekit.report.sections.interface import TraceFacts
+    >>> may = Window(datetime(2020, 5, 3), datetime(2020, 5, 10), None, (("user", "alice"), ("size", "2-4")))
+    >>> words_of(may, TraceFacts())
+    'only user alice, jobs of 2-4 GPUs, submitted 3 to 9 May 2020'
+    """
+    if not part:
+        return ""
+    found = [] if part.cluster is None else [f"cluster {shorten(part.cluster)}"]
+    for column, value in part.where:
+        if column == SIZE:
+            found.append(f"jobs of {value} {'GPU' if value in {'1', '<1'} else 'GPUs'}")
+        else:
+            name = facts.tenant.spelled if column == INGESTED else column.replace("_", " ").replace("gpu", "GPU")
+            found.append(f"{name} {shorten(value)}")
+    if part.start is not None or part.end is not None:
+        found.append(f"submitted {_period(part.start, part.end, facts)}")
+    return f"only {', '.join(found)}"
+
+
+def _period(since: datetime | None, until: datetime | None, facts: TraceFacts) -> str:
+    if not facts.dated:
+        days = [None if t is None else f"{trace_day(t.isoformat()):g}" for t in (since, until)]
+        words = [f"from day {days[0]}" if days[0] else "", f"to day {days[1]}" if days[1] else ""]
+        return " ".join(filter(None, words))
+    first = None if since is None else local(since.isoformat(), facts.timezone)
+    after = None if until is None else local(until.isoformat(), facts.timezone)
+    whole = all(t is None or (t.hour, t.minute, t.second, t.microsecond) == (0, 0, 0, 0) for t in (first, after))
+    last = after - timedelta(days=1) if after is not None and whole else after
+    form = "%-d %B %Y" if whole else "%-d %B %Y %H:%M"
+    if first is None or last is None:
+        if first is not None:
+            return f"from {first.strftime(form)} on"
+        return "" if after is None else f"before {after.strftime(form)}"
+    end = last.strftime(form)
+    if not whole:
+        return f"{first.strftime(form)} to {end}"
+    if first.date() == last.date():
+        return f"on {end}"
+    same_year, same_month = first.year == last.year, (first.year, first.month) == (last.year, last.month)
+    return f"{first.strftime('%-d' if same_month else '%-d %B' if same_year else form)} to {end}"

@@ -1,0 +1,155 @@
+"""One job: what is known of it, its attempts, where it ran, how busy its GPUs were, and who ran beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit import text
+from tracekit.characterize import list_views
+from tracekit.report.phrases import status_word
+from tracekit.serve.things.charts import use_panel
+from tracekit.serve.things.held import HELD, step_of
+from tracekit.serve.things.thing import MOST_ROWS, NoSuchThingError, Shown, Thing, facts_of, rows_of, table
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import TraceFacts
+    from tracekit.serve.things.thing import Table
+    from tracekit.trace import Trace
+
+__all__ = ["job"]
+
+_OF_JOB = {
+    "attempts": "attempt, status, start_time, end_time, wait_s, run_s, gpu_count, node_count",
+    "placements": "attempt, task, instance, node_id, gpu_index, gpu_count, start_time, end_time",
+    "failures": "attempt, time, category, reason",
+    "job_usage": "task, node_id, gpu_util_pct, gpu_memory_gib, cpu_pct, memory_gib",
+}
+_TITLES = {
+    "attempts": "Attempts",
+    "placements": "Placements",
+    "failures": "Reasons of failures",
+    "job_usage": "Use that the log states",
+}
+_EMPTY = {
+    "attempts": "The trace tells of no attempt of this job.",
+    "placements": "The trace does not tell where this job ran.",
+}
+_UNITS = {"gpu_util_pct": "percent", "cpu_pct": "percent", "together_s": "s", "nodes": "number", "instance": "text"}
+
+_BESIDE = f"""
+    WITH held AS ({HELD}),
+    mine AS (SELECT node_id, since, until FROM held WHERE job_id = $name AND since IS NOT NULL),
+    beside AS (
+        SELECT
+            h.job_id,
+            count(DISTINCT h.node_id) AS nodes,
+            max(epoch(least(h.until, m.until) - greatest(h.since, m.since))) AS together_s
+        FROM held AS h
+        INNER JOIN mine AS m ON h.node_id = m.node_id
+        WHERE
+            h.job_id <> $name
+            AND (m.until IS NULL OR h.since < m.until)
+            AND (h.until IS NULL OR h.until > m.since)
+        GROUP BY h.job_id
+    )
+    SELECT b.job_id, j."user", j.vc, j.gpu_count, j.status, b.nodes, b.together_s, count(*) OVER () AS total
+    FROM beside AS b
+    LEFT JOIN jobs AS j ON b.job_id = j.job_id
+    ORDER BY b.together_s DESC NULLS LAST, b.job_id
+    LIMIT {MOST_ROWS}
+"""
+
+_TIMES = (
+    "SELECT min(start_time) AS since, max(coalesce(end_time, start_time)) AS until FROM attempts WHERE job_id = $name"
+)
+
+
+def job(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, name: str) -> Thing:
+    """Return what the Trace knows of a job.
+
+    Raises
+    ------
+    NoSuchThingError
+        There is none of this name.
+    """
+    known = rows_of(con, "SELECT * FROM jobs WHERE job_id = $name LIMIT 1", name=name) if trace.has("jobs") else []
+    if not known:
+        raise NoSuchThingError(f"the trace has no job '{text.shorten(name)}'")
+    shown, row = Shown(facts), known[0]
+    tables = [found for name_of in _OF_JOB if (found := _table(con, trace, shown, name_of, name)) is not None]
+    placed = trace.has("placements") and trace.has("attempts")
+    if placed:
+        beside = rows_of(con, _BESIDE, name=name)
+        tables.append(
+            table(
+                "Jobs on the same nodes at the same time",
+                beside,
+                shown,
+                units=_UNITS,
+                total=beside[0]["total"] if beside else None,
+                note="Together: the longest time on one node.",
+                empty="No other job was on its nodes meanwhile, as far as the trace tells.",
+            )
+        )
+    use = _use(con, name) if placed and trace.has("gpu_utilization") else []
+    own = {column: value for column, value in row.items() if column != "job_id"}
+    return Thing("job", name, _lead(row), facts_of(own, shown), use_panel(use, facts, "Use of its GPUs"), tables)
+
+
+def _lead(row: Row) -> list[str]:
+    status = row["status"]
+    gpus = row["gpu_count"]
+    asked = "" if gpus is None else f" It asked for {text.count(gpus)} {'GPU' if gpus == 1 else 'GPUs'}."
+    waited = "" if row["queue_s"] is None else f" It waited {text.duration(row['queue_s'])}"
+    ran = "" if row["run_s"] is None else f" It ran {text.duration(row['run_s'])}"
+    if waited and ran:
+        ran = ran.replace(" It ran", " and ran")
+    times = f"{waited}{ran}." if waited or ran else ""
+    ended = "How it ended is unknown." if status is None else f"It is recorded as {status_word(status)}."
+    return [f"{ended}{asked}{times}"]
+
+
+def _table(con: duckdb.DuckDBPyConnection, trace: Trace, shown: Shown, of: str, name: str) -> Table | None:
+    """Return the rows of a table about a job; None where the Trace has no such table, or says nothing there."""
+    if not trace.has(of):
+        return None
+    columns = f"{_OF_JOB[of]}, count(*) OVER () AS total"
+    rows = rows_of(
+        con, f"SELECT {columns} FROM {of} WHERE job_id = $name ORDER BY {_OF_JOB[of]} LIMIT {MOST_ROWS}", name=name
+    )
+    if not rows and of not in _EMPTY:
+        return None
+    return table(
+        _TITLES[of], rows, shown, units=_UNITS, total=rows[0]["total"] if rows else None, empty=_EMPTY.get(of, "")
+    )
+
+
+def _use(con: duckdb.DuckDBPyConnection, name: str) -> list[Row]:
+    """Return the samples of a job's GPUs, by the rule of the view attempt_samples, in intervals."""
+    since, until = con.execute(_TIMES, {"name": name}).fetchall()[0]
+    if since is None:
+        return []
+    view = next(view.sql for view in list_views() if view.name == "attempt_samples")
+    # The view's rule, asked of the rows of one job alone: its joins are of all jobs otherwise.
+    sql = f"""
+        WITH attempts AS (SELECT * FROM memory.main.attempts WHERE job_id = $name),
+        placements AS (SELECT * FROM memory.main.placements WHERE job_id = $name),
+        gpu_utilization AS (
+            SELECT * FROM memory.main.gpu_utilization
+            WHERE
+                "time" >= $since - INTERVAL 1 MINUTE AND "time" <= $until
+                AND (job_id = $name OR node_id IN (SELECT node_id FROM memory.main.placements WHERE job_id = $name))
+        )
+        SELECT
+            $since + to_microseconds(CAST(floor(epoch("time" - $since) / $step) * $step * 1e6 AS BIGINT)) AS time,
+            avg(utilization_pct) AS mean,
+            min(utilization_pct) AS least,
+            max(utilization_pct) AS most
+        FROM ({view})
+        GROUP BY ALL
+        ORDER BY 1
+    """
+    return rows_of(con, sql, name=name, since=since, until=until, step=step_of(since, until))

@@ -1,0 +1,60 @@
+"""The search for a job, node or user by its name, or by a part of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit import text
+from tracekit.report.links import link_to
+from tracekit.serve.things.thing import Shown, Thing, rows_of, table
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from tracekit.report.sections.interface import TraceFacts
+    from tracekit.trace import Trace
+
+__all__ = ["LONGEST", "find"]
+
+LONGEST = 500
+"""Most letters that are searched for."""
+_MOST = 20
+"""Names of a kind that are listed."""
+
+_NAMES = {
+    "job": (("jobs", "job_id"),),
+    "node": (("nodes", "node_id"), ("placements", "node_id"), ("node_events", "node_id")),
+    "user": (("jobs", "user"),),
+}
+"""Where names of each kind are, the first table that is there."""
+
+
+def find(con: duckdb.DuckDBPyConnection, trace: Trace, facts: TraceFacts, words: str) -> str | Thing:
+    """Return the address of what has exactly this name, or a page with the names that hold it.
+
+    Parameters
+    ----------
+    words : str
+        What is searched for; a part of a name is found in capitals too.
+    """
+    words = words.strip()[:LONGEST]
+    exact: list[str] = []
+    tables = []
+    for kind, places in _NAMES.items():
+        source = next(((t, c) for t, c in places if trace.has(t)), None)
+        if source is None or not words:
+            continue
+        of, column = source
+        names = f'SELECT DISTINCT "{column}" FROM {of} WHERE'
+        if rows_of(con, f'{names} "{column}" = $words LIMIT 1', words=words):
+            exact += filter(None, [link_to(kind, words)])
+        like = f'contains(lower("{column}"), lower($words)) ORDER BY length("{column}"), "{column}" LIMIT {_MOST}'
+        rows = rows_of(con, f"{names} {like}", words=words)
+        if rows:
+            note = f"The first {_MOST}." if len(rows) == _MOST else ""
+            tables.append(table(f"{kind.capitalize()}s", rows, Shown(facts), note=note))
+    if len(exact) == 1:
+        return exact[0]
+    told = f"Names that hold '{text.shorten(words)}':" if tables else f"Nothing is called '{text.shorten(words)}'."
+    lead = told if words else "Give the name of a job, a node or a user, or a part of it."
+    return Thing("search", None, [lead], tables=tables, words=words)
