@@ -25,7 +25,7 @@ def _job(name: str, user: str, gpus: float, times: tuple[str, str | None, str | 
 
 @pytest.fixture
 def three_hours(make_trace: Callable[..., Trace]) -> Trace:
-    """Return three hours of four GPUs: a waits 30 min for two, b not at all for one and fails, c waits in vain for four."""
+    """Return three hours of four GPUs: a waits 30 min for two, b fails at once on one, c waits in vain for four."""
     jobs = [
         _job("a", "ann", 2.0, ("00:00", "00:30", "01:30"), vc="x", queue_s=1800.0),
         _job("b", "bob", 1.0, ("01:15", "01:15", "02:15"), vc="y", queue_s=0.0, status="failed"),
@@ -33,8 +33,8 @@ def three_hours(make_trace: Callable[..., Trace]) -> Trace:
         _job("late", "bob", 0.0, ("03:00", "03:00", "03:00"), vc="y", queue_s=0.0),
     ]
     attempts = [
-        {"job_id": j["job_id"], "attempt": 1, "status": j["status"], "gpu_count": j["gpu_count"], "wait_s": j["queue_s"]}
-        | {key: j[key] for key in ("start_time", "end_time")} | {"run_s": {"late": 0.0}.get(j["job_id"], 3600.0)}
+        {key: j[key] for key in ("job_id", "status", "gpu_count", "start_time", "end_time")}
+        | {"attempt": 1, "wait_s": j["queue_s"], "run_s": {"late": 0.0}.get(j["job_id"], 3600.0)}
         for j in jobs
         if j["start_time"]
     ]  # fmt: skip
@@ -84,7 +84,9 @@ def _numbers(rows: pl.DataFrame) -> dict[str, float | None]:
         "mean_wait_s": of("waits") / started if started else None,
         "held_share": of("held") / of("owned") if of("owned") else None,
         "used_share": of("used") / 100 / of("used", "jobs") if of("used", "jobs") else None,
-        "completed_share": of("ended", "amount", pl.col("status") == "completed") / of("ended") if of("ended") else None,
+        "completed_share": of("ended", "amount", pl.col("status") == "completed") / of("ended")
+        if of("ended")
+        else None,
     }
 
 
@@ -101,5 +103,7 @@ def test_the_parts_add_up_to_the_whole_and_to_each_span(sample_trace: Callable[[
     # Where all users have rows of their own, these count the same jobs.
     named = trace.scan("jobs").filter(pl.col("user").is_not_null()).select("user").collect()["user"]
     if named.n_unique() <= 30 and not trace.scan("jobs").select(pl.col("user").null_count()).collect().item():
-        held = [answer.filter(pl.col("kind") == "held", pl.col("by_user") == by)["amount"].sum() for by in (True, False)]
+        held = [
+            answer.filter(pl.col("kind") == "held", pl.col("by_user") == by)["amount"].sum() for by in (True, False)
+        ]
         assert held[0] == pytest.approx(held[1])

@@ -98,7 +98,10 @@ def test_the_share_held_is_that_of_the_minutes_seen(four_hours: Trace) -> None:
 def test_few_spans_are_longer_and_the_last_is_shorter(make_trace: Callable[..., Trace]) -> None:
     """Sixty-one hours are thirty spans of two, and one of one."""
     jobs = [{"job_id": str(day), "submit_time": f"2024-01-0{day} 12:30"} for day in (1, 2, 3)]
-    jobs += [{"job_id": "last", "submit_time": "2024-01-04 00:30"}, {"job_id": "first", "submit_time": "2024-01-01 12:00"}]
+    jobs += [
+        {"job_id": "last", "submit_time": "2024-01-04 00:30"},
+        {"job_id": "first", "submit_time": "2024-01-01 12:00"},
+    ]
     jobs += [{"job_id": "late", "submit_time": "2024-01-04 00:00"}]
     attempts = [{"job_id": "first", "attempt": 1}]
     spans = [r for r in _rows(make_trace(jobs=jobs, attempts=attempts)) if r["period"] == "span"]

@@ -6,6 +6,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -72,7 +73,14 @@ def _jobs(trace: Trace) -> pl.DataFrame:
     jobs = trace.scan("jobs").collect()
     counts = pl.col("gpu_count") > 0 if (jobs["gpu_count"] > 0).any() else pl.lit(value=True)
     spent = pl.col("run_s") * pl.col("gpu_count")
-    used = trace.scan("attempts").select("job_id", gpu_s=spent).collect().drop_nulls().group_by("job_id").agg(pl.sum("gpu_s"))
+    used = (
+        trace.scan("attempts")
+        .select("job_id", gpu_s=spent)
+        .collect()
+        .drop_nulls()
+        .group_by("job_id")
+        .agg(pl.sum("gpu_s"))
+    )
     gpus, classes = pl.col("gpu_count"), pl.lit(">8")
     for most, name in ((8, "5-8"), (4, "2-4"), (1, "1"), (0.999, "<1")):
         classes = pl.when(gpus <= most).then(pl.lit(name)).otherwise(classes)
@@ -83,7 +91,7 @@ def _held_gpu_s(trace: Trace, jobs: pl.DataFrame, since: object, until: object) 
     """Return the GPU time that attempts of these jobs held between two moments."""
     attempts = trace.scan("attempts").collect().join(jobs.select("job_id"), on="job_id", how="semi")
     times = trace.scan("jobs").select(pl.col("submit_time", "start_time", "end_time").max()).collect().row(0)
-    last = max(time for time in (*times, attempts["end_time"].max()) if time is not None)  # type: ignore[type-var]
+    last = max(time for time in (*times, attempts["end_time"].max()) if time is not None)
     ends = pl.coalesce("end_time", pl.when(pl.col("status") == "running").then(pl.lit(last)))
     inside = pl.min_horizontal(ends, pl.lit(until)) - pl.max_horizontal("start_time", pl.lit(since))
     seconds = inside.dt.total_microseconds() / 1e6
@@ -93,27 +101,27 @@ def _held_gpu_s(trace: Trace, jobs: pl.DataFrame, since: object, until: object) 
 
 def _check(seen: _Seen, jobs: pl.DataFrame, ended: pl.DataFrame) -> None:
     """Compare the numbers of jobs with those that the cards show, and the tail with what their lengths allow."""
-    waits = jobs["queue_s"].drop_nulls()
+    waits = jobs["queue_s"].drop_nulls().to_numpy()
     if len(waits):
         # Rounded to six digits a row, and written with three.
-        assert _card(seen.page, "mean_wait_s") in {duration(waits.mean() * f) for f in (0.9999, 1, 1.0001)}  # type: ignore[operator]
-        hours = waits.sum() / 3600
+        assert _card(seen.page, "mean_wait_s") in {duration(float(waits.mean()) * f) for f in (0.9999, 1, 1.0001)}
+        hours = float(waits.sum()) / 3600
         assert _card(seen.page, "waited_h") == f"{count(round(hours, 1 if hours < 10 else 0))} h"
         told = re.search(r"longer than about (.+)$", _card(seen.page, "mean_wait_s", "note"))
         if told is None:
-            assert waits.quantile(0.88, interpolation="lower") < 1
+            assert np.quantile(waits, 0.88, method="lower") < 1
         else:
             # A twentieth of a decade either way, or the next wait where few are known.
             number, unit = told[1].split()
             about = float(number.replace(",", "")) * {"s": 1, "min": 60, "h": 3600, "d": 86400}[unit]
-            near = [waits.quantile(q, interpolation=i) for q in (0.88, 0.9, 0.92) for i in ("lower", "higher")]  # type: ignore[arg-type]
-            assert min(near) / 1.13 <= about <= max(near) * 1.13
+            low, high = np.quantile(waits, 0.88, method="lower"), np.quantile(waits, 0.92, method="higher")
+            assert low / 1.13 <= about <= high * 1.13
     else:
         assert _card(seen.page, "mean_wait_s") == "not told"
-    spent = ended["gpu_s"].sum()
+    spent = float(ended["gpu_s"].sum())
     if spent:
-        share = ended.filter(pl.col("status") == "completed")["gpu_s"].sum() / spent
-        assert _card(seen.page, "completed_share") == percent(share)
+        completed = float(ended.filter(pl.col("status") == "completed")["gpu_s"].sum())
+        assert _card(seen.page, "completed_share") == percent(completed / spent)
 
 
 @pytest.mark.parametrize("column", ["cluster", "vc", "user", "gpu_class", "partition", "gpu_model"])
@@ -150,7 +158,7 @@ def test_a_time_narrows_the_numbers_to_its_spans(seen: _Seen) -> None:
     owned = answer_query(seen.trace, "overview/parts").frame.filter(
         pl.col("kind") == "owned", pl.col("span").is_between(first + 1, last + 1)
     )["amount"]
-    assert _card(seen.page, "held_share") == percent(held / owned.sum())
+    assert _card(seen.page, "held_share") == percent(held / float(owned.sum()))
 
 
 def test_a_name_and_a_time_narrow_together(seen: _Seen) -> None:
@@ -172,9 +180,7 @@ def test_the_table_tells_the_same_and_its_names_choose(seen: _Seen) -> None:
     cells = [rows.nth(i).locator("th, td").all_inner_texts() for i in range(rows.count())]
     jobs = _jobs(seen.trace)
     assert {row[0]: row[1] for row in cells} == {
-        vc: count(number)
-        for vc, number in jobs.group_by("vc").len().iter_rows()
-        if vc in {row[0] for row in cells}
+        vc: count(number) for vc, number in jobs.group_by("vc").len().iter_rows() if vc in {row[0] for row in cells}
     }
     name, mean = cells[0][0], cells[0][2]
     rows.nth(0).locator("button").click()
@@ -212,5 +218,8 @@ def test_numbers_are_written_as_everywhere(seen: _Seen) -> None:
         page.select_option("#since", index=first)
         page.select_option("#until", index=last - 1)
         page.wait_for_selector(_READY, state="attached")
-        for name, pattern in (("mean_wait_s", r"(0 s|\d[\d,.]* (s|min|h|d)|not told)"), ("held_share", r"([<>] )?[\d.]+ %")):
+        for name, pattern in (
+            ("mean_wait_s", r"(0 s|\d[\d,.]* (s|min|h|d)|not told)"),
+            ("held_share", r"([<>] )?[\d.]+ %"),
+        ):
             assert re.fullmatch(pattern, _card(page, name))

@@ -261,6 +261,7 @@ def test_an_index_lists_reports_and_failures() -> None:
             "period": "10 days",
             "headline": [
                 {
+                    "name": "",
                     "label": "jobs",
                     "value": 5,
                     "unit": "jobs",

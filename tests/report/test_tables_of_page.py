@@ -81,7 +81,13 @@ def test_a_chart_leaves_as_csv_in_which_no_name_is_a_formula(page_seen: Page, re
     cells = [cell for row in rows for cell in row.values()]
     assert any(cell == f"'{FORMULA}" for cell in cells)
     assert not any(cell.lstrip().startswith(("=", "+", "@")) for cell in cells)
-    known = {row["vc"] for s in report["sections"] for a in s["answers"] if a["name"] == "queuing/queue_delay" for row in a["rows"]}
+    known = {
+        row["vc"]
+        for s in report["sections"]
+        for a in s["answers"]
+        if a["name"] == "queuing/queue_delay"
+        for row in a["rows"]
+    }
     assert {row["vc"].removeprefix("'") for row in rows} <= known
 
 

@@ -19,8 +19,8 @@ from tracekit.characterize.session import Session
 from tracekit.report.answers import answer_info, unanswered_info
 from tracekit.report.caveats import caveats
 from tracekit.report.changed import what_changed
-from tracekit.report.gpu_totals import capacity_label, gpu_totals
 from tracekit.report.first_numbers import FIRST
+from tracekit.report.gpu_totals import capacity_label, gpu_totals
 from tracekit.report.headline import headline
 from tracekit.report.parts import parts_info
 from tracekit.report.published import release_info

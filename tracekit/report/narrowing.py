@@ -120,6 +120,8 @@ def _sentences(report: Report, filters: Mapping[str, list[str]], facts: TraceFac
             chosen = [f"{name} {places[name][row[name]]}" for name in names if row[name] in places[name]]
             for key in {*chosen, " ".join(chosen)} - {""}:
                 groups.setdefault(key, []).append(row)
-        said = {key: finding(answer["name"], rows, facts) for key, rows in groups.items() if len(rows) < answer["row_count"]}
+        said = {
+            key: finding(answer["name"], rows, facts) for key, rows in groups.items() if len(rows) < answer["row_count"]
+        }
         found[answer["name"]] = {key: words for key, words in said.items() if words and words != answer["finding"]}
     return found

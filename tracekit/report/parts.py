@@ -1,4 +1,4 @@
-"""What a page needs to say its first numbers of a part: sums by cluster, tenant, user, size and time, of bounded size."""
+"""What a page needs to tell its first numbers of a part: sums by cluster, tenant, user, size and time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracekit.text import cut
 
 if TYPE_CHECKING:
     from tracekit.answer import Answer
-    from tracekit.report.structure import PartSums, PartsInfo
+    from tracekit.report.structure import PartsInfo, PartSums
 
 __all__ = ["DIMENSIONS", "PARTS", "parts_info"]
 
@@ -22,6 +22,8 @@ _CELLS = 20_000
 """Most rows of sums, and of numbers of waits."""
 _NAMES = 300
 """Most names of one kind to choose from."""
+_COARSEST = 20
+"""Twentieths of a decade beyond which lengths of waits are not joined."""
 _DIGITS = 6
 """Significant digits of a sum."""
 _SUMS: dict[str, pl.Expr] = {
@@ -112,7 +114,7 @@ def _sums(rows: pl.DataFrame, kept: list[str], joined: int) -> pl.DataFrame:
 
 
 def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFrame]:
-    """Return how many jobs waited how long: through time where that is few rows, else for the whole time and by cluster."""
+    """Return how many jobs waited how long: through time where that is few rows, else of the whole and by cluster."""
     known = rows.filter(pl.col("kind") == "waits", pl.col("bin").is_not_null()).with_columns(_joined(joined))
 
     def numbers(keys: list[str], coarse: int) -> pl.DataFrame:
@@ -125,9 +127,13 @@ def _waits(rows: pl.DataFrame, kept: list[str], joined: int) -> list[pl.DataFram
     if whole.height <= _CELLS:
         return [whole]
     cluster = ["cluster"] if "cluster" in kept else []
-    fine = [next(one for coarse in (1, 2, 4, 8, 1000) if (one := numbers(keys, coarse)).height <= _CELLS or coarse > 8)
-            for keys in (kept, ["span", *cluster])]  # fmt: skip
-    return fine
+    found = []
+    for keys in (kept, ["span", *cluster]):
+        coarse = 1
+        while (one := numbers(keys, coarse)).height > _CELLS and coarse < _COARSEST:
+            coarse *= 2
+        found.append(one)
+    return found
 
 
 def _columns(rows: pl.DataFrame) -> PartSums:

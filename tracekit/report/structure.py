@@ -379,8 +379,8 @@ class PartsInfo(TypedDict):
     sums: PartSums
     """By span and all dimensions but the user."""
     waits: list[PartSums]
-    """Numbers of jobs by `bin`, the length of their wait, of `width` twentieths of a decade; by all dimensions and spans, or
-    by some of them in turn."""
+    """Numbers of jobs by `bin`, the length of their wait, of `width` twentieths of a decade; by all dimensions and
+    spans, or by some of them in turn."""
     user_sums: PartSums
     """By span, cluster and user; without rows where users cannot be chosen."""
     user_waits: list[PartSums]
