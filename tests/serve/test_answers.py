@@ -55,7 +55,7 @@ def test_asked_of_the_whole_every_sentence_and_number_is_that_of_the_report(serv
             if stated["kind"] == "query":
                 found = served.answer(stated["name"], EVERYTHING, Stop()).info
                 for key in ("finding", "rows", "row_count", "columns", "question", "params", "intervals"):
-                    assert found[key] == stated[key], stated["name"]  # type: ignore[literal-required]
+                    assert found[key] == stated[key], stated["name"]
 
 
 def _answer(client: TestClient, name: str, **given: str) -> dict[str, Any]:
