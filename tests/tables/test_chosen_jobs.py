@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.command import run
+from tracekit.analysis.reporting import report
 from tracekit.characterize import answer_query, list_views
 from tracekit.errors import UsageError
 from tracekit.ingest import ingest_logs
@@ -224,3 +225,10 @@ def test_a_value_may_be_any_text_and_is_never_sql(make_trace: Callable[..., Trac
 @given(st.dictionaries(st.sampled_from([name for name in WHERE if name != "size"]), st.text(max_size=5)))
 def test_conditions_have_one_order(where: dict[str, str]) -> None:
     assert chosen_jobs(where) == chosen_jobs(dict(reversed(where.items())))
+
+
+def test_no_report_is_made_of_some_jobs_of_a_cluster(layouts: tuple[Trace, Trace]) -> None:
+    with pytest.raises(
+        UsageError, match=r"a report judges a cluster by all of its jobs, and the Trace has only jobs w"
+    ):
+        report(layouts[0].window(where={"user": "alice"}))

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from tracekit.damage import explain_damage
+from tracekit.damage import explain_damage, register_trace
 from tracekit.errors import QueryError, TracekitError, UsageError
 from tracekit.report.page import draw_page, draw_plain_page, panel_views
 from tracekit.serve.fragments import answer_json
@@ -50,6 +50,7 @@ def made_app(served: ServedTrace, desk: Desk | None = None) -> Starlette:
     app = Starlette(routes=_Answers(served, desk or Desk()).routes())
     app.add_exception_handler(TracekitError, _error_page)
     app.add_exception_handler(404, _not_found)
+    app.add_exception_handler(Exception, _failed)
     return app
 
 
@@ -87,7 +88,7 @@ class _Answers:
         try:
             body = await self._desk.answer(request, work)
         except TracekitError as error:
-            return Response(orjson.dumps({"error": shorten(str(error), 500)}), _code(error), media_type=_JSON)
+            return _error_json(_words(error), _code(error))
         return Response(body, media_type=_JSON)
 
     async def thing(self, request: Request) -> Response:
@@ -99,6 +100,7 @@ class _Answers:
         @explain_damage()
         def work(stop: Stop) -> str:
             served = self._served
+            register_trace(served.trace)
             with served.whole.used_by(stop), served.whole.connect() as con:
                 found = opens(con, served.trace, served.facts, name)
             return _drawn(found, served.title)
@@ -111,6 +113,7 @@ class _Answers:
         @explain_damage()
         def work(stop: Stop) -> Response:
             served = self._served
+            register_trace(served.trace)
             with served.whole.used_by(stop), served.whole.connect() as con:
                 found = find(con, served.trace, served.facts, words)
             if isinstance(found, str):
@@ -195,7 +198,25 @@ def _page_of(words: str, code: int) -> Response:
 
 
 def _error_page(_: Request, error: Exception) -> Response:
-    return _page_of(shorten(str(error), 500), _code(error))
+    return _page_of(_words(error), _code(error))
+
+
+def _failed(request: Request, _: Exception) -> Response:
+    """Say that tracekit is at fault; the terminal shows the error."""
+    words = "tracekit failed at this; the terminal that it runs in shows why"
+    return _error_json(words, 500) if request.url.path.startswith("/answer/") else _page_of(f"{words}.", 500)
+
+
+def _error_json(words: str, code: int) -> Response:
+    return Response(orjson.dumps({"error": words}), code, media_type=_JSON)
+
+
+def _words(error: Exception) -> str:
+    """Return an error as one line, without the option of a command that it names."""
+    words = str(error)
+    if isinstance(error, TracekitError) and (error.where or "").startswith("--"):
+        words = words.removeprefix(f"{error.where}: ")
+    return shorten(words, 500)
 
 
 def _not_found(request: Request, _: Exception | None = None) -> Response:

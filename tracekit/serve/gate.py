@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
@@ -37,6 +38,8 @@ _HEADERS = {
 """Of every answer. A page says in itself which of its scripts may run."""
 _OF_PAGES = "frame-ancestors 'none'; base-uri 'none'"
 _OF_DATA = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'"
+
+_HOST = re.compile(r"(?:\[(?P<inside>[0-9a-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]+)?")
 
 _FORBIDDEN = "Open the address that tracekit printed: it holds the token that is missing here.\n"
 
@@ -114,15 +117,13 @@ class Gate:
         return None if self._token is None else self._without_token(scope, headers, self._token)
 
     def _is_own(self, host: str) -> bool:
-        name = host.lower()
-        if name.startswith("["):
-            name = name[1:].partition("]")[0]
-        elif name.count(":") <= 1:
-            name = name.partition(":")[0]
+        found = _HOST.fullmatch(host.lower())
+        if found is None:
+            return False
         try:
-            address = ipaddress.ip_address(name)
+            address = ipaddress.ip_address(found["inside"] or found["name"])
         except ValueError:
-            return name.rstrip(".") in self._names
+            return found["name"] is not None and found["name"].rstrip(".") in self._names
         return address.is_loopback or not self._local
 
     def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:

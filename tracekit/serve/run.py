@@ -84,7 +84,7 @@ def serve(
             http="h11",
             ws="none",
             lifespan="off",
-            log_level="warning",
+            log_level="error",
             access_log=False,
             server_header=False,
             proxy_headers=False,

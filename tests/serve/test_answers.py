@@ -1,0 +1,217 @@
+"""Answers about a part: those of the queries, in the words of the report."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from html import unescape
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.serve.conftest import HOSTILE
+from tracekit.analysis.query_defaults import parameters_of, query_defaults
+from tracekit.characterize import answer_query, find_query, run_query
+from tracekit.characterize.session import Session
+from tracekit.report.sections.interface import TraceFacts
+from tracekit.report.structure import ROW_LIMIT
+from tracekit.serve.app import made_app
+from tracekit.serve.limits import Stop
+from tracekit.serve.part import narrowed, part_of, words_of
+from tracekit.serve.trace import ServedTrace
+from tracekit.tables.window import EVERYTHING
+
+if TYPE_CHECKING:
+    from tracekit.tables.window import Window
+    from tracekit.trace import Trace
+
+MAY = {"since": "2020-05-03", "until": "2020-05-10T00:00:00"}
+PART = {**MAY, "where.cluster": "A", "where.size": "1", "where.vc": "ml"}
+
+
+def _part(given: dict[str, str]) -> Window:
+    return part_of(given.items())
+
+
+def test_every_answer_has_the_numbers_of_its_query_on_that_part(served: ServedTrace) -> None:
+    part = _part(PART)
+    trace = narrowed(served.trace, part)
+    session = Session(trace)
+    defaults = query_defaults(served.trace, served.report.data["capacity"])
+    names = [a["name"] for s in served.report.data["sections"] for a in s["answers"] if a["kind"] == "query"]
+    assert len(names) > 25
+    for name in names:
+        params, _ = parameters_of(find_query(name), defaults)
+        expected = answer_query(trace, name, params, session=session)
+        found = served.answer(name, part, Stop()).info
+        assert found["rows"] == expected.rows(ROW_LIMIT), name
+        assert found["row_count"] == expected.frame.height, name
+
+
+def test_asked_of_the_whole_every_sentence_and_number_is_that_of_the_report(served: ServedTrace) -> None:
+    for section in served.report.data["sections"]:
+        for stated in section["answers"]:
+            if stated["kind"] == "query":
+                found = served.answer(stated["name"], EVERYTHING, Stop()).info
+                for key in ("finding", "rows", "row_count", "columns", "question", "params", "intervals"):
+                    assert found[key] == stated[key], stated["name"]
+
+
+def _answer(client: TestClient, name: str, **given: str) -> dict[str, Any]:
+    found = client.get(f"/answer/{name}", params=given)
+    assert found.status_code == 200, found.text
+    body: dict[str, Any] = found.json()
+    return body
+
+
+def test_an_answer_worked_by_hand(client: TestClient) -> None:
+    # alice: 2 GPUs for 4 h, 4 GPUs for 2 h, 1 GPU for 1 h.
+    body = _answer(client, "overview/status", **{"where.user": "alice"})
+    assert body["asked"] == "only user alice"
+    assert body["rows"] == 2
+    assert "66.7 % of the jobs completed and took 52.9 % of the GPU time" in body["finding"]
+    assert "Asked of the Trace: <bdi>only user alice</bdi>." in body["html"]
+    cells = [re.sub("<.*", "", c.removeprefix("<bdi>")) for c in re.findall(r"<td[^>]*>(.*?)</td>", body["html"])]
+    assert [cells[i] for i in (0, 1, 3)] == ["completed", "2", "9"]
+    assert len(body["charts"]["charts"]) == body["html"].count('class="plot"') > 0
+    assert body["charts"]["charts"][0]["id"] in body["html"]
+
+
+def test_answers_about_free_gpus_of_some_jobs_say_whose_are_left_out(client: TestClient) -> None:
+    said = "GPUs that other jobs held count as free"
+    assert said in _answer(client, "queuing/cluster_timeline", **{"where.user": "alice"})["html"]
+    assert said not in _answer(client, "queuing/cluster_timeline", **MAY)["html"]
+
+
+def test_a_part_without_rows_says_so(client: TestClient) -> None:
+    body = _answer(client, "overview/status", since="2031-01-01")
+    assert body["rows"] == 0
+    assert "Nothing of this kind was found in this part." in body["html"]
+    assert body["charts"]["charts"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/answer/queuing/nothing", "the report has no question 'queuing/nothing'"),
+        ("/answer//etc/passwd", "the report has no question '/etc/passwd'"),
+        ("/answer/views/job_classes", "the report has no question"),
+        ("/answer/queuing/run_time?where.user=nobody", "no job of the trace has the user 'nobody'"),
+        ("/answer/queuing/run_time?where.job_id=a1", "there is no parameter 'where.job_id'"),
+        ("/answer/queuing/run_time?where.size=3", "there is no size class '3'"),
+        ("/answer/queuing/run_time?where.cluster=C", "the trace has no cluster 'C'"),
+        ("/answer/queuing/run_time?since=soon", "since: 'soon' is not a time"),
+        ("/answer/queuing/run_time?since=2020-05-04&until=2020-05-03", "is not after"),
+        ("/answer/queuing/run_time?since=2020-05-04&since=2020-05-04", "'since' is given twice"),
+        ("/answer/queuing/run_time?sql=SELECT%201", "there is no parameter 'sql'"),
+        ("/answer/queuing/run_time?where.user=%27%20OR%201=1", "no job of the trace has the user '' OR 1=1'"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(client: TestClient, path: str, said: str) -> None:
+    found = client.get(f"http://localhost{path}")
+    assert found.status_code == 400
+    assert said in found.json()["error"]
+    assert "\n" not in found.json()["error"]
+
+
+def test_hostile_names_are_text(client: TestClient) -> None:
+    for given in ({"where.user": HOSTILE}, {}):
+        for name in ("users/concentration", "failures/by_user", "utilization/jobs_to_look_at", "users/queueing"):
+            html = _answer(client, name, **given)["html"]
+            assert "<img" not in html
+            assert "<script" not in html
+    assert "&lt;/script&gt;" in _answer(client, "users/queueing")["html"]
+
+
+def test_jobs_nodes_and_users_of_tables_are_links(client: TestClient) -> None:
+    html = _answer(client, "users/queueing")["html"]
+    assert '<a href="/user/alice">' in html
+    assert '<a href="/user?name=..">' in html
+    page = client.get("/").text
+    assert '<a href="/user/alice">' in page
+
+
+def test_the_page_is_that_of_the_report_with_a_script_more(client: TestClient, served: ServedTrace) -> None:
+    page = client.get("/").text
+    plain = served.report.html()
+    assert page.count("<article") == plain.count("<article") > 25
+    page, plain = unescape(page), unescape(plain)
+    assert "connect-src 'self'" in page
+    assert "connect-src" not in plain
+    policy, own = (re.search(r"script-src ([^;]*)", p) for p in (page, plain))
+    assert policy is not None
+    assert own is not None
+    assert (policy[1].count("sha256-"), own[1].count("sha256-")) == (3, 2)
+    assert "'unsafe" not in policy[1]
+
+
+def test_files_that_the_page_links_to_are_there(client: TestClient, served: ServedTrace) -> None:
+    links = set(re.findall(r'href="((?:tables/|report\.|guidelines)[^"]*)"', client.get("/").text))
+    assert len(links) > 50
+    for link in links:
+        assert client.get(f"/{link}").status_code == 200, link
+    assert client.get("/report.json").json() == served.report.data
+    header = client.get("/tables/users/queueing.csv").text.splitlines()[0]
+    assert header.startswith("user,")
+    for path in ("tables/users/queueing.exe", "tables/../jobs.parquet", "tables/jobs.parquet", "trace/jobs.parquet",
+                 "manifest.json", "tables/", "tables/users/queueing"):  # fmt: skip
+        assert client.get(f"http://localhost/{path}").status_code == 404, path
+
+
+def test_by_another_tenant_vc_means_that_column(trace: Trace, served: ServedTrace) -> None:
+    served = ServedTrace(trace.by("user"), served.report)
+    found = served.answer("overview/status", _part({"where.vc": "alice"}), Stop()).info
+    assert found["rows"] == served.answer("overview/status", _part({"where.user": "alice"}), Stop()).info["rows"]
+    assert sum(row["jobs"] for row in found["rows"]) == 3
+
+
+def test_a_partition_that_is_damaged_meanwhile_is_one_line(parts: Trace, served: ServedTrace) -> None:
+    served = ServedTrace(parts, served.report)
+    for path in parts.path.rglob("day=2020-05-04/*.parquet"):
+        path.write_bytes(b"nothing that can be read")
+    asked = TestClient(made_app(served), base_url="http://localhost")
+    day = {"since": "2020-05-04", "until": "2020-05-05"}
+    found = asked.get("/answer/overview/status", params=day)
+    assert found.status_code == 500
+    assert "the partition jobs/cluster=%41/day=2020-05-04/part-0.parquet is" in found.json()["error"]
+    # Another day is answered all the same.
+    other = asked.get("/answer/overview/status", params={"since": "2020-05-03", "until": "2020-05-04"})
+    assert other.status_code == 200
+    page = asked.get("/job/a1")
+    assert page.status_code == 500
+    assert "is not a Parquet file" in page.text or "is damaged" in page.text
+    assert "Traceback" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("given", "facts", "words"),
+    [
+        ({}, {}, ""),
+        ({"where.cluster": "A"}, {}, "only cluster A"),
+        ({"where.gpu_model": "V100", "where.size": "1"}, {}, "only GPU model V100, jobs of 1 GPU"),
+        ({"since": "2020-05-03", "until": "2020-05-04"}, {}, "only submitted on 3 May 2020"),
+        ({"since": "2020-05-03", "until": "2020-06-02"}, {}, "only submitted 3 May to 1 June 2020"),
+        ({"since": "2019-12-31", "until": "2020-01-02"}, {}, "only submitted 31 December 2019 to 1 January 2020"),
+        ({"since": "2020-05-03T12:30"}, {}, "only submitted from 3 May 2020 12:30 on"),
+        ({"until": "2020-05-03"}, {}, "only submitted before 3 May 2020"),
+        ({"since": "2020-05-03T00:00+08:00"}, {"timezone": "Asia/Shanghai"}, "only submitted from 3 May 2020 on"),
+        (
+            {"since": "1970-01-03", "until": "1970-01-05T12:00"},
+            {"dated": False},
+            "only submitted from day 2 to day 4.5",
+        ),
+    ],
+)
+def test_a_part_is_said_in_words(given: dict[str, str], facts: dict[str, Any], words: str) -> None:
+    assert words_of(_part(given), TraceFacts(**facts)) == words
+
+
+def test_times_with_a_zone_are_those_of_the_world() -> None:
+    assert _part({"since": "2020-05-03T08:00:00+08:00"}).start == dt.datetime(2020, 5, 3)
+
+
+def test_the_same_part_is_asked_by_the_command(served: ServedTrace) -> None:
+    part = served.trace.window(where={"user": ".."})
+    frame = run_query(part, "overview/status")
+    assert frame["jobs"].to_list() == [1]

@@ -1,0 +1,187 @@
+"""The command as a user meets it: the page in a real browser, mistakes in one line, and the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.command import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+    from tracekit.trace import Trace
+
+
+@pytest.fixture(scope="module")
+def address(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of the command, run as a process of its own; at its end Ctrl-C has to leave nothing behind."""
+    scratch = tmp_path_factory.mktemp("scratch")
+    env = {**os.environ, "NO_COLOR": "1", "TMPDIR": str(scratch)}
+    command = [sys.executable, "-m", "tracekit", "serve", str(trace.path), "--port", "0", "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            found = re.fullmatch(r"report: (http://127\.0\.0\.1:\d+/)  \(Ctrl-C ends it\)\n", said)
+            assert found is not None, said or process.communicate()[1]
+            yield found[1]
+            process.send_signal(signal.SIGINT)
+            _, complaints = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert complaints.strip() == "tracekit: interrupted; nothing was left half-written"
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """Return a page that may ask the server; what it complains about fails the test."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    opened, complaints = context.new_page(), []
+    opened.on("console", lambda m: complaints.append(m.text) if m.type in {"error", "warning"} else None)
+    opened.on("pageerror", lambda e: complaints.append(str(e)))
+    yield opened
+    context.close()
+    assert complaints == []
+
+
+CHOOSE = "detail => document.dispatchEvent(new CustomEvent('tracekit:part', {detail}))"
+STATUS = "#q-overview-status"
+
+
+def _answered(page: Page) -> None:
+    page.wait_for_selector("html[data-part^=READY]", state="attached", timeout=30_000)
+
+
+@pytest.mark.browser
+def test_a_part_that_is_chosen_is_asked_and_the_whole_comes_back(address: str, page: Page) -> None:
+    page.goto(f"{address}#part-work")
+    page.wait_for_selector("html[data-charts^=READY]", state="attached", timeout=60_000)
+    whole = page.locator(f"{STATUS} .finding").first.inner_text()
+    page.evaluate(CHOOSE, {"since": None, "until": None, "where": {"user": "alice"}})
+    _answered(page)
+    shown = page.locator(f"{STATUS} .answered")
+    assert "Asked of the Trace: only user alice." in shown.inner_text()
+    assert "66.7\N{NO-BREAK SPACE}% of the jobs completed" in shown.locator(".finding").inner_text()
+    assert page.locator(f"{STATUS} .shown > .finding").first.is_visible() is False
+    assert shown.locator(".plot svg .role-mark path").count() > 0
+    assert "only user alice" in page.locator("#part-status").inner_text()
+    page.get_by_role("button", name="Back to the whole").click()
+    page.wait_for_selector("html[data-part=WHOLE]", state="attached")
+    assert page.locator(".answered").count() == 0
+    back = page.locator(f"{STATUS} .finding").first
+    assert back.is_visible()
+    assert back.inner_text() == whole
+
+
+@pytest.mark.browser
+def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> None:
+    held: list[str] = []
+
+    def route(one):  # type: ignore[no-untyped-def]  # playwright gives its own
+        # The first question is answered only when the second part was chosen.
+        if "where.user=bob" in one.request.url and not held:
+            held.append(one.request.url)
+            page.evaluate(CHOOSE, {"since": "2020-05-03T00:00:00Z", "until": None, "where": {"user": "alice"}})
+        with contextlib.suppress(Exception):  # it was given up
+            one.continue_()
+
+    page.goto(f"{address}#part-work")
+    page.wait_for_selector("html[data-charts^=READY]", state="attached", timeout=60_000)
+    page.route("**/answer/**", route)
+    page.evaluate(CHOOSE, {"since": None, "until": None, "where": {"user": "bob"}})
+    _answered(page)
+    assert held
+    notes = page.locator(".answered .only").all_inner_texts()
+    assert notes
+    assert all("only user alice, submitted from 3 May 2020 on" in note for note in notes)
+
+
+@pytest.mark.browser
+def test_a_job_is_opened_from_the_search_and_reads_well(address: str, browser: Browser) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    context = browser.new_context(viewport={"width": 375, "height": 812}, color_scheme="dark", bypass_csp=True)
+    try:
+        page = context.new_page()
+        page.goto(address)
+        page.get_by_label("Find a job, node or user").fill("a1")
+        page.get_by_role("button", name="Open").click()
+        page.wait_for_url("**/job/a1")
+        page.wait_for_selector("html[data-charts^=READY]", state="attached")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        faults = axe.Axe().run(page).response["violations"]
+        page.get_by_role("link", name="alice").click()
+        page.wait_for_url("**/user/alice")
+        faults += axe.Axe().run(page).response["violations"]
+        page.get_by_role("link", name="The report, asked of these jobs alone").click()
+        page.wait_for_selector("html[data-part]", state="attached")
+        assert "where.user=alice" in page.url
+    finally:
+        context.close()
+    assert [fault["id"] for fault in faults] == []
+
+
+def test_a_real_server_holds_to_its_rules(address: str) -> None:
+    port = int(address.rstrip("/").rpartition(":")[2])
+    for request, code in (
+        (b"GET /job/a1 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
+        (b"GET /../../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
+        (b"GET /tables/..%2f..%2fjobs.parquet HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
+        (b"GET /answer/%2e%2e/%2e%2e/manifest.json HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"421"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", b"400"),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", b"405"),
+        (b"GET / HTTP/1.1\r\n" + b"A: " + b"b" * 200_000 + b"\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\r\n\r\n", b"400"),
+    ):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as asked:
+            asked.sendall(request)
+            status = asked.recv(4096).split(b"\r\n")[0]
+        assert status.split()[1] == code, request[:60]
+
+
+def test_mistakes_are_one_line(trace: Trace, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for words, said in (
+            ([trace.path, "--port", port], f"--port: cannot listen at 127.0.0.1, port {port}: Address already in use"),
+            ([trace.path, "--host", "no such host"], "--host: 'no such host' is no address of this machine"),
+            ([trace.path, "--host", "192.0.2.1", "--port", "0"], "cannot listen at 192.0.2.1"),
+            ([trace.path, "--token", "short"], "--token: can be guessed"),
+            ([trace.path, "--by", "team"], "--by: 'team' is no tenant"),
+            ([tmp_path / "none"], "no such Trace"),
+            ([tmp_path], "is not a Trace"),
+        ):
+            found = run("serve", *map(str, words), "--no-browser")
+            assert found.returncode == 2
+            assert said in found.stderr
+            assert found.stderr.count("\n") == 1
+
+
+def test_a_damaged_trace_is_one_line(trace: Trace, tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    for path in trace.path.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes()[: -100 if path.name == "jobs.parquet" else None])
+    found = run("serve", folder, "--port", "0", "--no-browser")
+    assert found.returncode == 2
+    assert found.stderr.count("\n") == 1
+    assert "jobs" in found.stderr
+
+
+def test_no_other_command_loads_the_server() -> None:
+    code = "import tracekit.cli, sys; print([m for m in ('starlette', 'uvicorn', 'anyio') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

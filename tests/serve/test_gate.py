@@ -1,0 +1,110 @@
+"""Who may ask a server, and what a browser may do with its answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.serve.conftest import TOKEN
+from tracekit.serve.gate import is_loopback
+
+if TYPE_CHECKING:
+    from starlette.testclient import TestClient
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8765", "127.0.0.1:1", "[::1]:8765", "127.8.9.1", "localhost."]
+)
+def test_this_machine_may_be_called_by_its_own_names(client: TestClient, host: str) -> None:
+    assert client.get("/nothing", headers={"Host": host}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8765", "localhost.evil.example", "127.0.0.1.evil.example", "192.168.1.7", "0.0.0.0",
+     "[fe80::1]", "", "localhost@evil.example", "[::1].evil.example"],
+)  # fmt: skip
+def test_a_host_of_another_name_is_refused(client: TestClient, host: str) -> None:
+    for path in ("/", "/answer/queuing/run_time", "/job/a1"):
+        assert client.get(path, headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE"])
+def test_nothing_but_reading_is_done(client: TestClient, method: str) -> None:
+    for path in ("/", "/answer/queuing/run_time", "/job/a1", "/nothing"):
+        found = client.request(method, path)
+        assert (found.status_code, found.headers["allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "code"),
+    [("same-origin", "cors", 200), ("none", "navigate", 200), ("cross-site", "navigate", 200),
+     ("cross-site", "no-cors", 403), ("same-site", "cors", 403), ("cross-site", "websocket", 403)],
+)  # fmt: skip
+def test_pages_of_other_origins_ask_nothing(client: TestClient, site: str, mode: str, code: int) -> None:
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+    assert client.get("/job/a1", headers=headers).status_code == code
+
+
+def test_every_answer_says_what_a_browser_may_do_with_it(client: TestClient) -> None:
+    for path in ("/", "/job/a1", "/nothing", "/report.json", "/answer/queuing/run_time", "/answer/x", "/find?q=a"):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["cache-control"] == "no-store"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "server" not in headers
+        assert not any(name.startswith("access-control") for name in headers)
+    assert "default-src 'none'" in client.get("/report.json").headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", ["/", "/job/a1", "/answer/queuing/run_time", "/report.json", "/nothing"])
+def test_without_the_token_nothing_is_told(guarded: TestClient, path: str) -> None:
+    wrong = TOKEN[:-1] + "x"
+    for address, headers in (
+        (path, {}),
+        (f"{path}?token={wrong}", {}),
+        (f"{path}?token=", {}),
+        (f"{path}?token={wrong}&token={TOKEN}", {}),
+        (path, {"Authorization": f"Bearer {wrong}"}),
+        (path, {"Cookie": f"tracekit-80={TOKEN}"}),  # the cookie is not the token
+        (path, {"Cookie": "tracekit-80=ü".encode("latin-1")}),
+    ):
+        found = guarded.get(address, headers=headers)  # type: ignore[arg-type]  # bytes are what a stranger sends
+        assert found.status_code == 403
+        assert "alice" not in found.text
+
+
+def test_the_token_of_the_address_becomes_a_cookie_that_no_script_reads(guarded: TestClient) -> None:
+    found = guarded.get(f"/job/a1?token={TOKEN}&x=1")
+    assert (found.status_code, found.headers["location"]) == (303, "/job/a1?x=1")
+    cookie = found.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=lax" in cookie.lower()
+    assert TOKEN not in cookie
+    assert guarded.get("/job/a1").status_code == 200
+
+
+def test_programs_send_the_token_in_a_header(guarded: TestClient) -> None:
+    found = guarded.get("/answer/queuing/run_time", headers={"Authorization": f"Bearer {TOKEN}"})
+    assert found.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example", "/%2F%2Fevil.example", "///evil.example"])
+def test_the_token_leads_to_no_other_host(guarded: TestClient, path: str) -> None:
+    found = guarded.get(f"http://host.example{path}?token={TOKEN}")
+    assert found.status_code == 303
+    target = urlsplit(found.headers["location"])
+    assert (target.scheme, target.netloc) == ("", "")
+    assert found.headers["location"].startswith("/evil.example")
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("host.example", False), ("", False)],
+)
+def test_only_this_machine_is_loopback(host: str, own: bool) -> None:
+    assert is_loopback(host) is own
