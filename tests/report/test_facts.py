@@ -136,13 +136,37 @@ def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
     )
     (panel,) = panels("queuing/cluster_timeline", rows, WHOLE)
     spec = panel.to_dict()
-    assert spec["encoding"]["x"]["type"] == "quantitative"
-    assert spec["encoding"]["x"]["axis"]["title"] == "days since the start of the trace"
-    (values,) = spec["datasets"].values()
+    x = _time_axis(spec)
+    assert (x["type"], x["axis"]["title"]) == ("quantitative", "days since the start of the trace")
+    values, _ = spec["datasets"].values()
     assert [v["time"] for v in values] == [0.0, 2.5]
     assert "on 1970-01-03 at 12:00:" in (finding("queuing/cluster_timeline", rows) or "")
     (panel,) = panels("queuing/cluster_timeline", rows)
-    assert panel.to_dict()["encoding"]["x"]["type"] == "temporal"
+    assert _time_axis(panel.to_dict())["type"] == "temporal"
+
+
+def _time_axis(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the axis of time of a chart whose two panels share it."""
+    above, below = spec["layer"]
+    axes = [layer["encoding"]["x"] for layer in (*above["layer"], below)]
+    assert all(axis == axes[0] for axis in axes)
+    return cast("dict[str, Any]", axes[0])
+
+
+def test_held_and_waiting_stand_above_each_other_on_scales_of_their_own() -> None:
+    times = ("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")
+    (panel,) = panels("queuing/cluster_timeline", _load((times[0], 6.0, 0.0, 4.0), (times[1], 3.0, 0.0, 4.0)))
+    spec = panel.to_dict()
+    values, last = spec["datasets"].values()
+    assert [(v["held"], v["waiting"], v["there"]) for v in values] == [(6, 0, 4), (3, 0, 4)]
+    assert [v["words"] for v in last] == ["owned"]
+    above, below = spec["layer"]
+    assert spec["resolve"] == {"scale": {"y": "independent"}}
+    ends = [layer["encoding"]["y"]["scale"]["range"] for layer in (*above["layer"], below)]
+    assert ends == [[{"expr": "height * 0.56"}, {"expr": "0"}]] * 3 + [[{"expr": "height"}, {"expr": "height * 0.68"}]]
+    # Nothing waits: the line of zeros stands at the foot.
+    assert below["encoding"]["y"]["scale"]["domain"] == [0, 1]
+    assert panel.legend == ()
 
 
 def test_dates_and_hours_are_those_of_the_time_zone_of_the_trace() -> None:
@@ -152,8 +176,8 @@ def test_dates_and_hours_are_those_of_the_time_zone_of_the_trace() -> None:
     assert "on 2017-11-05 at 04:00:" in (finding("queuing/cluster_timeline", rows, pacific) or "")
     (panel,) = panels("queuing/cluster_timeline", rows, pacific)
     spec = panel.to_dict()
-    assert spec["encoding"]["x"]["axis"]["title"] == "time (America/Los_Angeles)"
-    (values,) = spec["datasets"].values()
+    assert _time_axis(spec)["axis"]["title"] == "time (America/Los_Angeles)"
+    values, _ = spec["datasets"].values()
     assert [v["time"] for v in values] == ["2017-11-04T19:00Z", "2017-11-05T04:00Z"]
     assert start_of_day("2017-11-05T02:00:00+00:00", pacific) == "2017-11-04"
     assert start_of_day("1970-01-03T02:00:00+00:00", WHOLE) == "day 3"

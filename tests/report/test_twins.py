@@ -103,7 +103,11 @@ def test_a_plan_stands_beside_the_record(rows: Rows) -> None:
     text = finding("plan/nodes", planned) or ""
     assert text.startswith("In months drawn from its days, jobs of Venus wait ")
     (chart,) = panels("plan/nodes", planned)
-    assert len(chart.to_dict()["layer"]) == 3
+    spec = chart.to_dict()
+    kinds = [layer["mark"]["type"] for layer in spec["layer"]]
+    assert kinds == ["area", "line", "rule", "text", "point"]
+    # The size of today stands under its name.
+    assert spec["layer"][3]["encoding"]["text"]["value"].startswith(f"today {planned[-1]['nodes']} nodes, by the log ")
 
 
 def twin(cluster: str, grade: str | None = "close", **more: Any) -> dict[str, Any]:
@@ -159,7 +163,18 @@ def test_effects_are_drawn_beside_the_record_over_all_clusters() -> None:
     spec = json.dumps(drawn[0].to_dict())
     assert "3000.0" in spec
     assert "3600.0" not in spec
-    assert "strokeDash" in spec
+    assert '"text": {"value": "by the log 2 h"}' in spec
+
+
+def test_effects_stand_in_one_order_and_those_that_know_run_times_have_another_mark() -> None:
+    rows = [effect("las", "shorter", 3600.0), effect("srtf", "shorter", 60.0, run_times="given")]
+    for panel in panels("replay/effects", rows):
+        spec = panel.to_dict()
+        *log, line, point = spec["layer"]
+        assert [layer["mark"]["type"] for layer in log] == ["rule", "text"]
+        assert line["encoding"]["y"]["scale"]["domain"] == ["srtf", "las"]
+        assert point["encoding"]["shape"]["scale"]["range"] == ["circle", "triangle-up"]
+    assert "Orange triangle: given the true run times" in panels("replay/effects", rows)[0].note
 
 
 def test_an_analysis_takes_a_twin_as_it_is_edited(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ page (they wrap on a phone and can be read aloud), widths follow the page.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import altair as alt
 
-from tracekit.report.axes import end_on_ticks, time_axis, time_scale
+from tracekit.report.axes import end_on_ticks, time_axis, time_ends, time_scale
 from tracekit.report.phrases import FEW, status_word
 from tracekit.report.theme import colour
 from tracekit.text import duration
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
 
 __all__ = [
+    "DISTRIBUTION",
     "GPU_CLASSES",
     "STATUSES",
     "Panel",
@@ -35,13 +37,18 @@ __all__ = [
     "number_tooltips",
     "palette",
     "percent_axis",
+    "position",
     "ranges",
+    "reference",
     "status_colours",
     "status_legend",
     "time_axis",
     "time_scale",
     "time_tooltips",
 ]
+
+DISTRIBUTION = "Dot: median. Diamond: mean. Thick line: middle half. Thin line: 10th to 90th percentile."
+"""How a distribution is drawn unless a note says otherwise; a page has a key that draws it."""
 
 GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 """Size classes of jobs, small to large."""
@@ -142,6 +149,31 @@ def axis_values(rows: Iterable[Row], names: Sequence[str]) -> list[float]:
     return [row[n] for row in rows for n in names if isinstance(row.get(n), int | float)]
 
 
+def position(value: float, values: Sequence[float]) -> float:
+    """Return where a duration stands on the axis of `values` [0..1]."""
+    low, top = time_ends(values)
+    whole = math.log1p(top) - math.log1p(low)
+    return (math.log1p(value) - math.log1p(low)) / whole if whole else 0.0
+
+
+def reference(base: alt.Chart, x: alt.X, words: str, *, left: bool) -> list[alt.Chart]:
+    """Return a dashed line from top to bottom at a value, and its label above the chart.
+
+    Parameters
+    ----------
+    base : alt.Chart
+        With one row of data left.
+    words : str
+        What the line is.
+    left : bool
+        Whether the label stands left of the line, so that it does not leave the chart.
+    """
+    rule = base.mark_rule(strokeDash=[4, 3], opacity=0.9, color=colour("series-3"), strokeWidth=1.5)
+    side: dict[str, Any] = {"align": "right", "dx": 4} if left else {"align": "left", "dx": -4}
+    text = base.mark_text(**side, baseline="bottom", color=colour("series-3"))
+    return [rule.encode(x=x), text.encode(x=x, y=alt.value(-4), text=alt.value(words))]
+
+
 _WORDS = {"p50": "median", "mean": "mean"}
 
 
@@ -194,6 +226,7 @@ def ranges(
     tooltip: Sequence[alt.Tooltip] = (),
     sizes: tuple[float, float] = (2, 9),
     mean: str | None = None,
+    within: Sequence[float] = (),
 ) -> alt.LayerChart:
     """Return distributions as lines: a thin one, a thick one inside it, and a dot for the median.
 
@@ -213,9 +246,11 @@ def ranges(
         Whether rows of different colours stand below each other in one place.
     mean : str, optional
         Column of the mean, drawn as a hollow diamond.
+    within : sequence of float
+        What has to lie on the axis besides, so that charts beside each other have the same.
     """
     unit = wide[0].rpartition("_")[2]
-    values = axis_values(rows, wide)
+    values = [*axis_values(rows, wide if mean is None else (*wide, mean)), *within]
     scale, axis = time_scale(values), time_axis(title, values)
     if unit == "pct":
         scale, axis = alt.Scale(domain=[0, 100], clamp=True), alt.Axis(title=title, values=[0, 25, 50, 75, 100])

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
-__all__ = ["gpu_lines", "shown_time", "time_scale_of"]
+__all__ = ["gpu_lines", "held_above_waiting", "shown_time", "time_scale_of"]
+
+_UPPER, _LOWER = 0.56, 0.68
+"""Where the upper of two panels ends, and where the lower begins, as parts of the height."""
+_MARGIN = 52
+"""Width left of both [px], so that charts below each other have one axis of time."""
 
 
 def gpu_lines(
@@ -51,9 +56,7 @@ def gpu_lines(
             y=alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0, nice=True)),
             color=alt.Color("measure:N", scale=palette(names)),
             tooltip=[
-                alt.Tooltip("time:T", title="from", format="%Y-%m-%d %H:%M")
-                if facts.dated
-                else alt.Tooltip("time:Q", title="day", format=".2f"),
+                _when(facts),
                 alt.Tooltip("measure:N", title="GPUs"),
                 alt.Tooltip("value:Q", format=",.1f"),
             ],
@@ -63,23 +66,84 @@ def gpu_lines(
     return Panel(drawn, tuple(names.items()), title=title, note=note)
 
 
+def held_above_waiting(
+    rows: Sequence[Row], facts: TraceFacts, *, title: str, owned: str = "", note: str = "", height: int = 200
+) -> Panel:
+    """Draw GPUs held through time, and below them, on a scale of their own, the GPUs that waiting jobs ask for.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        With `time`, `running_gpus` and `pending_gpus`; with `cluster` and `vc`, by which a page is narrowed.
+    owned : str
+        What `capacity_gpus` is, which is drawn as a line where this is given.
+    """
+    owned = owned if any(r.get("capacity_gpus") is not None for r in rows) else ""
+    columns = {"running_gpus": "held", "pending_gpus": "waiting", **({"capacity_gpus": "there"} if owned else {})}
+    drawn = [
+        {
+            **{name: r[name] for name in ("cluster", "vc") if name in r},
+            "time": shown_time(r["time"], facts),
+            **{short: None if r[c] is None else round(r[c], 1) for c, short in columns.items()},
+        }
+        for r in rows
+    ]
+    x = time_scale_of(rows, facts, grid=False)
+    words = {"held": "GPUs held", "waiting": "GPUs waited for", "there": f"GPUs {owned}"}
+    tooltip = [_when(facts), *(alt.Tooltip(f"{c}:Q", title=words[c], format=",.1f") for c in columns.values())]
+
+    def place(column: str, ends: tuple[str, str], title: str) -> alt.Y:
+        axis = alt.Axis(title=title, orient="left", tickCount=3, minExtent=_MARGIN, maxExtent=_MARGIN)
+        # Both have a part of one height, so that they keep one axis of time on every page and sheet.
+        # Where nothing is above 0, the line of zeros stands at the foot.
+        domain = {"domainMin": 0} if any(row[column] for row in drawn) else {"domain": [0, 1]}
+        scale = alt.Scale(**domain, nice=3, range=[alt.ExprRef(end) for end in ends])
+        return alt.Y(f"{column}:Q", axis=axis, scale=scale)
+
+    def area(hue: str, y: alt.Y) -> alt.Chart:
+        mark = alt.Chart().mark_area(interpolate="step-after", opacity=0.55, color=colour(hue))
+        chart: alt.Chart = mark.encode(x=x, y=y, tooltip=tooltip)
+        return chart
+
+    above, below = (f"height * {_UPPER}", "0"), ("height", f"height * {_LOWER}")
+    upper = [area("series-1", place("held", above, "held"))]
+    if owned:
+        y = place("there", above, "held")
+        line = alt.Chart().mark_line(interpolate="step-after", strokeWidth=1.2, color=colour("muted"))
+        upper.append(line.encode(x=x, y=y))
+        last = [{**row, "words": owned} for row in drawn if row["there"] is not None][-1:]
+        label = alt.Chart(data(last)).mark_text(align="right", dy=-6, color=colour("muted"))
+        upper.append(label.encode(x=x, y=y, text="words:N"))
+    waiting = area("series-2", place("waiting", below, "waited for"))
+    both = alt.layer(alt.layer(*upper), waiting, data=data(drawn)).resolve_scale(y="independent")
+    return Panel(both.properties(height=height), title=title, note=note)
+
+
+def _when(facts: TraceFacts) -> alt.Tooltip:
+    if facts.dated:
+        return alt.Tooltip("time:T", title="from", format="%Y-%m-%d %H:%M")
+    return alt.Tooltip("time:Q", title="day", format=".2f")
+
+
 def shown_time(time: str, facts: TraceFacts) -> str | float:
     """Return a time as charts take it: that of the clocks of the trace's zone, or days from its start."""
     return f"{local(time, facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(time)
 
 
-def time_scale_of(rows: Sequence[Row], facts: TraceFacts, *, labels: bool = True) -> alt.X:
+def time_scale_of(rows: Sequence[Row], facts: TraceFacts, *, labels: bool = True, grid: bool = True) -> alt.X:
     """Return the horizontal axis of rows with a `time`; without labels where a chart below has them."""
+    bare = {} if labels else {"title": None, "labels": False, "ticks": False}
+    more = {} if grid else {"grid": False}
     if facts.dated:
         times = [local(r["time"], facts.timezone) for r in rows]
         axis = date_axis(min(times), max(times), facts.timezone)
         # Times are written with a Z, since a browser reads others as its own.
-        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=axis if labels else _bare(axis))
+        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=_with(axis, bare | more))
     last = max(trace_day(r["time"]) for r in rows)
     axis = day_axis(last)
-    return alt.X("time:Q", scale=day_scale(last), axis=axis if labels else _bare(axis))
+    return alt.X("time:Q", scale=day_scale(last), axis=_with(axis, bare | more))
 
 
-def _bare(axis: alt.Axis) -> alt.Axis:
-    """Return an axis without its words, whose lines stay."""
-    return alt.Axis(**axis.to_dict() | {"title": None, "labels": False, "ticks": False})
+def _with(axis: alt.Axis, more: dict[str, object]) -> alt.Axis:
+    """Return an axis with some of its properties changed."""
+    return alt.Axis(**axis.to_dict() | more) if more else axis

@@ -19,6 +19,7 @@ from tracekit import resources, text
 from tracekit.answer import Kind
 from tracekit.replay.policy_words import spoken
 from tracekit.report.bundle import vega_bundle
+from tracekit.report.charts import DISTRIBUTION
 from tracekit.report.data import trace_facts
 from tracekit.report.glossary import glossary
 from tracekit.report.guidelines import guidelines_view
@@ -259,7 +260,7 @@ def _answer_view(
     return {
         **answer,
         "id": anchor(answer["name"]),
-        "panels": panel_views(answer["name"], drawn, label),
+        "panels": panel_views(answer["name"], drawn, label, keyed=True),
         "table": table_view(answer, *rows, places, drawn=bool(drawn), tenant=unit, links=links),
         "beside": published_view(answer["published"]),
         "open": not drawn and _is_seen(answer),
@@ -273,14 +274,17 @@ def _is_seen(answer: AnswerInfo) -> bool:
     return small and not said and answer["name"] not in _FOLDED
 
 
-def panel_views(name: str, drawn: Sequence[Panel], label: str) -> list[dict[str, Any]]:
-    """Return what stands around the charts of a query; `label` is read out in their place."""
+def panel_views(name: str, drawn: Sequence[Panel], label: str, *, keyed: bool = False) -> list[dict[str, Any]]:
+    """Return what stands around the charts of a query; `label` is read out in their place.
+
+    `keyed` says whether the page has the key of distributions, so that no note has to tell their marks.
+    """
     return [
         {
             "id": chart_id(name, i),
             "title": p.title,
             "legend": p.key,
-            "note": p.note,
+            "note": p.note.removeprefix(DISTRIBUTION).strip() if keyed else p.note,
             "wide": p.wide,
             "label": f"Chart. {label} The table beside it holds the numbers.",
         }

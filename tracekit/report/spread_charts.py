@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import altair as alt
 
-from tracekit.report.axes import hour_axis, time_ends
-from tracekit.report.charts import Panel, axis_values, data, percent_axis, time_axis, time_scale
+from tracekit.report.axes import hour_axis
+from tracekit.report.charts import Panel, axis_values, data, percent_axis, position, time_axis, time_scale
 from tracekit.report.theme import colour
 from tracekit.text import count, duration
 
@@ -51,7 +51,7 @@ def curve(rows: Sequence[Row], *, title: str, share: str) -> alt.LayerChart:
             "s": r[f"p{p}_s"],
             "share": p / 100,
             "words": f"{words} {duration(r[f'p{p}_s'])}",
-            "left": _position(r[f"p{p}_s"], values) > _LEFT,
+            "left": position(r[f"p{p}_s"], values) > _LEFT,
         }
         for r in rows
         for p, words in _MARKED.items()
@@ -88,13 +88,6 @@ def _fewest_names(chart: alt.Chart) -> alt.Chart:
     """Keep, of the rows that a page leaves, those with the fewest names."""
     least = chart.transform_joinaggregate(fewest="min(names)")
     return cast("alt.Chart", least.transform_filter("datum.names === datum.fewest"))
-
-
-def _position(value: float, values: Sequence[float]) -> float:
-    """Return where a duration stands on its axis [0..1]."""
-    low, top = time_ends(values)
-    whole = math.log1p(top) - math.log1p(low)
-    return (math.log1p(value) - math.log1p(low)) / whole if whole else 0.0
 
 
 class Shades:

@@ -14,6 +14,8 @@ from tracekit.report.charts import (
     data,
     height,
     palette,
+    position,
+    reference,
     time_axis,
     time_scale,
 )
@@ -21,7 +23,7 @@ from tracekit.report.lines import gpu_lines
 from tracekit.report.replay_rows import axis_name, policy_name
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.text import alike_durations, percent, shorten
+from tracekit.text import alike_durations, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -123,11 +125,20 @@ def effects_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     panels = []
     for what, words in _MEANS.items():
         columns = [f"expected_{what}_low_s", f"expected_{what}_s", f"expected_{what}_high_s", f"recorded_{what}_s"]
-        known = [row for row in whole if row[columns[1]] is not None]
+        known = sorted((row for row in whole if row[columns[1]] is not None), key=_first)
         if known:
             panels.append(_intervals(known, columns, words))
-    note = "Dot: expected; line: its 95 % interval; dashed: by the log."
+    note = "Dot: expected with the policy, shortest mean wait first. Line: its 95 % interval."
+    if any(row["run_times"] == "given" for row in whole):
+        note += " Orange triangle: given the true run times in advance."
     return [Panel(chart, title=words, note=note if k == 0 else "") for k, (chart, words) in enumerate(panels)]
+
+
+def _first(row: Row) -> tuple[float, float]:
+    """Return the place of a policy: all charts have one order."""
+    waits = [row[f"expected_{what}_s"] for what in ("queue", "jct")]
+    first, second = (float("inf") if wait is None else wait for wait in waits)
+    return first, second
 
 
 def _intervals(rows: list[Row], columns: list[str], words: str) -> tuple[alt.LayerChart, str]:
@@ -142,9 +153,16 @@ def _intervals(rows: list[Row], columns: list[str], words: str) -> tuple[alt.Lay
     line = base.mark_rule(strokeWidth=2, opacity=0.75).encode(
         x=alt.X(f"{low}:Q", scale=scale, axis=axis), x2=alt.X2(f"{high}:Q")
     )
-    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis))
-    log = alt.Chart(data(rows[:1])).mark_rule(strokeDash=[4, 3], opacity=0.8, color=colour("series-3"))
-    layers = alt.layer(log.encode(x=alt.X(f"{recorded}:Q", scale=scale, axis=axis)), line, point)
+    shape = alt.Scale(domain=["not given", "given"], range=["circle", "triangle-up"])
+    point = base.mark_point(filled=True, size=60, opacity=1).encode(
+        x=alt.X(f"{mean}:Q", scale=scale, axis=axis), shape=alt.Shape("run_times:N", scale=shape)
+    )
+    told: list[alt.Chart] = []
+    if rows[0][recorded] is not None:
+        log, at = alt.Chart(data(rows[:1])), rows[0][recorded]
+        by_log = alt.X(f"{recorded}:Q", scale=scale, axis=axis)
+        told = reference(log, by_log, f"by the log {duration(at)}", left=position(at, values) > 0.5)
+    layers = alt.layer(*told, line, point)
     return cast("alt.LayerChart", layers.properties(height=height(len(rows), 19))), title
 
 

@@ -94,7 +94,7 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         tooltip=[alt.Tooltip("nodes:N"), *time_tooltips("gpu_class", "GPUs", "jobs", ["p50_s", "p90_s"])],
         sizes=(3, 3),
     ).properties(height=height(len(kept), 13 * len(colours) + 10))
-    note = "Dot: median; line: to the 90th percentile."
+    note = "Dot: median. Line: from it to the 90th percentile."
     if len(kept) < len(counts):
         note += f" Drawn: the {len(kept)} commonest numbers of nodes; {len(counts) - len(kept)} more in the table."
     return [Panel(drawn, class_legend(colours), note=note)]

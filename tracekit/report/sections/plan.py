@@ -8,7 +8,7 @@ import altair as alt
 
 from tracekit.calibration.workbench import UNNAMED
 from tracekit.replay.results.recorded_times import RECORDED
-from tracekit.report.charts import Panel, axis_values, data, time_axis, time_scale
+from tracekit.report.charts import Panel, axis_values, data, reference, time_axis, time_scale
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import counted, duration, shorten
@@ -67,11 +67,14 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         base.mark_line(point=True).encode(y=y),
     ]
     if log:
-        point = [{"nodes": log[0]["nodes"], "p90_wait_s": log[0]["p90_wait_s"]}]
-        mark = alt.Chart(data(point)).mark_point(filled=True, shape="diamond", size=110, color=colour("series-3"))
-        layers.append(mark.encode(x=x, y=y))
+        now, at = {"nodes": log[0]["nodes"], "p90_wait_s": log[0]["p90_wait_s"]}, [row["nodes"] for row in planned]
+        today = alt.Chart(data([now]))
+        words = f"today {counted(now['nodes'], 'nodes')}, by the log {duration(now['p90_wait_s'])}"
+        mark = today.mark_point(filled=True, shape="diamond", size=110, color=colour("series-3"))
+        left = now["nodes"] > (min(at) + max(at)) / 2
+        layers += [*reference(today, x, words, left=left), mark.encode(x=x, y=y)]
     chart = cast("alt.LayerChart", alt.layer(*layers).properties(height=220))
-    return [Panel(chart, note="Line: expected, with its interval over months; green: by the log.")]
+    return [Panel(chart, note="Line: expected, with its interval over months.")]
 
 
 PRESENTATIONS = (Presentation("plan/nodes", finding=plan_finding, chart=plan_chart),)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import altair as alt
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from tracekit.report.charts import (
+    DISTRIBUTION,
     GPU_CLASSES,
     Panel,
+    axis_values,
     category,
     class_colours,
     class_legend,
@@ -25,9 +26,13 @@ from tracekit.report.sections.queuing_distributions import (
     week_finding,
 )
 from tracekit.report.structure import ROW_LIMIT
-from tracekit.text import count, duration, labels, percent, shorten
+from tracekit.text import count, counted, duration, labels, percent, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import altair as alt
+
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.tenant import Tenant
@@ -66,13 +71,13 @@ def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         y=category("gpu_class", list(colours), "GPUs of the job"),
         wide=("p10_s", "p90_s"),
         narrow=("p25_s", "p75_s"),
+        mean="mean_s",
         title="run time (log scale)",
         by="gpu_class",
         colours=colours,
-        tooltip=time_tooltips("gpu_class", "GPUs", "jobs", ["p10_s", "p25_s", "p50_s", "p75_s", "p90_s"]),
+        tooltip=time_tooltips("gpu_class", "GPUs", "jobs", ["p10_s", "p25_s", "p50_s", "mean_s", "p75_s", "p90_s"]),
     ).properties(height=height(len(colours), 30))
-    note = "Dot: median; lines: the middle half, 10th to 90th percentile."
-    return [Panel(drawn, note=note)] if shown else []
+    return [Panel(drawn, note=DISTRIBUTION)] if shown else []
 
 
 def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -152,39 +157,55 @@ def _of(row: Row) -> str:
 
 
 def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
-    """Draw median and 90th percentile of the waits by tenant and size class."""
+    """Draw median, mean and 90th percentile of the waits by size, one chart a tenant, all on one axis."""
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
         return []
     waits: dict[str | None, int] = {}
     for row in known:
         waits[row["vc"]] = waits.get(row["vc"], 0) + row["waits"]
-    chosen = sorted(waits, key=lambda v: (-waits[v], v or ""))[:TENANTS]
+    waited = [v for v in waits if any(r["p90_s"] or r["mean_s"] for r in known if r["vc"] == v)]
+    chosen = sorted(waited, key=lambda v: (-waits[v], v or ""))[:TENANTS]
     named = labels([v for v in chosen if v is not None])
-    none = "all jobs" if len(waits) == 1 else f"no {facts.tenant.one}"
-    words = [named.get(v, "unknown") if v is not None else none for v in chosen]
-    place = dict(zip(chosen, words, strict=True))
-    shown = [{**r, "tenant": place[r["vc"]]} for r in known if r["vc"] in place]
+    none = "" if len(waits) == 1 else f"no {facts.tenant.one}"
+    shown = [r for r in known if r["vc"] in chosen]
     colours = class_colours(r["gpu_class"] for r in shown)
+    sizes = dict(zip(colours, (words for words, _ in class_legend(colours)), strict=True))
+    within = axis_values(shown, ("p50_s", "p90_s", "mean_s"))
+    panels = []
+    for tenant in chosen:
+        own = [{**r, "size": sizes[r["gpu_class"]]} for r in shown if r["vc"] == tenant]
+        title = none if tenant is None else named.get(tenant, "unknown")
+        panels.append(Panel(_waits(own, sizes, colours, within), title=title))
+    return [*panels[:-1], replace(panels[-1], note=_not_drawn(waits, waited, facts.tenant))] if panels else []
+
+
+def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], tenant: Tenant) -> str:
+    """Return what the lines are, and which tenants have no chart."""
+    told = ["Dot: median. Diamond: mean. Line: from the median to the 90th percentile."]
+    left, none = len(waited) - TENANTS, len(waits) - len(waited)
+    if left > 0:
+        told.append(f"Drawn: the {TENANTS} {tenant.many} with the most waits; {left} more in the table.")
+    if none:
+        told.append(f"Not drawn: {counted(none, tenant.many)} in which no job waited.")
+    return " ".join(told)
+
+
+def _waits(rows: list[Row], sizes: dict[str, str], colours: dict[str, str], within: list[float]) -> alt.LayerChart:
+    """Draw the waits of one tenant by size; each size has its place in all of the charts."""
     drawn = ranges(
-        shown,
-        y=category("tenant", words, None),
+        rows,
+        y=category("size", list(sizes.values()), None),
         wide=("p50_s", "p90_s"),
+        mean="mean_s",
+        within=within,
         title="wait (log scale)",
         by="gpu_class",
         colours=colours,
-        apart=True,
-        tooltip=[
-            alt.Tooltip("tenant:N", title=facts.tenant.one),
-            *time_tooltips("gpu_class", "GPUs", "waits", ["p50_s", "p90_s"]),
-        ],
+        tooltip=time_tooltips("size", "size", "waits", ["p50_s", "mean_s", "p90_s"]),
         sizes=(3, 3),
-    ).properties(height=height(len(words), 11 * len(colours) + 8))
-    note = "Dot: median; line: to the 90th percentile."
-    left = len(waits) - len(chosen)
-    if left:
-        note += f" Drawn: the {len(chosen)} {facts.tenant.many} with the most waits; {left} more in the table."
-    return [Panel(drawn, class_legend(colours), note=note)]
+    )
+    return cast("alt.LayerChart", drawn.properties(height=height(len(sizes), 18)))
 
 
 PRESENTATIONS = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from tracekit.report.charts import Panel, category, class_colours, height, ranges, time_tooltips
+from tracekit.report.charts import DISTRIBUTION, Panel, category, class_colours, height, ranges, time_tooltips
 from tracekit.report.phrases import largest
 from tracekit.report.spread_charts import DAYS, curve, hours_of_week, linear_shades, time_shades
 from tracekit.text import count, duration
@@ -75,7 +75,7 @@ def _waits_by_size(rows: list[Row]) -> Panel:
         colours=colours,
         tooltip=time_tooltips("gpu_class", "GPUs", "number", ["p50_s", "mean_s", "p75_s", "p90_s"]),
     )
-    return Panel(drawn.properties(height=height(len(colours), 30)), title="Wait by size", wide=True)
+    return Panel(drawn.properties(height=height(len(colours), 30)), title="Wait by size", note=DISTRIBUTION, wide=True)
 
 
 def week_finding(rows: list[Row], _: TraceFacts) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tracekit.report.lines import gpu_lines
+from tracekit.report.lines import gpu_lines, held_above_waiting
 from tracekit.report.phrases import largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.structure import ROW_LIMIT
@@ -137,7 +137,6 @@ def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     if len(rows) >= ROW_LIMIT:
         return []
     means = sorted(_means(rows), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m["vc"])))
-    lines = {"running_gpus": "held", "pending_gpus": "waited for"}
     left = len(means) - VCS
     drawn = []
     for mean in means[:VCS]:
@@ -145,7 +144,7 @@ def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         last = left > 0 and mean is means[:VCS][-1]
         many = facts.tenant.many
         note = f"Drawn: the {VCS} {many} that held and waited for most; {left} more in the table." if last else ""
-        drawn.append(gpu_lines(own, lines, facts, title=_who(mean, facts), note=note, height=110))
+        drawn.append(held_above_waiting(own, facts, title=_who(mean, facts), note=note, height=150))
     return drawn
 
 
@@ -161,14 +160,13 @@ def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     drawn = []
     for cluster in clusters[:CLUSTERS]:
         own = [r for r in rows if r["cluster"] == cluster]
-        lines = {"running_gpus": "held", "pending_gpus": "waited for", "capacity_gpus": facts.capacity}
-        top = max(max(r["running_gpus"], r["pending_gpus"]) for r in own)
-        note = ""
+        top, owned, note = max(r["running_gpus"] for r in own), facts.capacity, ""
         if top < FEW_HELD * max((r["capacity_gpus"] or 0 for r in own), default=0):
-            # A line far above would press the others flat.
-            del lines["capacity_gpus"]
+            # A line far above would press what is held flat.
+            owned = ""
             note = f"The line '{facts.capacity}' is not drawn: it is far above."
-        drawn.append(gpu_lines(own, lines, facts, title=cluster or "" if len(clusters) > 1 else "", note=note))
+        title = cluster or "" if len(clusters) > 1 else ""
+        drawn.append(held_above_waiting(own, facts, title=title, owned=owned, note=note))
     return drawn
 
 

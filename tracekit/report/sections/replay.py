@@ -17,6 +17,8 @@ from tracekit.report.charts import (
     height,
     palette,
     percent_axis,
+    position,
+    reference,
     time_axis,
     time_scale,
 )
@@ -228,13 +230,12 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     folded = fold({r["policy"]: [r[c] for c in columns] for r in known})
     kinds = {r["policy"]: r["run_times"] for r in known}
     drawn = [{**r, **_as_one(r["policy"], folded[r["policy"]], kinds)} for r in known if r["policy"] in folded]
-    drawn = [{**r, "run_times": _LOG} if r["policy"] == RECORDED else r for r in drawn]
-    have = {r["run_times"] for r in drawn}
-    note = "Dot: mean; line: median to 99th percentile."
-    note += " Orange: given the true run times." if "given" in have else ""
-    note += " Grey: some are." if _BOTH in have else ""
-    note += " Green: the log, its mean dashed." if _LOG in have else ""
-    panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0], note=note) for what in times]
+    drawn = sorted((_marked(r) for r in drawn), key=_by_wait)
+    have = {r["mark"] for r in drawn}
+    note = "Dot: mean. Line: from the median to the 99th percentile. Shortest mean wait first."
+    note += "".join(f" {words}." for mark, words in _MARKS.items() if mark in have)
+    panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0]) for what in times]
+    panels = [replace(panel, note=note if k == 0 else "") for k, panel in enumerate(panels)]
     if shown:
         panels.append(_dots(drawn, shown, facts))
     first, *others = panels
@@ -243,6 +244,25 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
 
 _BOTH = "given to some"
 _LOG = "by the log"
+_SHAPES = {"not given": "circle", "given": "triangle-up", _BOTH: "cross", TWIN: "square"}
+_MARKS = {
+    "given": "Orange triangle: given the true run times in advance",
+    _BOTH: "Grey cross: some are given the true run times in advance, some are not",
+    TWIN: "Square: the twin, which replays the log's own scheduler",
+}
+"""What marks other than a dot are."""
+
+
+def _marked(row: Row) -> Row:
+    """Return a row with the mark by which it is drawn; the log is no policy, and is a line of its own."""
+    if row["policy"] == RECORDED:
+        return {**row, "run_times": _LOG, "mark": _LOG}
+    return {**row, "mark": TWIN if row["policy"] == policy_name({"policy": TWIN}) else row["run_times"]}
+
+
+def _by_wait(row: Row) -> tuple[bool, float, float]:
+    wait = row["avg_queue_s"]
+    return wait is None, wait or 0.0, row["avg_jct_s"]
 
 
 def _as_one(name: str, others: Sequence[str], kinds: Mapping[str, str]) -> dict[str, str]:
@@ -256,12 +276,13 @@ def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
     low, mean, high = named
     rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
     values = axis_values(rows, list(named))
-    hue = palette(
-        {"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted"), _LOG: colour("series-3")}
-    )
+    policies = [r["policy"] for r in rows if r["mark"] != _LOG]
+    hue = palette({"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted")})
+    shape = alt.Scale(domain=list(_SHAPES), range=list(_SHAPES.values()))
     scale, axis = time_scale(values), time_axis(f"{title} (log scale)", values)
-    base = alt.Chart(data(rows)).encode(
-        y=category("policy", [r["policy"] for r in rows], None),
+    whole = alt.Chart(data(rows))
+    base = whole.transform_filter(alt.datum.mark != _LOG).encode(
+        y=category("policy", policies, None),
         color=alt.Color("run_times:N", scale=hue),
         tooltip=[
             alt.Tooltip("policy:N"),
@@ -269,17 +290,22 @@ def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
             *(alt.Tooltip(f"{key}_words:N", title=words) for key, words in named.items()),
         ],
     )
+    x = alt.X(f"{mean}:Q", scale=scale, axis=axis)
     line = base.mark_rule(strokeWidth=2, opacity=0.75).encode(
         x=alt.X(f"{low}:Q", scale=scale, axis=axis), x2=alt.X2(f"{high}:Q")
     )
-    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis))
+    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=x, shape=alt.Shape("mark:N", scale=shape))
     layers = [line, point]
-    if any(r["policy"] == RECORDED for r in rows):
-        # A line at the log's own mean, with which every policy can be compared at a glance.
-        log = alt.Chart(data(rows)).transform_filter(alt.datum.policy == RECORDED)
-        dashed = log.mark_rule(strokeDash=[4, 3], opacity=0.8, color=colour("series-3"))
-        layers.insert(0, dashed.encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis)))
-    return cast("alt.LayerChart", alt.layer(*layers).properties(height=height(len(rows), 19)))
+    log = next((r[mean] for r in rows if r["mark"] == _LOG and r[mean] is not None), None)
+    if log is not None:
+        words = f"by the log {duration(log)}"
+        recorded = whole.transform_filter(alt.datum.mark == _LOG)
+        layers = [*reference(recorded, x, words, left=position(log, values) > _LEFT), *layers]
+    return cast("alt.LayerChart", alt.layer(*layers).properties(height=height(len(policies), 19)))
+
+
+_LEFT = 0.5
+"""Part of the axis beyond which the label of the log stands left of its line."""
 
 
 def _points(names: list[str]) -> alt.Y:
