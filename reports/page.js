@@ -82,6 +82,8 @@
   var since = document.getElementById("since"), until = document.getElementById("until");
   var show_all = document.getElementById("all");
   var shown = data.parts ? data.parts.shown : [];
+  // Times of a part that begin or end within a span, of which only a server can be asked.
+  var between = [null, null];
 
   function wanted() {
     var found = {};
@@ -195,6 +197,7 @@
 
   function apply() {
     var filter = wanted(), time = spans(), words = part_in_words(time);
+    if (time) between = [null, null];
     root.dataset.charts = "DRAWING";
     if (show_all) show_all.disabled = !words;
     var tables = Array.from(document.querySelectorAll("table[data-columns]"));
@@ -208,8 +211,8 @@
     var status = document.getElementById("filter-status");
     status.textContent = status.title = words ? "Only " + words + "." : "";
     var event = new CustomEvent("tracekit:part", { detail: {
-      since: time ? data.parts.edges[time[0]] : null,
-      until: time ? data.parts.edges[time[1]] : null,
+      since: time ? data.parts.edges[time[0]] : between[0],
+      until: time ? data.parts.edges[time[1]] : between[1],
       where: filter,
       spans: time,
       words: words,
@@ -273,10 +276,12 @@
       }
       s.value = String(values.indexOf(value));
     });
+    between = [first, last];
     if (since) {
-      var edges = data.parts.edges;
-      since.value = Math.max(0, edges.indexOf(first));
-      until.value = edges.indexOf(last) > 0 ? edges.indexOf(last) : edges.length - 1;
+      var edges = data.parts.edges, begin = edges.indexOf(first), end = edges.indexOf(last);
+      var known = (!first || begin >= 0) && (!last || end > 0);
+      since.value = known && first ? begin : 0;
+      until.value = known && last ? end : edges.length - 1;
     }
     apply();
   }

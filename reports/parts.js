@@ -463,6 +463,8 @@
     document.documentElement.dataset.parts = "READY";
   });
   document.addEventListener("tracekit:part", function (event) {
+    // Whoever narrows something else than this page has no charts to wait for.
+    if (!event.detail.waits) return;
     if (parts) show(event.detail); else packed.then(function () { show(event.detail); });
   });
   if (by) by.addEventListener("change", function () { show_closer(part ? part.chosen : {}, part ? part.time : null); });

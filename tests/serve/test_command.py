@@ -58,7 +58,7 @@ def page(browser: Browser) -> Iterator[Page]:
     assert complaints == []
 
 
-CHOOSE = "detail => document.dispatchEvent(new CustomEvent('tracekit:part', {detail}))"
+CHOOSE = "part => window.tracekit.choose_all(part.where, part.since, part.until)"
 STATUS = "#q-overview-status"
 
 
