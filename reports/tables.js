@@ -127,7 +127,9 @@
     });
     var sql = article && article.querySelector("pre[aria-label^=SQL]");
     if (sql) offer(box, "SQL", "Show the query behind this chart", function () { show(sql); });
-    if (!article) offer(box, "SQL", "Show the query behind this chart", function () { location.hash = "#q-queuing-cluster-timeline"; });
+    if (figure.closest(".strip")) {
+      offer(box, "SQL", "Show the query behind this chart", function () { location.hash = "#q-queuing-cluster-timeline"; });
+    }
     figure.append(box);
   }
 
