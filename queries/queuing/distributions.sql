@@ -3,7 +3,7 @@
 -- paper: none
 -- tables: jobs, attempts
 -- needs: run_time, queueing, gpu_count
--- param most: 24 | tenants that have rows of their own: those with the most values
+-- param most: 12 | tenants that have rows of their own: those with the most values
 -- column measure: text | run time or wait
 -- column scope: text | whose values they are: all, or those of a size, of a cluster, of a tenant
 -- column cluster: text | the cluster, of scopes cluster and tenant; NULL when unknown

@@ -88,10 +88,12 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     assert "were mostly due to the quota of their VC; such" in (finding("queuing/delay_causes", causes) or "")
     proxy = finding("queuing/delay_causes", causes, TraceFacts(quotas=False)) or ""
     assert "fell mostly while their VC held as many GPUs as it ever did, which stands for a quota" in proxy
-    waits, times = panels("queuing/delay_causes", causes, WHOLE)
+    assert panels("queuing/delay_causes", causes, WHOLE) == []  # each chart would have one bar
+    larger = {**causes[0], "gpu_class": ">8", "fair_share_wait_s": 25.0}
+    waits, times = panels("queuing/delay_causes", [*causes, larger], WHOLE)
     assert (waits.title, times.title) == ("Waits", "Time waited")
     (drawn,) = times.to_dict()["datasets"].values()
-    assert [d["share"] for d in drawn] == [0.5]
+    assert [d["share"] for d in drawn] == [0.5, 0.25]
     causes[0] |= {"fair_share_share": 0.0, "fair_share_wait_s": 0.0}
     assert panels("queuing/delay_causes", causes, WHOLE) == []
     order = [
@@ -112,14 +114,16 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     assert (finding("queuing/out_of_order", more, WHOLE) or "").startswith(
         "2 of 40 starts of GPU jobs (5.0 %) overtook a job; each time an overtaken job had room to start too: it was"
     )
-    assert len(panels("queuing/out_of_order", order)) == 1
+    # One bar is a number, which the sentence says.
+    assert panels("queuing/out_of_order", order) == []
+    assert len(panels("queuing/out_of_order", [order[0], {**order[0], "gpu_class": ">8"}])) == 1
     order[0]["out_of_order_share"] = 0.0
     assert panels("queuing/out_of_order", order) == []
     use = [{"cluster": "c", "vc": None, "allocated_share_mean": 0.5, "capacity_gpus": 4.0, "queue_p50_s": None}]
     for name in ("utilization/vc", "queuing/timeline"):
         assert (why_empty(name, use, WHOLE) or "").startswith("The trace has no virtual clusters;")
         assert why_empty(name, use) is None
-    assert len(panels("utilization/vc", use)) == 1
+    assert len(panels("utilization/vc", [use[0], {**use[0], "cluster": "d"}])) == 1
     assert "virtual cluster" in section_lead("queuing")
     assert "virtual cluster" not in section_lead("queuing", WHOLE)
     assert why_empty("utilization/vc", use, TraceFacts(vcs=False, load=False)) is None

@@ -8,6 +8,7 @@ import pytest
 
 from tracekit.report.sections.interface import finding, panels
 from tracekit.report.spread_charts import SHARES, linear_shades, time_shades
+from tracekit.report.theme import pale, pale_value
 
 
 def _spread(measure: str, scope: str, values: float, number: int = 9, **names: Any) -> dict[str, Any]:
@@ -78,21 +79,22 @@ BY_CLUSTER = [_hour(1, 0, 4, 30.0, "x"), _hour(7, 23, 14, 7200.0, "y"), _hour(2,
 
 def test_hours_of_the_week_are_darker_the_more_jobs_come_and_the_longer_they_wait() -> None:
     come, wait = panels("queuing/week", [*WEEK, *BY_CLUSTER])
-    assert [words for words, _ in come.legend] == ["up to 2", "up to 4", "up to 6", "above 6"]
-    assert [words for words, _ in wait.legend] == ["up to 1 min", "up to 10 min", "up to 1 h", "above 1 h"]
+    assert [words for words, _ in come.legend] == ["below 2", "from 2", "from 4", "from 6"]
+    assert [words for words, _ in wait.legend] == ["below 1 min", "from 1 min", "from 10 min", "from 1 h"]
+    assert come.legend[1][1] == "color-mix(in srgb, var(--series-1) 41%, var(--paper))"
     (rows,) = come.to_dict()["datasets"].values()
-    assert [(r["day"], r["hour"], r["come"], r["come_step"], r.get("wait_step"), r["names"]) for r in rows] == [
-        ("Mon", 0, 2, 0, 0, 0),
-        ("Sun", 23, 7, 3, 3, 0),
-        ("Tue", 5, 0.5, 0, None, 0),
-        ("Mon", 0, 2, 0, 0, 1),
-        ("Sun", 23, 7, 3, 3, 1),
-        ("Tue", 5, 0.5, 0, None, 1),
+    assert [(r["day"], r["hour"], r["come"], r.get("wait"), r["names"]) for r in rows] == [
+        ("Mon", 0, 2, 30, 0),
+        ("Sun", 23, 7, 7200, 0),
+        ("Tue", 5, 0.5, None, 0),
+        ("Mon", 0, 2, 30, 1),
+        ("Sun", 23, 7, 7200, 1),
+        ("Tue", 5, 0.5, None, 1),
     ]
     encoding = wait.to_dict()["encoding"]
     assert encoding["opacity"]["scale"] == {
-        "type": "ordinal",
-        "domain": [0, 1, 2, 3],
+        "type": "threshold",
+        "domain": [60, 600, 3600],
         "range": [0.12, 0.41, 0.71, 1.0],
     }
     assert encoding["y"]["scale"]["domain"] == ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
@@ -116,13 +118,17 @@ def test_the_sentence_names_the_busiest_hour_and_the_longest_wait() -> None:
     ("top", "ends"), [(0.0, []), (0.3, [0.1, 0.2]), (5.0, [1, 2, 3, 4]), (5.1, [2, 4]), (1234.0, [500, 1000])]
 )
 def test_steps_are_round_and_at_most_five(top: float, ends: list[float]) -> None:
-    shades = linear_shades([0.0, top])
-    assert shades.ends == ends
-    assert shades.step(top) == len(ends)
-    assert all(shades.step(end) == i for i, end in enumerate(ends))
+    assert linear_shades([0.0, top]).ends == ends
 
 
 def test_one_duration_has_one_step() -> None:
     assert time_shades([600, 600]).ends == []
     assert time_shades([600, 601]).ends == [600]
-    assert [words for words, _ in time_shades([5]).legend("series-1")] == ["any"]
+    assert time_shades([5]).legend("series-1") == ()
+
+
+def test_a_pale_colour_is_its_part_of_the_colour_and_the_rest_of_the_paper() -> None:
+    """Of #0072b2 on white: a quarter of each channel's way from 255."""
+    assert pale_value(pale("series-1", 0.25)) == f"#{0xBF:02x}{0xDC:02x}{0xEC:02x}"
+    assert pale_value(pale("series-1", 1)) == "#0072b2"
+    assert pale_value("var(--series-1)") is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import altair as alt
@@ -93,6 +94,13 @@ class Panel:
 
         `checked` validates it against the schema of Vega-Lite, which takes longer than everything else.
         """
+        return dict(self._unchecked) if not checked else self._spec(checked=True)
+
+    @cached_property
+    def _unchecked(self) -> dict[str, Any]:
+        return self._spec(checked=False)
+
+    def _spec(self, *, checked: bool) -> dict[str, Any]:
         with alt.data_transformers.enable(consolidate_datasets=True):
             spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict(validate=checked))
         end_on_ticks({k: v for k, v in spec.items() if k != "datasets"})

@@ -18,7 +18,7 @@ from altair.utils.schemapi import debug_mode
 from tracekit.report.data import trace_facts
 from tracekit.report.sections.interface import panels
 from tracekit.report.site_words import with_unit
-from tracekit.report.theme import chart_config, colour_value
+from tracekit.report.theme import chart_config, colour_value, pale_value
 
 if TYPE_CHECKING:
     from tracekit.report.charts import Panel
@@ -151,6 +151,9 @@ def _inert(value: Any, *, data: bool = False, named: bool = False) -> Any:
     if not (data or named) and (variable := _VARIABLE.fullmatch(value)) is not None:
         with contextlib.suppress(KeyError):  # a name that looks like a colour, and is none of the theme
             return colour_value(variable[1])
+    if not (data or named):
+        with contextlib.suppress(KeyError):
+            return pale_value(value) or _broken(value)
     return _broken(value)
 
 

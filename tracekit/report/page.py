@@ -31,6 +31,7 @@ from tracekit.report.sparklines import sparkline
 from tracekit.report.strip import strip
 from tracekit.report.table_view import table_view
 from tracekit.report.tabs import tabs_of
+from tracekit.report.telling import all_zero
 from tracekit.report.theme import chart_config, css_variables, fonts
 from tracekit.report.times import start_of_day
 from tracekit.report.unanswered import by_reason
@@ -268,10 +269,10 @@ def _answer_view(
 
 
 def _is_seen(answer: AnswerInfo) -> bool:
-    """Return whether a table without a chart is seen at once: a small one, and none that its sentence says."""
+    """Return whether a table without a chart is seen at once: a small one, none that its sentence says or of zeros."""
     small = answer["row_count"] <= OPEN and len(answer["columns"]) <= OPEN_COLUMNS
     said = answer["finding"] is not None and answer["columns"][0]["name"] == "metric"
-    return small and not said and answer["name"] not in _FOLDED
+    return small and not said and answer["name"] not in _FOLDED and not all_zero(answer["rows"])
 
 
 def panel_views(name: str, drawn: Sequence[Panel], label: str, *, keyed: bool = False) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import altair as alt
 
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, axis_values, data, percent_axis, position, time_axis, time_scale
-from tracekit.report.theme import colour
+from tracekit.report.theme import colour, pale
 from tracekit.text import count, duration
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Shades:
 
     def __init__(self, ends: Sequence[float], words: Callable[[float], str]) -> None:
         self.ends = list(ends)
-        """The upper end of each step but the last, which has none."""
+        """Where each step but the first begins."""
         self.words = words
 
     @property
@@ -104,16 +104,12 @@ class Shades:
         steps = len(self.ends) + 1
         return [round(0.12 + 0.88 * i / max(steps - 1, 1), 2) for i in range(steps)]
 
-    def step(self, value: float) -> int:
-        """Return the step of a number; a number on an end belongs to the step below it."""
-        return sum(value > end for end in self.ends)
-
     def legend(self, hue: str) -> tuple[tuple[str, str], ...]:
         """Return the words and the colour of each step."""
-        words = [f"up to {self.words(end)}" for end in self.ends]
-        words.append(f"above {self.words(self.ends[-1])}" if self.ends else "any")
-        colours = [f"color-mix(in srgb, {colour(hue)} {100 * s:.0f}%, {colour('paper')})" for s in self.strengths]
-        return tuple(zip(words, colours, strict=True))
+        if not self.ends:
+            return ()
+        words = [f"below {self.words(self.ends[0])}", *(f"from {self.words(end)}" for end in self.ends)]
+        return tuple(zip(words, (pale(hue, s) for s in self.strengths), strict=True))
 
 
 _STEPS = 5
@@ -126,7 +122,7 @@ def linear_shades(values: Sequence[float]) -> Shades:
     Examples
     --------
     >>> linear_shades([0.5, 7]).ends
-    [2, 4, 6]
+    [2.0, 4.0, 6.0]
     """
     top = max(values, default=0.0)
     if top <= 0:
@@ -157,8 +153,7 @@ def hours_of_week(
     Parameters
     ----------
     rows : sequence of dict
-        With `day`, `hour`, `cluster`, `names` (0 for all clusters together), and where it is known the value, with its
-        step of `shades` as `<value>_step`.
+        With `day`, `hour`, `cluster`, `names` (0 for all clusters together), and the value where it is known.
     """
     base = _fewest_names(alt.Chart(data(rows))).encode(
         x=alt.X("hour:O", axis=hour_axis(), scale=alt.Scale(domain=list(range(24)), padding=0)),
@@ -166,8 +161,8 @@ def hours_of_week(
             "day:N", sort=None, scale=alt.Scale(domain=list(DAYS), padding=0), axis=alt.Axis(title=None, grid=False)
         ),
     )
-    # Of its own accord Vega-Lite would take the first two strengths as ends.
-    strengths = alt.Scale(type="ordinal", domain=list(range(len(shades.strengths))), range=shades.strengths)
+    strengths = alt.Scale(type="threshold", domain=shades.ends, range=shades.strengths)
     cells = base.transform_filter(f"isValid(datum.{value})").mark_rect(color=colour(hue))
-    cells = cells.encode(opacity=alt.Opacity(f"{value}_step:O", scale=strengths), tooltip=list(tooltip))
+    shade = alt.Opacity(f"{value}:Q", scale=strengths)
+    cells = cells.encode(opacity=shade, tooltip=list(tooltip))
     return Panel(cells.properties(height=7 * 20), shades.legend(hue), title=title)

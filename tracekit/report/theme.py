@@ -6,12 +6,13 @@ Charts name their colours as CSS variables, so that one drawing is right in ligh
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from typing import Any
 
 from tracekit import resources
 
-__all__ = ["chart_config", "colour", "colour_value", "css_variables", "fonts"]
+__all__ = ["chart_config", "colour", "colour_value", "css_variables", "fonts", "pale", "pale_value"]
 
 
 @cache
@@ -43,6 +44,37 @@ def colour(name: str) -> str:
     if name not in _theme()["light"]:
         raise KeyError(name)
     return f"var(--{name})"
+
+
+def pale(name: str, strength: float) -> str:
+    """Return a colour mixed with that of the paper, for a legend beside a chart; `strength` is its part [0..1].
+
+    Raises
+    ------
+    KeyError
+        The theme has no such colour.
+    """
+    return f"color-mix(in srgb, {colour(name)} {100 * strength:.0f}%, {colour('paper')})"
+
+
+_PALE = re.compile(r"color-mix\(in srgb, var\(--([a-z0-9_-]+)\) (\d+)%, var\(--paper\)\)")
+
+
+def pale_value(words: str) -> str | None:
+    """Return what a colour of `pale` is in light mode, such as '#bfdcec'; None for other texts.
+
+    Raises
+    ------
+    KeyError
+        The theme has no such colour.
+    """
+    found = _PALE.fullmatch(words)
+    if found is None:
+        return None
+    part = int(found[2]) / 100
+    full, paper = (bytes.fromhex(colour_value(name)[1:]) for name in (found[1], "paper"))
+    mixed = bytes(round(part * f + (1 - part) * p) for f, p in zip(full, paper, strict=True))
+    return f"#{mixed.hex()}"
 
 
 def colour_value(name: str) -> str:

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tracekit.report.telemetry_coverage import NO_TELEMETRY, TelemetryCoverage
+from tracekit.report.telling import tells
 from tracekit.tenant import VC, Tenant
 
 if TYPE_CHECKING:
@@ -179,9 +180,9 @@ def finding(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> str
 
 
 def panels(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> list[Panel]:
-    """Return the charts of an answer; none when it has no chart or no rows."""
+    """Return the charts of an answer; none when it has no chart or no rows, and none that tells nothing."""
     one = presentations().get(name)
-    return one.chart(rows, facts) if one and one.chart and rows else []
+    return [panel for panel in one.chart(rows, facts) if tells(panel)] if one and one.chart and rows else []
 
 
 def question_of(name: str, question: str, facts: TraceFacts) -> str:

@@ -174,10 +174,14 @@ def queue_delay_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     within = axis_values(shown, ("p50_s", "p90_s", "mean_s"))
     panels = []
     for tenant in chosen:
-        own = [{**r, "size": sizes[r["gpu_class"]]} for r in shown if r["vc"] == tenant]
+        own = [{**{c: r[c] for c in _WAITS}, "size": sizes[r["gpu_class"]]} for r in shown if r["vc"] == tenant]
         title = none if tenant is None else named.get(tenant, "unknown")
         panels.append(Panel(_waits(own, sizes, colours, within), title=title))
     return [*panels[:-1], replace(panels[-1], note=_not_drawn(waits, waited, facts.tenant))] if panels else []
+
+
+_WAITS = ("vc", "gpu_class", "waits", "p50_s", "mean_s", "p90_s")
+"""What is drawn of waits."""
 
 
 def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], tenant: Tenant) -> str:

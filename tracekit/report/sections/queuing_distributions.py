@@ -104,11 +104,7 @@ def week_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     come = linear_shades([r["jobs_per_hour"] for r in whole])
     means = [r["mean_wait_s"] for r in whole if r["mean_wait_s"] is not None]
     wait = time_shades(means)
-    drawn = [_cell(r, come.step(r["jobs_per_hour"])) for r in known]
-    for cell, row in zip(drawn, known, strict=True):
-        if row["mean_wait_s"] is not None:
-            cell |= {"wait": round(row["mean_wait_s"]), "wait_step": wait.step(row["mean_wait_s"])}
-            cell["wait_in_words"] = duration(row["mean_wait_s"])
+    drawn = [_cell(r) for r in known]
     when = [alt.Tooltip("day:N"), alt.Tooltip("hour:O"), alt.Tooltip("jobs:Q", title="jobs, all weeks", format=",")]
     panels = [
         hours_of_week(
@@ -120,7 +116,7 @@ def week_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
             tooltip=[*when, alt.Tooltip("come:Q", title="jobs in this hour")],
         )
     ]
-    if any(means):
+    if wait.ends:  # waits of one step would be a map of one shade
         panels.append(
             hours_of_week(
                 drawn,
@@ -128,19 +124,20 @@ def week_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
                 wait,
                 hue="series-2",
                 title="Mean wait of jobs submitted then",
-                tooltip=[*when, alt.Tooltip("wait_in_words:N", title="mean wait")],
+                tooltip=[*when, alt.Tooltip("wait:Q", title="mean wait (s)", format=",")],
             )
         )
     return panels
 
 
-def _cell(row: Row, step: int) -> dict[str, Any]:
-    return {
+def _cell(row: Row) -> dict[str, Any]:
+    cell = {
         "cluster": row["cluster"],
         "names": 0 if row["cluster"] is None else 1,
         "day": DAYS[row["weekday"] - 1],
         "hour": row["hour"],
         "jobs": row["jobs"],
         "come": round(row["jobs_per_hour"], 2),
-        "come_step": step,
     }
+    # An hour whose jobs all wait still, or wait an unknown time, has none.
+    return cell if row["mean_wait_s"] is None else {**cell, "wait": round(row["mean_wait_s"])}

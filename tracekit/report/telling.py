@@ -1,0 +1,67 @@
+"""Which charts and tables tell nothing that their sentence does not say: one bar, one point, nothing but zeros."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.answer import Row
+    from tracekit.report.charts import Panel
+
+__all__ = ["all_zero", "tells"]
+
+_LEAST = 2
+"""Fewest marks that differ from nothing."""
+_SPANNED = frozenset({"x2", "y2"})
+
+
+def tells(panel: Panel) -> bool:
+    """Return whether a chart tells something that a sentence could not as well.
+
+    Bars, areas, lines and points tell something where two of their values at least are neither 0 nor unknown: one value
+    is a number, and a number is said in words. A distribution or an interval, whose marks have two ends, tells
+    something by itself, unless all of it is 0.
+    """
+    spec = panel.to_dict(checked=False)
+    datasets = spec.get("datasets", {})
+    found = [_layer(part, rows) for part, rows in _layers(spec, None, datasets)]
+    return not found or any(found)
+
+
+def all_zero(rows: Sequence[Row]) -> bool:
+    """Return whether a table holds no number but 0, and some number."""
+    numbers = [value for row in rows for value in row.values() if _is_number(value)]
+    return bool(numbers) and not any(numbers)
+
+
+def _layers(
+    spec: Mapping[str, Any], rows: Sequence[Row] | None, datasets: Mapping[str, Sequence[Row]]
+) -> list[tuple[Mapping[str, Any], Sequence[Row]]]:
+    """Return each mark of a chart with its rows."""
+    named = spec.get("data") or {}
+    own = datasets.get(named["name"]) if "name" in named else named.get("values")
+    rows = rows if own is None else own
+    if "layer" in spec:
+        return [one for part in spec["layer"] for one in _layers(part, rows, datasets)]
+    return [(spec, rows or [])] if "mark" in spec else []
+
+
+def _layer(part: Mapping[str, Any], rows: Sequence[Row]) -> bool:
+    """Return whether the marks of one layer tell something."""
+    if any("flatten" in step or "fold" in step for step in part.get("transform", ())):
+        return bool(rows)
+    encoding = part.get("encoding", {})
+    axes = [encoding[name] for name in ("x", "y") if name in encoding]
+    # Of two axes of numbers the vertical one has the values: what they stand at tells nothing by itself.
+    columns = [axis["field"] for axis in axes if axis.get("type") == "quantitative" and "field" in axis][-1:]
+    ends = [encoding[name]["field"] for name in _SPANNED if "field" in encoding.get(name, {})]
+    if not columns:  # a map, whose marks stand at categories
+        return len(rows) >= _LEAST
+    seen = [row for row in rows if any(_is_number(row.get(c)) and row[c] for c in (*columns, *ends))]
+    return len(seen) >= (1 if ends else _LEAST)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
