@@ -232,7 +232,7 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     have = {r["run_times"] for r in drawn}
     note = "Dot: mean; line: median to 99th percentile."
     note += " Orange: given the true run times." if "given" in have else ""
-    note += " Grey: some are." if _BOTH in have else ""
+    note += " Grey: some given them." if _BOTH in have else ""
     note += " Green: the log, its mean dashed." if _LOG in have else ""
     panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0], note=note) for what in times]
     if shown:
