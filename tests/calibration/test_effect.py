@@ -92,7 +92,7 @@ def test_an_effect_is_told_in_operators_words() -> None:
     effect = TwinEffect("Venus", "c", "queue", 731, 32_760.0, 22_320.0, 18_000.0, 26_640.0, np.zeros(1))
     assert effect.words == "mean wait 9.1 h -> 6.2 h (5.0 h to 7.4 h), of the 731 jobs of Venus"
     far = replace(effect, cluster="all", headline="jct", changed_s=2.0, low_s=0.0, high_s=3600.0)
-    assert far.words == "mean time from submission to end 9.1 h -> 2 s (0 s to 1.0 h), of 731 jobs"
+    assert far.words == "mean completion time 9.1 h -> 2 s (0 s to 1.0 h), of 731 jobs"
 
 
 @pytest.mark.parametrize(

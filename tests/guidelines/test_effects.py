@@ -119,12 +119,13 @@ def test_a_cluster_whose_twin_carries_nothing_is_named_with_its_reason(venus: Tw
 def test_where_no_twin_carries_it_no_sentence_sounds_like_an_effect(poor: TwinReplays) -> None:
     found = effect_of(TRIAL, twins(poor))
     assert isinstance(found, UntoldEffect)
-    assert found.sentence == f"A{str(poor.found.why_no_effect)[1:]}."
+    why = str(poor.found.why_no_effect).removesuffix("; the effect cannot be told")
+    assert found.sentence == f"Cannot tell: {why}."
     assert (found.support.supported, found.support.policy_queue_s) == (False, None)
     waits = poor.found.recorded_s
     assert found.support.recorded_queue_s == pytest.approx(float(waits[~np.isnan(waits)].mean()), rel=0.01)
     none = cast("Twins", SimpleNamespace(reason="no job can be replayed", clusters=(), left_out={}))
-    assert effect_of(TRIAL, none) == "No job can be replayed."
+    assert effect_of(TRIAL, none) == "Cannot tell: no job can be replayed."
 
 
 def test_what_leaves_nothing_to_change_says_so(venus: TwinReplays) -> None:
@@ -134,7 +135,10 @@ def test_what_leaves_nothing_to_change_says_so(venus: TwinReplays) -> None:
     def same(rules: Rules) -> Rules:
         return rules
 
-    no_quota, already = "The log shows no quota that holds jobs back.", "The log behaves like this already."
+    no_quota, already = (
+        "Cannot tell: the log shows no quota that holds jobs back.",
+        "No: the log behaves like this already.",
+    )
     for change, why in ((nothing, no_quota), (same, already)):
         found = effect_of(Trial((RuleChange("x", change),)), twins(venus))
         assert isinstance(found, UntoldEffect)
@@ -281,7 +285,7 @@ def test_advice_is_told_against_the_record_of_the_log(
     assert first["saved_h"] == pytest.approx(-first["queue_diff_s"] * first["jobs"] / 3600)
     assert [one["cluster"] for one in first["clusters"]] == ["Venus"]
     assert "mean wait 3.8 h -> " in found["text"]
-    assert "of the 731 jobs of Venus. It cannot be told of Earth. The replay bears the advice out." in found["text"]
+    assert "of the 731 jobs of Venus; it cannot be told of Earth." in found["text"]
     assert entry["record"]["carried"] is True
     out = tmp_path / "out"
     done = run("replay", trace.path, "--twin", helios_twin, "--cluster-name", "Venus", "-p", "kueue", "-o", out)
@@ -305,8 +309,8 @@ def test_the_document_of_an_effect_that_is_not_told_names_why(make_trace: MakeTr
     found = guidelines(make_trace(**log.tables), only=["backfill"], try_jobs=1000)
     (entry,) = found.document()["guidelines"]
     assert (entry["verdict"], entry["effect"]) == ("holds", None)
-    assert entry["no_effect"].startswith("A replay does not reproduce this log (it waits ")
-    assert entry["no_effect"].endswith("; the effect cannot be told.")
+    assert entry["no_effect"].startswith("Cannot tell: a replay does not reproduce this log (it waits ")
+    assert entry["no_effect"].endswith("grade poor).")
     record = entry["record"]
     assert (record["carried"], record["baseline"], record["policy"]) == (
         False,
@@ -315,8 +319,9 @@ def test_the_document_of_an_effect_that_is_not_told_names_why(make_trace: MakeTr
     )
     assert (record["recorded_jobs"], record["recorded_queue_s"], record["policy_queue_s"]) == (180, 2500.0, None)
     for text in (found.markdown(), found.html()):
-        assert "the effect cannot be told" in text
-        assert "bears the advice out" not in text
+        assert "Cannot tell: a replay does not reproduce" in text
+        assert "Yes: " not in text
+        assert "Likely: " not in text
         assert "Best by size" not in text
 
 
@@ -337,7 +342,7 @@ def test_an_analysis_names_the_trace_as_the_user_does(make_trace: MakeTrace) -> 
     trace = make_trace(**log.tables)
     why = effect_of(TRIAL, Twins(trace, 10, name="my-logs"))
     assert isinstance(why, str)
-    assert why.startswith("No job can be replayed")
+    assert why.startswith("Cannot tell: no job can be replayed")
     assert str(trace.path) not in why
 
 

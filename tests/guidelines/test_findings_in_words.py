@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     MakeTrace = Callable[..., Trace]
 
-MORE = "(make sure that the log is whole, and that they serve nobody else)"
+MORE = "(is the log whole?)"
 
 
 def told(make_trace: MakeTrace, log: Log, name: str) -> str:
@@ -39,18 +39,17 @@ def test_unused_nodes_are_told_beside_the_others(make_trace: MakeTrace) -> None:
     # c and d are idle always, a and b in 24 of 48 hours.
     text = told(make_trace, nodes("abcd", "ab", 24), "power-down")
     assert text.startswith(
-        f"Nodes are wholly idle in 75.0 % of their hours. Of 4 nodes, 2 nodes ran no job of this log at all {MORE}; "
-        "those that did are wholly idle in 50.0 % of their hours. If an idle GPU draws 75 W, the GPUs of idle nodes "
-        "take 43.2 kWh a day ("
+        f"Nodes are wholly idle in 75.0 % of their hours. Of 4 nodes, 2 nodes ran no job of this log {MORE}, and the "
+        "others are wholly idle in 50.0 % of their hours. At 75 W an idle GPU, theirs take 43.2 kWh a day, "
     )
-    assert text.endswith(" by other published figures), of which 14.4 kWh a day on nodes that ran a job.")
+    assert text.endswith(" 14.4 kWh a day of it on nodes that ran a job.")
 
 
 def test_no_nodes_are_told_where_all_are_used(make_trace: MakeTrace) -> None:
     text = told(make_trace, nodes("ab", "ab", 24), "power-down")
-    start = "Nodes are wholly idle in 50.0 % of their hours, and every node ran a job of this log. If an idle GPU draws"
+    start = "Nodes are wholly idle in 50.0 % of their hours, and every node ran a job of this log. At 75 W an idle"
     assert text.startswith(start)
-    assert text.endswith(" by other published figures).")
+    assert text.endswith(" GPU, theirs take 14.4 kWh a day.")
 
 
 def test_no_node_is_told_where_all_are_held_to_the_end(make_trace: MakeTrace) -> None:
@@ -62,7 +61,7 @@ def test_nodes_that_only_jobs_of_another_log_use_are_told_as_a_whole(make_trace:
     log.job(0, 60, gpus=0, node="of CPUs")
     text = told(make_trace, log, "power-down")
     start = "Nodes are wholly idle in 100 % of their hours, and no node ran a job of this log "
-    assert text.startswith(f"{start}{MORE}. If an idle GPU draws")
+    assert text.startswith(f"{start}{MORE}. At 75 W an idle GPU")
 
 
 def used(pct: float) -> Log:
@@ -105,8 +104,8 @@ def on_nodes(failed: str, *users: str) -> Log:
             "checkpoint-long",
             run(DAY, "failed"),
             (
-                "1 attempt cut short after a day or more took 48 GPU-hours, 50.0 % of all; a checkpoint an hour would "
-                "have kept 48 GPU-hours of it."
+                "1 attempt cut short after a day or more took 48 GPU-hours, 50.0 % of all; a checkpoint an hour would"
+                " have kept 48 GPU-hours."
             ),
         ),
         (

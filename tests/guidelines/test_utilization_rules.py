@@ -273,10 +273,8 @@ def test_the_times_to_wait_are_tried_by_size_and_under_the_bracket(make_trace: M
     assert effect.verdict == "no change"
     assert_valid(advice.document())
     told = advice.document()["guidelines"][0]["effect"]["text"]
-    assert told.startswith(
-        "Gangs wait for the fewest nodes at most 10 min: mean time from submission to end 20.3 min ->"
-    )
-    assert told.endswith("The replay shows no gain from the advice.")
+    assert told.startswith("No: gangs wait for the fewest nodes at most 10 min, mean completion time 20.3 min ->")
+    assert told.endswith("; the replay shows no gain.")
     for text in (advice.html(), advice.markdown()):
-        assert "The replay shows no gain from the advice." in text
+        assert "; the replay shows no gain." in text
         assert "Best by size of job" not in text

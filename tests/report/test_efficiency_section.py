@@ -27,18 +27,20 @@ def row(key: str | None, *hours: float | None, coverage: float = 1.0) -> dict[st
 def test_the_sentence_tells_what_is_known_and_who_wastes_most() -> None:
     rows = [row("x", 60.0, 20.0, 20.0, 10.0, 5.0, 2.0, 35.0), row(None, 40.0, None, None, 0.0, 0.0, 0.0, None)]
     assert finding("utilization/efficiency", rows) == (
-        "Jobs held 100 GPU-hours; of 40 (40.0 %) the use is known: 50.0 % were used and 50.0 % idle."
-        " Of all, attempts that failed held 10 (10.0 %), those that reached their time limit held 2 (2.0 %),"
-        " those that were preempted held 5 (5.0 %). User x wasted most, 35 (58.3 %)."
+        "Jobs held 100 GPU-hours; the use of 40 (40.0 %) is known, 50.0 % used and 50.0 % idle. Attempts that failed"
+        " held 10 (10.0 %), those that timed out 2 (2.0 %), those that were preempted 5 (5.0 %). User x wasted most,"
+        " 35, 58.3 % of its own."
     )
     few = [{**rows[0], "coverage_share": 0.2}]
-    assert (finding("utilization/efficiency", few) or "").endswith("User x wasted most, at least 35 (58.3 %).")
+    assert (finding("utilization/efficiency", few) or "").endswith(
+        "User x wasted most, at least 35, 58.3 % of its own."
+    )
 
 
 def test_the_sentence_does_not_call_unknown_use_idle() -> None:
     rows = [row("x", 60.0, None, None, 0.0, 0.0, 0.0, None, coverage=0.0)]
     assert finding("utilization/efficiency", rows) == (
-        "Jobs held 60 GPU-hours, and nothing tells how many of these were used."
+        "Jobs held 60 GPU-hours; how many of them were used is not known."
     )
     assert finding("utilization/efficiency", [row("x", None, None, None, None, None, None, None)]) is None
 
@@ -46,7 +48,7 @@ def test_the_sentence_does_not_call_unknown_use_idle() -> None:
 def test_the_word_is_that_of_what_the_rows_are_of() -> None:
     rows = [row(None, 60.0, None, None, 60.0, 0.0, 0.0, 60.0)]
     text = finding("utilization/efficiency", rows, replace(TraceFacts(), efficiency_by="qos"))
-    assert (text or "").endswith("Jobs without a QOS wasted most, 60 (100 %).")
+    assert (text or "").endswith("Jobs without a QOS wasted most, 60, 100 % of its own.")
 
 
 def test_bars_are_stacked_from_used_idle_and_unknown() -> None:
@@ -67,7 +69,7 @@ def test_bars_are_stacked_from_used_idle_and_unknown() -> None:
 def test_a_limited_number_of_bars_is_drawn() -> None:
     rows = [row(f"u{i:02}", 9.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0) for i in range(30)]
     (panel,) = panels("utilization/efficiency", rows)
-    assert panel.note.endswith("Drawn: the first 12; 18 more in the table.")
+    assert panel.note.endswith("Drawn: the 12 who wasted most; 18 more in the table.")
     assert panels("utilization/efficiency", [row("x", 0.0, None, None, 0.0, 0.0, 0.0, None)]) == []
 
 
@@ -76,7 +78,7 @@ def test_the_first_job_to_look_at_is_told_in_words() -> None:
     name = "utilization/jobs_to_look_at"
     assert finding(name, [first]) == "Job 7 of x failed after 30.0 GPU-hours."
     assert finding(name, [first, {**first, "wasted_gpu_h": 10.0}]) == (
-        "The 2 jobs of the table wasted 40 GPU-hours. The first, 7 of x failed after 30.0 GPU-hours."
+        "The 2 jobs of the table wasted 40 GPU-hours. First stands 7 of x, which failed after 30.0 GPU-hours."
     )
     assert "No job" in (finding(name, []) or "")
 

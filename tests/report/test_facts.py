@@ -80,14 +80,13 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
         }
     ]
     assert finding("queuing/delay_causes", causes, WHOLE) == (
-        "Of 4 waits of GPU jobs above 0 s, 1 (25.0 %) were mostly due to too few free GPUs in the whole cluster; it"
-        " explains 50.0 % of all time waited. Whether scattered GPUs played a part is unknown, since the log does"
-        " not say where jobs ran. During the other 3 enough GPUs were free: what was waited for, such as starting"
-        " up, is not known."
+        "Of 4 waits of GPU jobs above 0 s, 1 (25.0 %) came mostly from too few free GPUs in the whole cluster, and"
+        " 50.0 % of the time waited. Scattered GPUs cannot be judged, since the log does not say where jobs ran."
+        " During the other 3 enough GPUs were free, and the cause is not known."
     )
-    assert "were mostly due to the quota of their VC; such" in (finding("queuing/delay_causes", causes) or "")
+    assert "came mostly from the quota of their VC, and 50.0 %" in (finding("queuing/delay_causes", causes) or "")
     proxy = finding("queuing/delay_causes", causes, TraceFacts(quotas=False)) or ""
-    assert "fell mostly while their VC held as many GPUs as it ever did, which stands for a quota" in proxy
+    assert "fell mostly while their VC held as many GPUs as it ever did (the log states no quotas)" in proxy
     assert panels("queuing/delay_causes", causes, WHOLE) == []  # each chart would have one bar
     larger = {**causes[0], "gpu_class": ">8", "fair_share_wait_s": 25.0}
     waits, times = panels("queuing/delay_causes", [*causes, larger], WHOLE)
@@ -108,11 +107,11 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     ]
     said = finding("queuing/out_of_order", order, WHOLE) or ""
     assert said.startswith(
-        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be decided no overtaken job had room"
+        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be decided none had room"
     )
     more = [{**order[0], "starts": 40, "harmless_share": 0.0}]
     assert (finding("queuing/out_of_order", more, WHOLE) or "").startswith(
-        "2 of 40 starts of GPU jobs (5.0 %) overtook a job; each time an overtaken job had room to start too: it was"
+        "2 of 40 starts of GPU jobs (5.0 %) overtook a job; each time an overtaken job had room to start too."
     )
     # One bar is a number, which the sentence says.
     assert panels("queuing/out_of_order", order) == []
@@ -135,8 +134,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
 def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
     rows = _load(("1970-01-01T00:00:00+00:00", 2.0, 0.0, 4.0), ("1970-01-03T12:00:00+00:00", 4.0, 3.0, 4.0))
     assert finding("queuing/cluster_timeline", rows, WHOLE) == (
-        "In the fullest of the 2 spans drawn jobs held 4 GPUs. The longest queue began on day 3: waiting jobs asked for"
-        " 3 GPUs, while jobs held 4."
+        "At the fullest jobs held 4 GPUs. The queue was longest on day 3: 3 GPUs waited for, 4 held."
     )
     (panel,) = panels("queuing/cluster_timeline", rows, WHOLE)
     spec = panel.to_dict()
@@ -195,17 +193,17 @@ def test_dates_and_hours_are_those_of_the_time_zone_of_the_trace() -> None:
 def test_more_gpus_held_than_owned_are_told() -> None:
     rows = _load(("2026-01-01T00:00:00+00:00", 6.0, 0.0, 4.0), ("2026-01-02T00:00:00+00:00", 3.0, 0.0, 4.0))
     said = finding("queuing/cluster_timeline", rows) or ""
-    assert said.endswith(" In 1 span jobs held more GPUs than are owned: one of the two numbers is wrong there.")
+    assert said.endswith("; in 1 of the 2 spans drawn they held more than are owned.")
 
 
 def test_the_timeline_of_vcs_names_who_waits_most() -> None:
     rows = _load(("2026-01-01T00:00:00+00:00", 2.0, 0.4, 4.0), ("2026-01-02T06:30:00+00:00", 4.0, 3.0, 4.0))
     quiet = [{**r, "vc": "w", "running_gpus": 8.0, "pending_gpus": 0.0} for r in rows]
     assert finding("queuing/timeline", [*rows, *quiet]) == (
-        "w held most, 8 GPUs on average; jobs of v waited for most, 1.7 GPUs on average. The longest queue of one VC"
-        " was that of v, on 2026-01-02 at 06:30: 3 GPUs waited for, 4 held."
+        "w held the most GPUs, 8 on average, and v waited for the most, 1.7. The longest queue of one VC was that of"
+        " v, on 2026-01-02 at 06:30: 3 GPUs waited for, 4 held."
     )
-    assert finding("queuing/timeline", quiet) == "w held most, 8 GPUs on average; nobody waited for GPUs."
+    assert finding("queuing/timeline", quiet) == "w held the most GPUs, 8 on average; nobody waited for GPUs."
     assert [p.title for p in panels("queuing/timeline", [*rows, *quiet])] == ["w", "v"]
     # A report holds the first rows of a long result only, which tell nothing of the whole.
     many = rows * 1000
@@ -218,12 +216,10 @@ def test_the_timeline_of_vcs_names_who_waits_most() -> None:
 def test_tries_that_count_as_failed_are_told_in_the_sentence() -> None:
     rows = [{"gpu_class": "1", "failures": 40, "p50_s": 60.0, "gpu_hours_lost": 8.0}]
     said = finding("failures/run_time_to_failure", rows, TraceFacts(retried=True)) or ""
-    assert said.startswith(
-        "With attempts that were tried again counted as failed, half of the failed attempts of 1-GPU"
-    )
+    assert "All that failed, those tried again included, took 8 GPU-hours" in said
     users = [{"user": "u", "gpu_hours_lost": 8.0, "failed_share": None, "jobs": 3}]
     said = finding("failures/by_user", users, TraceFacts(retried=True)) or ""
-    assert said.startswith("The jobs that lost the most GPU time to failures, tries that were repeated included, 8 GPU")
+    assert said == "Jobs of user u lost the most to failures, those tried again included: 8 GPU-hours."
 
 
 def test_a_log_that_holds_next_to_nothing_of_the_cluster_says_so() -> None:
@@ -233,7 +229,7 @@ def test_a_log_that_holds_next_to_nothing_of_the_cluster_says_so() -> None:
     little = "; the log may hold a part of the cluster's jobs only."
     assert (said(held_share=0.0499, held_gpus=1.0) or "").endswith(little)
     assert said(held_share=0.05, held_gpus=3.2) == (
-        "Up to the last submission, jobs held 5.0 % of the GPU time of the cluster, 3 GPUs on average."
+        "Jobs held 5.0 % of the cluster's GPU time up to the last submission, 3 GPUs on average."
     )
     assert said(held_share=None, held_gpus=3.2) == "Up to the last submission, jobs held 3 GPUs on average."
     assert said(held_share=None, held_gpus=0.0) is None
@@ -281,17 +277,17 @@ def test_few_attempts_behind_many_samples_are_told() -> None:
     rows = [{"gpu_count": 16.0, "node_count": n, "samples": 900, "mean_pct": pct} for n, pct in ((2, 43.75), (8, 29.0))]
     few = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 1, (16.0, 8): 40}))
     assert finding("locality/utilization_by_spread", rows, few) == (
-        "GPUs of attempts of 16 GPUs were 43.8 % busy on average on 2 nodes (900 samples of 1 attempt) and 29.0 % on 8"
-        " nodes (900 samples of 40 attempts). So few attempts do not show whether that is the cause."
+        "GPUs of attempts of 16 GPUs were 43.8 % busy on average on 2 nodes (900 samples of 1 attempt) and 29.0 % on"
+        " 8 nodes (900 samples of 40 attempts), too few attempts to tell why."
     )
     many = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 30, (16.0, 8): 40}))
     assert (finding("locality/utilization_by_spread", rows, many) or "").endswith("(900 samples of 40 attempts).")
     assert finding("utilization/held_gpus", _metrics(busy_share=0.5, samples=900.0), few) == (
-        "Over 900 samples of 41 attempts, GPUs held by jobs were 50.0 % busy on average."
+        "GPUs that jobs held were 50.0 % busy on average, over 900 samples of 41 attempts."
     )
     beside = [{"gpu_count": 16.0, "colocated": c, "samples": 900, "mean_pct": 50.0} for c in (False, True)]
     assert (finding("locality/utilization_by_colocation", beside, few) or "").startswith(
-        "GPUs of the 41 attempts with samples of 16 GPUs were 50.0 % busy on average"
+        "GPUs of 41 attempts of 16 GPUs were 50.0 % busy on average"
     )
 
 
@@ -365,8 +361,8 @@ def test_free_gpus_and_means_of_vcs_leave_out_what_came_after_the_last_submissio
     facts = TraceFacts(last_submission="2020-01-01T02:30:00")
     assert submitting(free, facts) == free[:2]
     said = finding("locality/fragmentation", free, facts) or ""
-    assert "37.5 % of the GPUs that were free" in said
-    assert "at 0 % of the moments" in said
+    assert "37.5 % of the free GPUs" in said
+    assert "0 % of the time a node" in said
     # Where no interval ends by then, or the last submission is unknown, all rows count.
     assert submitting(free, replace(facts, last_submission="2020-01-01T00:30:00")) == free
     assert submitting(free, TraceFacts()) == free
@@ -448,9 +444,13 @@ def test_the_vc_that_would_pay_most_is_named() -> None:
         )
     ]
     assert finding("replay/by_vc", rows) == (
-        "The most would be paid by VC b under srtf: its jobs would wait 10 min on average instead of 2 min under fifo."
+        "The most would be paid by VC b under shortest remaining time first (SRTF): its jobs would wait 10 min on"
+        " average instead of 2 min under first in, first out (FIFO)."
     )
-    assert finding("replay/by_vc", rows[:3]) == "No VC waits longer under another policy than under fifo."
+    assert (
+        finding("replay/by_vc", rows[:3])
+        == "No VC waits longer under another policy than under first in, first out (FIFO)."
+    )
 
 
 def test_a_cluster_that_is_the_same_in_all_rows_is_no_column() -> None:

@@ -20,7 +20,7 @@ def _values(query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-ALIKE = "the times speak for one rate that is the same for all nodes, however long they have worked"
+ALIKE = "one rate fits all nodes, however long they have worked"
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ ALIKE = "the times speak for one rate that is the same for all nodes, however lo
         ("exponential", 1.1, ALIKE),
         ("weibull", 0.4, "the rate of failures is highest when a node has just come back, and then falls"),
         ("weibull", 1.4, "the rate of failures rises with the time since a node came back"),
-        ("two_kinds", None, "nodes differ in how often they fail: some are bad, the others good"),
+        ("two_kinds", None, "nodes are not alike: some are bad, the others good"),
     ],
 )
 def test_time_between_says_which_law_the_times_speak_for(law: str, shape: float | None, what: str) -> None:
@@ -67,8 +67,8 @@ AT_ONCE = "cause nodes_of chance pairs ratio p_value largest_group"
 def test_failures_that_come_together_are_held_against_chance() -> None:
     times, racks = ("all", "any", "times", 40, 9.27, 0.005, 19), ("all", "rack", "racks", 30, 4.0, 0.01, 19)
     text = (
-        "40 pairs of failures of two nodes began within an hour of each other, 9.3 times as many as by chance; the"
-        " widest time took 19 nodes"
+        "40 pairs of failures of two nodes began within an hour of each other, 9.3 times as many as by chance, at"
+        " most 19 nodes together"
     )
     assert finding("failures/at_once", _rows(AT_ONCE, times)) == f"{text}."
     assert finding("failures/at_once", _rows(AT_ONCE, times, racks)) == (
@@ -87,12 +87,11 @@ def test_gangs_are_held_against_independent_nodes() -> None:
     columns = "nodes hit_share independent_share"
     rows = _rows(columns, (1, 0.01, 0.01), (4, 0.03, 0.04), (16, 0.1, 0.15), (32, None, None))
     assert finding("failures/by_gang", rows) == (
-        "In 3.0 % of all moments a gang of 4 nodes loses one within a day, and one of 16 nodes in 10.0 %; if nodes"
-        " failed independently, it would be 15.0 %."
+        "3.0 % is the chance that a gang of 4 nodes loses one within a day, 10.0 % that one of 16 nodes does; if"
+        " nodes failed independently, 15.0 %."
     )
     assert finding("failures/by_gang", rows[:1]) == (
-        "In 1.0 % of all moments a gang of 1 node loses one within a day; if nodes failed independently, it would"
-        " be 1.0 %."
+        "1.0 % is the chance that a gang of 1 node loses one within a day; if nodes failed independently, 1.0 %."
     )
     assert finding("failures/by_gang", rows[3:]) is None
     drawn = _values("failures/by_gang", rows)
@@ -107,7 +106,7 @@ def test_lost_work_says_whether_anything_was_saved() -> None:
     rows = _rows(LOST, ("node_fail", "nic", 2, 60.0, 60.0, 0.3), ("failed", None, 1, 20.0, 20.0, 0.1))
     tail = "; 75.0 % of these were of attempts that ended as node failure (nic)."
     said = finding("failures/lost_work", rows) or ""
-    assert said.startswith("3 attempts were cut short, and lost 80 GPU-hours if nothing was saved, 40.0 % of what")
+    assert said.startswith("3 attempts were cut short and lost 80 GPU-hours if nothing was saved, 40.0 % of what")
     assert said.endswith(tail) or "(nic)" in said
     saved = [{**r, "lost_gpu_hours": r["lost_gpu_hours"] / 2} for r in rows]
     assert "lost 40 GPU-hours since their last checkpoint" in (finding("failures/lost_work", saved) or "")
@@ -127,13 +126,13 @@ def test_goodput_is_at_most_what_is_not_known_to_be_otherwise() -> None:
     )
     partly = ("all", 100.0, None, None, 20.0, 5.0, 75.0, 0.75, 0.1, 0.0)
     assert finding("failures/goodput", _rows(GOODPUT, partly)) == (
-        "Of 100 GPU-hours that jobs held, at most 75.0 % were useful; 20.0 % were lost by attempts that were cut short,"
-        " 5.0 % were idle. How busy GPUs were is known for 10.0 % of the hours that may have been useful. How long"
-        " start-up took and when the last part of a gang started are not known."
+        "Of 100 GPU-hours that jobs held, at most 75.0 % were useful; 20.0 % were lost by attempts that were cut"
+        " short, 5.0 % were idle. Use is known for 10.0 % of the hours that may have been useful. Not known: how long"
+        " start-up took, when the last part of a gang started."
     )
     unseen = ("all", 100.0, 0.0, None, 20.0, None, 80.0, 0.8, 0.0, 0.0)
     said = finding("failures/goodput", _rows(GOODPUT, unseen)) or ""
-    assert said.endswith("were cut short. How busy GPUs were and how long start-up took are not known.")
+    assert said.endswith("were cut short. Not known: how busy GPUs were, how long start-up took.")
     assert finding("failures/goodput", _rows(GOODPUT, ("all", 0.0, *known[2:]))) is None
 
 
@@ -161,8 +160,8 @@ def test_ettr_compares_the_widest_gangs_with_the_smallest() -> None:
     one, many = (1, 50, 0.9, None, None, 0.95), (64, 40, 0.7, 0.6, 0.8, None)
     rows = _rows(columns, one, many, (128, 2, 0.1, 0.0, 0.5, None))
     assert finding("failures/ettr", rows) == (
-        "Jobs of 33 to 64 GPUs got ahead for 70.0 % of the time since their submission (95 % interval 60.0 % to 80.0"
-        " %), those of 1 GPU for 90.0 %."
+        "Jobs of 33 to 64 GPUs made progress for 70.0 % of the time since their submission (60.0 % to 80.0 %), those"
+        " of 1 GPU for 90.0 %."
     )
     assert finding("failures/ettr", rows[2:]) is None
     assert [v["label"] for v in _values("failures/ettr", rows)] == ["1 GPU", "33 to 64 GPUs", "65 to 128 GPUs"]

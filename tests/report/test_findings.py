@@ -83,10 +83,10 @@ def test_a_wait_of_nothing_is_called_no_wait() -> None:
         _WAITS, ("a", "1", 500, 0.0, 0.0, 0.0), ("b", ">8", 40, 600.0, 0.0, 86400.0), ("b", "5-8", 2, 6.0, 9e9, 9e9)
     )
     assert finding("queuing/queue_delay", rows) == (
-        "The commonest waits (500) are those of 1-GPU jobs in a: at least nine in ten did not wait at all."
-        " The longest tail of the groups with at least 30 waits is that of jobs of more than 8 GPUs in b:"
-        " half did not wait at all, one in ten waited 1 d or longer. On average, 1-GPU jobs waited 0 s, jobs of more"
-        " than 8 GPUs 10 min. Jobs of b did 100 % of all the waiting, in 7.7 % of the waits."
+        "Most waits, 500, are those of 1-GPU jobs in a: nine in ten or more did not wait. The longest tail of the"
+        " groups with at least 30 waits is that of jobs of more than 8 GPUs in b: half did not wait, one in ten"
+        " waited 1 d or longer. On average 1-GPU jobs waited 0 s (one in ten 0 s or longer), jobs of more than 8 GPUs"
+        " 10 min (one in ten 1 d or longer). Jobs of b did 100 % of all the waiting, in 7.7 % of the waits."
     )
     # A VC that waits as long as its part of the waits is no news, nor are rows that may be the first of many.
     even = _rows(_WAITS, ("a", "1", 50, 9.0, 0.0, 0.0), ("b", "1", 50, 9.0, 0.0, 0.0))
@@ -97,16 +97,14 @@ def test_a_wait_of_nothing_is_called_no_wait() -> None:
 
 def test_waits_of_cpu_jobs_are_not_the_news_when_gpus_are_asked_for() -> None:
     rows = _rows(_WAITS, (None, "0", 9000, 1.0, 1.0, 2.0), (None, "1", 50, 9.0, 12.0, 60.0))
-    expected = (
-        "The commonest waits (50) are those of 1-GPU jobs: half waited 12 s or less, one in ten waited 1 min or longer."
-    )
+    expected = "Most waits, 50, are those of 1-GPU jobs: half waited 12 s or less, one in ten waited 1 min or longer."
     assert finding("queuing/queue_delay", rows) == expected
 
 
 def test_spread() -> None:
     columns = "gpu_class node_count jobs p50_s"
     rows = _rows(columns, ("5-8", 1, 300, 10.0), ("5-8", 2, 40, 600.0), ("5-8", 4, 3, 9e9))
-    expected = "Of the jobs of 5-8 GPUs, those on 1 node had a median wait of 10 s, those on 2 nodes one of 10 min."
+    expected = "The median wait of jobs of 5-8 GPUs was 10 s on 1 node and 10 min on 2 nodes."
     assert finding("locality/delay_by_spread", rows) == expected
     assert finding("locality/delay_by_spread", _rows(columns, ("1", 1, 9, 1.0))) == (
         "Every job ran on one node, so the trace cannot show an effect of spreading."
@@ -121,7 +119,7 @@ def test_gpu_utilization_pools_samples() -> None:
         (8, "completed", 100, 70.0),
         (16, "completed", 1, 0.0),
     )
-    expected = "The GPUs of jobs of 1 GPU were least busy, 45.0 % on average, those of jobs of 8 GPUs most, 70.0 %."
+    expected = "Jobs of 1 GPU kept their GPUs least busy, 45.0 % on average, jobs of 8 GPUs most, 70.0 %."
     assert finding("utilization/gpu_by_size_status", rows) == expected
     assert finding("utilization/gpu_by_size_status", rows[:2]) is None
 
@@ -129,8 +127,7 @@ def test_gpu_utilization_pools_samples() -> None:
 def test_host() -> None:
     rows = _rows("resource p50_pct p95_pct", ("cpu", 20.0, 40.0), ("memory", 70.25, 90.0))
     assert finding("utilization/host", rows) == (
-        "On the machines, CPU use is 20.0 % in the median and 40.0 % at the 95th percentile,"
-        " memory use is 70.2 % in the median and 90.0 % at the 95th percentile."
+        "Median use of the machines (95th percentile): CPU 20.0 % (40.0 %), memory 70.2 % (90.0 %)."
     )
 
 
@@ -173,7 +170,7 @@ def test_sizes_that_chance_can_part_may_be_alike() -> None:
     # 20 of 100 against 12 of 40: chi-squared 1.62 with one degree of freedom, p = 0.20.
     rows = _rows(columns, ("1", "completed", 80), ("1", "failed", 20), ("2-4", "completed", 28), ("2-4", "failed", 12))
     assert finding("failures/status_by_size", rows) == (
-        "20.0 % of the 1-GPU jobs whose end is known failed, and 30.0 % of the jobs of 2-4 GPUs: that sizes differ may"
+        "20.0 % of the 1-GPU jobs whose end is known failed, and 30.0 % of the jobs of 2-4 GPUs: the difference may"
         " be chance."
     )
     # Ten times as many: chi-squared 16.2.
@@ -189,7 +186,9 @@ def test_sizes_that_chance_can_part_may_be_alike() -> None:
 def test_retries() -> None:
     columns = "gpu_class jobs mean_retries unsuccessful_share"
     rows = _rows(columns, ("1", 100, 0.1, 0.2), ("2-4", 50, 0.5, 0.25))
-    expected = "Jobs of 2-4 GPUs are tried again most often: 0.50 retries a job; 25.0 % of them end unsuccessfully."
+    expected = (
+        "Jobs of 2-4 GPUs are tried again most often: 0.50 retries a job; in the end 25.0 % of them do not succeed."
+    )
     assert finding("failures/retries", rows) == expected
     assert finding("failures/retries", _rows(columns, ("1", 100, 0.0, 0.2))) == "No job was tried again."
 

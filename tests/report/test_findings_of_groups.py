@@ -26,8 +26,8 @@ def test_relaxation_names_the_size_that_is_spread_most() -> None:
         (">8", 9.0, 2, None, 0),
     )
     assert finding("locality/relaxation", rows) == (
-        "100 % of the jobs of 5-8 GPUs ran on more nodes than the fewest that could hold them, the largest share of any"
-        " size with at least 30 jobs."
+        "100 % of the jobs of 5-8 GPUs ran on more nodes than they need, the largest share of any size with at least"
+        " 30 jobs."
     )
     assert (finding("locality/relaxation", rows[1:3]) or "").endswith(
         " They waited 2 min on average (n = 10), the others of this size 1 min."
@@ -77,8 +77,7 @@ def test_colocation_compares_the_size_that_was_seen_most_in_both_ways() -> None:
         _COLOCATION, (1.0, False, 70, 60.0), (1.0, True, 9000, 50.0), (4.0, False, 800, 45.0), (4.0, True, 900, 41.0)
     )
     assert finding("locality/utilization_by_colocation", rows) == (
-        "GPUs of attempts of 4 GPUs were 45.0 % busy on average while no other job held GPUs of their nodes, and 41.0 %"
-        " while one did."
+        "GPUs of attempts of 4 GPUs were 45.0 % busy on average while alone on their nodes, 41.0 % beside another job."
     )
     alone = _rows(_COLOCATION, (1.0, False, 70, 60.0))
     words = "At no time were GPUs of one node held by several jobs."
@@ -92,12 +91,9 @@ def test_dedicated_names_the_sizes_that_were_seen_most() -> None:
     columns = "gpu_count samples mean_pct"
     rows = _rows(columns, (2.0, 5, 1.0), (4.0, 10, 2.0), (8.0, 900, 59.0), (16.0, 800, 41.0))
     assert finding("utilization/dedicated", rows) == (
-        "Where a job had all GPUs of its nodes, they were busy 2.0 % in jobs of 4 GPUs, 59.0 % in jobs of 8 GPUs and"
-        " 41.0 % in jobs of 16 GPUs."
+        "GPUs of whole nodes were busy 2.0 % in jobs of 4 GPUs, 59.0 % in jobs of 8 GPUs and 41.0 % in jobs of 16 GPUs."
     )
-    assert finding("utilization/dedicated", rows[:1]) == (
-        "Where a job had all GPUs of its nodes, they were busy 1.0 % in jobs of 2 GPUs."
-    )
+    assert finding("utilization/dedicated", rows[:1]) == ("GPUs of whole nodes were busy 1.0 % in jobs of 2 GPUs.")
 
 
 _IDLE = "job_id user gpu_count run_s mean_pct wasted_gpu_h"
@@ -131,11 +127,11 @@ def test_run_time_to_failure() -> None:
     columns = "gpu_class failures p50_s gpu_hours_lost"
     rows = _rows(columns, ("1", 100, 240.0, 10.0), (">8", 7, 7200.0, 30.0))
     assert finding("failures/run_time_to_failure", rows) == (
-        "Half of the failed attempts of 1-GPU jobs failed within 4 min; failed attempts took 40 GPU-hours, 75.0 % of it"
-        " in jobs of more than 8 GPUs."
+        "Half of the attempts of 1-GPU jobs that failed did so within 4 min. All that failed took 40 GPU-hours, 75.0"
+        " % of them in jobs of more than 8 GPUs."
     )
     assert finding("failures/run_time_to_failure", _rows(columns, ("0", 3, 60.0, 0.0))) == (
-        "Half of the failed attempts of CPU jobs failed within 1 min (n = 3)."
+        "Half of the attempts of CPU jobs that failed did so within 1 min (n = 3)."
     )
 
 
@@ -143,10 +139,10 @@ def test_by_user_names_who_loses_most() -> None:
     columns = "user jobs failed_jobs failed_share gpu_hours_lost"
     rows = _rows(columns, ("u", 40, 10, 0.25, 12.0), ("v", 4, 4, 1.0, 3.0))
     assert finding("failures/by_user", rows) == (
-        "The jobs that lost the most GPU time to failures, 12 GPU-hours, are those of user u; 25.0 % of them failed."
+        "Jobs of user u lost the most to failures: 12 GPU-hours; in the end 25.0 % of them failed."
     )
     assert finding("failures/by_user", _rows(columns, (None, 4, 0, None, 3.0))) == (
-        "The jobs that lost the most GPU time to failures, 3 GPU-hours, are those without a user."
+        "Jobs without a user lost the most to failures: 3 GPU-hours."
     )
     assert finding("failures/by_user", _rows(columns, ("u", 4, 4, 1.0, 0.0), ("v", 1, 1, 1.0, None))) is None
 
@@ -158,16 +154,16 @@ def test_by_node_tells_bad_nodes_from_bad_luck() -> None:
     bad = [(f"n{i}", 30 - i, 5.04, 1e-9, True) for i in range(5)]
     rows = _rows(_NODES, *bad, ("m", 7, 5.0, 0.02, False))
     assert finding("failures/by_node", rows) == (
-        "5 nodes have more failures, those of one session of a user counted once, than bad luck explains: n0 (30"
+        "5 nodes fail more often than bad luck explains, counting failures in one session of a user once: n0 (30"
         " failed, 5 expected), n1 (29 failed, 5 expected), n2 (28 failed, 5 expected) and 2 more."
     )
     assert finding("failures/by_node", rows[4:]) == (
-        "1 node has more failures, those of one session of a user counted once, than bad luck explains: n4 (26"
+        "1 node fails more often than bad luck explains, counting failures in one session of a user once: n4 (26"
         " failed, 5 expected)."
     )
     assert finding("failures/by_node", rows[5:]) == (
-        "No node has more failures, those of one session of a user counted once, than bad luck explains; the least"
-        " likely are on m (7 failed, 5 expected)."
+        "No node fails more often than bad luck explains, counting failures in one session of a user once; nearest to"
+        " it comes m (7 failed, 5 expected)."
     )
 
 
@@ -197,11 +193,11 @@ def test_user_queueing() -> None:
     columns = "user gpu_jobs queue_hours completed_share"
     rows = _rows(columns, ("u", 1300, 2500.4, 0.8), ("v", 1, 0.0, None))
     assert finding("users/queueing", rows) == (
-        "The longest queueing, 2,500 h over 1,300 GPU jobs, is that of user u; 80.0 % of these jobs completed."
+        "User u waited longest, 2,500 h over 1,300 GPU jobs, of which 80.0 % completed."
     )
     assert finding("users/queueing", rows[1:]) == "No job with GPUs waited."
     assert finding("users/queueing", _rows(columns, (None, 3, 1.0, None))) == (
-        "The longest queueing, 1 h over 3 GPU jobs, is that of jobs without a user."
+        "Jobs without a user waited longest, 1 h over 3 GPU jobs."
     )
     assert finding("users/queueing", _rows(columns, ("u", 3, None, None))) is None
 
@@ -244,7 +240,7 @@ def test_recurrence() -> None:
 def test_by_node_tells_limits_of_time_from_failures(late: int, ended: str) -> None:
     columns = f"{_NODES} failed_attempts timed_out_attempts"
     said = finding("failures/by_node", _rows(columns, ("m", 3, 1.0, 0.02, False, 7, late))) or ""
-    assert said.endswith(f"on m (3 {ended}, 1 expected).")
+    assert said.endswith(f"comes m (3 {ended}, 1 expected).")
 
 
 def test_out_of_service_names_what_cost_most() -> None:
@@ -256,8 +252,8 @@ def test_out_of_service_names_what_cost_most() -> None:
         ("thermal", "degraded", 1, 5, 0, 9.0, 90.0),  # such a node takes jobs
     )
     assert finding("failures/out_of_service", rows) == (
-        "Nodes were out of service 4 times, 1 of which the log does not see the end, with 40 GPU-hours. In 75.0 % of"
-        " these times, and for 75.0 % of the hours, nodes were drained because of gpu memory."
+        "Nodes were out of service 4 times, 1 of which the log does not see the end: 75.0 % of these times, and 75.0"
+        " % of the GPU-hours, they were drained because of gpu memory."
     )
     assert finding("failures/out_of_service", rows[1:2]) == (
         "Nodes were out of service 1 time, down without a stated reason, with 10 GPU-hours."
@@ -286,11 +282,12 @@ def test_node_availability_names_the_least_available() -> None:
     columns = "node_id down_h events availability_share"
     rows = _rows(columns, ("m", 5.0, 2, 0.5), ("n", 1.0, 1, 0.9), ("o", 0.0, 0, 1.0), ("p", 0.0, 0, 1.0))
     assert finding("failures/node_availability", rows) == (
-        "Nodes were fit for work 85.0 % of the time, the mean of 4 nodes; 2 of them were out of service at least once,"
-        " and m longest, which was fit for work 50.0 % of the time."
+        "m was out of service longest, fit for work 50.0 % of the time (all nodes: 85.0 %); 2 of 4 nodes were out at"
+        " least once."
     )
     assert finding("failures/node_availability", rows[1:]) == (
-        "Nodes were fit for work 96.7 % of the time, the mean of 3 nodes; 1 of them was out of service at least once."
+        "n was out of service longest, fit for work 90.0 % of the time (all nodes: 96.7 %); 1 of 3 nodes was out"
+        " at least once."
     )
     assert finding("failures/node_availability", rows[2:]) is None
 
@@ -300,11 +297,10 @@ def test_repair_time_compares_causes_that_are_named() -> None:
     fan, nic, unknown = ("fan", "down", 50, 82.0), ("nic", "down", 40, 0.5), ("unknown", "down", 90, 900.0)
     few, going_on = ("xid", "down", 3, 999.0), ("power", "down", 60, None)
     assert finding("failures/repair_time", _rows(columns, fan, nic, unknown, few, going_on)) == (
-        "Half of the times out of service were over within 30 min where the cause was nic, and within 3.42 d where it"
-        " was fan."
+        "Half of the outages were over within 30 min where nic was the cause, within 3.42 d where fan was."
     )
     assert finding("failures/repair_time", _rows(columns, fan)) == (
-        "Half of the times out of service were over within 3.42 d where the cause was fan."
+        "Half of the outages were over within 3.42 d where fan was the cause."
     )
     assert finding("failures/repair_time", _rows(columns, unknown)) is None
     assert finding("failures/repair_time", _rows(columns, ("nvlink", "down", 1, 0.0))) is None
@@ -314,6 +310,6 @@ def test_wait_reasons_are_those_of_gpu_jobs() -> None:
     columns = "reason_group jobs gpu_jobs wait_share gpu_wait_share"
     rows = _rows(columns, ("none", 50, 10, 0.9, 0.5), ("limit", 5, 4, 0.06, 0.3), ("begin time", 2, 1, 0.04, 0.2))
     assert finding("queuing/wait_reasons", rows) == (
-        "Of the time that 15 GPU jobs waited, 30.0 % was that of jobs held by a limit, and 20.0 % that of jobs held by"
-        " a dependency, a begin time or a person."
+        "Of the time that 15 GPU jobs waited, limits held them for 30.0 %, and dependencies, begin times or people"
+        " for 20.0 %."
     )

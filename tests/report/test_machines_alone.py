@@ -115,9 +115,9 @@ def test_what_nobody_could_judge_is_no_absence_of_problems() -> None:
     entry = {"id": "x", "title": "X", "verdict": "cannot tell", "effect": None, "no_effect": None}
     found = summary(_answers(CAUSES), {"guidelines": [entry, entry]})
     assert found["heading"] == "No advice: the trace has no jobs to judge"
-    assert found["verdict"].startswith("None of the 2 problems that the guidelines look for could be decided: they are")
+    assert found["verdict"].startswith("None of the 2 problems looked for can be told: they are")
     jobs = answers_of(overview__summary=[{"metric": "jobs", "value": 3.0}])
-    assert summary(jobs, {"guidelines": [entry]})["heading"] == "No advice: this trace states too little"
+    assert summary(jobs, {"guidelines": [entry]})["heading"] == "No advice: this log states too little"
     decided = summary(jobs, {"guidelines": [entry, {**entry, "verdict": "does not hold"}]})
     assert decided["heading"] == "No problem found on this evidence; nothing was replayed"
 
@@ -126,7 +126,7 @@ def test_sentences_of_the_cluster_and_of_its_worst_time() -> None:
     rows = [{"metric": name, "value": value} for name, (value, _) in METRICS.items()]
     assert finding("failures/cluster_availability", rows) == (
         "The 4 nodes were fit for work 90.0 % of the time; 5 outages of 3 nodes took 40 node-hours, and 200 GPU-hours"
-        " of the 3 nodes whose GPUs are known. At most 2 nodes were out at the same time."
+        " of the 3 nodes whose GPUs are known, at most 2 nodes at once."
     )
     short = [{**row, "value": 0.077} if row["metric"] in {"down_node_h", "down_gpu_h"} else row for row in rows]
     assert "took 0.077 node-hours, and 0.077 GPU-hours" in str(finding("failures/cluster_availability", short))
@@ -160,7 +160,7 @@ def test_a_strip_has_a_row_for_each_of_the_worst_nodes(dated: bool) -> None:
     spec = strip.to_dict()
     # Names that are alike once they are cut are told apart by their rank.
     assert [name.rpartition(" ")[2] for name in spec["encoding"]["y"]["scale"]["domain"]] == ["(1)", "(2)"]
-    assert strip.note.startswith("Drawn: the 2 nodes that were out of service longest, the worst first, in 2 spans")
+    assert strip.note.startswith("Drawn: the 2 nodes that were out longest, in 2 spans")
 
 
 def test_the_lead_speaks_of_what_is_there() -> None:

@@ -114,7 +114,7 @@ def test_a_change_is_told_where_the_log_is_the_first_policy(in_order: dict[str, 
     assert by["sjf"]["policy_queue_s"] == pytest.approx((60 + 58) * 60 / 3)
     assert by["sjf"]["recorded_jct_s"] == pytest.approx(base / 3)
     text = finding("replay/policies", in_order["replay/policies"]) or ""
-    assert "Of the policies that are given the true run times in advance, s" in text
+    assert "Of the policies that are given the true run times, s" in text
     assert "By the log they waited 59 min on average." in text
     assert re.search(r"\N{MINUS SIGN}\d", text)
     assert " and at best " in (finding("replay/by_gpu_class", in_order["replay/by_gpu_class"]) or "")
@@ -132,19 +132,19 @@ def test_no_change_is_told_and_nothing_ranked_where_there_is_no_twin(rows: dict[
         assert {row[key] for key in effects} == {None}
         assert row["recorded_queue_s"] == pytest.approx(6 * 3600 - 60)
     assert finding("replay/policies", rows["replay/policies"]) == (
-        "Under fifo (first in, first out) these 3 jobs take 1.66 h from submission to end on average, of which they"
-        " wait 59 min. By the log they waited 5.98 h on average, for causes that the replays do not know, such as"
-        f" quotas or reserved nodes. T{why[1:]}. By the log, 50.4 % of the GPU-hours of these jobs were on GPUs that"
-        " the cluster of the replays does not have: the source lists fewer GPUs, on some nodes or in some VCs, than its"
-        " jobs used there. So compare the policies with each other, not with what the log says (recorded)."
+        "Under first in, first out (FIFO) these 3 jobs take 1.66 h from submission to end on average, 59 min of it"
+        " waiting (one in a hundred over 1.95 h). By the log they waited 5.98 h on average, for causes that the replays"
+        f" do not know, such as quotas or reserved nodes. T{why[1:]}. By the log, 50.4 % of the GPU-hours of these jobs"
+        " were on GPUs that the source does not list, on some nodes or in some VCs: compare the policies with each"
+        " other, not with the log."
     )
     assert finding("replay/by_gpu_class", rows["replay/by_gpu_class"]) == (
-        "Jobs of 2-4 GPUs wait 59 min on average under fifo, and waited 5.98 h by the log. What another policy would"
-        " change is not reported, since the replays do not wait as the log did, or wait longer."
+        "Under first in, first out (FIFO) jobs of 2-4 GPUs wait 59 min on average (one in twenty over 1.87 h; by the"
+        " log 5.98 h). What another policy would change cannot be told, since the replays do not wait as the log did,"
+        " or wait longer."
     )
     assert finding("replay/by_vc", rows["replay/by_vc"]) == (
-        "Which VC would gain or pay under another policy is not reported, since the replays do not wait as the log did,"
-        " or wait longer."
+        "Which VC would gain or pay cannot be told, since the replays do not wait as the log did, or wait longer."
     )
 
 
@@ -302,7 +302,7 @@ def test_a_sentence_about_replays_is_of_all_rows_also_where_a_report_keeps_the_f
     report = build_report(trace, [TENANTS.answered(rows)], capacity=CAPACITY, source="x")
     (answer,) = report["sections"][0]["answers"]
     assert len(answer["rows"]) == 2000
-    assert "Of those that keep them (hived)" in (answer["finding"] or "")
+    assert "Of those that keep them (separate parts for tenants (HiveD))" in (answer["finding"] or "")
 
 
 def test_every_policy_of_the_panel_is_there_or_has_a_reason(trace: Trace) -> None:

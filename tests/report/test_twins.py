@@ -101,7 +101,7 @@ def test_a_plan_stands_beside_the_record(rows: Rows) -> None:
     assert len(waits) > 2
     assert waits == sorted(waits, reverse=True)
     text = finding("plan/nodes", planned) or ""
-    assert text.startswith("In months drawn from its days, jobs of Venus wait ")
+    assert text.startswith("In months drawn from the log's days, jobs of Venus wait ")
     (chart,) = panels("plan/nodes", planned)
     spec = chart.to_dict()
     kinds = [layer["mark"]["type"] for layer in spec["layer"]]
@@ -118,14 +118,14 @@ def twin(cluster: str, grade: str | None = "close", **more: Any) -> dict[str, An
 
 def test_the_scheduler_and_its_grade_are_said_cluster_by_cluster() -> None:
     assert finding("replay/twins", [twin("all", waiting_share=1.0)]) == (
-        "The log behaves like this: first in, first out. The replay that does so waits 9.2 h on average where the log"
-        " waited 9.1 h: its grade is close."
+        "The log behaves like this: first in, first out. Can its replay be trusted? Yes: it waits 9.2 h on average,"
+        " the log 9.1 h (grade close)."
     )
     rows = [twin("Venus"), twin("Mars", "poor"), twin("Moon", None, why_not="46 jobs are too few"), twin("Pluto")]
     text = finding("replay/twins", rows) or ""
     assert "Venus, with 50.0 % of the hours waited, behaves like this" in text
-    assert "its grade is poor, so that no effect of a change can be told from it." in text
-    assert "Moon has no twin: 46 jobs are too few." in text
+    assert "Can its replay be trusted? No: it waits 9.2 h on average, the log 9.1 h (grade poor)." in text
+    assert "Moon: cannot tell, since there is no twin: 46 jobs are too few." in text
     assert text.endswith("Effects of changes are told of 2 of the 4 clusters.")
 
 
@@ -141,25 +141,23 @@ def effect(policy: str, verdict: str, expected: float, cluster: str = "Venus", *
 def test_the_policy_that_would_give_most_is_named_against_the_record() -> None:
     rows = [effect("las", "shorter", 3600.0), effect("easy", "shorter", 1800.0), effect("fifo", "longer", 9000.0)]
     assert finding("replay/effects", rows) == (
-        "Of the policies that do not know run times, easy would give the most: mean wait 2.0 h -> 0.5 h (0.2 h to"
-        " 1.0 h) and mean time from submission to end 10.0 h -> 8.5 h (0.2 h to 9.0 h) of the jobs of Venus. Under fifo"
-        " jobs would take longer than they did."
+        "Of policies that need no run times, backfilling (EASY) would help most in Venus: mean wait 2.0 h -> 0.5 h"
+        " (0.2 h to 1.0 h) and mean completion time 10.0 h -> 8.5 h (0.2 h to 9.0 h). Jobs would take longer under"
+        " first in, first out (FIFO)."
     )
     stopping = finding("replay/effects", [effect("las", "shorter", 1800.0, preemptions=7)])
     assert stopping == (
-        "Of the policies that do not know run times, las would give the most: mean time from submission to end"
-        " 10.0 h -> 8.5 h (0.2 h to 9.0 h) of the jobs of Venus."
+        "Of policies that need no run times, least served first (LAS) would help most in Venus: mean completion time"
+        " 10.0 h -> 8.5 h (0.2 h to 9.0 h)."
     )
     known = [effect("srtf", "undecided", 60.0, run_times="given")]
-    assert finding("replay/effects", known) == (
-        "No other policy is expected to shorten the recorded times of the jobs of Venus."
-    )
+    assert finding("replay/effects", known) == ("No other policy is expected to shorten the recorded times in Venus.")
 
 
 def test_effects_are_drawn_beside_the_record_over_all_clusters() -> None:
     rows = [effect("las", "shorter", 3600.0), effect("las", "shorter", 3000.0, "all clusters", jobs=30)]
     drawn = panels("replay/effects", rows)
-    assert [panel.title for panel in drawn] == ["Mean wait", "Mean time from submission to end"]
+    assert [panel.title for panel in drawn] == ["Mean wait", "Mean completion time"]
     spec = json.dumps(drawn[0].to_dict())
     assert "3000.0" in spec
     assert "3600.0" not in spec

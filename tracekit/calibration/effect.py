@@ -41,7 +41,7 @@ __all__ = [
 
 Headline = Literal["queue", "jct"]
 
-HEADLINES: dict[Headline, str] = {"queue": "mean wait", "jct": "mean time from submission to end"}
+HEADLINES: dict[Headline, str] = {"queue": "mean wait", "jct": "mean completion time"}
 """What an effect may be of."""
 
 _RESAMPLES = 1000

@@ -80,7 +80,8 @@ class UntoldEffect:
     @property
     def sentence(self) -> str:
         """Why it is not reported."""
-        return f"Cannot tell: {'; '.join(_reasons(self.untold))}."
+        already = all(one.reason.startswith(_ALREADY) for one in self.untold)
+        return f"{'No' if already else 'Cannot tell'}: {'; '.join(_reasons(self.untold))}."
 
 
 @dataclass(frozen=True)
@@ -241,6 +242,7 @@ def _name(change: str | RuleChange) -> str:
 
 
 _TAIL = "; the effect cannot be told"
+_ALREADY = "the log behaves like this already"
 
 
 def _reasons(untold: Sequence[Untold]) -> list[str]:
@@ -252,5 +254,10 @@ def _reasons(untold: Sequence[Untold]) -> list[str]:
     found = []
     for reason, names in reasons.items():
         named = several and names != [UNNAMED]
-        found.append(f"{', '.join(dict.fromkeys(names))}: {reason}" if named else reason)
+        found.append(f"{', '.join(dict.fromkeys(names))}: {reason}" if named else _inside(reason))
     return found
+
+
+def _inside(sentence: str) -> str:
+    """Return a sentence as a part of another; the name of a cluster keeps its capital."""
+    return sentence[:1].lower() + sentence[1:] if sentence.startswith(("A ", "No ", "The ")) else sentence

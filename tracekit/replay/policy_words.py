@@ -25,7 +25,7 @@ WORDS = {
     "drf": "fair share of all resources (DRF)",
     "philly": "quotas taken back by preemption (Philly)",
     "kueue": "quotas lent and borrowed (Kueue)",
-    "hived": "a part of its own for each tenant (HiveD)",
+    "hived": "separate parts for tenants (HiveD)",
     "priority": "the log's priorities (priority)",
     "limits": "limits of what may be held (limits)",
     "delay-scheduling": "waiting for near GPUs (delay scheduling)",
@@ -44,7 +44,7 @@ _SHORT = {
     "drf": "fair share of all (DRF)",
     "philly": "quotas, preempting (Philly)",
     "kueue": "quotas lent (Kueue)",
-    "hived": "parts of its own (HiveD)",
+    "hived": "separate parts (HiveD)",
 }
 """Those whose words are too long to stand beside an axis."""
 _NAME = 60

@@ -300,7 +300,7 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
     share = f"{percent(worst['gpu_hours_lost'] / lost)} of them in {gpu_jobs(worst['gpu_class'])}"
     every = sum(r["failures"] for r in rows)
     told = f"; {count(late)} of these {counted(every, 'attempts')} timed out" if late else ""
-    tried = ", those tried again included" if facts.retried else ""
+    tried = ", those tried again included," if facts.retried else ""
     return f"{text}. All that {which}{tried} took {count(lost)} GPU-hours, {share}{told}."
 
 

@@ -26,6 +26,8 @@ from tracekit.report.sections.interface import Presentation
 from tracekit.text import counted, duration, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.tenant import Tenant
@@ -47,12 +49,12 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
         # Effects on a twin are told against the log, by 'replay/effects': here stand its own waits and the log's.
         if not any(first["avg_queue_s"] or log for _, first, _, log in found):
             return "No job of any size waits in the twin, or did by the log."
-        return _ends([_by_log(*entry) for entry in found])
+        return _ends(_by_log(found))
     if found and not any(r["avg_queue_s"] for r in rows if r["policy"] != RECORDED):
         started = all(r["avg_queue_s"] is not None for r in rows if r["policy"] != RECORDED)
         return "No job of any size waits under any policy." if started else "No job that starts waits under any policy."
     if found and not any(best for _, _, best, _ in found):
-        return f"{_ends([_by_log(*entry) for entry in found])} {_NOT_TOLD}"
+        return f"{_ends(_by_log(found))} {_NOT_TOLD}"
     if found and not any(first["avg_queue_s"] for _, first, _, _ in found):
         base = policy_name(found[0][1])
         return f"Under {base} no job of any size waits, so no other policy can shorten a wait.{_paid(rows)}"
@@ -70,16 +72,18 @@ def _ends(parts: list[str]) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _by_log(gpu_class: str, first: Row, _: Row | None, log_s: float | None) -> str:
-    """Return the mean wait of a size under the first policy, and by the log where that is known."""
-    where = "in" if first["policy"] == TWIN else "under"
-    tail = first.get("p95_queue_s")
-    more = [f"one in twenty over {duration(tail)}"] if tail is not None else []
-    more += [f"by the log {duration(log_s)}"] if log_s is not None else []
-    beside = f" ({'; '.join(more)})" if more else ""
-    return (
-        f"{where} {policy_name(first)} {gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average{beside}"
-    )
+def _by_log(found: Sequence[tuple[str, Row, Row | None, float | None]]) -> list[str]:
+    """Return the mean wait of each size under the first policy, with its tail, and by the log where that is known."""
+    parts = []
+    for gpu_class, first, _, log_s in found:
+        tail = first.get("p95_queue_s")
+        more = [f"one in twenty over {duration(tail)}"] if tail is not None else []
+        more += [f"by the log {duration(log_s)}"] if log_s is not None else []
+        beside = f" ({'; '.join(more)})" if more else ""
+        parts.append(f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average{beside}")
+    first = found[0][1]
+    where = f"{'in' if first['policy'] == TWIN else 'under'} {policy_name(first)}"
+    return [f"{where} {parts[0]}", *parts[1:]]
 
 
 def _best(gpu_class: str, first: Row, best: Row) -> str:
