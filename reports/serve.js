@@ -6,7 +6,7 @@
   if (!data.asked || !status) return;
 
   // The part that is asked, its number, and what is known of it so far: an answer with another number comes too late.
-  var query = "", turn = 0, running = null, answered = new Set(), views = new Map(), failed = 0, seen = 0, asked_words = "";
+  var query = "", turn = 0, running = null, answered = new Set(), views = new Map(), failed = 0, asked_words = "";
 
   function query_of(detail) {
     var found = new URLSearchParams(), where = detail.where || {};
@@ -49,7 +49,7 @@
 
   function say(box, words) {
     var note = box.querySelector(".asking") || document.createElement("p");
-    note.className = "notes only asking";
+    note.className = "notes asking";
     note.textContent = words;
     box.prepend(note);
   }
@@ -147,7 +147,6 @@
 
   function ask(detail) {
     var wanted = query_of(detail || {});
-    seen += 1;
     if (wanted === query) return;
     query = wanted;
     turn += 1;
@@ -166,36 +165,26 @@
   document.addEventListener("tracekit:part", function (event) { ask(event.detail); });
   window.addEventListener("hashchange", function () { setTimeout(work, 0); });
 
-  function send(detail) {
-    document.dispatchEvent(new CustomEvent("tracekit:part", { detail: detail }));
-  }
-
-  // Filters of the page, where its own script tells nothing of them.
   var selects = Array.from(document.querySelectorAll("select[data-filter]"));
-  selects.forEach(function (select) {
-    select.addEventListener("change", function () {
-      var before = seen;
-      setTimeout(function () {
-        if (seen !== before) return;
-        var where = {};
-        selects.forEach(function (s) { if (s.value !== "") where[s.dataset.filter] = data.filters[s.dataset.filter][s.value]; });
-        send({ since: null, until: null, where: where });
-      }, 0);
-    });
-  });
 
+  // The page's own button takes its filters back, and tells so; a part of the address may be none of these.
   back.addEventListener("click", function () {
-    selects.forEach(function (s) {
-      if (s.value === "") return;
-      s.value = "";
-      s.dispatchEvent(new Event("change", { bubbles: true }));
-    });
-    document.dispatchEvent(new CustomEvent("tracekit:whole"));
-    send({ since: null, until: null, where: {} });
+    var all = document.getElementById("all");
+    if (all && !all.disabled) all.click();
+    ask({});
   });
 
-  // A part that stands in the address: /?where.user=alice
+  // A part that stands in the address, /?where.user=alice: chosen in the page's filters where they have it.
   var address = new URLSearchParams(location.search), first = { since: address.get("since"), until: address.get("until"), where: {} };
   address.forEach(function (value, name) { if (name.startsWith("where.")) first.where[name.slice(6)] = value; });
-  if (query_of(first)) send(first);
+  var choices = Object.keys(first.where).map(function (name) {
+    var select = selects.find(function (s) { return s.dataset.filter === name; });
+    return [select, select ? data.filters[name].indexOf(first.where[name]) : -1];
+  });
+  if (choices.length && !first.since && !first.until && choices.every(function (c) { return c[1] >= 0; })) {
+    choices.forEach(function (c) { c[0].value = String(c[1]); });
+    choices[0][0].dispatchEvent(new Event("change", { bubbles: true }));
+  } else if (query_of(first)) {
+    ask(first);
+  }
 })();
