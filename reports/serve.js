@@ -49,7 +49,7 @@
 
   function say(box, words) {
     var note = box.querySelector(".asking") || document.createElement("p");
-    note.className = "notes only asking";
+    note.className = "notes asking";
     note.textContent = words;
     box.prepend(note);
   }
@@ -165,14 +165,22 @@
   document.addEventListener("tracekit:part", function (event) { ask(event.detail); });
   window.addEventListener("hashchange", function () { setTimeout(work, 0); });
 
-  back.addEventListener("click", function () { window.tracekit.choose_all({}, null, null); });
+  back.addEventListener("click", function () {
+    window.tracekit.choose_all({}, null, null);
+    ask({});
+  });
 
-  // A part that stands in the address: /?where.user=alice
+  // A part that stands in the address, /?where.user=alice: chosen in the page's filters where they tell such parts.
   var address = new URLSearchParams(location.search), where = {};
   address.forEach(function (value, name) {
     if (name.startsWith("where.")) where[name === "where.size" ? "gpu_class" : name.slice(6)] = value;
   });
-  if (query_of({ since: address.get("since"), until: address.get("until"), where: where })) {
-    window.tracekit.choose_all(where, address.get("since"), address.get("until"));
+  var first = { since: address.get("since"), until: address.get("until"), where: where };
+  if (query_of(first)) {
+    if (Object.keys(where).every(function (name) { return name in data.filters; })) {
+      window.tracekit.choose_all(where, first.since, first.until);
+    } else {
+      ask(first);
+    }
   }
 })();

@@ -142,7 +142,7 @@ def test_the_page_is_that_of_the_report_with_a_script_more(client: TestClient, s
     policy, own = (re.search(r"script-src ([^;]*)", p) for p in (page, plain))
     assert policy is not None
     assert own is not None
-    assert (policy[1].count("sha256-"), own[1].count("sha256-")) == (5, 4)
+    assert policy[1].count("sha256-") == own[1].count("sha256-") + 1
     assert "'unsafe" not in policy[1]
 
 

@@ -105,7 +105,7 @@ def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> No
     page.evaluate(CHOOSE, {"since": None, "until": None, "where": {"user": "bob"}})
     _answered(page)
     assert held
-    notes = page.locator(".answered .only").all_inner_texts()
+    notes = page.locator(".answered .asked-of").all_inner_texts()
     assert notes
     assert all("only user alice, submitted from 3 May 2020 on" in note for note in notes)
 
