@@ -59,11 +59,17 @@ def test_colocation_keeps_the_sizes_with_the_most_samples() -> None:
 
 def test_relaxation_adds_up_the_jobs_of_a_size() -> None:
     rows = [
-        {"gpu_class": c, "relaxation": r, "jobs": n} for c, r, n in ((">8", 1.0, 6), (">8", 1.5, 1), (">8", 2.0, 1))
+        {"gpu_class": c, "relaxation": r, "jobs": n}
+        for c, r, n in (("5-8", 1.0, 1), ("5-8", 2.0, 1), (">8", 1.0, 6), (">8", 1.5, 1), (">8", 2.0, 1))
     ]
     panel, spec, values = _one("locality/relaxation", rows)
-    assert values == [{"key": ">8", "measure": "on more nodes than needed", "share": 0.25, "few": True}]
-    assert _domain(spec) == [">8"]
+    assert values == [
+        {"key": size, "measure": "on more nodes than needed", "share": share, "few": True}
+        for size, share in (("5-8", 0.5), (">8", 0.25))
+    ]
+    assert _domain(spec) == ["5-8", ">8"]
+    # One size is a number, which the sentence says.
+    assert panels("locality/relaxation", rows[2:]) == []
     assert panel.note == "Paler: fewer than 30 jobs."
 
 
@@ -88,9 +94,10 @@ def test_idle_jobs_are_added_up_by_user() -> None:
 
 def test_reasons_are_drawn_by_number_and_by_cost() -> None:
     row = {"reason": "Core dump", "category": None, "trials": 3, "jobs": 1, "users": None, "gpu_hours": 2.0}
-    titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in panels("failures/reasons", [row])]
+    other = {**row, "reason": "Out of memory"}
+    titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in panels("failures/reasons", [row, other])]
     assert titles == ["failed attempts", "GPU-hours that failed"]
-    assert len(panels("failures/reasons", [{**row, "gpu_hours": None}])) == 1
+    assert len(panels("failures/reasons", [{**one, "gpu_hours": None} for one in (row, other)])) == 1
 
 
 def test_run_time_to_failure_stands_on_a_log_scale() -> None:
@@ -103,11 +110,11 @@ def test_run_time_to_failure_stands_on_a_log_scale() -> None:
 def test_by_user_leaves_out_who_lost_nothing() -> None:
     rows = [
         {"user": u, "jobs": 1, "failed_jobs": 1, "failed_share": 1.0, "gpu_hours_lost": h}
-        for u, h in (("u", 3.0), ("v", 0.0), ("w", None))
+        for u, h in (("t", 4.0), ("u", 3.0), ("v", 0.0), ("w", None))
     ]
     _, spec, _ = _one("failures/by_user", rows)
-    assert _domain(spec) == ["u"]
-    assert panels("failures/by_user", rows[1:]) == []
+    assert _domain(spec) == ["t", "u"]
+    assert panels("failures/by_user", rows[2:]) == []
 
 
 def test_by_node_draws_failures_against_what_equal_risk_gives() -> None:

@@ -76,7 +76,7 @@ def test_the_page_is_drawn_from_the_data_alone(comparison: Comparison, page: str
 def test_names_from_traces_and_logs_stay_text(page: str) -> None:
     tags = [tag for tag, _ in _Reader(page).elements]
     assert "img" not in tags
-    assert tags.count("script") == 3
+    assert tags.count("script") == 5
     assert "<img src=x" not in page
     assert "&lt;/script&gt;&lt;img s" in page
 

@@ -170,7 +170,10 @@ def test_effects_stand_in_one_order_and_those_that_know_run_times_have_another_m
         spec = panel.to_dict()
         *log, line, point = spec["layer"]
         assert [layer["mark"]["type"] for layer in log] == ["rule", "text"]
-        assert line["encoding"]["y"]["scale"]["domain"] == ["srtf", "las"]
+        assert line["encoding"]["y"]["scale"]["domain"] == [
+            "least time left (SRTF)",
+            "least served first (LAS)",
+        ]
         assert point["encoding"]["shape"]["scale"]["range"] == ["circle", "triangle-up"]
     assert "Orange triangle: given the true run times" in panels("replay/effects", rows)[0].note
 

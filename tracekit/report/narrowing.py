@@ -57,9 +57,10 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
     """Return what the page can be narrowed to, where there is more than one thing to choose."""
     found: dict[str, list[str]] = {name: list(values) for name, values in _names(report).items()}
     for name in ("cluster", "vc"):
-        if name not in found:
-            rows = (row for a in _answers(report) if name in narrows(a, facts) for row in a["rows"])
-            found[name] = sorted({row[name] for row in rows if row[name] is not None})
+        # Some occur in answers alone, such as those of jobs without GPUs.
+        known = found.setdefault(name, [])
+        rows = (row for a in _answers(report) if name in narrows(a, facts) for row in a["rows"])
+        known += sorted({row[name] for row in rows if row[name] is not None}.difference(known))
     order = ("cluster", "vc", "partition", "user", "gpu_model", "gpu_class")
     return {name: found[name][:_CHOICES] for name in order if len(found.get(name, ())) > 1}
 
