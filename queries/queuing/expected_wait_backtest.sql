@@ -1,5 +1,5 @@
 -- title: Expected waits, checked
--- question: How often do waits lie in the intervals that 'tracekit wait' forecasts?
+-- question: How good are the forecasts of 'tracekit wait'?
 -- paper: none
 -- tables: jobs
 -- needs: queueing

@@ -301,7 +301,7 @@ def test_of_parts_only_changes_are_drawn_and_the_rest_is_counted() -> None:
     (panel,) = panels("change/measures", rows)
     (drawn,) = [d for d in panel.to_dict()["datasets"].values() if len(d) > 1]
     assert [r["name"] for r in drawn] == [f"median wait, s{k}" for k in range(19, 4, -1)]
-    assert panel.note.endswith("5 more in the table.")
+    assert panel.note.endswith("5 more.")
     assert panels("change/by_vc", [row(verdict="noise")]) == []
 
 

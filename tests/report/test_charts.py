@@ -117,8 +117,8 @@ def test_only_the_vcs_with_most_waits_are_drawn_and_the_others_are_counted() -> 
     assert [p.title for p in drawn] == [f"vc{i:02}" for i in range(29, 17, -1)]
     assert [p.note for p in drawn[:-1]] == [""] * 11
     assert drawn[-1].note == (
-        "Dot: median. Diamond: mean. Line: from the median to the 90th percentile. Drawn: the 12 VCs with the most"
-        " waits; 18 more in the table. Not drawn: 1 VC in which no job waited."
+        "Dot: median; diamond: mean; line: to the 90th percentile. Drawn: the 12 VCs with the most"
+        " waits; 18 more. Not drawn: 1 VC in which no job waited."
     )
 
 
@@ -181,7 +181,7 @@ def test_the_commonest_requests_are_drawn_in_order_of_size() -> None:
     rows = [{"gpu_count": g, "jobs": 100 - g, "jobs_share": 0.1, "gpu_hours_share": None} for g in range(20)]
     panel, spec, _ = _one("workload/gpu_request", rows)
     assert spec["encoding"]["y"]["scale"]["domain"] == [str(g) for g in range(14)]
-    assert panel.note == "Drawn: the 14 commonest requests; 6 more in the table."
+    assert panel.note == "Drawn: the 14 commonest requests; 6 more."
 
 
 @pytest.mark.parametrize("query", sorted({q.name for q in list_queries()}))

@@ -54,7 +54,7 @@ def test_colocation_keeps_the_sizes_with_the_most_samples() -> None:
     rows = [{"gpu_count": float(g), "colocated": True, "samples": g, **TIMES} for g in range(1, 12)]
     panel, spec, _ = _one("locality/utilization_by_colocation", rows)
     assert _domain(spec) == [f"{g} GPUs" for g in range(4, 12)]
-    assert panel.note.endswith("Drawn: the 8 sizes with the most samples; 3 more in the table.")
+    assert panel.note.endswith("Drawn: the 8 sizes with the most samples; 3 more.")
 
 
 def test_relaxation_adds_up_the_jobs_of_a_size() -> None:
@@ -77,7 +77,7 @@ def test_dedicated_draws_sizes_in_order() -> None:
     rows = [{"gpu_count": float(g), "samples": 100 - g, **TIMES} for g in range(1, 12)]
     panel, spec, _ = _one("utilization/dedicated", rows)
     assert _domain(spec) == ["1 GPU", *(f"{g} GPUs" for g in range(2, 9))]
-    assert panel.note.endswith("Drawn: the 8 sizes with the most samples; 3 more in the table.")
+    assert panel.note.endswith("Drawn: the 8 sizes with the most samples; 3 more.")
 
 
 def test_idle_jobs_are_added_up_by_user() -> None:
@@ -148,7 +148,7 @@ def test_queueing_draws_who_waited() -> None:
     ]
     panel, spec, _ = _one("users/queueing", rows)
     assert _domain(spec) == ["u", "\\u202ev"]
-    assert panel.note == "Drawn: the 2 users who waited most; more in the table."
+    assert panel.note == "Drawn: the 2 users who waited most."
 
 
 def test_gangs_are_drawn_by_size_where_it_is_known() -> None:

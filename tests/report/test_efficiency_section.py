@@ -69,7 +69,7 @@ def test_bars_are_stacked_from_used_idle_and_unknown() -> None:
 def test_a_limited_number_of_bars_is_drawn() -> None:
     rows = [row(f"u{i:02}", 9.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0) for i in range(30)]
     (panel,) = panels("utilization/efficiency", rows)
-    assert panel.note.endswith("Drawn: the 12 who wasted most; 18 more in the table.")
+    assert panel.note.endswith("Drawn: the 12 who wasted most; 18 more.")
     assert panels("utilization/efficiency", [row("x", 0.0, None, None, 0.0, 0.0, 0.0, None)]) == []
 
 

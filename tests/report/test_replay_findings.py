@@ -103,9 +103,10 @@ def test_the_fastest_policies_are_named_by_what_they_know() -> None:
     assert text == (
         "Under first in, first out (FIFO) the 9 of these 10 jobs that end take 1 h from submission to end on average,"
         " 30 min of it waiting (one in a hundred over 30 min). Of the policies that need no run times, least served"
-        " first (LAS) gives the shortest times, 54 min on average, −10.0 % (95 % interval −20.0 % to −5.0 %), while"
+        " first (LAS) gives the shortest times, 54 min on average, \N{MINUS SIGN}10.0 % (95 % interval"
+        " \N{MINUS SIGN}20.0 % to \N{MINUS SIGN}5.0 %), while"
         " 25.0 % of the jobs end later. Of the policies that are given the true run times, shortest remaining time"
-        " first (SRTF) gives the shortest times, 45 min on average, −25.0 %."
+        " first (SRTF) gives the shortest times, 45 min on average, \N{MINUS SIGN}25.0 %."
     )
 
 
@@ -121,7 +122,8 @@ def test_in_a_twin_no_policy_is_ranked_and_the_log_stands_beside_it() -> None:
     fewer = log | {"completed": 9, "beyond_share": 0.5}
     text = sentence(policy("twin"), untold, fewer)
     assert text.startswith(
-        "In the twin these 10 jobs take 1 h from submission to end on average, and none waits; by the log the 9 of these"
+        "In the twin these 10 jobs take 1 h from submission to end on average, and none waits; by the log the 9 of"
+        " these"
         " 10 jobs whose start and end it records took 1.03 h, 11 min of it waiting. By the log, 50.0 % of the GPU-hours"
     )
     assert "las" not in text
@@ -153,7 +155,8 @@ def test_effects_that_the_log_does_not_carry_are_not_ranked() -> None:
     assert sentence(*some) == (
         "Under first in, first out (FIFO) these 10 jobs take 1 h from submission to end on average, 30 min of it"
         " waiting (one in a hundred over 30 min). Of the policies that are given the true run times, shortest"
-        " remaining time first (SRTF) gives the shortest times, 45 min on average, −25.0 %. By the log they waited 2"
+        " remaining time first (SRTF) gives the shortest times, 45 min on average, \N{MINUS SIGN}25.0 %."
+        " By the log they waited 2"
         " h on average. Jobs wait longer under las than they did by the log (2.10 h against 2.00 h); the effect"
         " cannot be told."
     )
@@ -281,7 +284,7 @@ def test_charts_are_named_for_what_they_show(other: dict[str, Any], titles: list
     drawn = panels("replay/policies", [policy("fifo"), policy("sjf") | other, RECORDED])
     assert [panel.title for panel in drawn] == titles
     for panel in drawn:
-        assert ("Jain's index: at 100 % every VC got the same part" in panel.note) == ("Fairness" in panel.title)
+        assert ("Jain's index: at 100 % every VC got an equal part" in panel.note) == ("Fairness" in panel.title)
         assert ("GPUs held: the part of all GPU time" in panel.note) == ("GPUs held" in panel.title)
         assert json.dumps(panel.to_dict())
 
@@ -305,7 +308,7 @@ def test_policies_whose_numbers_are_alike_are_drawn_as_one_and_named() -> None:
     (lines, note, values), *others = _drawn("replay/policies", same)
     assert set(lines) == {"first in, first out (FIFO) and 2 more", "separate parts (HiveD)", "recorded"}
     assert note == (
-        "Dot: mean. Line: from the median to the 99th percentile. Shortest mean wait first. Policies"
+        "Dot: mean; line: median to 99th percentile. Policies"
         " whose numbers look alike are drawn as one; the table has each."
     )
     assert {v["policy"]: v["run_times"] for v in values} == {
@@ -320,7 +323,7 @@ def test_policies_that_know_different_things_are_grey_as_one() -> None:
     ((_, note, values), *_) = _drawn("replay/policies", [*ALIKE[:2], policy("sjf", run_times="given"), SLOW])
     assert [v["run_times"] for v in values] == ["given to some", "not given"]
     assert "Orange" not in note
-    assert "Grey cross: some are given the true run times in advance, some are not." in note
+    assert "Grey cross: some know the run times." in note
 
 
 @pytest.mark.parametrize(
@@ -362,9 +365,9 @@ def test_sentences_do_not_depend_on_the_order_of_the_policies() -> None:
 def test_assumptions_are_counted_once_for_all_their_values() -> None:
     rows = [{"id": name, "what": "", "value": value} for name, value in (("M4", "x"), ("M9", "y"), ("M9", "z"))]
     assert finding("replay/assumptions", rows) == (
-        "2 assumptions, each with its source in the table, some with other values for some policies."
+        "2 assumptions, each with its source, some with other values for some policies."
     )
-    assert finding("replay/assumptions", rows[:2]) == "2 assumptions, each with its source in the table."
+    assert finding("replay/assumptions", rows[:2]) == "2 assumptions, each with its source."
 
 
 def test_in_a_twin_no_policy_is_best_for_a_size_or_a_tenant() -> None:

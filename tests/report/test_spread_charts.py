@@ -58,8 +58,8 @@ def test_what_a_page_is_narrowed_to_is_drawn_in_place_of_the_whole() -> None:
 @pytest.mark.parametrize(
     ("wait", "words"),
     [
-        (0, "at least nine in ten waits were 0 s long."),
-        (10, "half of the waits were over within 10 s, one in ten lasted 18 s or longer."),
+        (0, "nine jobs in ten or more started at once."),
+        (10, "half waited at most 10 s, one in ten waited 18 s or longer."),
     ],
 )
 def test_the_sentence_tells_what_the_curves_mark(wait: float, words: str) -> None:

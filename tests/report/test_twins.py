@@ -175,7 +175,7 @@ def test_effects_stand_in_one_order_and_those_that_know_run_times_have_another_m
             "least served first (LAS)",
         ]
         assert point["encoding"]["shape"]["scale"]["range"] == ["circle", "triangle-up"]
-    assert "Orange triangle: given the true run times" in panels("replay/effects", rows)[0].note
+    assert "Orange triangle: knows the run times" in panels("replay/effects", rows)[0].note
 
 
 def test_an_analysis_takes_a_twin_as_it_is_edited(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def amounts(
         )
         .properties(height=height(len(names), 24))
     )
-    return Panel(drawn, note=f"Drawn: the {len(rows)} {what}; more in the table." if total > len(rows) else "")
+    return Panel(drawn, note=f"Drawn: the {len(rows)} {what}." if total > len(rows) else "")
 
 
 def _axis(title: str, values: Sequence[float]) -> alt.Axis:

@@ -74,7 +74,8 @@ def what_differs(first: str, others: Mapping[str, Sequence[Row] | str]) -> WhatC
     """
     shown = dict(list(others.items())[:_PAIRS])
     known = [name for name, rows in shown.items() if not isinstance(rows, str)]
-    sentences, table = [], []
+    sentences: list[str] = []
+    table: list[ChangedRow] = []
     for name, rows in shown.items():
         against = f"{shorten(name, 30)} against {shorten(first, 30)}"
         if isinstance(rows, str):

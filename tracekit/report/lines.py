@@ -132,16 +132,16 @@ def shown_time(time: str, facts: TraceFacts) -> str | float:
 
 def time_scale_of(rows: Sequence[Row], facts: TraceFacts, *, labels: bool = True, grid: bool = True) -> alt.X:
     """Return the horizontal axis of rows with a `time`; without labels where a chart below has them."""
-    bare = {} if labels else {"title": None, "labels": False, "ticks": False}
-    more = {} if grid else {"grid": False}
+    changed: dict[str, object] = {} if labels else {"title": None, "labels": False, "ticks": False}
+    changed |= {} if grid else {"grid": False}
     if facts.dated:
         times = [local(r["time"], facts.timezone) for r in rows]
         axis = date_axis(min(times), max(times), facts.timezone)
         # Times are written with a Z, since a browser reads others as its own.
-        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=_with(axis, bare | more))
+        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=_with(axis, changed))
     last = max(trace_day(r["time"]) for r in rows)
     axis = day_axis(last)
-    return alt.X("time:Q", scale=day_scale(last), axis=_with(axis, bare | more))
+    return alt.X("time:Q", scale=day_scale(last), axis=_with(axis, changed))
 
 
 def _with(axis: alt.Axis, more: dict[str, object]) -> alt.Axis:

@@ -63,9 +63,9 @@ ROWS = ((50, 200), (50, 0), (20, 0), (5, 0))
 """Most rows of a result that are seen, and that only a filter shows: the first pair with which the page is light."""
 HEAVIEST = 3_000_000
 """Bytes that a page should not exceed."""
-OPEN = 6
+OPEN = 3
 """Most rows of a table that is seen at once, where it stands for a chart."""
-OPEN_COLUMNS = 8
+OPEN_COLUMNS = 6
 """Most columns of such a table."""
 KINDS = {"cluster": "cluster", "partition": "partition", "user": "user", "gpu_model": "GPU model", "gpu_class": "size"}
 """What a page can be narrowed to besides the tenant, in words."""
@@ -339,7 +339,7 @@ def _environment() -> jinja2.Environment:
         "words": lambda name: name.replace("_", " "),
         "keep": _keep_together,
         "sparkline": sparkline,
-        "first_sentence": lambda words: re.split(r"(?<=[.;]) (?=[A-Z])", words, maxsplit=1)[0],
+        "first_sentence": lambda words: re.split(r"(?<=[.;]) (?=['A-Z])", words, maxsplit=1)[0],
         "capitalize_first": lambda words: words[:1].upper() + words[1:],
         "plural": lambda n, word: f"{text.count(n)} {word}" + ("" if n == 1 else "s"),
     }

@@ -87,7 +87,7 @@ _SCOPES = ("all", "cluster", "tenant")
 def _fewest_names(chart: alt.Chart) -> alt.Chart:
     """Keep, of the rows that a page leaves, those with the fewest names."""
     least = chart.transform_joinaggregate(fewest="min(names)")
-    return cast("alt.Chart", least.transform_filter("datum.names === datum.fewest"))
+    return least.transform_filter("datum.names === datum.fewest")
 
 
 class Shades:

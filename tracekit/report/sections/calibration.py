@@ -78,7 +78,7 @@ def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
 def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the policy that would shorten the recorded times most, of those that know run times and of the others."""
     whole = _whole(rows)
-    found = []
+    found: list[str] = []
     for given, which in (("not given", "need no run times"), ("given", "are given the true run times")):
         better = [r for r in whole if r["run_times"] == given and r["verdict"] == "shorter"]
         if better:
@@ -128,9 +128,9 @@ def effects_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         known = sorted((row for row in whole if row[columns[1]] is not None), key=_first)
         if known:
             panels.append(_intervals(known, columns, words))
-    note = "Dot: expected with the policy, shortest mean wait first. Line: its 95 % interval."
+    note = "Dot: expected; line: its 95 % interval."
     if any(row["run_times"] == "given" for row in whole):
-        note += " Orange triangle: given the true run times in advance."
+        note += " Orange triangle: knows the run times."
     return [Panel(chart, title=words, note=note if k == 0 else "") for k, (chart, words) in enumerate(panels)]
 
 

@@ -155,7 +155,7 @@ def _panels(rows: list[Row], title: str, left: int = 0) -> list[Panel]:
         note += " What lies beyond the right edge is drawn at it."
     if len(known) < len(rows):
         note += " Not drawn: what was 0 or unknown before."
-    note += f" {left} more in the table." if left else ""
+    note += f" {left} more." if left else ""
     lines = sum(r["what"].count("\n") + 1 for r in shown)
     drawn = cast("alt.LayerChart", alt.layer(zero, line, point).properties(height=height(lines + len(shown), 14)))
     return [Panel(drawn, tuple(colours.items()), title, note)]

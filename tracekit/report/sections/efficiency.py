@@ -105,9 +105,9 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         )
         .properties(height=height(len(shown), 24))
     )
-    note = "Unknown: held while nothing measured the use."
+    note = "Unknown: nothing measured the use."
     if len(known) > len(shown):
-        note += f" Drawn: the {len(shown)} who wasted most; {len(known) - len(shown)} more in the table."
+        note += f" Drawn: the {len(shown)} who wasted most; {len(known) - len(shown)} more."
     return [Panel(drawn, tuple(colours.items()), note=note)]
 
 

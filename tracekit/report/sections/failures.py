@@ -184,7 +184,7 @@ def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         .properties(height=height(len(have), 28))
     )
     open_ended = {"running", "pending", "unknown"} & {*colours}
-    note = "All jobs of a size, those whose end is not known too." if open_ended else ""
+    note = "Those of unknown end too." if open_ended else ""
     return [Panel(drawn, status_legend(colours), note=note)] if shown else []
 
 

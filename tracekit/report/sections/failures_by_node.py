@@ -66,10 +66,7 @@ def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     )
     ticks = base.mark_tick(thickness=2, size=20, color=colour("ink")).encode(x=alt.X("expected_failed_trials:Q"))
     legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
-    note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Line: as many failures as equal risk would"
-        " give."
-    )
+    note = f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Line: at equal risk."
     drawn = cast("alt.LayerChart", alt.layer(bars, ticks).properties(height=height(len(shown), 24)))
     return [Panel(drawn, tuple(legend.items()), note=note)]
 

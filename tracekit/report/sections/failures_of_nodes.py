@@ -62,7 +62,7 @@ def out_of_service_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         title="cause",
     )
     left = len(shares) - len(shown)
-    note = f"Drawn: the {len(shown)} causes with most hours; {left} more in the table." if left else ""
+    note = f"Drawn: the {len(shown)} causes with most hours; {left} more." if left else ""
     return [replace(panel, note=note)]
 
 

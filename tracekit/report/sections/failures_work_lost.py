@@ -82,7 +82,7 @@ def lost_work_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         .properties(height=height(len(shown), 26))
     )
     left = len(known) - len(shown)
-    note = f"Drawn: the {len(shown)} that lost most; {left} more in the table." if left else ""
+    note = f"Drawn: the {len(shown)} that lost most; {left} more." if left else ""
     return [Panel(drawn, note=note)]
 
 
@@ -161,11 +161,7 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         )
         .properties(height=max(height(len(names), 28), 96))
     )
-    note = (
-        "Useful includes what is not known; lost is the work since the last checkpoint (parameter checkpoint_h; at 0"
-        " nothing is saved)."
-    )
-    return [Panel(drawn, tuple(colours.items()), note=note)]
+    return [Panel(drawn, tuple(colours.items()), note="Useful includes what is not known.")]
 
 
 def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -225,7 +221,7 @@ def ettr_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     else:
         del colours["expected by the formula"]
     drawn = cast("alt.LayerChart", alt.layer(*layers).properties(height=height(len(known), 26)))
-    note = "Line: 95 % interval. Jobs that ran for at least an hour."
+    note = "Line: 95 % interval; jobs of an hour or more."
     return [Panel(drawn, tuple(colours.items()), note=note)]
 
 

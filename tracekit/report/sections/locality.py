@@ -96,7 +96,7 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     ).properties(height=height(len(kept), 13 * len(colours) + 10))
     note = "Dot: median. Line: from it to the 90th percentile."
     if len(kept) < len(counts):
-        note += f" Drawn: the {len(kept)} commonest numbers of nodes; {len(counts) - len(kept)} more in the table."
+        note += f" Drawn: the {len(kept)} commonest numbers of nodes; {len(counts) - len(kept)} more."
     return [Panel(drawn, class_legend(colours), note=note)]
 
 
@@ -272,7 +272,7 @@ def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Pane
         colours=colours,
     )
     left = len(samples) - len(kept)
-    note = _READ + (f" Drawn: the {len(kept)} sizes with the most samples; {left} more in the table." if left else "")
+    note = _READ + (f" Drawn: the {len(kept)} sizes with the most samples; {left} more." if left else "")
     return [Panel(drawn, tuple(colours.items()), note=note)]
 
 

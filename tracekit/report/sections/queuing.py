@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tracekit.report.charts import (
     DISTRIBUTION,
@@ -186,10 +186,10 @@ _WAITS = ("vc", "gpu_class", "waits", "p50_s", "mean_s", "p90_s")
 
 def _not_drawn(waits: Mapping[str | None, int], waited: Sequence[str | None], tenant: Tenant) -> str:
     """Return what the lines are, and which tenants have no chart."""
-    told = ["Dot: median. Diamond: mean. Line: from the median to the 90th percentile."]
+    told = ["Dot: median; diamond: mean; line: to the 90th percentile."]
     left, none = len(waited) - TENANTS, len(waits) - len(waited)
     if left > 0:
-        told.append(f"Drawn: the {TENANTS} {tenant.many} with the most waits; {left} more in the table.")
+        told.append(f"Drawn: the {TENANTS} {tenant.many} with the most waits; {left} more.")
     if none:
         told.append(f"Not drawn: {counted(none, tenant.many)} in which no job waited.")
     return " ".join(told)
@@ -209,7 +209,7 @@ def _waits(rows: list[Row], sizes: dict[str, str], colours: dict[str, str], with
         tooltip=time_tooltips("size", "size", "waits", ["p50_s", "mean_s", "p90_s"]),
         sizes=(3, 3),
     )
-    return cast("alt.LayerChart", drawn.properties(height=height(len(sizes), 18)))
+    return drawn.properties(height=height(len(sizes), 18))
 
 
 PRESENTATIONS = (

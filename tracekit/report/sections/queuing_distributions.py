@@ -38,12 +38,10 @@ def distributions_finding(rows: list[Row], _: TraceFacts) -> str | None:
             " longer"
         )
     if wait is not None and wait["p90_s"] <= 0:
-        told.append("at least nine in ten waits were 0 s long")
+        told.append("nine jobs in ten or more started at once")
     elif wait is not None:
-        told.append(
-            f"half of the waits were over within {duration(wait['p50_s'])}, one in ten lasted {duration(wait['p90_s'])}"
-            " or longer"
-        )
+        half = f"half waited at most {duration(wait['p50_s'])}" if wait["p50_s"] > 0 else "half started at once"
+        told.append(f"{half}, one in ten waited {duration(wait['p90_s'])} or longer")
     text = "; ".join(told)
     return f"{text[0].upper()}{text[1:]}." if text else None
 

@@ -143,7 +143,7 @@ def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         own = [r for r in rows if (r["cluster"], r["vc"]) == (mean["cluster"], mean["vc"])]
         last = left > 0 and mean is means[:VCS][-1]
         many = facts.tenant.many
-        note = f"Drawn: the {VCS} {many} that held and waited for most; {left} more in the table." if last else ""
+        note = f"Drawn: the {VCS} {many} that held and waited for most; {left} more." if last else ""
         drawn.append(held_above_waiting(own, facts, title=_who(mean, facts), note=note, height=150))
     return drawn
 

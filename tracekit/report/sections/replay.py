@@ -45,7 +45,7 @@ _TIMES = {
 }
 _SHARES = {"jain_fairness_vc": "fairness between VCs", "gpu_utilization_share": "GPUs held"}
 _SHARE_NOTES = {
-    "jain_fairness_vc": ("Jain's index: at 100 % every VC got the same part of what it asked for."),
+    "jain_fairness_vc": "Jain's index: at 100 % every VC got an equal part.",
     "gpu_utilization_share": "GPUs held: the part of all GPU time that jobs had, until the last end.",
 }
 
@@ -232,7 +232,7 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     drawn = [{**r, **_as_one(r["policy"], folded[r["policy"]], kinds)} for r in known if r["policy"] in folded]
     drawn = sorted((_marked(r) for r in drawn), key=_by_wait)
     have = {r["mark"] for r in drawn}
-    note = "Dot: mean. Line: from the median to the 99th percentile. Shortest mean wait first."
+    note = "Dot: mean; line: median to 99th percentile."
     note += "".join(f" {words}." for mark, words in _MARKS.items() if mark in have)
     panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0]) for what in times]
     panels = [replace(panel, note=note if k == 0 else "") for k, panel in enumerate(panels)]
@@ -246,9 +246,9 @@ _BOTH = "given to some"
 _LOG = "by the log"
 _SHAPES = {"not given": "circle", "given": "triangle-up", _BOTH: "cross", TWIN: "square"}
 _MARKS = {
-    "given": "Orange triangle: given the true run times in advance",
-    _BOTH: "Grey cross: some are given the true run times in advance, some are not",
-    TWIN: "Square: the twin, which replays the log's own scheduler",
+    "given": "Orange triangle: knows the run times",
+    _BOTH: "Grey cross: some know the run times",
+    TWIN: "Square: the twin",
 }
 """What marks other than a dot are."""
 

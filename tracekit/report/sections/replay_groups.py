@@ -202,7 +202,7 @@ def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many assumptions there are."""
     names = len({r["id"] for r in rows})
     more = ", some with other values for some policies" if names < len(rows) else ""
-    return f"{counted(names, 'assumptions')}, each with its source in the table{more}."
+    return f"{counted(names, 'assumptions')}, each with its source{more}."
 
 
 def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

@@ -90,7 +90,7 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     ).properties(height=height(len(kept), 15 * len(colours) + 10))
     note = "Dot: median; diamond: mean; lines: the middle half, 5th to 95th percentile."
     if len(kept) < len(samples):
-        note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more in the table."
+        note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more."
     return [Panel(drawn, status_legend(colours), note=note)]
 
 
@@ -126,7 +126,7 @@ def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     ).properties(height=height(len(shown), 26))
     note = "Dot: median; diamond: mean; lines: to the 90th and the 95th percentile."
     if len(rows) > len(shown):
-        note += f" Drawn: the {len(shown)} sizes with the most samples; {len(rows) - len(shown)} more in the table."
+        note += f" Drawn: the {len(shown)} sizes with the most samples; {len(rows) - len(shown)} more."
     return [Panel(drawn, note=note)]
 
 

@@ -79,7 +79,7 @@ def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     )
     left = len(known) - len(shown)
     many = facts.tenant.many
-    note = f"Drawn: the {len(shown)} {many} that own most, largest first; {left} more in the table." if left else ""
+    note = f"Drawn: the {len(shown)} {many} that own most, largest first; {left} more." if left else ""
     return [replace(panel, note=note)]
 
 
@@ -122,7 +122,7 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         if r["cluster"] == cluster
     ]
     kinds = [
-        ("held", "Held by jobs", percent_axis("GPUs held"), ".1%", "Of all GPUs of the cluster."),
+        ("held", "Held by jobs", percent_axis("GPUs held"), ".1%", ""),
         (
             "busy",
             "Computing",
@@ -136,7 +136,7 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
             "Submitted, with GPUs",
             _jobs_axis("jobs with GPUs"),
             ",.1f",
-            "Those of them that ask for GPUs, where sizes are known.",
+            "Where sizes are known.",
         ),
     ]
     if all(r["gpu_jobs"] in (None, r["jobs"]) for r in shown):
