@@ -3,7 +3,6 @@
 -- paper: none
 -- tables: jobs, attempts
 -- also: capacity, nodes, placements, gpu_utilization
--- views: page_spans, job_classes, job_gpu_models, job_gpu_hours, trace_window
 -- needs: queueing
 -- param users: 30 | users with rows of their own, those with most GPU time first
 -- param step_s: 0 | length of the intervals over which GPUs owned are averaged [s]; 0: as short as a page can show the trace
