@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 
 
 def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what more and fewer nodes give."""
+    """Say what more and fewer nodes give, unless months with today's nodes do not wait as the log did."""
     by_nodes = {row["nodes"]: row for row in rows if row["policy"] != RECORDED}
     now = rows[-1]["nodes"]
     if now not in by_nodes:
         return None
+    today, log = by_nodes[now], next((row for row in rows if row["policy"] == RECORDED), None)
+    if log is not None and not _as_in_the_log(today, log):
+        return (
+            f"Cannot tell what more or fewer nodes would give: months drawn from the log's days wait"
+            f" {_wait(today, tail=True)} with the {counted(now, 'nodes')} of today, and by the log jobs waited"
+            f" {_wait(log, tail=True).rstrip(',')}."
+        )
     whose = "" if rows[-1]["cluster"] == UNNAMED else f" of {shorten(rows[-1]['cluster'], 40)}"
     text = f"In months drawn from the log's days, jobs{whose} wait {_wait(by_nodes[now], tail=True)} with"
     text += f" {counted(now, 'nodes')}"
@@ -31,6 +38,12 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
     fewer = next((n for n in sorted(by_nodes, reverse=True) if n < now), None)
     parts = [f"{_wait(by_nodes[n])} with {n:,}" for n in (more, fewer) if n is not None]
     return f"{text}{''.join(f', {part}' for part in parts)}."
+
+
+def _as_in_the_log(today: Row, log: Row) -> bool:
+    """Return whether the log's wait is one of those that months with today's nodes have, 19 of 20 of them."""
+    low, high, recorded = today["p90_wait_low_s"], today["p90_wait_high_s"], log["p90_wait_s"]
+    return None in (low, high, recorded) or low <= recorded <= high
 
 
 def _wait(row: Row, *, tail: bool = False) -> str:
