@@ -157,18 +157,21 @@ def _time_axis(spec: dict[str, Any]) -> dict[str, Any]:
 
 def test_held_and_waiting_stand_above_each_other_on_scales_of_their_own() -> None:
     times = ("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")
-    (panel,) = panels("queuing/cluster_timeline", _load((times[0], 6.0, 0.0, 4.0), (times[1], 3.0, 0.0, 4.0)))
+    (panel,) = panels("queuing/cluster_timeline", _load((times[0], 6.0, 0.0, 4.0), (times[1], 3.0, 9.0, 4.0)))
     spec = panel.to_dict()
     values, last = spec["datasets"].values()
-    assert [(v["held"], v["waiting"], v["there"]) for v in values] == [(6, 0, 4), (3, 0, 4)]
+    assert [(v["held"], v["waiting"], v["there"]) for v in values] == [(6, 0, 4), (3, 9, 4)]
     assert [v["words"] for v in last] == ["owned"]
     above, below = spec["layer"]
     assert spec["resolve"] == {"scale": {"y": "independent"}}
     ends = [layer["encoding"]["y"]["scale"]["range"] for layer in (*above["layer"], below)]
     assert ends == [[{"expr": "height * 0.56"}, {"expr": "0"}]] * 3 + [[{"expr": "height"}, {"expr": "height * 0.68"}]]
-    # Nothing waits: the line of zeros stands at the foot.
-    assert below["encoding"]["y"]["scale"]["domain"] == [0, 1]
     assert panel.legend == ()
+    # Where nothing waits, no empty panel stands below.
+    (alone,) = panels("queuing/cluster_timeline", _load((times[0], 6.0, 0.0, 4.0), (times[1], 3.0, 0.0, 4.0)))
+    (held,) = alone.to_dict()["layer"]
+    assert [layer["encoding"]["y"]["scale"]["range"][0] for layer in held["layer"]] == [{"expr": "height"}] * 3
+    assert (panel.to_dict()["height"], alone.to_dict()["height"]) == (200, 133)
 
 
 def test_dates_and_hours_are_those_of_the_time_zone_of_the_trace() -> None:

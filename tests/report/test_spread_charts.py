@@ -46,6 +46,11 @@ def test_a_curve_goes_through_the_percentiles_and_marks_median_and_nine_in_ten()
     assert [(r["gpu_class"], r["p90_s"], r["mean_s"]) for r in rows] == [("1", 18, 10), ("2-4", 36, 20)]
 
 
+def test_waits_that_are_all_none_have_no_curve() -> None:
+    rows = [*DISTRIBUTIONS[:4], _spread("wait", "all", 0), _spread("wait", "size", 0, gpu_class="1")]
+    assert [p.title for p in panels("queuing/distributions", rows)] == ["Run time"]
+
+
 def test_what_a_page_is_narrowed_to_is_drawn_in_place_of_the_whole() -> None:
     """Rows with fewest names are kept: of all, or what a choice leaves."""
     run, *_ = panels("queuing/distributions", DISTRIBUTIONS)

@@ -43,6 +43,20 @@ def test_a_line_of_zeros_is_not_drawn_although_time_goes_by(shares: list[float],
     assert tells(Panel(chart)) is told
 
 
+@pytest.mark.parametrize(("values", "told"), [([0.0, 0.0], False), ([0.0, 5.0], True)])
+def test_a_curve_of_nothing_but_zeros_is_not_drawn(values: list[float], told: bool) -> None:
+    lines = alt.Chart(data([{"s": values, "names": 0}])).transform_calculate(share="[0,1]")
+    chart = lines.transform_flatten(["s", "share"]).mark_line().encode(x="s:Q", y="share:Q")
+    assert tells(Panel(chart)) is told
+
+
+@pytest.mark.parametrize(("most", "told"), [(0.0, False), (5.0, True)])
+def test_lines_that_are_all_zero_are_not_drawn(most: float, told: bool) -> None:
+    rows = [{"time": day, "log": most, "twin": 0.0} for day in (1, 2)]
+    folded = alt.Chart(data(rows)).transform_fold(["log", "twin"], as_=["measure", "value"])
+    assert tells(Panel(folded.mark_line().encode(x="time:Q", y="value:Q"))) is told
+
+
 @pytest.mark.parametrize(
     ("rows", "zero"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import altair as alt
 
@@ -21,6 +21,8 @@ __all__ = ["gpu_lines", "held_above_waiting", "shown_time", "time_scale_of"]
 
 _UPPER, _LOWER = 0.56, 0.68
 """Where the upper of two panels ends, and where the lower begins, as parts of the height."""
+_ALONE = 2 / 3
+"""The part of that height which the upper one has by itself."""
 _MARGIN = 52
 """Width left of both [px], so that charts below each other have one axis of time."""
 
@@ -77,6 +79,8 @@ def held_above_waiting(
         With `time`, `running_gpus` and `pending_gpus`; with `cluster` and `vc`, by which a page is narrowed.
     owned : str
         What `capacity_gpus` is, which is drawn as a line where this is given.
+    height : int
+        Of both [px]; where nothing is waited for, what is held has two thirds of it.
     """
     owned = owned if any(r.get("capacity_gpus") is not None for r in rows) else ""
     columns = {"running_gpus": "held", "pending_gpus": "waiting", **({"capacity_gpus": "there"} if owned else {})}
@@ -92,12 +96,13 @@ def held_above_waiting(
     words = {"held": "GPUs held", "waiting": "GPUs waited for", "there": f"GPUs {owned}"}
     tooltip = [_when(facts), *(alt.Tooltip(f"{c}:Q", title=words[c], format=",.1f") for c in columns.values())]
 
+    # Where nothing is waited for, what is held has the height by itself.
+    alone = not any(row["waiting"] for row in drawn)
+
     def place(column: str, ends: tuple[str, str], title: str) -> alt.Y:
         axis = alt.Axis(title=title, orient="left", tickCount=3, minExtent=_MARGIN, maxExtent=_MARGIN)
         # Both have a part of one height, so that they keep one axis of time on every page and sheet.
-        # Where nothing is above 0, the line of zeros stands at the foot.
-        domain = {"domainMin": 0} if any(row[column] for row in drawn) else {"domain": [0, 1]}
-        scale = alt.Scale(**domain, nice=3, range=[alt.ExprRef(end) for end in ends])
+        scale = alt.Scale(domainMin=0, nice=3, range=[alt.ExprRef(end) for end in ends])
         return alt.Y(f"{column}:Q", axis=axis, scale=scale)
 
     def area(hue: str, y: alt.Y) -> alt.Chart:
@@ -105,7 +110,7 @@ def held_above_waiting(
         chart: alt.Chart = mark.encode(x=x, y=y, tooltip=tooltip)
         return chart
 
-    above, below = (f"height * {_UPPER}", "0"), ("height", f"height * {_LOWER}")
+    above, below = ("height" if alone else f"height * {_UPPER}", "0"), ("height", f"height * {_LOWER}")
     upper = [area("series-1", place("held", above, "held"))]
     if owned:
         y = place("there", above, "held")
@@ -114,9 +119,11 @@ def held_above_waiting(
         last = [{**row, "words": owned} for row in drawn if row["there"] is not None][-1:]
         label = alt.Chart(data(last)).mark_text(align="right", dy=-6, color=colour("muted"))
         upper.append(label.encode(x=x, y=y, text="words:N"))
-    waiting = area("series-2", place("waiting", below, "waited for"))
-    both = alt.layer(alt.layer(*upper), waiting, data=data(drawn)).resolve_scale(y="independent")
-    return Panel(both.properties(height=height), title=title, note=note)
+    panels: list[alt.Chart | alt.LayerChart] = [cast("alt.LayerChart", alt.layer(*upper))]
+    if not alone:
+        panels.append(area("series-2", place("waiting", below, "waited for")))
+    both = alt.layer(*panels, data=data(drawn)).resolve_scale(y="independent")
+    return Panel(both.properties(height=round(height * _ALONE) if alone else height), title=title, note=note)
 
 
 def _when(facts: TraceFacts) -> alt.Tooltip:

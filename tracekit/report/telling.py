@@ -50,12 +50,14 @@ def _layers(
 
 def _layer(part: Mapping[str, Any], rows: Sequence[Row]) -> bool:
     """Return whether the marks of one layer tell something."""
-    if any("flatten" in step or "fold" in step for step in part.get("transform", ())):
-        return bool(rows)
+    steps = part.get("transform", ())
+    if any("flatten" in step for step in steps):  # each row is a curve, as a list of values
+        return any(any(filter(_is_number, value)) for row in rows for value in row.values() if isinstance(value, list))
     encoding = part.get("encoding", {})
     axes = [encoding[name] for name in ("x", "y") if name in encoding]
     # Of two axes of numbers the vertical one has the values: what they stand at tells nothing by itself.
     columns = [axis["field"] for axis in axes if axis.get("type") == "quantitative" and "field" in axis][-1:]
+    columns += [name for step in steps for name in step.get("fold", ())]
     ends = [encoding[name]["field"] for name in _SPANNED if "field" in encoding.get(name, {})]
     if not columns:  # a map, whose marks stand at categories
         return len(rows) >= _LEAST

@@ -51,7 +51,8 @@ def distributions_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     panels = []
     for measure, heading, title, share in _DRAWN:
         own = [r for r in rows if r["measure"] == measure and r["scope"] != "size" and r["number"] >= LEAST]
-        if any(r["scope"] == "all" for r in own):
+        # A curve of zeros would be an edge of the chart.
+        if any(r["scope"] == "all" and r["p100_s"] for r in own):
             panels.append(Panel(curve(own, title=title, share=share), title=heading))
     waits = [r for r in rows if r["measure"] == "wait" and r["scope"] == "size"]
     if len(waits) > 1 and any(r["p90_s"] for r in waits):
