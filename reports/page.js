@@ -141,7 +141,10 @@
   function redraw(chart, spec, datasets, rows) {
     if (drawn.has(chart.id)) drawn.get(chart.id).finalize();
     drawn.delete(chart.id);
-    document.getElementById(chart.id).textContent = rows ? "" : "Nothing is drawn for this choice.";
+    var place = document.getElementById(chart.id), figure = place.closest("figure");
+    place.textContent = rows ? "" : "Nothing is drawn for this choice.";
+    // Of several charts those that have nothing to draw leave their room to the others.
+    figure.hidden = !rows && Boolean(figure.parentElement.querySelector("figure:not([hidden]) .plot svg"));
     return rows ? draw(chart, spec, datasets) : Promise.resolve();
   }
 

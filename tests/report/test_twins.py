@@ -118,12 +118,12 @@ def _planned(policy: str, nodes: int, wait: float, low: float | None, high: floa
 def test_a_plan_tells_nothing_where_its_months_do_not_wait_as_the_log_did() -> None:
     months = [_planned("twin", 4, 7200.0, 1800.0, 9000.0), _planned("twin", 5, 60.0, 0.0, 90.0)]
     assert finding("plan/nodes", [*months, _planned("recorded", 4, 3600.0, None, None)]) == (
-        "In months drawn from the log's days, jobs of c wait 1 h on average, one in ten over 2 h, with 4 nodes, 30 s with"
-        " 5."
+        "In months drawn from the log's days, jobs of c wait 1 h on average, one in ten over 2 h, with 4 nodes, 30 s"
+        " with 5."
     )
     assert finding("plan/nodes", [*months, _planned("recorded", 4, 1200.0, None, None)]) == (
-        "Cannot tell what more or fewer nodes would give: months drawn from the log's days wait 1 h on average, one in"
-        " ten over 2 h, with the 4 nodes of today, and by the log jobs waited 10 min on average, one in ten over 20 min."
+        "Cannot tell what more or fewer nodes would give: months drawn from the log's days wait 1 h on average, one"
+        " in ten over 2 h, with the 4 nodes of today, and by the log jobs waited 10 min on average, one in ten over 20 min."
     )
 
 
