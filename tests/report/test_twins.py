@@ -123,7 +123,8 @@ def test_a_plan_tells_nothing_where_its_months_do_not_wait_as_the_log_did() -> N
     )
     assert finding("plan/nodes", [*months, _planned("recorded", 4, 1200.0, None, None)]) == (
         "Cannot tell what more or fewer nodes would give: months drawn from the log's days wait 1 h on average, one"
-        " in ten over 2 h, with the 4 nodes of today, and by the log jobs waited 10 min on average, one in ten over 20 min."
+        " in ten over 2 h, with the 4 nodes of today, and by the log jobs waited 10 min on average, one in ten over"
+        " 20 min."
     )
 
 
