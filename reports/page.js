@@ -226,7 +226,7 @@
     if (words) {
       document.querySelectorAll("article").forEach(function (article) {
         if (article.querySelector(".only")) return;
-        remark(article, touched.has(article) ? "Below: only " + words + ". The sentence is that of the whole." : "Of the whole log: its rows do not tell this part.");
+        remark(article, touched.has(article) ? "Below: only " + words + ". The sentence is that of the whole." : "Of the whole log: this answer cannot be narrowed so.");
       });
     }
     Promise.all(event.detail.waits).then(drawn_all);
