@@ -4,6 +4,7 @@
 -- tables: jobs, attempts
 -- also: capacity, nodes, placements, gpu_utilization
 -- needs: queueing
+-- merge: hours
 -- param users: 30 | users with rows of their own, those with most GPU time first
 -- param step_s: 0 | length of the intervals over which GPUs owned are averaged [s]; 0: as short as a page can show the trace
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
@@ -277,16 +278,26 @@ covered AS (
     GROUP BY 1
 ),
 
+hours AS (
+    SELECT
+        node_id,
+        date_trunc('hour', time) AS hour,
+        sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS percents,
+        count(utilization_pct) AS samples
+    FROM gpu_utilization
+    GROUP BY 1, 2
+),
+
 used AS (
     SELECT
-        (epoch_us(u.time) - m.since) // m.length + 1 AS span,
+        (epoch_us(h.hour) - m.since) // m.length + 1 AS span,
         n.cluster,
-        count(u.utilization_pct) AS samples,
-        CAST(sum(CAST(u.utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) AS amount
-    FROM gpu_utilization AS u
+        CAST(sum(h.samples) AS BIGINT) AS samples,
+        CAST(sum(h.percents) AS DOUBLE) AS amount
+    FROM hours AS h
     CROSS JOIN moment AS m
-    LEFT JOIN nodes AS n ON u.node_id = n.node_id
-    WHERE epoch_us(u.time) >= m.first_hour AND u.utilization_pct IS NOT NULL
+    LEFT JOIN nodes AS n ON h.node_id = n.node_id
+    WHERE epoch_us(h.hour) >= m.first_hour AND h.samples > 0
     GROUP BY 1, 2
 )
 

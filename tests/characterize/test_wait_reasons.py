@@ -52,8 +52,8 @@ def test_waits_are_grouped_by_what_held_the_job(make_trace: MakeTrace) -> None:
     ]
     assert frame["gpu_wait_share"].to_list() == pytest.approx([400 / 550, 0.0, 100 / 550, 0.0, 50 / 550])
     assert finding("queuing/wait_reasons", frame.to_dicts()) == (
-        "Of the time that 5 GPU jobs waited, 72.7 % was that of jobs held by a limit, and 18.2 % that of jobs held by a"
-        " dependency, a begin time or a person; 9.1 % has a reason that is not in Slurm's list."
+        "Of the time that 5 GPU jobs waited, limits held them for 72.7 %, and dependencies, begin times or people for"
+        " 18.2 %; the reason for 9.1 % is not in Slurm's list."
     )
 
 

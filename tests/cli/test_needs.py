@@ -30,6 +30,7 @@ SAYING: dict[str, tuple[str, ...]] = {
     "wait": ("TRACE", "--gpus", "1"),
     "validate": ("TRACE",),
     "guidelines": ("TRACE",),
+    "serve": ("TRACE",),
     "compare": ("TRACE", "other=TRACE", "-o", "OUT"),
     "analyze": ("TRACE", "-o", "OUT"),
     "ingest": ("LOGS", "-o", "OUT"),

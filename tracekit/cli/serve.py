@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.needs import say_need_of_queries
 from tracekit.cli.options import MemoryLimit, TenantColumn, TraceFolder
 
 __all__ = ["serve"]
@@ -57,6 +58,7 @@ def serve(
     from tracekit.trace import Trace
 
     opened = Trace.open(trace, allow_missing=allow_missing).by(by)
+    say_need_of_queries(trace, memory_limit)
 
     def started(address: str) -> None:
         typer.echo(f"report: {address}  (Ctrl-C ends it)")
