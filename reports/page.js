@@ -5,19 +5,24 @@
   var failed = 0;
   var drawn = new Map();
 
-  function draw(chart, spec, datasets) {
-    var place = document.getElementById(chart.id);
+  // Draw a chart at its place; the promise is that of the view, or of null where it could not be drawn.
+  function embed(id, spec, datasets) {
+    var place = document.getElementById(id);
     var whole = Object.assign({}, spec, { datasets: datasets });
     // The interpreter (ast) evaluates Vega's expressions without eval, which the page's policy forbids.
     var options = { renderer: "svg", actions: false, ast: true, config: data.config, hover: false };
-    return window.vegaEmbed(place, whole, options).then(function (result) {
-      drawn.set(chart.id, result);
-    }).catch(function (error) {
-      failed += 1;
+    return window.vegaEmbed(place, whole, options).catch(function (error) {
       place.textContent = "This chart could not be drawn; the table below holds its numbers.";
       place.removeAttribute("role");
       place.removeAttribute("aria-label");
-      console.error(chart.id, error);
+      console.error(id, error);
+      return null;
+    });
+  }
+
+  function draw(chart, spec, datasets) {
+    return embed(chart.id, spec, datasets).then(function (result) {
+      if (result) drawn.set(chart.id, result); else failed += 1;
     });
   }
 
@@ -302,7 +307,7 @@
   }
 
   window.tracekit = {
-    rows_of: rows_of, data: data, drawn: drawn, redraw: redraw, named: named, remark: remark, choose: choose,
+    embed: embed, rows_of: rows_of, data: data, drawn: drawn, redraw: redraw, named: named, remark: remark, choose: choose,
     choose_spans: choose_spans, choose_all: choose_all
   };
 

@@ -392,8 +392,8 @@
     var found = sum(rows, rest, time, group);
     var owned = add_machines(new Map(), rest, time, name === "cluster" ? group : function () { return 0; });
     table.textContent = "";
-    var caption = cell(table, "caption", "The numbers part by part", "unseen"), head = document.createElement("tr");
-    caption.scope = undefined;
+    cell(table, "caption", "The numbers part by part", "unseen");
+    var head = document.createElement("tr");
     var thead = document.createElement("thead"), body = document.createElement("tbody");
     thead.append(head);
     table.append(thead, body);

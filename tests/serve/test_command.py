@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
     from tracekit.trace import Trace
 
@@ -91,7 +91,7 @@ def test_a_part_that_is_chosen_is_asked_and_the_whole_comes_back(address: str, p
 def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> None:
     held: list[str] = []
 
-    def route(one):  # type: ignore[no-untyped-def]  # playwright gives its own
+    def route(one: Route) -> None:
         # The first question is answered only when the second part was chosen.
         if "where.user=bob" in one.request.url and not held:
             held.append(one.request.url)

@@ -19,13 +19,14 @@ from tracekit.serve.things.node import node
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
 
+    from tracekit.serve.things.thing import Table
     from tracekit.serve.trace import ServedTrace
 
 START = dt.datetime(2020, 5, 3)
 
 
-def _cells(table: object) -> list[list[str]]:
-    return [[cell["text"] for cell in row] for row in table.rows]  # type: ignore[attr-defined]
+def _cells(table: Table) -> list[list[str]]:
+    return [[cell["text"] for cell in row] for row in table.rows]
 
 
 def test_a_job_has_its_attempts_placements_and_neighbours(served: ServedTrace) -> None:

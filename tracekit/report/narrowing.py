@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, PartsInfo, Report
 
-__all__ = ["filters_of_page", "moments", "narrows", "packed", "parts_for_page"]
+__all__ = ["filters_of_page", "moments", "narrows", "parts_for_page"]
 
 _CHOICES = 300
 """Most values of a kind to choose from."""
@@ -30,16 +30,13 @@ _SENTENCES = 60
 
 
 _OF_A_PART: Mapping[str, tuple[str, ...]] = {
-    "overview/arrivals_by_hour": ("cluster",),
-    "queuing/run_time": ("cluster", "vc", "gpu_class"),
-    "queuing/delay_causes": ("cluster", "vc", "gpu_class"),
-    "queuing/out_of_order": ("cluster", "vc", "gpu_class"),
+    "queuing/run_time": ("gpu_class",),
+    "queuing/delay_causes": ("gpu_class",),
+    "queuing/out_of_order": ("gpu_class",),
     "queuing/cluster_timeline": ("cluster",),
     "queuing/timeline": ("cluster",),
     "utilization/vc": ("cluster", "vc"),
     "utilization/cluster_by_hour": ("cluster",),
-    "failures/run_time_to_failure": ("cluster",),
-    "failures/cluster_availability": ("cluster",),
     "replay/twins": ("cluster",),
     "replay/by_gpu_class": ("gpu_class",),
     "replay/by_vc": ("cluster",),
@@ -80,7 +77,7 @@ def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:
         return None
     filters = filters_of_page(report, facts)
     return {
-        "packed": packed({**parts, "sentences": _sentences(report, filters, facts)}),
+        "packed": _packed({**parts, "sentences": _sentences(report, filters, facts)}),
         "edges": parts["edges"],
         "shown": [shown_time(edge, facts) for edge in parts["edges"]],
         "moments": moments(report, facts),
@@ -88,7 +85,7 @@ def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:
     }
 
 
-def packed(value: object) -> str:
+def _packed(value: object) -> str:
     """Return a JSON value, compressed, as text: base64 of gzip."""
     body = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     return base64.b64encode(gzip.compress(body, mtime=0)).decode()
