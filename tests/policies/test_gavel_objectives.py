@@ -202,10 +202,15 @@ def test_with_room_for_all_objectives_do_not_differ(jobs: Jobs) -> None:
 @settings(max_examples=8, deadline=None)
 @given(jobs=job_lists(), cluster=clusters(changing=False))
 def test_objectives_that_are_equal(jobs: Jobs, cluster: Cluster) -> None:
+    models = load_models()
+    models = replace(models, gpu_price=replace(models.gpu_price, models={}))
+
     def ends(text: str, of: Jobs = jobs) -> list[int]:
-        found: list[int] = run_engine(of, cluster, f"gavel,round=5,again=20,{text}").end_ms.tolist()
+        outcome = Scenario.make(of, cluster, models=models).run(f"gavel,round=5,again=20,{text}").outcome
+        found: list[int] = outcome.end_ms.tolist()
         return found
 
+    # With one price for all GPUs.
     assert ends("objective=cost") == ends("objective=throughput")
     assert ends("aware=off") == ends("aware=on")
     one = replace(jobs, tenant=np.zeros_like(jobs.tenant))
