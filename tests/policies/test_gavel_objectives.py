@@ -205,16 +205,25 @@ def test_objectives_that_are_equal(jobs: Jobs, cluster: Cluster) -> None:
     models = load_models()
     models = replace(models, gpu_price=replace(models.gpu_price, models={}))
 
-    def ends(text: str, of: Jobs = jobs) -> list[int]:
-        outcome = Scenario.make(of, cluster, models=models).run(f"gavel,round=5,again=20,{text}").outcome
+    def ends(text: str) -> list[int]:
+        outcome = Scenario.make(jobs, cluster, models=models).run(f"gavel,round=5,again=20,{text}").outcome
         found: list[int] = outcome.end_ms.tolist()
         return found
 
     # With one price for all GPUs.
     assert ends("objective=cost") == ends("objective=throughput")
     assert ends("aware=off") == ends("aware=on")
-    one = replace(jobs, tenant=np.zeros_like(jobs.tenant))
-    assert ends("objective=hierarchical", one) == ends("objective=max_min", one)
+
+
+@given(
+    gpus=st.lists(st.integers(1, 8), min_size=1, max_size=20),
+    fast=st.sampled_from([1.0, 2.0]),
+    capacity=st.lists(st.integers(8, 16), min_size=2, max_size=2),
+)
+def test_one_vc_shares_as_its_jobs_would(gpus: list[int], fast: float, capacity: list[float]) -> None:
+    jobs = active(gpus, [[1.0, fast]] * len(gpus), capacity)
+    found, wanted = (find_shares(aim, jobs, once=False, inside="fair").alone for aim in ("hierarchical", "max_min"))
+    assert (found @ [1.0, fast]).tolist() == pytest.approx((wanted @ [1.0, fast]).tolist(), abs=1e-6)
 
 
 @settings(max_examples=10, deadline=None)
