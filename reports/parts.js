@@ -202,6 +202,9 @@
     document.querySelectorAll(".cards > div:not([data-number])").forEach(function (card) {
       card.classList.toggle("of-whole", narrowed);
     });
+    document.querySelectorAll(".opening .cluster, .opening .changes > h3").forEach(function (words) {
+      words.classList.toggle("said-of-whole", narrowed);
+    });
   }
 
   function show_cards(found, series) {

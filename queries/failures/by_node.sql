@@ -1,5 +1,5 @@
 -- title: Failed attempts by node
--- question: Which nodes fail more often than bad luck explains?
+-- question: On which nodes do attempts fail more often than bad luck explains?
 -- paper: infrastructure failures of Philly (ATC'19); Mantel and Haenszel (1959); Przyborowski and Wilenski; Holm
 -- tables: jobs, attempts, placements
 -- needs: placement, statuses

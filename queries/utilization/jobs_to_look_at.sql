@@ -78,8 +78,8 @@ reasons AS (
         h.idle AS wasted,
         CASE
             WHEN h.used = 0
-                THEN printf('never used its GPUs in the %.1f GPU-hours that were watched', h.covered)
-            ELSE printf('used its GPUs %.1f %% on average, which left %.1f GPU-hours idle', 100 * h.used / h.covered, h.idle)
+                THEN printf('never used its GPUs in the %,.1f GPU-hours that were watched', h.covered)
+            ELSE printf('used its GPUs %.1f %% on average, which left %,.1f GPU-hours idle', 100 * h.used / h.covered, h.idle)
         END AS words
     FROM job_hours AS h
     WHERE h.covered >= h.held / 2 AND h.used <= h.covered * $idle_pct / 100
@@ -88,7 +88,7 @@ reasons AS (
         u.job_id,
         2,
         u.idle_h,
-        printf('left %d of its %d GPUs idle, for %.1f GPU-hours', u.idle_gpus, u.gpus, u.idle_h)
+        printf('left %d of its %d GPUs idle, for %,.1f GPU-hours', u.idle_gpus, u.gpus, u.idle_h)
     FROM uneven AS u
     WHERE u.idle_gpus BETWEEN 1 AND u.gpus - 1
     UNION ALL
@@ -97,8 +97,8 @@ reasons AS (
         3,
         h.failed,
         CASE
-            WHEN h.failures = 1 THEN printf('failed after %.1f GPU-hours', h.failed)
-            ELSE printf('failed %d times, after %.1f GPU-hours in all', h.failures, h.failed)
+            WHEN h.failures = 1 THEN printf('failed after %,.1f GPU-hours', h.failed)
+            ELSE printf('failed %d times, after %,.1f GPU-hours in all', h.failures, h.failed)
         END
     FROM job_hours AS h
     WHERE h.failed >= $min_gpu_h
@@ -108,8 +108,8 @@ reasons AS (
         4,
         h.preempted,
         CASE
-            WHEN h.preemptions = 1 THEN printf('was preempted after %.1f GPU-hours', h.preempted)
-            ELSE printf('was preempted %d times, after %.1f GPU-hours in all', h.preemptions, h.preempted)
+            WHEN h.preemptions = 1 THEN printf('was preempted after %,.1f GPU-hours', h.preempted)
+            ELSE printf('was preempted %d times, after %,.1f GPU-hours in all', h.preemptions, h.preempted)
         END
     FROM job_hours AS h
     WHERE h.preempted >= $min_gpu_h

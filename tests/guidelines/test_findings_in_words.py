@@ -47,7 +47,7 @@ def test_unused_nodes_are_told_beside_the_others(make_trace: MakeTrace) -> None:
 
 def test_no_nodes_are_told_where_all_are_used(make_trace: MakeTrace) -> None:
     text = told(make_trace, nodes("ab", "ab", 24), "power-down")
-    start = "Nodes are wholly idle in 50.0 % of their hours, and every node ran a job of this log. At 75 W an idle"
+    start = "Nodes are wholly idle in 50.0 % of their hours. At 75 W an idle"
     assert text.startswith(start)
     assert text.endswith(" GPU, theirs take 14.4 kWh a day.")
 

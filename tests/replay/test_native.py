@@ -58,7 +58,7 @@ def test_analyze_without_the_engine_answers_fits_and_judges_all_the_same(folder:
     advice = (folder / "guidelines.md").read_text()
     assert "### Backfill with estimates" in advice
     assert (
-        "**Expected effect.** Cannot tell: replays are left out: tracekit was installed without its replay engine"
+        "**Does it help?** Cannot tell: replays are left out: tracekit was installed without its replay engine"
         in advice
     )
 

@@ -168,12 +168,12 @@ def test_headline_numbers_are_those_of_other_queries(report: Report) -> None:
         "waited by all jobs together",
         "of the GPU time is held",
         "mean use of GPUs",
-        "of the GPU time went into completed jobs",
+        "of the GPU time went into jobs that completed in the end",
     ]
     assert shown["mean wait of GPU jobs"] == pytest.approx(value["gpu_mean_queue_s"])
     assert shown["waited by all jobs together"] == pytest.approx(value["gpu_mean_queue_s"] * waits["started"] / 3600)
     assert shown["of the GPU time is held"] == pytest.approx(value["held_share"])
-    assert shown["of the GPU time went into completed jobs"] == pytest.approx(completed)
+    assert shown["of the GPU time went into jobs that completed in the end"] == pytest.approx(completed)
 
 
 def test_a_share_of_completed_jobs_warns_of_unknown_statuses(make_trace: Callable[..., Trace], tmp_path: Path) -> None:

@@ -29,11 +29,11 @@ def test_the_sentence_tells_what_is_known_and_who_wastes_most() -> None:
     assert finding("utilization/efficiency", rows) == (
         "Jobs held 100 GPU-hours; the use of 40 (40.0 %) is known, 50.0 % used and 50.0 % idle. Attempts that failed"
         " held 10 (10.0 %), those that timed out 2 (2.0 %), those that were preempted 5 (5.0 %). User x wasted most,"
-        " 35, 58.3 % of its own."
+        " 35, 58.3 % of its own, if failed attempts saved nothing."
     )
     few = [{**rows[0], "coverage_share": 0.2}]
     assert (finding("utilization/efficiency", few) or "").endswith(
-        "User x wasted most, at least 35, 58.3 % of its own."
+        "User x wasted most, at least 35, 58.3 % of its own, if failed attempts saved nothing."
     )
 
 
@@ -48,7 +48,9 @@ def test_the_sentence_does_not_call_unknown_use_idle() -> None:
 def test_the_word_is_that_of_what_the_rows_are_of() -> None:
     rows = [row(None, 60.0, None, None, 60.0, 0.0, 0.0, 60.0)]
     text = finding("utilization/efficiency", rows, replace(TraceFacts(), efficiency_by="qos"))
-    assert (text or "").endswith("Jobs without a QOS wasted most, 60, 100 % of its own.")
+    assert (text or "").endswith(
+        "Jobs without a QOS wasted most, 60, 100 % of its own, if failed attempts saved nothing."
+    )
 
 
 def test_bars_are_stacked_from_used_idle_and_unknown() -> None:

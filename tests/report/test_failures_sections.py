@@ -29,7 +29,7 @@ ALIKE = "one rate fits all nodes, however long they have worked"
         ("exponential", 1.1, ALIKE),
         ("weibull", 0.4, "the rate of failures is highest when a node has just come back, and then falls"),
         ("weibull", 1.4, "the rate of failures rises with the time since a node came back"),
-        ("two_kinds", None, "nodes are not alike: some are bad, the others good"),
+        ("two_kinds", None, "nodes are not alike: a few fail far more often than the rest"),
     ],
 )
 def test_time_between_says_which_law_the_times_speak_for(law: str, shape: float | None, what: str) -> None:
@@ -121,14 +121,14 @@ GOODPUT = f"gpu_class held_gpu_hours {PARTS} goodput_share idle_known_share end_
 def test_goodput_is_at_most_what_is_not_known_to_be_otherwise() -> None:
     known = ("all", 100.0, 0.0, 5.0, 20.0, 15.0, 60.0, 0.6, 1.0, 0.0)
     assert finding("failures/goodput", _rows(GOODPUT, known)) == (
-        "Of 100 GPU-hours that jobs held, 60.0 % were useful; 20.0 % were lost by attempts that were cut short, 15.0 %"
-        " were idle, 5.0 % went into start-up."
+        "Of 100 GPU-hours that jobs held, 60.0 % were useful; 20.0 % were lost, if nothing was saved, by attempts that"
+        " were cut short, 15.0 % were idle, 5.0 % went into start-up."
     )
     partly = ("all", 100.0, None, None, 20.0, 5.0, 75.0, 0.75, 0.1, 0.0)
     assert finding("failures/goodput", _rows(GOODPUT, partly)) == (
-        "Of 100 GPU-hours that jobs held, at most 75.0 % were useful; 20.0 % were lost by attempts that were cut"
-        " short, 5.0 % were idle. Use is known for 10.0 % of the hours that may have been useful. Not known: how long"
-        " start-up took, when the last part of a gang started."
+        "Of 100 GPU-hours that jobs held, at most 75.0 % were useful; 20.0 % were lost, if nothing was saved, by"
+        " attempts that were cut short, 5.0 % were idle. Use is known for 10.0 % of the hours that may have been"
+        " useful. Not known: how long start-up took, when the last part of a gang started."
     )
     unseen = ("all", 100.0, 0.0, None, 20.0, None, 80.0, 0.8, 0.0, 0.0)
     said = finding("failures/goodput", _rows(GOODPUT, unseen)) or ""

@@ -154,16 +154,16 @@ def test_by_node_tells_bad_nodes_from_bad_luck() -> None:
     bad = [(f"n{i}", 30 - i, 5.04, 1e-9, True) for i in range(5)]
     rows = _rows(_NODES, *bad, ("m", 7, 5.0, 0.02, False))
     assert finding("failures/by_node", rows) == (
-        "5 nodes fail more often than bad luck explains, counting failures in one session of a user once: n0 (30"
+        "On 5 nodes attempts fail more often than bad luck explains, counting one session's failures once: n0 (30"
         " failed, 5 expected), n1 (29 failed, 5 expected), n2 (28 failed, 5 expected) and 2 more."
     )
     assert finding("failures/by_node", rows[4:]) == (
-        "1 node fails more often than bad luck explains, counting failures in one session of a user once: n4 (26"
+        "On 1 node attempts fail more often than bad luck explains, counting one session's failures once: n4 (26"
         " failed, 5 expected)."
     )
     assert finding("failures/by_node", rows[5:]) == (
-        "No node fails more often than bad luck explains, counting failures in one session of a user once; nearest to"
-        " it comes m (7 failed, 5 expected)."
+        "On no node do attempts fail more often than bad luck explains, counting one session's failures once; nearest"
+        " to it comes m (7 failed, 5 expected)."
     )
 
 

@@ -145,7 +145,7 @@ def test_advice_that_the_replays_speak_against_is_not_on_the_first_screen(verdic
     found = summary({}, {"guidelines": entries})
     assert found["changes"] == []
     assert found["verdict"] == (
-        "Of 3 problems looked for, 1 was found, 1 is absent, and 1 cannot be told, since the log states too little."
+        "Of 3 problems looked for, 1 was found, 1 is absent; for 1 the log states too little."
         " The replays expect no gain from the advice of 1."
     )
 

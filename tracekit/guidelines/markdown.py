@@ -57,7 +57,7 @@ def advice_lines(entry: Mapping[str, Any]) -> list[str]:
         lines += [*table(finding["rows"][0], (row.values() for row in finding["rows"])), ""]
         if finding["rows_left_out"]:
             lines += [f"{finding['rows_left_out']:,} more rows are left out.", ""]
-    lines += [f"**Advice.** {escaped(entry['advice'])}", "", f"**Expected effect.** {escaped(effect_text(entry))}", ""]
+    lines += [f"**Advice.** {escaped(entry['advice'])}", "", f"**Does it help?** {escaped(effect_text(entry))}", ""]
     lines += [f"**Cost.** {escaped(entry['cost'])}", "", f"**Risk.** {escaped(entry['risk'])}", "", "**How.**", ""]
     for name, title in (("slurm", "Slurm"), ("kubernetes", "Kubernetes"), ("yarn", "YARN")):
         lines.append(f"- {title}: {escaped(practice[name])}")

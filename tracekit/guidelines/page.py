@@ -59,7 +59,7 @@ def _advice(entry: Mapping[str, Any]) -> str:
         parts.append(f"<details><summary>{escape(finding['rows_title'])}</summary>{details}</details>")
     terms = [
         ("Advice", entry["advice"]),
-        ("Expected effect", effect_text(entry)),
+        ("Does it help?", effect_text(entry)),
         ("Cost", entry["cost"]),
         ("Risk", entry["risk"]),
     ]

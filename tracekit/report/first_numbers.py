@@ -38,7 +38,13 @@ _NUMBERS = (
     _Number("waited_h", "waited by all jobs together", _hours, "hours", "until their first start"),
     _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
     _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs that have telemetry, held or not"),
-    _Number("completed_share", "of the GPU time went into completed jobs", percent, "share", "of jobs that ended"),
+    _Number(
+        "completed_share",
+        "of the GPU time went into jobs that completed in the end",
+        percent,
+        "share",
+        "of jobs that ended",
+    ),
 )
 
 

@@ -179,6 +179,6 @@ def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
     rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
         f"Of {len(entries)} problems looked for, {shown or 'none'} {'were' if shown > 1 else 'was'} found,"
-        f" {not_shown or 'none'} {'are' if not_shown > 1 else 'is'} absent, and {unknown or 'none'} cannot be told,"
-        f" since the log states too little.{rest}"
+        f" {not_shown or 'none'} {'are' if not_shown > 1 else 'is'} absent"
+        f"{f'; for {unknown} the log states too little' if unknown else ''}.{rest}"
     )

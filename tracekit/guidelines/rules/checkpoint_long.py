@@ -1,4 +1,4 @@
-"""Cap very long jobs, or let them save their state."""
+"""Let very long jobs save their state, or cap them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _find(evidence: Evidence) -> Finding:
 
 GUIDELINE = Guideline(
     id="checkpoint-long",
-    title="Cap very long jobs, or checkpoint them",
+    title="Checkpoint very long jobs, or cap them",
     question="How many GPU-hours are lost when attempts are cut short after a day or more?",
     measures=(
         Measure("lost_share", "share of GPU-hours in attempts cut short after a day or more", "share", "attempts"),

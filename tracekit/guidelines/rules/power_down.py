@@ -86,7 +86,7 @@ def _text(*, unused: int, used: int, idle: bool) -> str:
     if not idle:
         return "No node is ever wholly idle."
     if not unused:
-        return f"{_IDLE}, and every node ran a job of this log. {_ENERGY}."
+        return f"{_IDLE}. {_ENERGY}."
     if not used:
         return f"{_IDLE}, and no node ran a job of this log ({_WHOLE}). {_ENERGY}."
     return (
@@ -149,6 +149,6 @@ GUIDELINE = Guideline(
     least_n=24,
     no_trial=(
         "Cannot tell by the twin, which compares waits and not energy. 'tracekit replay -p fifo -p power-down' shows "
-        "both, with wake-up times and a reserve."
+        "both."
     ),
 )

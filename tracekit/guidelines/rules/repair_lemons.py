@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.calibration.losses import LossChange
 from tracekit.guidelines.interface import Finding, Guideline, LossTrial, Measure, Number, Practice, Threshold
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
@@ -24,6 +25,10 @@ _COLUMNS = (
     "shrunk_high",
     "probability",
 )
+
+_NAMED = 3
+"""Most nodes named in a sentence."""
+_SENTENCE = "({nodes_share} of all nodes) had {failures_share} of the failures, {excess_failures} beyond the usual."
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -47,10 +52,18 @@ def _find(evidence: Evidence) -> Finding:
         ),
         rows=tuple(lemons.select(_COLUMNS).iter_rows(named=True)) if len(lemons) else (),
         rows_title="Lemon nodes",
-        text=""
+        text=_naming(lemons["node_id"].to_list())
         if len(lemons)
         else "No node fails more than twice as often as all nodes do, as far as its record tells.",
     )
+
+
+def _naming(nodes: list[str]) -> str:
+    """Return the sentence of the guideline with the names of the worst nodes."""
+    # A name is text, also where it has braces.
+    names = [shorten(node, 30).replace("{", "{{").replace("}", "}}") for node in nodes[:_NAMED]]
+    more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
+    return f"{', '.join(names)}{more} {_SENTENCE}"
 
 
 def _changes(finding: Finding) -> tuple[LossChange, ...]:
@@ -72,7 +85,7 @@ GUIDELINE = Guideline(
         Threshold("lemons", "at least", 1, "probability of at least 0.95 by empirical Bayes (failures/lemon_nodes)"),
         Threshold("excess_failures", "at least", 3, "ours: fewer are not worth a look, as for drain-nodes"),
     ),
-    finding="{lemons} ({nodes_share} of all) had {failures_share} of the failures, {excess_failures} beyond the usual.",
+    finding=f"{{lemons}} {_SENTENCE}",
     find=_find,
     advice=(
         "Take these nodes out, run the vendor's full diagnostics and a burn-in under load, replace what fails, and "

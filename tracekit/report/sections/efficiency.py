@@ -51,7 +51,9 @@ def efficiency_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         if worst["held_gpu_h"]:
             wasted += f", {percent(worst['wasted_gpu_h'] / worst['held_gpu_h'])} of its own"
         least = " at least" if (worst["coverage_share"] or 0) < _LITTLE else ""
-        text += f". {_who(worst['key'], facts)} wasted most,{least} {wasted}"
+        # An attempt that failed counts whole, and may have saved its work.
+        kept = ", if failed attempts saved nothing" if any(lost.values()) else ""
+        text += f". {_who(worst['key'], facts)} wasted most,{least} {wasted}{kept}"
     return text + "."
 
 

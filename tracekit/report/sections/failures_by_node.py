@@ -22,14 +22,17 @@ def by_node_finding(rows: list[Row], _: TraceFacts) -> str | None:
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_trials"] for r in judged):
         return None
-    counted = "counting failures in one session of a user once"
+    counted = "counting one session's failures once"
     bad = [r for r in judged if r["suspect"]]
     if not bad:
-        return f"No node fails more often than bad luck explains, {counted}; nearest to it comes {_against(judged[0])}."
+        return (
+            f"On no node do attempts fail more often than bad luck explains, {counted}; nearest to it comes"
+            f" {_against(judged[0])}."
+        )
     more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-    what = "1 node fails" if len(bad) == 1 else f"{len(bad)} nodes fail"
+    where = "1 node" if len(bad) == 1 else f"{len(bad)} nodes"
     listed = ", ".join(_against(r) for r in bad[:3])
-    return f"{what} more often than bad luck explains, {counted}: {listed}{more}."
+    return f"On {where} attempts fail more often than bad luck explains, {counted}: {listed}{more}."
 
 
 def _against(row: Row) -> str:

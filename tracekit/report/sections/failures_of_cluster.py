@@ -57,9 +57,10 @@ def availability_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     mean = sum(r["nodes_down"] for r in whole) / len(whole)
     if worst["span_h"] < 1:  # the log covers hours: a day does not say when
         return f"On average {_nodes(mean)} out of service."
+    at = f" at {local(worst['start_time'], facts.timezone):%H:%M}" if facts.dated else ""
     return (
         f"On average {_nodes(mean)} out of service, and {count(round(worst['nodes_down'], 1))} in the"
-        f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)} on, the most."
+        f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)}{at} on, the most."
     )
 
 

@@ -42,7 +42,7 @@ def _law(row: Row) -> str:
         if shape is not None and shape < 1
         else "the rate of failures rises with the time since a node came back",
         "gamma": "nodes differ in how often they fail",
-        "two_kinds": "nodes are not alike: some are bad, the others good",
+        "two_kinds": "nodes are not alike: a few fail far more often than the rest",
     }.get(row["preferred"], "")
 
 

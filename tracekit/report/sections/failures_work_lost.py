@@ -110,7 +110,7 @@ def goodput_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 _BECAME = {
     "idle_gpu_hours": "were idle",
-    "lost_gpu_hours": "were lost by attempts that were cut short",
+    "lost_gpu_hours": "were lost, if nothing was saved, by attempts that were cut short",
     "start_up_gpu_hours": "went into start-up",
     "queued_gpu_hours": "were held while parts of the gang waited",
 }

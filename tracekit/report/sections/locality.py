@@ -49,6 +49,12 @@ def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
         have = _with_known_waits(rows, gpu_class)
         if len(have) >= 2:
             few, many = have[0], have[-1]
+            if few["p50_s"] == many["p50_s"] == 0:
+                return (
+                    f"Half or more of the {gpu_jobs(gpu_class)} started at once, on"
+                    f" {_nodes(few['node_count'])}{sample_size(few['jobs'])} as on"
+                    f" {_nodes(many['node_count'])}{sample_size(many['jobs'])}."
+                )
             return (
                 f"The median wait of {gpu_jobs(gpu_class)} was {duration(few['p50_s'])} on {_nodes(few['node_count'])}"
                 f"{sample_size(few['jobs'])} and {duration(many['p50_s'])} on {_nodes(many['node_count'])}"

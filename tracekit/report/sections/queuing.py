@@ -87,6 +87,8 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     most = largest(rows, "waits")
     if most is None:
         return None
+    if not any(r["p90_s"] > 0 or r["mean_s"] for r in rows):
+        return f"No wait was longer than 0 s, in {counted(sum(r['waits'] for r in rows), 'waits')} of all sizes."
     text = f"Most waits, {count(most['waits'])}, are those of {_of(most)}: {_waited(most)}."
     worst = largest(enough(rows, "waits"), "p90_s")
     if worst is not None and worst is not most and worst["p90_s"] > most["p90_s"]:

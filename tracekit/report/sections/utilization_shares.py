@@ -39,13 +39,12 @@ def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     several = len({r["cluster"] for r in rows}) > 1
     if most is None or least is None:
         return None
-    base = "what it owns" if facts.quotas else "the most GPUs that it ever held"
+    base = "what it owns" if facts.quotas else "the most GPUs it ever held"
     share = percent(most["allocated_share_mean"])
-    text = f"{_vc(most, facts, several=several)} held {share} of {base} on average{_waits(most)}"
+    text = f"On average {_vc(most, facts, several=several)} held {share} of {base}{_waits(most)}"
     if most is not least:
         text += f", {_vc(least, facts, several=several)} {percent(least['allocated_share_mean'])}{_waits(least)}"
-    # A name keeps its case.
-    return f"{text[:1].upper()}{text[1:]}." if most["vc"] is None else f"{text}."
+    return f"{text}."
 
 
 def _vc(row: Row, facts: TraceFacts, *, several: bool) -> str:
