@@ -71,9 +71,15 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         [("a",)],
     ),
     "formatted": (
-        "SELECT printf('%.1f', x) AS w, printf('%d of %d', 2, 3) AS d"
+        "SELECT printf('%.1f', x) AS w, printf('%,.1f', x) AS k, printf('%d of %,d: 5 %%', 2, 3000) AS d"
         " FROM (VALUES (0.25e0), (0.15e0), (0.35e0), (1e6), (NULL)) AS t(x)",
-        [("0.2", "2 of 3"), ("0.1", "2 of 3"), ("0.3", "2 of 3"), ("1000000.0", "2 of 3"), (None, "2 of 3")],
+        [
+            ("0.2", "0.2", "2 of 3,000: 5 %"),
+            ("0.1", "0.1", "2 of 3,000: 5 %"),
+            ("0.3", "0.3", "2 of 3,000: 5 %"),
+            ("1000000.0", "1,000,000.0", "2 of 3,000: 5 %"),
+            (None, None, "2 of 3,000: 5 %"),
+        ],
     ),
     "series": (
         "SELECT unnest(generate_series(a, b)) AS n FROM (VALUES (2, 4), (4, 2), (NULL, 3)) AS t(a, b) ORDER BY n",

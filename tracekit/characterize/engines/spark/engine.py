@@ -202,8 +202,18 @@ def _register(session: Any) -> None:
 
     # Made here, so that it is sent as code.
     def printf(words: str | None, numbers: list[float] | None) -> str | None:
+        import re
+
         if words is None or numbers is None or None in numbers:
             return None
-        return words % tuple(numbers)
+        left = iter(numbers)
+
+        def written(found: re.Match[str]) -> str:
+            if found[0] == "%%":
+                return "%"
+            number = next(left)
+            return format(int(number) if found["kind"] == "d" else number, found[0][1:])
+
+        return re.sub(r"%%|%,?(\.\d+)?(?P<kind>[df])", written, words)
 
     session.udf.register(PRINTF, printf, "string")
