@@ -157,10 +157,11 @@
 
   function by_span(chosen, time) {
     var rows = table_of(chosen, parts.sums, parts.user_sums);
-    var span = function (_, number) { return number < 0 ? null : number; };
+    var span = function (_, number) { return number; };
     var found = add_machines(sum(rows, chosen, time, span), chosen, time, span);
     var first = time ? time[0] : 0, last = time ? time[1] : told.edges.length - 1, series = [];
     for (var i = first; i < last; i++) series.push(found.get(i) || empty());
+    series.late = time ? empty() : found.get(-1) || empty(); // what ended after the last span
     return series;
   }
 
@@ -209,7 +210,7 @@
 
   function show_cards(found, series) {
     var half = Math.ceil(series.length / 2);
-    var halves = [series.slice(0, half), series.slice(half)].map(function (some) { return numbers(added(some)); });
+    var halves = [series.slice(0, half), series.slice(half).concat(series.late || [])].map(function (some) { return numbers(added(some)); });
     cards.forEach(function (one) {
       var name = one.card.dataset.number, value = found && found[name];
       var known = value !== null && value !== undefined;

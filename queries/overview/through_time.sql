@@ -26,7 +26,7 @@
 -- page_spans), of which the last may be shorter, and into two halves, at a whole hour.
 -- held_share: see queuing/gpu_time_held; an interval belongs to the period in which it begins. used_share: all samples
 -- weigh alike, whether a job held the GPU or not. completed_share: see overview/status; a job belongs to the period in
--- which it ended, and to the whole also where it ended later, or at an unknown time.
+-- which it ended, and to the whole and its last half also where it ended later, or at an unknown time.
 WITH
 -- The ways in which the time is cut.
 cut AS (
@@ -121,14 +121,24 @@ ended AS (
 
 outcome AS (
     SELECT
-        c.period,
-        CASE WHEN c.period = 'whole' THEN 1 ELSE (e.at_us - c.since) // c.length + 1 END AS number,
-        CAST(sum(e.gpu_s) FILTER (WHERE e.status = 'completed') AS DOUBLE) AS completed_s,
-        CAST(sum(e.gpu_s) AS DOUBLE) AS all_s
-    FROM ended AS e
-    CROSS JOIN cut AS c
-    WHERE c.period = 'whole' OR e.at_us <= c.until
-    GROUP BY c.period, CASE WHEN c.period = 'whole' THEN 1 ELSE (e.at_us - c.since) // c.length + 1 END
+        period,
+        number,
+        CAST(sum(gpu_s) FILTER (WHERE status = 'completed') AS DOUBLE) AS completed_s,
+        CAST(sum(gpu_s) AS DOUBLE) AS all_s
+    FROM (
+        SELECT
+            c.period,
+            e.status,
+            e.gpu_s,
+            CASE
+                WHEN c.period = 'span' THEN (e.at_us - c.since) // c.length + 1
+                ELSE greatest(1, least(c.parts, coalesce((e.at_us - c.since) // c.length + 1, c.parts)))
+            END AS number
+        FROM ended AS e
+        CROSS JOIN cut AS c
+        WHERE c.period <> 'span' OR e.at_us <= c.until
+    ) AS p
+    GROUP BY period, number
 )
 
 SELECT

@@ -84,8 +84,17 @@ def test_waits_use_and_outcomes_of_each_period(four_hours: Trace) -> None:
     # Of waits 0, 1,800 and 3,600 s, and of 0 and 3,600 s.
     assert [r["p90_wait_s"] for r in rows[:2]] == [3240.0, 3240.0]
     assert [r["used_share"] for r in rows] == [pytest.approx(1.3 / 3), 0.5, 0.3, 0.5, None, 0.3, None]
-    # One GPU-hour of a, two of b, half of one of c; by the last submission only a has ended, in the second hour.
-    assert [r["completed_share"] for r in rows] == [pytest.approx(1.5 / 3.5), 1.0, None, None, 1.0, None, None]
+    # One GPU-hour of a, two of b, half of one of c. By the last submission only a has ended, in the second hour; the
+    # last half has what ended later too, so that the halves make the whole.
+    assert [r["completed_share"] for r in rows] == [
+        pytest.approx(1.5 / 3.5),
+        1.0,
+        pytest.approx(0.5 / 2.5),
+        None,
+        1.0,
+        None,
+        None,
+    ]
 
 
 def test_the_share_held_is_that_of_the_minutes_seen(four_hours: Trace) -> None:

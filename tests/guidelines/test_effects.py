@@ -121,6 +121,11 @@ def test_where_no_twin_carries_it_no_sentence_sounds_like_an_effect(poor: TwinRe
     assert isinstance(found, UntoldEffect)
     why = str(poor.found.why_no_effect).removesuffix("; the effect cannot be told")
     assert found.sentence == f"Cannot tell: {why}."
+    both = effect_of(TRIAL, twins(poor, Moon="46 jobs are too few"))
+    assert isinstance(both, UntoldEffect)
+    assert both.sentence == (
+        f"Cannot tell for Mars: {why}. Cannot tell for Moon: there is no twin: 46 jobs are too few."
+    )
     assert (found.support.supported, found.support.policy_queue_s) == (False, None)
     waits = poor.found.recorded_s
     assert found.support.recorded_queue_s == pytest.approx(float(waits[~np.isnan(waits)].mean()), rel=0.01)

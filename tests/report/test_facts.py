@@ -107,7 +107,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     ]
     said = finding("queuing/out_of_order", order, WHOLE) or ""
     assert said.startswith(
-        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be decided none had room"
+        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be decided no overtaken job"
     )
     more = [{**order[0], "starts": 40, "harmless_share": 0.0}]
     assert (finding("queuing/out_of_order", more, WHOLE) or "").startswith(
@@ -203,8 +203,8 @@ def test_the_timeline_of_vcs_names_who_waits_most() -> None:
     rows = _load(("2026-01-01T00:00:00+00:00", 2.0, 0.4, 4.0), ("2026-01-02T06:30:00+00:00", 4.0, 3.0, 4.0))
     quiet = [{**r, "vc": "w", "running_gpus": 8.0, "pending_gpus": 0.0} for r in rows]
     assert finding("queuing/timeline", [*rows, *quiet]) == (
-        "w held the most GPUs, 8 on average, and v waited for the most, 1.7. The longest queue of one VC was that of"
-        " v, on 2026-01-02 at 06:30: 3 GPUs waited for, 4 held."
+        "w held the most GPUs, 8 on average, and v waited for the most, 1.7. Most at one time were waited for by v,"
+        " 3 on 2026-01-02 at 06:30, when it held 4."
     )
     assert finding("queuing/timeline", quiet) == "w held the most GPUs, 8 on average; nobody waited for GPUs."
     assert [p.title for p in panels("queuing/timeline", [*rows, *quiet])] == ["w", "v"]

@@ -83,10 +83,10 @@ def test_a_wait_of_nothing_is_called_no_wait() -> None:
         _WAITS, ("a", "1", 500, 0.0, 0.0, 0.0), ("b", ">8", 40, 600.0, 0.0, 86400.0), ("b", "5-8", 2, 6.0, 9e9, 9e9)
     )
     assert finding("queuing/queue_delay", rows) == (
-        "Most waits, 500, are those of 1-GPU jobs in a: nine in ten or more did not wait. The longest tail of the"
-        " groups with at least 30 waits is that of jobs of more than 8 GPUs in b: half did not wait, one in ten"
-        " waited 1 d or longer. On average 1-GPU jobs waited 0 s (one in ten 0 s or longer), jobs of more than 8 GPUs"
-        " 10 min (one in ten 1 d or longer). Jobs of b did 100 % of all the waiting, in 7.7 % of the waits."
+        "Jobs of b did 100 % of all the waiting, with 7.7 % of the starts. The longest tail of the groups with at least"
+        " 30 waits is that of jobs of more than 8 GPUs in b: half did not wait, one in ten waited 1 d or longer. On"
+        " average 1-GPU jobs waited 0 s (one in ten 0 s or longer), jobs of more than 8 GPUs 10 min (one in ten 1 d or"
+        " longer)."
     )
     # A VC that waits as long as its part of the waits is no news, nor are rows that may be the first of many.
     even = _rows(_WAITS, ("a", "1", 50, 9.0, 0.0, 0.0), ("b", "1", 50, 9.0, 0.0, 0.0))
@@ -97,7 +97,7 @@ def test_a_wait_of_nothing_is_called_no_wait() -> None:
 
 def test_waits_of_cpu_jobs_are_not_the_news_when_gpus_are_asked_for() -> None:
     rows = _rows(_WAITS, (None, "0", 9000, 1.0, 1.0, 2.0), (None, "1", 50, 9.0, 12.0, 60.0))
-    expected = "Most waits, 50, are those of 1-GPU jobs: half waited 12 s or less, one in ten waited 1 min or longer."
+    expected = "Most starts, 50, are those of 1-GPU jobs: half waited 12 s or less, one in ten waited 1 min or longer."
     assert finding("queuing/queue_delay", rows) == expected
 
 
@@ -170,8 +170,8 @@ def test_sizes_that_chance_can_part_may_be_alike() -> None:
     # 20 of 100 against 12 of 40: chi-squared 1.62 with one degree of freedom, p = 0.20.
     rows = _rows(columns, ("1", "completed", 80), ("1", "failed", 20), ("2-4", "completed", 28), ("2-4", "failed", 12))
     assert finding("failures/status_by_size", rows) == (
-        "20.0 % of the 1-GPU jobs whose end is known failed, and 30.0 % of the jobs of 2-4 GPUs: the difference may"
-        " be chance."
+        "Not clearly: 20.0 % of the 1-GPU jobs whose end is known failed, and 30.0 % of the jobs of 2-4 GPUs; the"
+        " difference may be chance."
     )
     # Ten times as many: chi-squared 16.2.
     more = [{**r, "jobs": 10 * r["jobs"]} for r in rows]
@@ -180,7 +180,8 @@ def test_sizes_that_chance_can_part_may_be_alike() -> None:
     assert finding("failures/status_by_size", failed) == (
         "All sizes fail alike: 100 % of the jobs whose end is known failed (sizes with at least 30 such jobs)."
     )
-    assert finding("failures/status_by_size", failed[:1]) is None
+    assert finding("failures/status_by_size", failed[:1]) == "100 % of the 1-GPU jobs whose end is known failed."
+    assert finding("failures/status_by_size", failed[2:]) == "None of the 5 jobs whose end is known failed."
 
 
 def test_retries() -> None:

@@ -215,8 +215,9 @@ def test_gangs() -> None:
     )
 
 
-def test_gangs_of_few_jobs_are_not_spoken_of() -> None:
-    assert finding("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))) is None
+def test_gangs_of_few_jobs_are_no_share_of_all() -> None:
+    few = "The source states of 1 job alone how many instances they start."
+    assert finding("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))) == few
     words = "The source does not state how many instances jobs start."
     assert why_empty("workload/gangs", _rows(_GANGS, (None, 274, 1.0))) == words
     assert why_empty("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))) is None

@@ -118,8 +118,8 @@ def _planned(policy: str, nodes: int, wait: float, low: float | None, high: floa
 def test_a_plan_tells_nothing_where_its_months_do_not_wait_as_the_log_did() -> None:
     months = [_planned("twin", 4, 7200.0, 1800.0, 9000.0), _planned("twin", 5, 60.0, 0.0, 90.0)]
     assert finding("plan/nodes", [*months, _planned("recorded", 4, 3600.0, None, None)]) == (
-        "In months drawn from the log's days, jobs of c wait 1 h on average, one in ten over 2 h, with 4 nodes, 30 s"
-        " with 5."
+        "In months drawn from the log's days, jobs of c wait 1 h on average, one in ten over 2 h, with 4 nodes"
+        " (by the log 30 min, one in ten over 1 h), 30 s with 5."
     )
     assert finding("plan/nodes", [*months, _planned("recorded", 4, 1200.0, None, None)]) == (
         "Cannot tell what more or fewer nodes would give: months drawn from the log's days wait 1 h on average, one"
@@ -136,13 +136,16 @@ def twin(cluster: str, grade: str | None = "close", **more: Any) -> dict[str, An
 
 def test_the_scheduler_and_its_grade_are_said_cluster_by_cluster() -> None:
     assert finding("replay/twins", [twin("all", waiting_share=1.0)]) == (
-        "The log behaves like this: first in, first out. Can its replay be trusted? Yes: it waits 9.2 h on average,"
-        " the log 9.1 h (grade close)."
+        "The log behaves like this: first in, first out. Can its replay be trusted? Yes: in the"
+        " log's last part it waits 9.2 h on average, the log 9.1 h (grade close)."
     )
     rows = [twin("Venus"), twin("Mars", "poor"), twin("Moon", None, why_not="46 jobs are too few"), twin("Pluto")]
     text = finding("replay/twins", rows) or ""
     assert "Venus, with 50.0 % of the hours waited, behaves like this" in text
-    assert "Can its replay be trusted? No: it waits 9.2 h on average, the log 9.1 h (grade poor)." in text
+    assert (
+        "Can its replay be trusted? No: in the log's last part it waits 9.2 h on average, the log 9.1 h (grade poor)."
+        in text
+    )
     assert "Moon: cannot tell, since there is no twin: 46 jobs are too few." in text
     assert text.endswith("Effects of changes are told of 2 of the 4 clusters.")
 

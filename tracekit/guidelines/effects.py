@@ -81,7 +81,13 @@ class UntoldEffect:
     def sentence(self) -> str:
         """Why it is not reported."""
         already = all(one.reason.startswith(_ALREADY) for one in self.untold)
-        return f"{'No' if already else 'Cannot tell'}: {'; '.join(_reasons(self.untold))}."
+        several = len({one.cluster for one in self.untold}) > 1
+        told = []
+        for reason, names in _reasons(self.untold).items():
+            where = f" for {' and '.join(names)}" if several and names != [UNNAMED] else ""
+            word = ("No," if where else "No") if already else "Cannot tell"
+            told.append(f"{word}{where}: {_inside(reason)}.")
+        return " ".join(told)
 
 
 @dataclass(frozen=True)
@@ -245,17 +251,14 @@ _TAIL = "; the effect cannot be told"
 _ALREADY = "the log behaves like this already"
 
 
-def _reasons(untold: Sequence[Untold]) -> list[str]:
-    """Return the reasons, each with the clusters that it is of where there are several."""
-    several = len({u.cluster for u in untold}) > 1
+def _reasons(untold: Sequence[Untold]) -> dict[str, list[str]]:
+    """Return the reasons, each with the clusters that it is of."""
     reasons: dict[str, list[str]] = {}
     for one in untold:
-        reasons.setdefault(one.reason.removesuffix(_TAIL), []).append(one.cluster)
-    found = []
-    for reason, names in reasons.items():
-        named = several and names != [UNNAMED]
-        found.append(f"{', '.join(dict.fromkeys(names))}: {reason}" if named else _inside(reason))
-    return found
+        names = reasons.setdefault(one.reason.removesuffix(_TAIL), [])
+        if one.cluster not in names:
+            names.append(one.cluster)
+    return reasons
 
 
 def _inside(sentence: str) -> str:

@@ -77,8 +77,8 @@ GUIDELINE = Guideline(
         Threshold("placeable_wait_s", "at least", 60, "ours: below, it is the period of the scheduler"),
     ),
     finding=(
-        "In {placeable_share} of the waiting time GPUs that fitted the job were free and its VC was within its quota "
-        "({placeable_wait_s} a wait); {limit_share} of jobs have a time limit."
+        "In {placeable_share} of the waiting time GPUs that fitted the job were free and its VC was within its quota; "
+        "{limit_share} of jobs have a time limit."
     ),
     find=_find,
     advice=(

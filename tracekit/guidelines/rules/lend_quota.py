@@ -83,8 +83,8 @@ GUIDELINE = Guideline(
         Threshold("unused_share", "at least", 0.1, "ours: below, there is little to lend"),
     ),
     finding=(
-        "Jobs wait at their VC's own quota for {quota_wait_share} of the waiting time ({quota_wait_s} a wait), while "
-        "{unused_share} of all quotas is unused."
+        "Jobs wait at their VC's own quota for {quota_wait_share} of the waiting time, while {unused_share} of "
+        "all quotas is unused."
     ),
     find=_find,
     advice=(

@@ -52,13 +52,20 @@ def _twin(row: Row, name: str) -> str:
     log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
     trust = _TRUST.get(row["grade"], "cannot tell") if row["effects_told"] else "no"
     return (
-        f"{name}{share} behaves like this: {row['rules']}. Can its replay be trusted? {trust.capitalize()}: it waits"
-        f" {twin} on average, the log {log} (grade {row['grade']})."
+        f"{name}{share} behaves like this: {row['rules']}. Can its replay be trusted? {trust.capitalize()}: in the"
+        f" log's last part it waits {twin} on average, the log {log} (grade {row['grade']})."
     )
 
 
 _TRUST = {"close": "yes", "fair": "likely"}
 """Whether effects of changes can be told from a twin, by its grade; from others none is told."""
+
+
+def queue_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say that nothing is waited for, where a chart would be empty."""
+    if any(row["recorded_gpus"] or row["twin_gpus"] for row in rows):
+        return None
+    return "In the log's last part no GPU was waited for, nor is one in the twin."
 
 
 def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
@@ -168,6 +175,6 @@ def _intervals(rows: list[Row], columns: list[str], words: str) -> tuple[alt.Lay
 
 PRESENTATIONS = (
     Presentation("replay/twins", finding=twins_finding),
-    Presentation("replay/twin_queue", finding=lambda *_: None, chart=queue_chart),
+    Presentation("replay/twin_queue", finding=queue_finding, chart=queue_chart),
     Presentation("replay/effects", finding=effects_finding, chart=effects_chart),
 )

@@ -22,7 +22,7 @@ from tracekit.report.charts import (
     status_legend,
     time_tooltips,
 )
-from tracekit.report.phrases import bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.phrases import FEW, bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, percent, shorten
@@ -56,7 +56,7 @@ def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
             if row["status"] == "timeout":
                 late[row["gpu_class"]] = late.get(row["gpu_class"], 0) + row["jobs"]
     if not failed:
-        return None
+        return f"None of the {counted(sum(total.values()), 'jobs')} whose end is known failed." if total else None
     every = {c: sum(r["jobs"] for r in rows if r["gpu_class"] == c) for c in total}
     if sum(total.values()) < _KNOWN * sum(every.values()):
         return _hardly_known(failed, late, every)
@@ -81,8 +81,10 @@ def _compared(shares: list[Row]) -> str | None:
     among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
-    if low is None or high is None or len(shares) < 2:
+    if low is None or high is None:
         return None
+    if len(shares) < 2:
+        return f"{_say(high)}; other sizes have fewer than {FEW} such jobs." if among else f"{_say(high)}."
     if low["share"] == high["share"] or _alike(shares):
         which = f" (sizes{among})" if among else ""
         return f"{_range(low, high)}{which}."
@@ -111,8 +113,8 @@ def _range(low: Row, high: Row) -> str:
         alike = "end badly" if low["late"] else "fail"
         return f"All sizes {alike} alike: {percent(low['share'])} of the jobs whose end is known {_ended(low)}"
     return (
-        f"{_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}{_parts(high)}"
-        f"{sample_size(high['jobs'])}: the difference may be chance"
+        f"Not clearly: {_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}{_parts(high)}"
+        f"{sample_size(high['jobs'])}; the difference may be chance"
     )
 
 

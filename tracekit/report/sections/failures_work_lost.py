@@ -168,7 +168,7 @@ def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the effective training time ratio of small and wide gangs that have enough jobs."""
     told = [r for r in rows if r["ettr"] is not None and r["jobs"] >= FEW]
     if not told:
-        return None
+        return f"No size has {FEW} jobs of an hour or more, so that chance decides what is drawn." if rows else None
     small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
     text = (
         f"Jobs of {_size(wide)} made progress for {percent(wide['ettr'])} of the time since their submission"

@@ -28,12 +28,14 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if log is not None and not _as_in_the_log(today, log):
         return (
             f"Cannot tell what more or fewer nodes would give: months drawn from the log's days wait"
-            f" {_wait(today, tail=True)} with the {counted(now, 'nodes')} of today, and by the log jobs waited"
-            f" {_wait(log, tail=True).rstrip(',')}."
+            f" {_mean(today)}{_tail(today)}, with the {counted(now, 'nodes')} of today, and by the log jobs waited"
+            f" {_mean(log)}{_tail(log)}."
         )
     whose = "" if rows[-1]["cluster"] == UNNAMED else f" of {shorten(rows[-1]['cluster'], 40)}"
-    text = f"In months drawn from the log's days, jobs{whose} wait {_wait(by_nodes[now], tail=True)} with"
-    text += f" {counted(now, 'nodes')}"
+    text = f"In months drawn from the log's days, jobs{whose} wait {_mean(today)}{_tail(today)},"
+    text += f" with {counted(now, 'nodes')}"
+    if log is not None:
+        text += f" (by the log {_wait(log)}{_tail(log)})"
     more = next((n for n in sorted(by_nodes) if n > now), None)
     fewer = next((n for n in sorted(by_nodes, reverse=True) if n < now), None)
     parts = [f"{_wait(by_nodes[n])} with {n:,}" for n in (more, fewer) if n is not None]
@@ -46,12 +48,20 @@ def _as_in_the_log(today: Row, log: Row) -> bool:
     return None in (low, high, recorded) or low <= recorded <= high
 
 
-def _wait(row: Row, *, tail: bool = False) -> str:
-    """Return the mean wait of a number of nodes, with what one job in ten waits longer than."""
-    if row["mean_wait_s"] is None:
-        return "without end"
-    most = f", one in ten over {duration(row['p90_wait_s'])}," if tail and row["p90_wait_s"] is not None else ""
-    return f"{duration(row['mean_wait_s'])}{' on average' if tail else ''}{most}"
+def _wait(row: Row) -> str:
+    """Return the mean wait of a number of nodes."""
+    return "without end" if row["mean_wait_s"] is None else duration(row["mean_wait_s"])
+
+
+def _mean(row: Row) -> str:
+    """Return the mean wait, said to be one."""
+    return _wait(row) if row["mean_wait_s"] is None else f"{_wait(row)} on average"
+
+
+def _tail(row: Row) -> str:
+    """Return what one job in ten waits longer than."""
+    known = row["mean_wait_s"] is not None and row["p90_wait_s"] is not None
+    return f", one in ten over {duration(row['p90_wait_s'])}" if known else ""
 
 
 def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

@@ -81,7 +81,7 @@ def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 
 def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Name the most common kind of wait of GPU jobs and the one with the longest tail (90th percentile)."""
+    """Name who waits most, the most common kind of start, and the one with the longest tail (90th percentile)."""
     rows = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None and r["p90_s"] is not None]
     rows = [r for r in rows if r["gpu_class"] != "0"] or rows
     most = largest(rows, "waits")
@@ -89,13 +89,16 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         return None
     if not any(r["p90_s"] > 0 or r["mean_s"] for r in rows):
         return f"No wait was longer than 0 s, in {counted(sum(r['waits'] for r in rows), 'waits')} of all sizes."
-    text = f"Most waits, {count(most['waits'])}, are those of {_of(most)}: {_waited(most)}."
+    where = _where(rows, facts.tenant)
+    told = [where] if where else []
     worst = largest(enough(rows, "waits"), "p90_s")
     if worst is not None and worst is not most and worst["p90_s"] > most["p90_s"]:
         among = scope(rows, "waits")
         among = f" of the groups{among}" if among else ""
-        text += f" The longest tail{among} is that of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}."
-    return " ".join(filter(None, [text, _by_size(rows), _where(rows, facts.tenant)]))
+        told.append(f"The longest tail{among} is that of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}.")
+    if not where and (most["p90_s"] > 0 or not told):  # that most do not wait says little beside who does
+        told.insert(0, f"Most starts, {count(most['waits'])}, are those of {_of(most)}: {_waited(most)}.")
+    return " ".join(filter(None, [*told, _by_size(rows)]))
 
 
 def _by_size(rows: list[Row]) -> str:
@@ -130,7 +133,7 @@ def _where(rows: list[Row], tenant: Tenant) -> str:
     if time < _OUTSTANDING or time < 2 * part:
         return ""
     who = f"Jobs without {tenant.a}" if most["vc"] is None else f"Jobs of {shorten(most['vc'], 30)}"
-    return f"{who} did {percent(time)} of all the waiting, in {percent(part)} of the waits."
+    return f"{who} did {percent(time)} of all the waiting, with {percent(part)} of the starts."
 
 
 def _pooled(rows: list[Row], key: str) -> Row | None:

@@ -125,8 +125,8 @@ def _harm(harmless: float) -> str:
     if harmless == 0:
         return "each time an overtaken job had room to start too"
     if harmless == 1:
-        return "no overtaken job had room to start, and so lost nothing"
-    return f"in {percent(harmless)} of the cases that can be decided none had room to start, and so lost nothing"
+        return "no overtaken job had room to start"
+    return f"in {percent(harmless)} of the cases that can be decided no overtaken job had room to start"
 
 
 def _of_vc(facts: TraceFacts) -> str:

@@ -85,9 +85,10 @@ def week_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     text = f"Most GPU jobs come on {_hour(busy)}: {count(round(busy['jobs_per_hour'], 1))} in that hour"
     slow = largest([r for r in whole if r["waits"] >= LEAST], "mean_wait_s")
+    among = f" (of hours with at least {LEAST} waits)" if any(0 < r["waits"] < LEAST for r in whole) else ""
     if slow is None or not slow["mean_wait_s"]:
         return f"{text}."
-    return f"{text}. Those that come on {_hour(slow)} wait longest, {duration(slow['mean_wait_s'])} on average."
+    return f"{text}. Those that come on {_hour(slow)} wait longest, {duration(slow['mean_wait_s'])} on average{among}."
 
 
 def _hour(row: Row) -> str:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many of the last waits lay in the interval told when they began."""
     whole = next((r for r in rows if r["gpu_class"] == "all"), None)
-    if whole is None or not whole["told"]:
+    if whole is None:
         return None
+    if not whole["told"]:
+        return f"No wait was forecast: {counted(whole['too_few'], 'jobs')} had too few like them that came earlier."
     few = f"; {counted(whole['too_few'], 'jobs')} had too few like them" if whole["too_few"] else ""
     n = sample_size(whole["told"]) or f" of {count(whole['told'])} jobs"
     held = percent(whole["covered_share"])

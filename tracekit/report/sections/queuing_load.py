@@ -106,9 +106,9 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     mean = count(round(worst["pending_gpus"], 2))
     who = "" if worst is most else f"{_who(worst, facts)} "
     return (
-        f"{text}, and {who}waited for the most, {mean}. The longest queue of one {facts.tenant.one} was that of"
-        f" {_who(peak, facts)}, {_minute(peak['time'], facts)}:"
-        f" {count(round(peak['pending_gpus'], 1))} GPUs waited for, {count(round(peak['running_gpus'], 1))} held."
+        f"{text}, and {who}waited for the most, {mean}. Most at one time were waited for by {_who(peak, facts)},"
+        f" {count(round(peak['pending_gpus'], 1))} {_minute(peak['time'], facts)}, when it held"
+        f" {count(round(peak['running_gpus'], 1))}."
     )
 
 

@@ -24,6 +24,8 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not sum(shares.values()):
         return None
     limit, who = shares.get("limit", 0.0), "GPU jobs" if gpu else "jobs"
+    if not held and not shares.get("unlisted"):
+        return f"By the scheduler no limit, dependency or begin time held up any of {count(jobs)} {who} that waited."
     text = (
         f"Of the time that {count(jobs)} {who} waited, limits held them for {percent(limit)}, and dependencies, begin"
         f" times or people for {percent(held - limit)}"

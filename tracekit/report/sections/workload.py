@@ -11,7 +11,7 @@ from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, bars
 from tracekit.report.phrases import gpus, largest
 from tracekit.report.sections.interface import Presentation
-from tracekit.text import count, duration, percent, shorten
+from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -74,8 +74,10 @@ def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many jobs are gangs and how much GPU time they take."""
     known = [r for r in rows if r["instance_count"] is not None]
     jobs = sum(r["jobs"] for r in known)
-    if not jobs or jobs < 0.5 * sum(r["jobs"] for r in rows):
+    if not jobs:
         return None
+    if jobs < 0.5 * sum(r["jobs"] for r in rows):
+        return f"The source states of {counted(jobs, 'jobs')} alone how many instances they start."
     gangs = [r for r in known if r["instance_count"] > 1]
     share = percent(sum(r["jobs"] for r in gangs) / jobs)
     text = f"{share} of the jobs of known gang size start several instances at once"
