@@ -30,12 +30,10 @@
     root.dataset.charts = (failed ? "FAILED " : "READY ") + data.charts.length;
   }
 
-  // The charts that are seen first, then the others, one after another, so that the page answers meanwhile.
-  function draw_in_turn(charts) {
-    return charts.reduce(function (before, chart) {
-      return before.then(function () {
-        if (!drawn.has(chart.id)) return draw(chart, chart.spec, data.datasets).then(breathe);
-      });
+  // One after another, so that the page answers meanwhile.
+  function in_turn(things, act) {
+    return things.reduce(function (before, one) {
+      return before.then(function () { return act(one); }).then(breathe);
     }, Promise.resolve());
   }
 
@@ -72,15 +70,20 @@
     window.addEventListener("hashchange", show_tab);
   }
 
-  (function () {
-    var first = data.charts.filter(function (chart) {
-      var tab = tab_of(chart.id);
-      return !tab || !tab.classList.contains("away");
-    });
-    Promise.all(first.map(function (chart) { return draw(chart, chart.spec, data.datasets); }))
-      .then(function () { root.dataset.first = "READY"; return draw_in_turn(data.charts); })
-      .then(drawn_all);
-  })();
+  function seen(chart) {
+    var tab = tab_of(chart.id);
+    return !tab || !tab.classList.contains("away");
+  }
+
+  // The charts that are seen first, then the others.
+  Promise.all(data.charts.filter(seen).map(function (chart) { return draw(chart, chart.spec, data.datasets); }))
+    .then(function () {
+      root.dataset.first = "READY";
+      return in_turn(data.charts, function (chart) {
+        return drawn.has(chart.id) ? null : draw(chart, chart.spec, data.datasets);
+      });
+    })
+    .then(drawn_all);
 
   // A part of the cluster and of the time: the rows of tables, the charts whose data tell it, and, in parts.js, the rest.
   var selects = Array.from(document.querySelectorAll("select[data-filter]"));
@@ -153,7 +156,8 @@
     return rows ? draw(chart, spec, datasets) : Promise.resolve();
   }
 
-  function filter_chart(chart, filter, time) {
+  // What draws a chart for a choice; null where its data do not tell the choice.
+  function narrowed(chart, filter, time) {
     var names = named(chart.spec, []);
     var before = chart.part || [{}, null];
     var concerned = names.filter(function (n) {
@@ -169,7 +173,7 @@
     });
     prune(spec, rows, spec, time);
     chart.part = [filter, time];
-    return redraw(chart, spec, datasets, rows.length);
+    return function () { return redraw(chart, spec, datasets, rows.length); };
   }
 
   function filter_table(table) {
@@ -203,7 +207,11 @@
     article.querySelector("h3").insertAdjacentElement("afterend", note);
   }
 
+  // Counts the choices: what an earlier one has not drawn yet, a later one draws.
+  var choice = 0;
+
   function apply() {
+    var mine = choice += 1;
     var filter = wanted(), time = spans(), words = part_in_words(time);
     if (time) between = [null, null];
     root.dataset.charts = "DRAWING";
@@ -212,9 +220,11 @@
     var touched = new Set();
     tables.forEach(function (table) { if (filter_table(table)) touched.add(table.closest("article")); });
     var redrawn = data.charts.filter(function (chart) { return !document.getElementById(chart.id).closest(".strip"); })
-      .map(function (chart) { return [chart, filter_chart(chart, filter, time)]; })
-      .filter(function (pair) { return pair[1]; });
-    redrawn.forEach(function (pair) { touched.add(document.getElementById(pair[0].id).closest("article")); });
+      .map(function (chart) { return { chart: chart, draw: narrowed(chart, filter, time) }; })
+      .filter(function (one) { return one.draw; });
+    redrawn.forEach(function (one) { touched.add(document.getElementById(one.chart.id).closest("article")); });
+    var first = redrawn.filter(function (one) { return seen(one.chart); });
+    var others = redrawn.filter(function (one) { return first.indexOf(one) < 0; });
     document.querySelectorAll(".only").forEach(function (p) { p.remove(); });
     var status = document.getElementById("filter-status");
     status.textContent = status.title = words ? "Only " + words + "." : "";
@@ -225,7 +235,7 @@
       spans: time,
       words: words,
       touched: touched,
-      waits: redrawn.map(function (pair) { return pair[1]; })
+      waits: first.map(function (one) { return one.draw(); })
     } });
     document.dispatchEvent(event);
     if (words) {
@@ -234,7 +244,9 @@
         remark(article, touched.has(article) ? "Below: only " + words + ". The sentence is that of the whole." : "Of the whole log: this answer cannot be narrowed so.");
       });
     }
-    Promise.all(event.detail.waits).then(drawn_all);
+    Promise.all(event.detail.waits).then(function () {
+      return in_turn(others, function (one) { return mine === choice ? one.draw() : null; });
+    }).then(function () { if (mine === choice) drawn_all(); });
   }
 
   function choose(name, value) {
