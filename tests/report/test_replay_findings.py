@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tracekit.replay.policy_words import short
+from tracekit.replay.results.recorded_times import TWIN
 from tracekit.report.replay_rows import axis_name
 from tracekit.report.sections.interface import finding, panels
 
@@ -306,13 +307,13 @@ def _drawn(query: str, rows: list[dict[str, Any]]) -> list[tuple[list[str], str,
 def test_policies_whose_numbers_are_alike_are_drawn_as_one_and_named() -> None:
     same = [*ALIKE[:2], policy("las", 3601.0), SLOW, RECORDED]
     (lines, note, values), *others = _drawn("replay/policies", same)
-    assert set(lines) == {"first in, first out (FIFO) and 2 more", "separate parts (HiveD)", "recorded"}
+    assert set(lines) == {"first in, first out (FIFO) +2", "separate parts (HiveD)", "recorded"}
     assert note == (
         "Dot: mean; line: median to 99th percentile. Policies"
-        " whose numbers look alike are drawn as one; the table has each."
+        " whose numbers look alike are drawn as one ('+2': and two more); the table has each."
     )
     assert {v["policy"]: v["run_times"] for v in values} == {
-        "first in, first out (FIFO) and 2 more": "not given",
+        "first in, first out (FIFO) +2": "not given",
         "separate parts (HiveD)": "not given",
         "recorded": "by the log",
     }
@@ -324,6 +325,14 @@ def test_policies_that_know_different_things_are_grey_as_one() -> None:
     assert [v["run_times"] for v in values] == ["given to some", "not given"]
     assert "Orange" not in note
     assert "Grey cross: some know the run times." in note
+
+
+def test_the_twin_keeps_its_name_and_mark_among_others() -> None:
+    twin = policy(TWIN)
+    ((lines, note, values), *_) = _drawn("replay/policies", [*ALIKE[:2], twin, SLOW])
+    assert lines[0] == "first in, first out (FIFO), the twin +1"
+    assert [v["mark"] for v in values] == [TWIN, "not given"]
+    assert "Square: the twin." in note
 
 
 @pytest.mark.parametrize(
@@ -344,8 +353,11 @@ def test_others_are_drawn_by_themselves(rows: list[dict[str, Any]]) -> None:
 def test_sizes_of_one_policy_stand_below_each_other_in_a_chart_of_few_lines() -> None:
     rows = class_rows(fifo=(0.0, 0.0), hived=(60.0, 60.0), sjf=(0.0, 0.0), ssf=(0.0, 0.0))
     ((lines, note, values),) = _drawn("replay/by_gpu_class", rows)
-    assert lines == ["first in, first out (FIFO) and 2 more", "separate parts (HiveD)"]
-    assert note == "Mean wait until the first start."
+    assert lines == ["first in, first out (FIFO) +2", "separate parts (HiveD)"]
+    assert note == (
+        "Mean wait until the first start. Policies whose numbers look alike are drawn as one ('+2': and two more); the"
+        " table has each."
+    )
     assert len(values) == 4
     (panel,) = panels("replay/by_gpu_class", rows)
     assert panel.to_dict()["encoding"]["yOffset"]["scale"]["domain"] == ["1", ">8"]

@@ -52,13 +52,26 @@ def fold(numbers: Mapping[str, Sequence[float | None]]) -> dict[str, list[str]]:
 
 
 def label(name: str, others: Sequence[str]) -> str:
-    """Return what a line is called that stands for a policy and others."""
-    return f"{name} and {len(others)} more" if others else name
+    """Return what a line is called that stands for a policy and others, by their names beside an axis.
+
+    Examples
+    --------
+    >>> label("backfilling (EASY)", []), label("the twin", ["soonest to end (Gittins)", "least served first (LAS)"])
+    ('backfilling (EASY)', 'the twin +2')
+    >>> label("backfilling (EASY)", ["least served first (LAS)", "the twin"])
+    'backfilling (EASY), the twin +1'
+    """
+    twin = axis_name({"policy": TWIN})
+    named = f"{name}, {twin}" if twin in others else name
+    more = len(others) - (twin in others)
+    return f"{named} +{more}" if more else named
 
 
 def fold_note(folded: Mapping[str, Sequence[str]]) -> str:
     """Return where a chart draws policies as one, and where each of them stands."""
-    return "Policies whose numbers look alike are drawn as one; the table has each." if any(folded.values()) else ""
+    if not any(folded.values()):
+        return ""
+    return "Policies whose numbers look alike are drawn as one ('+2': and two more); the table has each."
 
 
 def differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:

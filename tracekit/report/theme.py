@@ -102,7 +102,7 @@ def chart_config() -> dict[str, Any]:
         "titleFontWeight": "normal",
         "titlePadding": 8,
         "labelPadding": 5,
-        "labelLimit": 150,
+        "labelLimit": 180,
         "tickSize": 4,
         "domain": False,
     }

@@ -229,8 +229,8 @@ def policies_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         return []
     folded = fold({r["policy"]: [r[c] for c in columns] for r in known})
     kinds = {r["policy"]: r["run_times"] for r in known}
-    drawn = [{**r, **_as_one(r["policy"], folded[r["policy"]], kinds)} for r in known if r["policy"] in folded]
-    drawn = sorted((_marked(r) for r in drawn), key=_by_wait)
+    drawn = [_as_one(r, folded[r["policy"]], kinds) for r in known if r["policy"] in folded]
+    drawn = sorted(drawn, key=_by_wait)
     have = {r["mark"] for r in drawn}
     note = "Dot: mean; line: median to 99th percentile."
     note += "".join(f" {words}." for mark, words in _MARKS.items() if mark in have)
@@ -253,22 +253,23 @@ _MARKS = {
 """What marks other than a dot are."""
 
 
-def _marked(row: Row) -> Row:
-    """Return a row with the mark by which it is drawn; the log is no policy, and is a line of its own."""
-    if row["policy"] == RECORDED:
-        return {**row, "run_times": _LOG, "mark": _LOG}
-    return {**row, "mark": TWIN if row["policy"] == policy_name({"policy": TWIN}) else row["run_times"]}
-
-
 def _by_wait(row: Row) -> tuple[bool, float, float]:
     wait = row["avg_queue_s"]
     return wait is None, wait or 0.0, row["avg_jct_s"]
 
 
-def _as_one(name: str, others: Sequence[str], kinds: Mapping[str, str]) -> dict[str, str]:
-    """Return how a line of a chart is called that stands for several policies, and what they know."""
+def _as_one(row: Row, others: Sequence[str], kinds: Mapping[str, str]) -> Row:
+    """Return a row that stands for other policies too: how it is called, what these know, and its mark.
+
+    The twin keeps its mark among others; the log is no policy, and is a line of its own.
+    """
+    name = row["policy"]
+    if name == RECORDED:
+        return {**row, "run_times": _LOG, "mark": _LOG}
     known = {kinds[policy] for policy in (name, *others)}
-    return {"policy": label(name, others), "run_times": known.pop() if len(known) == 1 else _BOTH}
+    run_times = known.pop() if len(known) == 1 else _BOTH
+    mark = TWIN if axis_name({"policy": TWIN}) in (name, *others) else run_times
+    return {**row, "policy": label(name, others), "run_times": run_times, "mark": mark}
 
 
 def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:

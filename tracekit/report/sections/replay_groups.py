@@ -21,7 +21,7 @@ from tracekit.report.charts import (
     time_scale,
 )
 from tracekit.report.phrases import gpu_jobs
-from tracekit.report.replay_rows import axis_name, differ, fold, in_panel_order, label, policy_name
+from tracekit.report.replay_rows import axis_name, differ, fold, fold_note, in_panel_order, label, policy_name
 from tracekit.report.sections.interface import Presentation
 from tracekit.text import counted, duration, shorten
 
@@ -239,7 +239,7 @@ def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         )
         .properties(height=height(len(names), max(19, 9 * len(colours))))
     )
-    note = "Mean wait until the first start."
+    note = f"Mean wait until the first start. {fold_note(folded)}".strip()
     return [Panel(picture, class_legend(colours), note=note)]
 
 
