@@ -142,7 +142,7 @@ def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
     assert (x["type"], x["axis"]["title"]) == ("quantitative", "days since the start of the trace")
     values, _ = spec["datasets"].values()
     assert [v["time"] for v in values] == [0.0, 2.5]
-    assert "on 1970-01-03 at 12:00:" in (finding("queuing/cluster_timeline", rows) or "")
+    assert "on 3 January 1970 at 12:00:" in (finding("queuing/cluster_timeline", rows) or "")
     (panel,) = panels("queuing/cluster_timeline", rows)
     assert _time_axis(panel.to_dict())["type"] == "temporal"
 
@@ -178,18 +178,18 @@ def test_dates_and_hours_are_those_of_the_time_zone_of_the_trace() -> None:
     rows = _load(("2017-11-05T02:00:00+00:00", 2.0, 0.0, 4.0), ("2017-11-05T12:00:00+00:00", 4.0, 3.0, 4.0))
     pacific = TraceFacts(timezone="America/Los_Angeles")
     # Clocks went back by an hour between the two.
-    assert "on 2017-11-05 at 04:00:" in (finding("queuing/cluster_timeline", rows, pacific) or "")
+    assert "on 5 November 2017 at 04:00:" in (finding("queuing/cluster_timeline", rows, pacific) or "")
     (panel,) = panels("queuing/cluster_timeline", rows, pacific)
     spec = panel.to_dict()
     assert _time_axis(spec)["axis"]["title"] == "time (America/Los_Angeles)"
     values, _ = spec["datasets"].values()
     assert [v["time"] for v in values] == ["2017-11-04T19:00Z", "2017-11-05T04:00Z"]
-    assert start_of_day("2017-11-05T02:00:00+00:00", pacific) == "2017-11-04"
+    assert start_of_day("2017-11-05T02:00:00+00:00", pacific) == "4 November 2017"
     assert start_of_day("1970-01-03T02:00:00+00:00", WHOLE) == "day 3"
     quality = _quality(("utilization", True, ["2017-11-05T02:00:00+00:00", "2017-11-05T12:00:00+00:00"]))
     when = {**_time("absolute", 35), "timezone": "America/Los_Angeles"}
     assert telemetry_period({"utilization"}, quality, cast("TimeInfo", when)) == (
-        "telemetry covers 2017-11-04 to 2017-11-05 only, 10.0 hours of the 35 days of the trace"
+        "telemetry covers 4 to 5 November 2017 only, 10.0 hours of the 35 days of the trace"
     )
 
 
@@ -204,7 +204,7 @@ def test_the_timeline_of_vcs_names_who_waits_most() -> None:
     quiet = [{**r, "vc": "w", "running_gpus": 8.0, "pending_gpus": 0.0} for r in rows]
     assert finding("queuing/timeline", [*rows, *quiet]) == (
         "w held the most GPUs, 8 on average, and v waited for the most, 1.7. Most at one time were waited for by v,"
-        " 3 on 2026-01-02 at 06:30, when it held 4."
+        " 3 on 2 January 2026 at 06:30, when it held 4."
     )
     assert finding("queuing/timeline", quiet) == "w held the most GPUs, 8 on average; nobody waited for GPUs."
     assert [p.title for p in panels("queuing/timeline", [*rows, *quiet])] == ["w", "v"]
@@ -249,7 +249,7 @@ def _metrics(**values: float | None) -> list[dict[str, Any]]:
             "utilization/gpu_by_size_status",
             "absolute",
             ["2017-11-05T00:00:00+00:00", "2017-11-05T12:00:00+00:00"],
-            "telemetry covers 2017-11-05 only, 12.0 hours of the 35 days of the trace",
+            "telemetry covers 5 November 2017 only, 12.0 hours of the 35 days of the trace",
         ),
         (
             "utilization/host",
@@ -271,7 +271,7 @@ def test_telemetry_of_a_part_of_the_nodes_is_told() -> None:
     quality = _quality(("utilization", True, window), ("host_utilization", True, window))
     seen = TelemetryCoverage(nodes=30, gpu_nodes=8, host_nodes=29)
     gpu = telemetry_period({"utilization"}, quality, _time("absolute", 35), seen)
-    assert gpu == "telemetry covers 2017-11-05 only, 12.0 hours of the 35 days of the trace, on 8 of 30 nodes"
+    assert gpu == "telemetry covers 5 November 2017 only, 12.0 hours of the 35 days of the trace, on 8 of 30 nodes"
     assert telemetry_period({"utilization"}, quality, _time("absolute", 0.5), seen) == "telemetry covers 8 of 30 nodes"
     assert telemetry_period({"host_utilization"}, quality, _time("absolute", 0.5), seen) is None
 

@@ -182,7 +182,7 @@ def test_a_trace_without_jobs_gives_a_report_that_says_so(make_trace: Callable[.
     )
     analyze(trace.path, tmp_path / "out")
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["time"]["text"] == "1 January 2020 to 11 January 2020"
+    assert report["time"]["text"] == "1 to 11 January 2020"
     assert report["opening"]["about"] == (
         "4 nodes, observed for 10 days; the trace holds no jobs. The nodes were fit for work 95.0 % of the time: 1"
         " outage of 1 node took 48 node-hours. Of these hours fan took most, 100 %."

@@ -40,7 +40,7 @@ _VERDICTS = {
     "better": ("Yes", ""),
     "worse": ("No", "the replay speaks against the advice, so look for the reason before you follow it"),
     "no change": ("No", "the replay shows no gain"),
-    "undecided": ("Cannot tell", "the interval, or the assumptions, allow both a gain and a loss"),
+    "undecided": ("Cannot tell", "the interval or the assumptions allow both gain and loss"),
 }
 """Whether advice helps by its replays, and what is said of that besides."""
 

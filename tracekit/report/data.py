@@ -39,7 +39,7 @@ from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
 from tracekit.report.summary import summary
 from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.telemetry_coverage import telemetry_coverage
-from tracekit.report.times import known_zone, local, span_words
+from tracekit.report.times import known_zone, local, period_words, span_words
 from tracekit.tenant import INGESTED, VC
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def _sections(answers: list[AnswerInfo], facts: TraceFacts) -> list[ReportSectio
 
 
 _BASES = {
-    "absolute": "{first:%-d %B %Y} to {last:%-d %B %Y}",
+    "absolute": "{period}",
     "shifted": "{days} (dates are shifted; hours and weekdays hold)",
     "relative": "{days} (times count from the start of the trace)",
 }
@@ -289,7 +289,7 @@ def time_info(trace: Trace) -> TimeInfo:
     if first is not None and last is not None and seconds is not None:
         form = _BASES.get(manifest.time_base, _BASES["relative"])
         since, until = (local(end.isoformat(), zone) for end in (first, last))
-        words = form.format(first=since, last=until, days=span_words(seconds))
+        words = form.format(period=period_words(since, until), days=span_words(seconds))
     return {
         "base": manifest.time_base,
         "timezone": zone,

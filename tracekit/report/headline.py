@@ -120,7 +120,9 @@ def _first_remarks(
     if known.get("unknown_status_share", 0) >= _FEW_UNKNOWN:
         found["completed_share"] = f"how {percent(known['unknown_status_share'])} of the jobs ended is unknown"
     elif "completed_share" in known:
-        found["completed_share"] = f"{percent(known['completed_share'])} of the jobs completed"
+        tried = any(r["mean_retries"] for r in rows_of(answers, "failures/retries"))
+        whole = "; their failed attempts are counted too" if tried else ""
+        found["completed_share"] = f"{percent(known['completed_share'])} of the jobs completed{whole}"
     return found
 
 

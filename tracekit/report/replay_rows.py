@@ -71,7 +71,7 @@ def fold_note(folded: Mapping[str, Sequence[str]]) -> str:
     """Return where a chart draws policies as one, and where each of them stands."""
     if not any(folded.values()):
         return ""
-    return "Policies whose numbers look alike are drawn as one ('+2': and two more); the table has each."
+    return "'+2': two more that look alike; the table has each."
 
 
 def differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:

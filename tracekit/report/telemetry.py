@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.characterize import Query
 from tracekit.report.telemetry_coverage import NO_TELEMETRY, TelemetryCoverage
-from tracekit.report.times import local, span_words
+from tracekit.report.times import local, period_words, span_words
 from tracekit.text import count
 
 if TYPE_CHECKING:
@@ -70,5 +70,4 @@ def _period(window: list[str], times: TimeInfo) -> str | None:
     if times["base"] == "relative":
         return f"telemetry covers {span_words(covered)} of the {whole} of the trace"
     first, last = (local(text, times["timezone"]) for text in window)
-    days = first.strftime("%Y-%m-%d") + ("" if first.date() == last.date() else f" to {last:%Y-%m-%d}")
-    return f"telemetry covers {days} only, {span_words(covered)} of the {whole} of the trace"
+    return f"telemetry covers {period_words(first, last)} only, {span_words(covered)} of the {whole} of the trace"

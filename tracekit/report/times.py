@@ -11,10 +11,11 @@ from tracekit.text import duration
 if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
-__all__ = ["known_zone", "local", "span_words", "start_of_day", "trace_day"]
+__all__ = ["known_zone", "local", "period_words", "span_words", "start_of_day", "trace_day"]
 
 _START = datetime.fromisoformat("1970-01-01T00:00:00")
 """Where times without a date begin."""
+_DAY = "%-d %B %Y"
 
 
 def local(time: str, timezone: str) -> datetime:
@@ -75,4 +76,20 @@ def trace_day(time: str) -> float:
 
 def start_of_day(time: str, facts: TraceFacts) -> str:
     """Return the day of an ISO time in words: a date in the trace's time zone, or which day of the trace."""
-    return local(time, facts.timezone).strftime("%Y-%m-%d") if facts.dated else f"day {int(trace_day(time)) + 1}"
+    return local(time, facts.timezone).strftime(_DAY) if facts.dated else f"day {int(trace_day(time)) + 1}"
+
+
+def period_words(first: datetime, last: datetime) -> str:
+    """Return the days from one to another, both included; what they share is said once.
+
+    Examples
+    --------
+    >>> period_words(datetime(2017, 11, 4), datetime(2017, 11, 5, 3))
+    '4 to 5 November 2017'
+    >>> period_words(datetime(2020, 3, 31), datetime(2020, 5, 3))
+    '31 March to 3 May 2020'
+    """
+    if first.date() == last.date():
+        return last.strftime(_DAY)
+    shared = "%-d" if (first.year, first.month) == (last.year, last.month) else "%-d %B"
+    return f"{first.strftime(shared if first.year == last.year else _DAY)} to {last.strftime(_DAY)}"

@@ -147,8 +147,5 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts", "placements"),
     needs=("placement",),
     least_n=24,
-    no_trial=(
-        "Cannot tell by the twin, which compares waits and not energy. 'tracekit replay -p fifo -p power-down' shows "
-        "both."
-    ),
+    no_trial=("Cannot tell: the twin compares waits, not energy. 'tracekit replay -p fifo -p power-down' shows both."),
 )

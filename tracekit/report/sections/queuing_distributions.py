@@ -85,7 +85,7 @@ def week_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     text = f"Most GPU jobs come on {_hour(busy)}: {count(round(busy['jobs_per_hour'], 1))} in that hour"
     slow = largest([r for r in whole if r["waits"] >= LEAST], "mean_wait_s")
-    among = f" (of hours with at least {LEAST} waits)" if any(0 < r["waits"] < LEAST for r in whole) else ""
+    among = f" (hours of {LEAST} waits or more)" if any(0 < r["waits"] < LEAST for r in whole) else ""
     if slow is None or not slow["mean_wait_s"]:
         return f"{text}."
     return f"{text}. Those that come on {_hour(slow)} wait longest, {duration(slow['mean_wait_s'])} on average{among}."

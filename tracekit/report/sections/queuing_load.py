@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from tracekit.report.phrases import largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.times import local, start_of_day
-from tracekit.text import count, counted, percent, shorten
+from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -43,11 +44,14 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how many GPUs jobs held at most, and when the queue was longest."""
     if not any(r["running_gpus"] for r in rows):
         return None
-    times = len({r["time"] for r in rows})
+    times = sorted({r["time"] for r in rows})
     text = f"At the fullest jobs held {count(round(_fullest(rows)))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
-        text += f"; in {count(above)} of the {counted(times, 'spans')} drawn they held more than {_have(facts)}"
+        # A moment may be fuller than the span that it lies in, as a doubt on the first screen may say.
+        first, second = (datetime.fromisoformat(time) for time in (times[0], times[min(1, len(times) - 1)]))
+        text += f", averaged over {duration((second - first).total_seconds())}" if first < second else ""
+        text += f"; in {count(above)} of the {counted(len(times), 'spans')} drawn they held more than {_have(facts)}"
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
         text += (
