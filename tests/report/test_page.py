@@ -67,7 +67,11 @@ def test_every_headline_number_of_the_page_is_in_report_json(report: Report, pag
 def test_every_finding_is_in_the_page_and_beside_its_chart(report: Report, reader: _Reader) -> None:
     told = [a["finding"] for s in report["sections"] for a in s["answers"] if a["finding"]]
     assert len(told) >= 9
-    shown = reader.shown.replace("\N{NO-BREAK SPACE}", " ").replace("\N{WORD JOINER}", "")
+    shown = (
+        reader.shown.replace("\N{NO-BREAK SPACE}", " ")
+        .replace("\N{WORD JOINER}", "")
+        .replace("\N{RIGHTWARDS ARROW}", "->")
+    )
     labels = " ".join(a.get("aria-label") or "" for _, a in reader.elements)
     assert [t for t in told if t not in shown] == []
     drawn = [a for s in report["sections"] for a in s["answers"] if a["finding"] and panels(a["name"], a["rows"])]

@@ -46,7 +46,7 @@ class _Prose(HTMLParser):
 
 
 def _plain(text: str) -> str:
-    return text.replace("\N{NO-BREAK SPACE}", " ").replace("\N{WORD JOINER}", "")
+    return text.replace("\N{NO-BREAK SPACE}", " ").replace("\N{WORD JOINER}", "").replace("\N{RIGHTWARDS ARROW}", "->")
 
 
 def _told(value: Any) -> set[str]:

@@ -352,9 +352,12 @@ _RANGE = re.compile(r"(\d)-(?=\d)")
 
 _NUMBER_OF = re.compile(r"\(n = (?=\d)")
 
+_BECAME = re.compile(r"(?<=[\w%)]) -> (?=[<>]?\s?\d)")
+
 
 def _keep_together(words: str) -> str:
-    """Return `words` with no line break between a number and its unit, nor inside '2-4' and '(n = 22)'."""
+    """Return `words` with an arrow for '->', and no line break between a number and its unit, nor inside '2-4'."""
+    words = _BECAME.sub("\N{NO-BREAK SPACE}\N{RIGHTWARDS ARROW} ", words)
     words = _NUMBER_OF.sub("(n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}", words)
     return _RANGE.sub("\\1-\N{WORD JOINER}", _UNIT.sub("\\1\N{NO-BREAK SPACE}", words))
 
