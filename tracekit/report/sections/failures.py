@@ -286,7 +286,8 @@ def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how fast attempts of the commonest size fail, and what all failures cost."""
-    common = largest(_of_gpu_jobs(rows), "failures")
+    rows = _of_gpu_jobs(rows)
+    common = largest(rows, "failures")
     if common is None:
         return None
     late = sum(r.get("timeouts") or 0 for r in rows)

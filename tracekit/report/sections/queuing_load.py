@@ -56,7 +56,7 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if worst is not None and worst["pending_gpus"] >= 1:
         text += (
             f". The queue was longest {_minute(worst['time'], facts)}:"
-            f" {count(round(worst['pending_gpus']))} GPUs waited for, {count(round(worst['running_gpus']))} held"
+            f" {counted(round(worst['pending_gpus']), 'GPUs')} waited for, {count(round(worst['running_gpus']))} held"
         )
     return text + "."
 
