@@ -27,7 +27,7 @@ class Part:
     others: tuple[str, ...]
     """The clusters that were not replayed, by name."""
     waiting_share: float | None
-    """Its waiting hours / those of all clusters [1], over jobs whose wait is known; None where nobody waited."""
+    """Its waiting hours / those of all clusters [1], over jobs with GPUs whose wait is known; None where nobody waited."""
 
     @property
     def words(self) -> str:
@@ -74,11 +74,12 @@ def busiest_cluster(trace: Trace) -> str | None:
 def part_of(trace: Trace, cluster: str | None) -> Part | None:
     """Return which part of a Trace a cluster is; None where the Trace has no other.
 
-    A wait is queue_s of a job, first start minus submission, of jobs of any size.
+    A wait is queue_s of a job with GPUs, first start minus submission.
     """
     if cluster is None or not trace.has("jobs"):
         return None
-    waits = trace.scan("jobs").filter(pl.col("cluster").is_not_null()).group_by("cluster").agg(pl.col("queue_s").sum())
+    wait_s = pl.col("queue_s").filter(pl.col("gpu_count") > 0).sum()
+    waits = trace.scan("jobs").filter(pl.col("cluster").is_not_null()).group_by("cluster").agg(wait_s)
     hours = dict(waits.collect().iter_rows())
     if len(hours) < 2 or cluster not in hours:
         return None
