@@ -80,6 +80,8 @@ class Panel:
     """Heading, when a question has several charts."""
     note: str = ""
     """What the marks stand for, and what was left out."""
+    ends: bool = False
+    """Whether names stand at the ends of the lines, so that the legend is read aloud alone."""
     wide: bool = False
     """Whether it takes the whole width where it is one of several."""
 
