@@ -174,14 +174,20 @@ def reference(base: alt.Chart, x: alt.X, words: str, *, left: bool) -> list[alt.
     base : alt.Chart
         With one row of data left.
     words : str
-        What the line is.
+        What the line is; each part between commas is a line of the label, which a narrow chart has room for.
     left : bool
         Whether the label stands left of the line, so that it does not leave the chart.
     """
     rule = base.mark_rule(strokeDash=[4, 3], opacity=0.9, color=colour("series-3"), strokeWidth=1.5)
     side: dict[str, Any] = {"align": "right", "dx": 4} if left else {"align": "left", "dx": -4}
-    text = base.mark_text(**side, baseline="bottom", color=colour("series-3"))
-    return [rule.encode(x=x), text.encode(x=x, y=alt.value(-4), text=alt.value(words))]
+    lines = words.replace(", ", ",\n").split("\n")
+    up = -4 - _LINE * (len(lines) - 1)
+    text = base.mark_text(**side, baseline="bottom", lineHeight=_LINE, color=colour("series-3"))
+    return [rule.encode(x=x), text.encode(x=x, y=alt.value(up), text=alt.value(lines if len(lines) > 1 else words))]
+
+
+_LINE = 14
+"""Height of a line of a label [px]."""
 
 
 _WORDS = {"p50": "median", "mean": "mean"}

@@ -121,11 +121,10 @@ def broken(words: str) -> list[str]:
 
 
 def parted(places: Sequence[float], heights: Sequence[float], height: float) -> list[float] | None:
-    """Return where the middles of labels stand so that none lies over another and all are beside the chart,
-    beyond whose ends they reach by half a line at most, as the words of an axis do.
+    """Return where the middles of labels stand so that none lies over another and all are beside the chart.
 
-    None where two ends are too near to be told apart, where there is no room, or where a label would stand far from
-    its end.
+    Like the words of an axis they reach at most half a line beyond it. None where two ends are too near to be told
+    apart, where there is no room, or where a label would stand far from its end.
 
     Parameters
     ----------
@@ -139,7 +138,7 @@ def parted(places: Sequence[float], heights: Sequence[float], height: float) -> 
     Examples
     --------
     >>> parted([10, 16, 90], [14, 14, 14], 100)
-    [7.0, 21.0, 90.0]
+    [6.0, 20.0, 90.0]
     >>> parted([10, 12], [14, 14], 100) is None
     True
     """

@@ -124,7 +124,9 @@ def chart_config() -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": axis,
         "axisY": {"ticks": False},
-        "axisX": {"domain": True, "labelFlush": False},
+        # Titles end where numbers do: long words run on below the other axis of a narrow chart, not out of the page.
+        "axisYQuantitative": {"titleAnchor": "end"},
+        "axisX": {"domain": True, "labelFlush": False, "titleAnchor": "end"},
         "text": {"color": colour("ink"), "fontSize": 12},
         "bar": {"color": colour("series-1")},
         "legend": {"disable": True},
