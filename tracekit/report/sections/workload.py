@@ -59,7 +59,8 @@ def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str
     keys = list(dict.fromkeys(r["key"] for r in named_rows))
     panel = bars(named_rows, key="key", values=keys, title=title, measures=known, axis_title=axis)
     left = len(rows) - len(kept)
-    return [replace(panel, note=f"Drawn: the {len(kept)} {what}; {left} more." if left else "")]
+    note = f"Drawn: the {len(kept)} {what}; {left} more." if left else ""
+    return [replace(panel, note=f"{panel.note} {note}".strip())]
 
 
 RECURRING = 5
