@@ -172,6 +172,9 @@
       rows = rows.concat(datasets[n]);
     });
     prune(spec, rows, spec, time);
+    // The ends of lines, with the names there, may lie outside the time.
+    var legend = document.getElementById(chart.id).closest("figure").querySelector(".legend.ends");
+    if (legend) legend.classList.toggle("unseen", !time);
     chart.part = [filter, time];
     return function () { return redraw(chart, spec, datasets, rows.length); };
   }

@@ -176,8 +176,11 @@
     mean_wait_s: duration, waited_h: hours, held_share: percent, used_share: percent, completed_share: percent
   };
 
+  // As tracekit/report/sparklines.py: no line where no two numbers are known one after the other, or all are 0.
   function sparkline(series) {
-    var most = Math.max.apply(null, series.map(function (v) { return v || 0; })) || 1;
+    var most = Math.max.apply(null, series.map(function (v) { return v || 0; }));
+    var pair = series.some(function (v, i) { return i > 0 && v !== null && series[i - 1] !== null; });
+    if (!most || !pair) return "";
     var step = 120 / Math.max(series.length - 1, 1), path = "", drawing = false;
     series.forEach(function (value, i) {
       if (value === null) { drawing = false; return; }
@@ -222,7 +225,11 @@
         change.firstChild.textContent = both ? ends.map(WRITE[name]).join(" → ") + " " : "";
         change.hidden = !both;
       }
-      if (path) path.setAttribute("d", known ? sparkline(series.map(function (s) { return numbers(s)[name]; })) : "");
+      if (path) {
+        var line = known ? sparkline(series.map(function (s) { return numbers(s)[name]; })) : "";
+        path.setAttribute("d", line);
+        path.closest("dd").hidden = !line;
+      }
       var note = one.card.querySelector(".note");
       if (name === "mean_wait_s" && known) {
         note.textContent = found.p90_wait_s === null ? "of the jobs of this part"

@@ -84,6 +84,27 @@ def test_a_phone_needs_no_sideways_scrolling_even_with_all_unfolded(visit: _Visi
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
+_BEYOND = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
+  const edge = svg.getBoundingClientRect();
+  const seen = [...svg.querySelectorAll('text')].filter(t => t.textContent && getComputedStyle(t).opacity !== '0');
+  return seen.filter(t => {
+    const own = t.getBoundingClientRect();
+    return own.width && (own.left < edge.left - 1 || own.right > edge.right + 1);
+  }).map(t => [svg.closest('.plot').id, t.textContent]);
+})"""
+"""Words of charts that reach out of their picture."""
+
+
+@pytest.mark.parametrize("visit", [{"width": 390}], indirect=True)
+def test_no_words_of_a_chart_leave_it_on_a_phone(visit: _Visit) -> None:
+    visit.charts()
+    visit.page.evaluate("document.querySelectorAll('.tab').forEach(tab => tab.classList.remove('away'))")
+    assert (
+        visit.page.evaluate("[...document.querySelectorAll('.plot svg')].filter(s => s.clientWidth > 300).length") > 20
+    )
+    assert visit.page.evaluate(_BEYOND) == []
+
+
 @pytest.mark.parametrize("visit", [{"width": 375}], indirect=True)
 def test_a_table_that_goes_on_behind_the_edge_has_a_shade_there(visit: _Visit) -> None:
     """The cover of the shade moves along with the table, the shade itself does not."""

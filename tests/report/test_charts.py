@@ -179,7 +179,8 @@ def test_two_measures_of_different_kinds_are_two_charts() -> None:
 
 def test_the_commonest_requests_are_drawn_in_order_of_size() -> None:
     rows = [{"gpu_count": g, "jobs": 100 - g, "jobs_share": 0.1, "gpu_hours_share": None} for g in range(20)]
-    panel, spec, _ = _one("workload/gpu_request", rows)
+    _, panel = panels("workload/gpu_request", rows)
+    spec = panel.to_dict()
     assert spec["encoding"]["y"]["scale"]["domain"] == [str(g) for g in range(14)]
     assert panel.note == "Drawn: the 14 commonest requests; 6 more."
 

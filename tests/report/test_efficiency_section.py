@@ -53,6 +53,16 @@ def test_the_word_is_that_of_what_the_rows_are_of() -> None:
     )
 
 
+def test_parts_that_nobody_has_are_not_in_the_legend() -> None:
+    rows = [row("x", 60.0, 20.0, 40.0, 0.0, 0.0, 0.0, 10.0), row("y", 40.0, 30.0, 10.0, 0.0, 0.0, 0.0, None)]
+    (panel,) = panels("utilization/efficiency", rows)
+    assert [words for words, _ in panel.legend] == ["used", "idle"]
+    assert panel.note == ""
+    (lone,) = panels("utilization/efficiency", [row(k, 60.0, None, None, 0.0, 0.0, 0.0, None) for k in "xy"])
+    assert lone.key == ()
+    assert lone.note == "Unknown: nothing measured the use."
+
+
 def test_bars_are_stacked_from_used_idle_and_unknown() -> None:
     rows = [row("<script>x", 60.0, 20.0, 10.0, 0.0, 0.0, 0.0, 10.0), row(None, 40.0, None, None, 0.0, 0.0, 0.0, None)]
     (panel,) = panels("utilization/efficiency", rows)

@@ -150,7 +150,7 @@ def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
 def _time_axis(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the axis of time of a chart whose two panels share it."""
     above, below = spec["layer"]
-    axes = [layer["encoding"]["x"] for layer in (*above["layer"], below)]
+    axes = [layer["encoding"]["x"] for layer in (*above["layer"], below) if "field" in layer["encoding"]["x"]]
     assert all(axis == axes[0] for axis in axes)
     return cast("dict[str, Any]", axes[0])
 
@@ -161,7 +161,7 @@ def test_held_and_waiting_stand_above_each_other_on_scales_of_their_own() -> Non
     spec = panel.to_dict()
     values, last = spec["datasets"].values()
     assert [(v["held"], v["waiting"], v["there"]) for v in values] == [(6, 0, 4), (3, 9, 4)]
-    assert [v["words"] for v in last] == ["owned"]
+    assert [v["name"] for v in last] == [["owned"]]
     above, below = spec["layer"]
     assert spec["resolve"] == {"scale": {"y": "independent"}}
     ends = [layer["encoding"]["y"]["scale"]["range"] for layer in (*above["layer"], below)]

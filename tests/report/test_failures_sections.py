@@ -94,7 +94,13 @@ def test_gangs_are_held_against_independent_nodes() -> None:
         "1.0 % is the chance that a gang of 1 node loses one within a day; if nodes failed independently, 1.0 %."
     )
     assert finding("failures/by_gang", rows[3:]) is None
-    drawn = _values("failures/by_gang", rows)
+    (panel,) = panels("failures/by_gang", rows)
+    drawn, *names = panel.to_dict()["datasets"].values()
+    # Ends at 198 and 187 of 220 px; 42 px of three lines and 14 px would lie over each other.
+    assert [(row["name"], round(220 * (1 - row["at"]), 3)) for (row,) in names] == [
+        (["measured"], 206.5),
+        (["if nodes", "failed", "independently"], 178.5),
+    ]
     assert [(v["nodes"], v["share"]) for v in drawn if v["what"] == "measured"] == [(1, 0.01), (4, 0.03), (16, 0.1)]
     assert panels("failures/by_gang", rows[:1]) == []
 

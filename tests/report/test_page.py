@@ -220,6 +220,15 @@ def test_paper_shows_the_first_rows_and_no_curve_twice(
     assert (view["printed"], view["unprinted"]) == (printed, rows - printed)
 
 
+def test_paper_shows_no_table_of_nothing_but_zeros() -> None:
+    rows: list[dict[str, Any]] = [{"cause": cause, "events": 0} for cause in "ab"]
+    columns = [{"name": name, "unit": "", "meaning": ""} for name in ("cause", "events")]
+    answer: Any = {"columns": columns, "rows": rows, "row_count": 2, "intervals": []}
+    assert table_view(answer, 50)["printed"] == 0
+    rows[0]["events"] = 1
+    assert table_view(answer, 50)["printed"] == 2
+
+
 def test_a_narrow_table_fits_beside_its_chart_on_paper() -> None:
     assert _table([("user", "text"), ("jobs", "jobs")], 5, drawn=True)["slim"]
     assert not _table([(f"column {i}", "text") for i in range(9)], 5, drawn=True)["slim"]

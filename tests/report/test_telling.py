@@ -7,8 +7,10 @@ from typing import Any
 import altair as alt
 import pytest
 
+from tracekit.report.amounts import amounts
 from tracekit.report.charts import Panel, bars, category, data, ranges
-from tracekit.report.telling import all_zero, tells
+from tracekit.report.sparklines import sparkline
+from tracekit.report.telling import all_zero, occurring, runs, tells
 
 
 def _bars(*shares: float | None) -> Panel:
@@ -69,3 +71,54 @@ def test_lines_that_are_all_zero_are_not_drawn(most: float, told: bool) -> None:
 )
 def test_a_table_of_zeros_is_not_seen_at_once(rows: list[dict[str, Any]], zero: bool) -> None:
     assert all_zero(rows) is zero
+
+
+@pytest.mark.parametrize(
+    ("series", "told"),
+    [
+        ([], False),
+        ([5.0], False),  # a dot
+        ([5.0, None], False),
+        ([5.0, None, 3.0], False),  # two dots
+        ([None, None], False),
+        ([0.0, 0.0, 0.0], False),
+        ([0.0, None, 5.0, 0.0], True),
+        ([1.0, 1.0], True),
+        ([0.0, 2.0], True),
+    ],
+)
+def test_a_small_line_has_two_neighbours_and_not_zeros_alone(series: list[float | None], told: bool) -> None:
+    assert runs(series) is told
+    assert bool(sparkline(series)) is told
+
+
+def test_what_did_not_occur_has_no_bar() -> None:
+    rows: list[dict[str, Any]] = [
+        {"label": "fan", "events": 3, "hours": 0.0},
+        {"label": "nic", "events": 0, "hours": 0.0},
+        {"label": "gpu", "events": 1, "hours": None},
+        {"label": "disk", "events": 0, "hours": 2.0},
+    ]
+    assert [r["label"] for r in occurring(rows, "events", "hours")] == ["fan", "gpu", "disk"]
+    spec = amounts(rows, value="events", axis_title="events", tooltip=[]).to_dict()
+    assert spec["encoding"]["y"]["scale"]["domain"] == ["fan", "gpu"]
+    (drawn,) = spec["datasets"].values()
+    assert [r["label"] for r in drawn] == ["fan", "gpu"]
+
+
+def test_a_measure_of_zeros_is_named_and_not_drawn() -> None:
+    rows: list[dict[str, Any]] = [{"gpu_class": c, "quota": 0.0, "scattered": s} for c, s in (("1", 0.5), ("2-4", 0.1))]
+    panel = bars(rows, measures={"quota": "quota", "scattered": "scattered GPUs"}, axis_title="share")
+    assert panel.note == "Drawn: scattered GPUs; none: quota."
+    assert panel.key == ()
+    (drawn,) = panel.to_dict()["datasets"].values()
+    assert {r["measure"] for r in drawn} == {"scattered GPUs"}
+    # A size without any keeps its place on the axis, and has no bar.
+    spec = bars([*rows, {"gpu_class": "5-8", "scattered": 0.0}], measures={"scattered": "x"}, axis_title="y").to_dict()
+    assert spec["encoding"]["y"]["scale"]["domain"] == ["1", "2-4", "5-8"]
+    assert [r["key"] for r in next(iter(spec["datasets"].values()))] == ["1", "2-4"]
+    # It keeps the colour that it has beside the other.
+    assert panel.to_dict()["encoding"]["color"]["scale"]["range"] == ["var(--series-2)"]
+    # What is not known is not none.
+    unknown = [{**row, "quota": None} for row in rows]
+    assert bars(unknown, measures={"quota": "quota", "scattered": "scattered GPUs"}, axis_title="share").note == ""

@@ -15,6 +15,7 @@ import altair as alt
 
 from tracekit.report.axes import end_on_ticks, time_axis, time_ends, time_scale
 from tracekit.report.phrases import FEW, status_word
+from tracekit.report.telling import occurring
 from tracekit.report.theme import colour
 from tracekit.text import duration
 
@@ -80,6 +81,8 @@ class Panel:
     """Heading, when a question has several charts."""
     note: str = ""
     """What the marks stand for, and what was left out."""
+    ends: bool = False
+    """Whether names stand at the ends of the lines, so that the legend is read aloud alone."""
     wide: bool = False
     """Whether it takes the whole width where it is one of several."""
 
@@ -172,14 +175,20 @@ def reference(base: alt.Chart, x: alt.X, words: str, *, left: bool) -> list[alt.
     base : alt.Chart
         With one row of data left.
     words : str
-        What the line is.
+        What the line is; each part between commas is a line of the label, which a narrow chart has room for.
     left : bool
         Whether the label stands left of the line, so that it does not leave the chart.
     """
     rule = base.mark_rule(strokeDash=[4, 3], opacity=0.9, color=colour("series-3"), strokeWidth=1.5)
     side: dict[str, Any] = {"align": "right", "dx": 4} if left else {"align": "left", "dx": -4}
-    text = base.mark_text(**side, baseline="bottom", color=colour("series-3"))
-    return [rule.encode(x=x), text.encode(x=x, y=alt.value(-4), text=alt.value(words))]
+    lines = words.replace(", ", ",\n").split("\n")
+    up = -4 - _LINE * (len(lines) - 1)
+    text = base.mark_text(**side, baseline="bottom", lineHeight=_LINE, color=colour("series-3"))
+    return [rule.encode(x=x), text.encode(x=x, y=alt.value(up), text=alt.value(lines if len(lines) > 1 else words))]
+
+
+_LINE = 14
+"""Height of a line of a label [px]."""
 
 
 _WORDS = {"p50": "median", "mean": "mean"}
@@ -310,12 +319,18 @@ def bars(
         fewer than `FEW` are pale, with a full outline, and the panel's note says so.
     """
     values = [row[key] for row in rows] if values is None else values
-    names = {m: colour(f"series-{i}") for i, m in enumerate(measures.values(), 1)}
+    hues = {words: colour(f"series-{i}") for i, words in enumerate(measures.values(), 1)}
+    empty = [
+        words for c, words in measures.items() if not occurring(rows, c) and any(r.get(c) is not None for r in rows)
+    ]
+    if 0 < len(empty) < len(measures):
+        measures = {column: words for column, words in measures.items() if words not in empty}
+    names = {words: hues[words] for words in measures.values()}
     long = [
         {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}
         for row in rows
         for column, words in measures.items()
-        if row.get(column) is not None and row[key] in values
+        if occurring([row], column) and row[key] in values
     ]
     chart = (
         alt.Chart(data(long))
@@ -333,14 +348,14 @@ def bars(
         )
         .properties(height=max(height(len(values), 34 if len(measures) > 1 else 26), _TITLED if title else 0))
     )
-    note = ""
+    note = f"Drawn: {' and '.join(names)}; none: {' and '.join(empty)}." if 0 < len(empty) < len(hues) else ""
     if count is not None and any("few" in r for r in long):
         chart = chart.encode(
             stroke=alt.Stroke("measure:N", scale=palette(names)),
             fillOpacity=alt.FillOpacity(condition={"test": "datum.few", "value": _PALE}, value=1),
             strokeWidth=alt.StrokeWidth(condition={"test": "datum.few", "value": 1}, value=0),
         )
-        note = f"Paler: fewer than {FEW} {count.replace('_', ' ')}."
+        note = f"{note} " * bool(note) + f"Paler: fewer than {FEW} {count.replace('_', ' ')}."
     return Panel(chart, tuple(names.items()) if len(names) > 1 else (), note=note)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, data, palette, percent_axis
+from tracekit.report.line_labels import LineEnd, end_labels, named_at_ends, nice_top
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -18,12 +20,28 @@ _POINTS = 200
 """Most points of one line; more cannot be distinguished."""
 
 
+_HEIGHT = 220
+_LAST_HOUR = 23
+
+
 def _line(rows: list[Row], colours: dict[str, str], *, x: alt.X, y: alt.Y, detail: str | None = None) -> Panel:
     encodings: dict[str, Any] = {"x": x, "y": y, "color": alt.Color("trace:N", scale=palette(colours))}
     if detail is not None:
         encodings["detail"] = alt.Detail(f"{detail}:N")
-    drawn = alt.Chart(data(rows)).mark_line(strokeWidth=2).encode(**encodings).properties(height=220)
+    drawn = alt.Chart(data(rows)).mark_line(strokeWidth=2).encode(**encodings).properties(height=_HEIGHT)
     return Panel(drawn, tuple(colours.items()))
+
+
+def _with_names(panel: Panel, rows: list[Row], colours: dict[str, str], column: str, y: alt.Y) -> Panel:
+    """Return lines through the day with their names at the last hour, where each trace has one line."""
+    last = [r for r in rows if r["hour"] == _LAST_HOUR]
+    names = {r["trace"] for r in rows}
+    if len(last) != len(names) or {r["trace"] for r in last} != names or not isinstance(panel.chart, alt.Chart):
+        return panel
+    ends = [LineEnd(r["trace"], r[column], colours[r["trace"]], {"trace": r["trace"]}) for r in last]
+    top = nice_top(max(r[column] for r in rows), y["axis"]["tickCount"])
+    drawn, at_ends = named_at_ends(panel.chart, end_labels(ends, top=top, height=_HEIGHT, axis=y))
+    return replace(panel, chart=drawn, ends=at_ends)
 
 
 def arrivals(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
@@ -36,27 +54,25 @@ def arrivals(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         for r in rows
         if total[r["trace"]]
     ]
-    panel = _line(
-        shown,
-        colours,
-        x=alt.X("hour:Q", axis=hour_axis(), scale=alt.Scale(domain=[0, 23])),
-        y=alt.Y("share:Q", axis=percent_axis("share of jobs"), scale=alt.Scale(domainMin=0)),
-    )
-    return [Panel(panel.chart, panel.legend, note="Each in the time zone of its trace.")] if shown else []
+    if not shown:
+        return []
+    y = alt.Y("share:Q", axis=percent_axis("share of jobs"), scale=alt.Scale(domainMin=0))
+    panel = _line(shown, colours, x=alt.X("hour:Q", axis=hour_axis(), scale=alt.Scale(domain=[0, 23])), y=y)
+    panel = replace(panel, note="Each in the time zone of its trace.")
+    return [_with_names(panel, shown, colours, "share", y)]
 
 
 def allocated(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the share of GPUs allocated by hour, one line a cluster."""
     shown = [{k: r[k] for k in ("trace", "cluster", "hour", "allocated_share")} for r in rows]
     shown = [r for r in shown if r["allocated_share"] is not None]
-    panel = _line(
-        shown,
-        {n: c for n, c in colours.items() if any(r["trace"] == n for r in shown)},
-        x=alt.X("hour:Q", axis=hour_axis(), scale=alt.Scale(domain=[0, 23])),
-        y=alt.Y("allocated_share:Q", axis=percent_axis("GPUs allocated"), scale=alt.Scale(domainMin=0)),
-        detail="cluster",
-    )
-    return [Panel(panel.chart, panel.legend, note="One line is a cluster.")] if shown else []
+    if not shown:
+        return []
+    y = alt.Y("allocated_share:Q", axis=percent_axis("GPUs allocated"), scale=alt.Scale(domainMin=0))
+    have = {n: c for n, c in colours.items() if any(r["trace"] == n for r in shown)}
+    x = alt.X("hour:Q", axis=hour_axis(), scale=alt.Scale(domain=[0, 23]))
+    panel = replace(_line(shown, have, x=x, y=y, detail="cluster"), note="One line is a cluster.")
+    return [_with_names(panel, shown, have, "allocated_share", y)]
 
 
 def concentration(rows: list[Row], colours: dict[str, str]) -> list[Panel]:

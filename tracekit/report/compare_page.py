@@ -12,6 +12,7 @@ from tracekit.report.page import anchor, draw_page, panel_views
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import panels
 from tracekit.report.table_view import plain_cell
+from tracekit.report.telling import all_zero
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,6 +97,7 @@ def _answer_view(answer: ComparedAnswer, names: Sequence[str], drawn: Sequence[P
         ],
         "beside": beside,
         "table": table,
+        "zero": all_zero([own for row in answer["rows"] for own in row["values"].values() if own]),
     }
 
 

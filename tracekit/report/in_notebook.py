@@ -70,11 +70,12 @@ def _chart(panel: Panel, question: str) -> Chart:
     spec = _with_data(spec, spec.pop("datasets"))
     for name in ("$schema", "autosize"):  # which, like datasets, no part of a larger chart may have
         spec.pop(name, None)
-    if panel.key and not _has_legend(spec):
-        spec = _with_key(spec, panel.key)
+    key = () if panel.ends else panel.key
+    if key and not _has_legend(spec):
+        spec = _with_key(spec, key)
     spec["title"] = {"text": wrap(panel.title or question, _LETTERS), "subtitle": wrap(panel.note, _LETTERS)}
     spec["width"] = WIDTH
-    spec["config"] = _config(legend=bool(panel.key))
+    spec["config"] = _config(legend=bool(key))
     return _object(_inert(spec))
 
 

@@ -8,6 +8,7 @@ import altair as alt
 
 from tracekit.report.axes import date_axis, day_axis, day_scale
 from tracekit.report.charts import Panel, data, palette
+from tracekit.report.line_labels import LineEnd, beside, broken, end_labels, named_at_ends, nice_top
 from tracekit.report.theme import colour
 from tracekit.report.times import local, trace_day
 
@@ -49,13 +50,14 @@ def gpu_lines(
         }
         for r in rows
     ]
-    drawn = (
+    y = alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0, nice=True))
+    lines = (
         alt.Chart(data(wide))
         .transform_fold(list(names), as_=["measure", "value"])
         .mark_line(interpolate="step-after", strokeWidth=1.3)
         .encode(
             x=time_scale_of(rows, facts),
-            y=alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0, nice=True)),
+            y=y,
             color=alt.Color("measure:N", scale=palette(names)),
             tooltip=[
                 _when(facts),
@@ -65,7 +67,16 @@ def gpu_lines(
         )
         .properties(height=height)
     )
-    return Panel(drawn, tuple(names.items()), title=title, note=note)
+    last, time = rows[-1], shown_time(rows[-1]["time"], facts)
+    ends = [
+        LineEnd(words, last[column], names[words], {"time": time})
+        for column, words in present.items()
+        if last[column] is not None
+    ]
+    top = nice_top(max(row[column] or 0 for row in rows for column in present), 4) if present else 0
+    labels = end_labels(ends, top=top, height=height, axis=y) if len(ends) == len(names) else []
+    drawn, named = named_at_ends(lines, labels)
+    return Panel(drawn, tuple(names.items()), title=title, note=note, ends=named)
 
 
 def held_above_waiting(
@@ -116,9 +127,10 @@ def held_above_waiting(
         y = place("there", above, "held")
         line = alt.Chart().mark_line(interpolate="step-after", strokeWidth=1.2, color=colour("muted"))
         upper.append(line.encode(x=x, y=y))
-        last = [{**row, "words": owned} for row in drawn if row["there"] is not None][-1:]
-        label = alt.Chart(data(last)).mark_text(align="right", dy=-6, color=colour("muted"))
-        upper.append(label.encode(x=x, y=y, text="words:N"))
+        # Beside the end: above it the line itself may run, where less is there than before.
+        name = broken(owned)
+        last = [{**row, "name": name} for row in drawn if row["there"] is not None][-1:]
+        upper.append(beside(data(last), name, colour("muted"), y))
     panels: list[alt.Chart | alt.LayerChart] = [cast("alt.LayerChart", alt.layer(*upper))]
     if not alone:
         panels.append(area("series-2", place("waiting", below, "waited for")))

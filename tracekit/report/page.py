@@ -285,6 +285,7 @@ def panel_views(name: str, drawn: Sequence[Panel], label: str, *, keyed: bool = 
             "id": chart_id(name, i),
             "title": p.title,
             "legend": p.key,
+            "ends": p.ends,
             "note": p.note.removeprefix(DISTRIBUTION).strip() if keyed else p.note,
             "wide": p.wide,
             "label": f"Chart. {label} The table beside it holds the numbers.",

@@ -66,7 +66,7 @@ def _spares_chart(facts: Mapping[str, Any]) -> alt.LayerChart:
         base.mark_area(opacity=0.15).encode(y=alt.Y("ettr_low:Q", scale=scale), y2=alt.Y2("ettr_high:Q")),
         base.mark_line(point=True).encode(y=y),
         rule.mark_rule(strokeDash=[4, 3], color=colour("muted")).encode(y=y),
-        rule.mark_text(align="left", dx=4, dy=-6, color=colour("muted")).encode(x=alt.value(0), y=y, text="words:N"),
+        rule.mark_text(align="left", dx=6, color=colour("muted")).encode(x=alt.value("width"), y=y, text="words:N"),
     ]
     title = f"a gang on {counted(facts['gang']['nodes'], 'nodes')}"
     return cast("alt.LayerChart", alt.layer(*layers).properties(width=520, height=300, title=title))
@@ -104,8 +104,8 @@ def _chart(facts: Mapping[str, Any]) -> alt.LayerChart:
     if lines:
         rule = alt.Chart(data(lines))
         layers.append(rule.mark_rule(strokeDash=[4, 3], color=colour("muted")).encode(y=y))
-        text = rule.mark_text(align="left", dx=4, dy=-6, color=colour("muted"))
-        layers.append(text.encode(x=alt.value(0), y=y, text="words:N"))
+        text = rule.mark_text(align="left", dx=6, color=colour("muted"))
+        layers.append(text.encode(x=alt.value("width"), y=y, text="words:N"))
     point = alt.Chart(data(marks)).mark_point(filled=True, shape="diamond", size=110, color=colour("ink"))
     label = alt.Chart(data(marks)).mark_text(align="left", dx=9, color=colour("ink"))
     layers += [point.encode(x=x, y=y), label.encode(x=x, y=y, text="what:N")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.report.telling import runs
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,12 +19,18 @@ _EDGE = 2
 def sparkline(series: Sequence[float | None]) -> str:
     """Return the SVG path of numbers through time, from 0 to the largest; a number that is not known leaves a gap.
 
+    '' where there is no line to draw, see `tracekit.report.telling.runs`; the page's script draws by the same rule.
+
     Examples
     --------
     >>> sparkline([0, 1, None, 2])
     'M0.0 26.0L40.0 14.0M120.0 2.0h0.01'
+    >>> sparkline([1, None, 2]), sparkline([0, 0])
+    ('', '')
     """
-    most = max((value for value in series if value is not None), default=0) or 1
+    if not runs(series):
+        return ""
+    most = max((value for value in series if value is not None), default=0)
     step = WIDE / max(len(series) - 1, 1)
     path, drawing = "", False
     for i, value in enumerate(series):

@@ -8,6 +8,7 @@ from tracekit import text
 from tracekit.report.links import OPENED, link_to
 from tracekit.report.phrases import FEW
 from tracekit.report.site_words import head_of
+from tracekit.report.telling import all_zero
 from tracekit.tenant import INGESTED, VC
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Row
     from tracekit.report.structure import AnswerInfo, ColumnInfo
-    from tracekit.tenant import Tenant
+from tracekit.tenant import Tenant
 
 __all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "plain_cell", "table_view"]
 
@@ -115,7 +116,9 @@ def _add_links(
 
 
 def _printed(answer: AnswerInfo, columns: list[ColumnInfo], shown: int, *, drawn: bool) -> int:
-    """Return how many rows stand on paper; few or none of the points of a curve."""
+    """Return how many rows stand on paper; few or none of the points of a curve, and none of nothing but zeros."""
+    if all_zero(answer["rows"]):
+        return 0
     curve = any(c["unit"] in _ALONG for c in columns[:2]) and answer["row_count"] > ON_PAPER
     if curve:
         return 0 if drawn else min(shown, ON_PAPER // 2)

@@ -1,16 +1,17 @@
-"""Which charts and tables tell nothing that their sentence does not say: one bar, one point, nothing but zeros."""
+"""What carries no information, and is not drawn: one bar, one point, bars of no length, nothing but zeros."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.answer import Row
     from tracekit.report.charts import Panel
 
-__all__ = ["all_zero", "tells"]
+__all__ = ["all_zero", "occurring", "runs", "tells"]
 
 _LEAST = 2
 """Fewest marks that differ from nothing."""
@@ -34,6 +35,16 @@ def all_zero(rows: Sequence[Row]) -> bool:
     """Return whether a table holds no number but 0, and some number."""
     numbers = [value for row in rows for value in row.values() if _is_number(value)]
     return bool(numbers) and not any(numbers)
+
+
+def runs(series: Sequence[float | None]) -> bool:
+    """Return whether a small line tells something: two numbers are known one after the other, and not all are 0."""
+    return any(value for value in series) and any(None not in pair for pair in pairwise(series))
+
+
+def occurring(rows: Iterable[Row], *columns: str) -> list[Row]:
+    """Return the rows with a number other than 0 in one of the columns; what did not occur has no bar."""
+    return [row for row in rows if any(row.get(column) for column in columns)]
 
 
 def _layers(

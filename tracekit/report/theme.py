@@ -12,7 +12,7 @@ from typing import Any
 
 from tracekit import resources
 
-__all__ = ["chart_config", "colour", "colour_value", "css_variables", "fonts", "pale", "pale_value"]
+__all__ = ["chart_config", "colour", "colour_value", "css_variables", "fonts", "pale", "pale_value", "text_colour"]
 
 
 @cache
@@ -44,6 +44,18 @@ def colour(name: str) -> str:
     if name not in _theme()["light"]:
         raise KeyError(name)
     return f"var(--{name})"
+
+
+def text_colour(hue: str) -> str:
+    """Return the colour that words about a line have, darker than the line where that is too pale to be read.
+
+    Examples
+    --------
+    >>> text_colour(colour("series-1")), text_colour(colour("series-2"))
+    ('var(--series-1)', 'var(--series-2-text)')
+    """
+    darker = f"{hue.removeprefix('var(--').removesuffix(')')}-text"
+    return colour(darker) if darker in _theme()["light"] else hue
 
 
 def pale(name: str, strength: float) -> str:
@@ -112,7 +124,9 @@ def chart_config() -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": axis,
         "axisY": {"ticks": False},
-        "axisX": {"domain": True, "labelFlush": False},
+        # Titles end where numbers do: long words run on below the other axis of a narrow chart, not out of the page.
+        "axisYQuantitative": {"titleAnchor": "end"},
+        "axisX": {"domain": True, "labelFlush": False, "titleAnchor": "end"},
         "text": {"color": colour("ink"), "fontSize": 12},
         "bar": {"color": colour("series-1")},
         "legend": {"disable": True},

@@ -83,13 +83,14 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     shown = named(known, "key", f"no {facts.efficiency_by.replace('_', ' ')}")
     if not shown:
         return []
-    colours = {words: colour(name) for words, name in _PARTS.items()}
     long = [
         {"label": r["label"], "part": part, "place": place, "hours": hours, "share": hours / r["held_gpu_h"]}
         for r in shown
         for place, (part, hours) in enumerate(_parts(r).items())
         if hours > 0
     ]
+    have = {r["part"] for r in long}
+    colours = {words: colour(name) for words, name in _PARTS.items() if words in have}
     drawn = (
         alt.Chart(data(long))
         .mark_bar(height=14)
@@ -107,10 +108,10 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         )
         .properties(height=height(len(shown), 24))
     )
-    note = "Unknown: nothing measured the use."
+    note = "Unknown: nothing measured the use." if "unknown" in have else ""
     if len(known) > len(shown):
         note += f" Drawn: the {len(shown)} who wasted most; {len(known) - len(shown)} more."
-    return [Panel(drawn, tuple(colours.items()), note=note)]
+    return [Panel(drawn, tuple(colours.items()), note=note.strip())]
 
 
 def _parts(row: Row) -> dict[str, float]:

@@ -8,6 +8,7 @@ import altair as alt
 
 from tracekit.report.amounts import named
 from tracekit.report.charts import Panel, category, data, height, palette, percent_axis
+from tracekit.report.line_labels import LineEnd, end_labels, named_at_ends
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, percent, shorten
@@ -139,6 +140,9 @@ _LINES = {
 }
 
 
+_HEIGHT = 220
+
+
 def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the probability that a gang is hit against its size, beside that of independent nodes."""
     known = [r for r in rows if r["hit_share"] is not None]
@@ -152,7 +156,8 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         if r[column] is not None
     ]
     sizes = [r["nodes"] for r in known]
-    drawn = (
+    y = alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=percent_axis("hit within a day"))
+    lines = (
         alt.Chart(data(shown))
         .mark_line(point=True, strokeWidth=1.8)
         .encode(
@@ -161,7 +166,7 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
                 scale=alt.Scale(type="log", base=2, domain=[sizes[0], sizes[-1]], nice=False),
                 axis=alt.Axis(title="nodes of the gang", values=sizes, format=",", labelOverlap="greedy"),
             ),
-            y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=percent_axis("hit within a day")),
+            y=y,
             color=alt.Color("what:N", scale=palette(colours)),
             tooltip=[
                 alt.Tooltip("nodes:Q", format=","),
@@ -169,10 +174,12 @@ def by_gang_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
                 alt.Tooltip("share:Q", title="hit within a day", format=".1%"),
             ],
         )
-        .properties(height=220)
+        .properties(height=_HEIGHT)
     )
+    ends = [LineEnd(r["what"], r["share"], colours[r["what"]], {}) for r in shown if r["nodes"] == sizes[-1]]
+    drawn, at_ends = named_at_ends(lines, end_labels(ends, top=1, height=_HEIGHT, axis=y))
     note = "Gangs of neighbouring nodes, whether or not one ran there."
-    return [Panel(drawn, tuple(colours.items()), note=note)]
+    return [Panel(drawn, tuple(colours.items()), note=note, ends=at_ends)]
 
 
 PRESENTATIONS = (

@@ -72,7 +72,7 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         return []
     values = axis_values(known, ("p90_wait_s", "p90_wait_low_s", "p90_wait_high_s"))
     scale = time_scale(values)
-    x = alt.X("nodes:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title="Nodes", format="d", tickMinStep=1))
+    x = alt.X("nodes:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title="nodes", format="d", tickMinStep=1))
     y = alt.Y("p90_wait_s:Q", scale=scale, axis=time_axis("90th percentile of the wait (log scale)", values))
     columns = ("nodes", "gpus", "p90_wait_s", "p90_wait_low_s", "p90_wait_high_s")
     drawn = [{key: row[key] for key in columns} | {"words": duration(row["p90_wait_s"])} for row in planned]

@@ -9,6 +9,7 @@ import altair as alt
 
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
+from tracekit.report.line_labels import LineEnd, end_labels, named_at_ends, nice_top
 from tracekit.report.phrases import hour_span, largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
@@ -141,26 +142,34 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     if all(r["gpu_jobs"] in (None, r["jobs"]) for r in shown):
         kinds.pop()
     legend = tuple(colours.items()) if len(colours) > 1 else ()
-    return [
-        Panel(_by_hour(shown, column, axis, form, colours), legend, title, note)
-        for column, title, axis, form, note in kinds
-        if any(r[column] is not None for r in shown)
-    ]
+    panels = []
+    for column, title, axis, form, note in kinds:
+        if any(r[column] is not None for r in shown):
+            drawn, at_ends = _by_hour(shown, column, axis, form, colours)
+            panels.append(Panel(drawn, legend, title, note, ends=at_ends))
+    return panels
 
 
 def _jobs_axis(title: str) -> alt.Axis:
     return alt.Axis(title=title, tickCount=4)
 
 
-def _by_hour(rows: list[Row], column: str, axis: alt.Axis, form: str, colours: dict[str, str]) -> alt.Chart:
+_HEIGHT = 150
+
+
+def _by_hour(
+    rows: list[Row], column: str, axis: alt.Axis, form: str, colours: dict[str, str]
+) -> tuple[alt.Chart | alt.LayerChart, bool]:
+    """Return lines, and whether their names stand at their ends."""
     # A line breaks where an hour has no number.
     points = [{k: r[k] for k in ("hour", "cluster", column)} for r in rows]
+    y = alt.Y(f"{column}:Q", axis=axis, scale=alt.Scale(domainMin=0))
     drawn: alt.Chart = (
         alt.Chart(data(points))
         .mark_line(point=True, strokeWidth=1.5)
         .encode(
             x=alt.X("hour:Q", scale=alt.Scale(domain=[0, 23]), axis=hour_axis()),
-            y=alt.Y(f"{column}:Q", axis=axis, scale=alt.Scale(domainMin=0)),
+            y=y,
             color=alt.Color("cluster:N", scale=palette(colours)),
             tooltip=[
                 alt.Tooltip("cluster:N"),
@@ -168,9 +177,20 @@ def _by_hour(rows: list[Row], column: str, axis: alt.Axis, form: str, colours: d
                 alt.Tooltip(f"{column}:Q", format=form),
             ],
         )
-        .properties(height=150)
+        .properties(height=_HEIGHT)
     )
-    return drawn
+    ends = [
+        LineEnd(r["cluster"], r[column], colours[r["cluster"]], {"cluster": r["cluster"]})
+        for r in points
+        if r["hour"] == _LAST_HOUR and r[column] is not None
+    ]
+    if len(ends) < len({r["cluster"] for r in points if r[column] is not None}):
+        return drawn, False
+    top = nice_top(max(r[column] for r in points if r[column] is not None), axis.tickCount)
+    return named_at_ends(drawn, end_labels(ends, top=top, height=_HEIGHT, axis=y))
+
+
+_LAST_HOUR = 23
 
 
 PRESENTATIONS = (

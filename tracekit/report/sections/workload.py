@@ -11,6 +11,7 @@ from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, bars
 from tracekit.report.phrases import gpus, largest
 from tracekit.report.sections.interface import Presentation
+from tracekit.report.size_curves import size_curve
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
@@ -38,9 +39,13 @@ def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
-    """Draw share of jobs beside share of GPU time, by number of GPUs."""
+    """Draw the share of jobs up to each number of GPUs, and what each takes of jobs and of GPU time."""
     axis = "share of jobs of known size"
-    return _commonest(rows, "gpu_count", title="GPUs asked for", axis=axis, what="commonest requests")
+    each = _commonest(rows, "gpu_count", title="GPUs asked for", axis=axis, what="commonest requests")
+    steps = size_curve(rows)
+    if steps is None:
+        return each
+    return [Panel(steps, title="Jobs up to a size"), *(replace(panel, title="Jobs and GPU time") for panel in each)]
 
 
 def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str) -> list[Panel]:
@@ -54,7 +59,8 @@ def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str
     keys = list(dict.fromkeys(r["key"] for r in named_rows))
     panel = bars(named_rows, key="key", values=keys, title=title, measures=known, axis_title=axis)
     left = len(rows) - len(kept)
-    return [replace(panel, note=f"Drawn: the {len(kept)} {what}; {left} more." if left else "")]
+    note = f"Drawn: the {len(kept)} {what}; {left} more." if left else ""
+    return [replace(panel, note=f"{panel.note} {note}".strip())]
 
 
 RECURRING = 5
