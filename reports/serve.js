@@ -127,6 +127,43 @@
       });
   }
 
+  // The first sentence and numbers of the part, which are those of the Trace.
+  var first = window.tracekit.first, told = null, asking_first = null;
+
+  function show_first(answer) {
+    told = answer;
+    first.tell_state(answer.state);
+    first.cards.forEach(function (one) { first.tell_number(one, answer.numbers[one.name] || answer.lacking); });
+  }
+
+  function wait_for_first(waiting) {
+    var place = document.querySelector(".opening");
+    if (place) place.setAttribute("aria-busy", String(waiting));
+    root.dataset.numbers = waiting ? "ASKING" : query ? "READY" : "WHOLE";
+  }
+
+  function ask_first() {
+    if (asking_first) asking_first.abort();
+    asking_first = told = null;
+    first.mark_whole(Boolean(query));
+    if (!query || !first.cards.length) { first.tell_whole(); wait_for_first(false); return; }
+    var mine = asking_first = new AbortController();
+    wait_for_first(true);
+    fetch("/first?" + query, { signal: mine.signal, credentials: "same-origin" })
+      .then(function (response) { return response.json(); })
+      .catch(function (error) {
+        if (mine === asking_first) console.warn(error);
+        return { error: "the server does not answer; is tracekit serve still running?" };
+      })
+      .then(function (answer) {
+        if (mine !== asking_first) return;
+        show_first(answer.error ? {
+          state: "The first numbers could not be asked: " + answer.error, numbers: {}, lacking: { text: "not told", path: "", note: "" }
+        } : answer);
+        wait_for_first(false);
+      });
+  }
+
   function clear() {
     articles().forEach(function (article) {
       forget(article);
@@ -140,7 +177,10 @@
 
   function ask(detail) {
     var wanted = query_of(detail || {});
-    if (wanted === query) return;
+    if (wanted === query) {
+      if (told) show_first(told);  // while a time was dragged, the numbers were those of the page
+      return;
+    }
     query = wanted;
     turn += 1;
     if (running) running.abort();
@@ -149,6 +189,7 @@
     asked_words = "";
     failed = 0;
     back.hidden = !query;
+    ask_first();
     if (!query) return clear();
     // What was answered for another part stays, dimmed, until its turn comes.
     document.querySelectorAll(".answered").forEach(function (box) { box.setAttribute("aria-busy", "true"); });
@@ -168,12 +209,12 @@
   address.forEach(function (value, name) {
     if (name.startsWith("where.")) where[name === "where.size" ? "gpu_class" : name.slice(6)] = value;
   });
-  var first = { since: address.get("since"), until: address.get("until"), where: where };
-  if (query_of(first)) {
+  var stated = { since: address.get("since"), until: address.get("until"), where: where };
+  if (query_of(stated)) {
     if (Object.keys(where).every(function (name) { return name in data.filters; })) {
-      window.tracekit.choose_all(where, first.since, first.until);
+      window.tracekit.choose_all(where, stated.since, stated.until);
     } else {
-      ask(first);
+      ask(stated);
     }
   }
 })();
