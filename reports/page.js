@@ -143,6 +143,15 @@
     node.scale.domain = kept;
   }
 
+  // A layer with no row left, such as the word at the end of a line, would be drawn on axes without ends.
+  function drop_empty(node, datasets) {
+    if (!node || typeof node !== "object") return;
+    if (Array.isArray(node.layer)) {
+      node.layer = node.layer.filter(function (one) { return !(one.data && one.data.name && !datasets[one.data.name].length); });
+    }
+    Object.keys(node).forEach(function (key) { drop_empty(node[key], datasets); });
+  }
+
   function redraw(chart, spec, datasets, rows) {
     if (drawn.has(chart.id)) drawn.get(chart.id).finalize();
     drawn.delete(chart.id);
@@ -168,6 +177,7 @@
       rows = rows.concat(datasets[n]);
     });
     prune(spec, rows, spec, time);
+    if (rows.length) drop_empty(spec, datasets);
     chart.part = [filter, time];
     return redraw(chart, spec, datasets, rows.length);
   }

@@ -266,7 +266,7 @@
   function time_axis(chart) {
     var result = page.drawn.get(chart.id);
     if (!result) return null;
-    var scale = result.view.scale("x"), left = result.view.origin()[0];
+    var scale = result.view.scale("x"), left = result.view.padding().left + result.view.origin()[0];
     var range = scale.range();
     var axis = told.shown.map(function (t) {
       var x = scale(typeof t === "string" ? Date.parse(t) : t);

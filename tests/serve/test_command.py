@@ -161,7 +161,7 @@ def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> No
 
 
 @pytest.mark.browser
-def test_a_job_is_opened_from_the_search_and_reads_well(address: str, browser: Browser) -> None:
+def test_a_job_its_user_a_node_and_a_part_are_opened_and_read_well(address: str, browser: Browser) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     context = browser.new_context(viewport={"width": 375, "height": 812}, color_scheme="dark", bypass_csp=True)
     try:
@@ -179,6 +179,11 @@ def test_a_job_is_opened_from_the_search_and_reads_well(address: str, browser: B
         page.get_by_role("link", name="The report, asked of these jobs alone").click()
         page.wait_for_selector("html[data-part]", state="attached")
         assert "where.user=alice" in page.url
+        page.wait_for_selector("html[data-part^=READY][data-charts^=READY]", state="attached", timeout=60_000)
+        faults += axe.Axe().run(page, {"exclude": [[".tab.away"]]}).response["violations"]
+        page.goto(f"{address}node/n1")
+        page.wait_for_selector("html[data-charts^=READY]", state="attached")
+        faults += axe.Axe().run(page).response["violations"]
     finally:
         context.close()
     assert [fault["id"] for fault in faults] == []
