@@ -146,6 +146,15 @@
     node.scale.domain = kept;
   }
 
+  // A layer with no row left, such as the word at the end of a line, would be drawn on axes without ends.
+  function drop_empty(node, datasets) {
+    if (!node || typeof node !== "object") return;
+    if (Array.isArray(node.layer)) {
+      node.layer = node.layer.filter(function (one) { return !(one.data && one.data.name && !datasets[one.data.name].length); });
+    }
+    Object.keys(node).forEach(function (key) { drop_empty(node[key], datasets); });
+  }
+
   function redraw(chart, spec, datasets, rows) {
     if (drawn.has(chart.id)) drawn.get(chart.id).finalize();
     drawn.delete(chart.id);
@@ -175,6 +184,7 @@
     // The ends of lines, with the names there, may lie outside the time.
     var legend = document.getElementById(chart.id).closest("figure").querySelector(".legend.ends");
     if (legend) legend.classList.toggle("unseen", !time);
+    if (rows.length) drop_empty(spec, datasets);
     chart.part = [filter, time];
     return function () { return redraw(chart, spec, datasets, rows.length); };
   }
@@ -232,8 +242,9 @@
     var status = document.getElementById("filter-status");
     status.textContent = status.title = words ? "Only " + words + "." : "";
     var event = new CustomEvent("tracekit:part", { detail: {
-      since: time ? data.parts.edges[time[0]] : between[0],
-      until: time ? data.parts.edges[time[1]] : between[1],
+      // The first span begins with the log, and the last one holds its last submission too.
+      since: time ? (time[0] > 0 ? data.parts.edges[time[0]] : null) : between[0],
+      until: time ? (time[1] < shown.length - 1 ? data.parts.edges[time[1]] : null) : between[1],
       where: filter,
       spans: time,
       words: words,
@@ -311,6 +322,47 @@
 
   if (show_all) show_all.addEventListener("click", function () { choose_all({}, null, null); });
 
+  // The first sentence and numbers: what they say of a part, and again of the whole.
+  var state = document.querySelector("#state bdi"), stated = state && state.textContent;
+  var cards = Array.from(document.querySelectorAll(".cards [data-number]")).map(function (card) {
+    return { name: card.dataset.number, card: card, before: card.innerHTML };
+  });
+
+  function tell_state(words) {
+    if (state) state.textContent = words;
+  }
+
+  // `told` has the text of a number, the path of its course and, where known, its change and what stands beside it.
+  function tell_number(one, told) {
+    function within(name) { return one.card.querySelector(name); }
+    within(".value").textContent = told.text;
+    if (within(".change")) {
+      within(".change").firstChild.textContent = told.change ? told.change + " " : "";
+      within(".change").hidden = !told.change;
+    }
+    var line = within(".sparkline path");
+    if (line) {
+      line.setAttribute("d", told.path);
+      line.closest("dd").hidden = !told.path;
+    }
+    if (told.note) within(".note").textContent = told.note;
+  }
+
+  function tell_whole() {
+    tell_state(stated);
+    cards.forEach(function (one) { one.card.innerHTML = one.before; });
+  }
+
+  // Numbers that are told of the whole alone.
+  function mark_whole(narrowed) {
+    document.querySelectorAll(".cards > div:not([data-number])").forEach(function (card) {
+      card.classList.toggle("of-whole", narrowed);
+    });
+    document.querySelectorAll(".opening .cluster, .opening .changes > h3").forEach(function (words) {
+      words.classList.toggle("said-of-whole", narrowed);
+    });
+  }
+
   // The rows that a chart is drawn from now.
   function rows_of(chart) {
     if (chart.rows) return chart.rows;
@@ -323,7 +375,8 @@
 
   window.tracekit = {
     embed: embed, rows_of: rows_of, data: data, drawn: drawn, redraw: redraw, named: named, remark: remark, choose: choose,
-    choose_spans: choose_spans, choose_all: choose_all
+    choose_spans: choose_spans, choose_all: choose_all,
+    first: { cards: cards, tell_state: tell_state, tell_number: tell_number, tell_whole: tell_whole, mark_whole: mark_whole }
   };
 
   var theme = document.getElementById("theme");

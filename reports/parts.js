@@ -191,63 +191,33 @@
     return path;
   }
 
-  // What the page said before anything was chosen.
-  var state = document.querySelector("#state bdi"), stated = state && state.textContent;
-  var cards = Array.from(document.querySelectorAll(".cards [data-number]")).map(function (card) {
-    var parts_of_card = { card: card };
-    ["value", "change", "note"].forEach(function (name) { parts_of_card[name] = card.querySelector("." + name); });
-    parts_of_card.path = card.querySelector(".sparkline path");
-    parts_of_card.before = card.innerHTML;
-    return parts_of_card;
-  });
-
-  // Numbers that are told of the whole alone.
-  function show_others(narrowed) {
-    document.querySelectorAll(".cards > div:not([data-number])").forEach(function (card) {
-      card.classList.toggle("of-whole", narrowed);
-    });
-    document.querySelectorAll(".opening .cluster, .opening .changes > h3").forEach(function (words) {
-      words.classList.toggle("said-of-whole", narrowed);
-    });
-  }
-
-  function show_cards(found, series) {
+  function show_cards(found, series, of_jobs) {
     var half = Math.ceil(series.length / 2);
     var halves = [series.slice(0, half), series.slice(half).concat(series.late || [])].map(function (some) { return numbers(added(some)); });
-    cards.forEach(function (one) {
-      var name = one.card.dataset.number, value = found && found[name];
-      var known = value !== null && value !== undefined;
-      one.card.querySelector(".value").textContent = known ? WRITE[name](value) : "not told";
-      var change = one.card.querySelector(".change"), path = one.card.querySelector(".sparkline path");
-      var ends = halves.map(function (h) { return h[name]; });
-      if (change) {
-        var both = known && series.length > 1 && ends.every(function (v) { return v !== null; });
-        change.firstChild.textContent = both ? ends.map(WRITE[name]).join(" → ") + " " : "";
-        change.hidden = !both;
-      }
-      if (path) {
-        var line = known ? sparkline(series.map(function (s) { return numbers(s)[name]; })) : "";
-        path.setAttribute("d", line);
-        path.closest("dd").hidden = !line;
-      }
-      var note = one.card.querySelector(".note");
-      if (name === "mean_wait_s" && known) {
-        note.textContent = found.p90_wait_s === null ? "of the jobs of this part"
+    page.first.cards.forEach(function (one) {
+      var name = one.name, value = found && found[name];
+      var known = value !== null && value !== undefined, ends = halves.map(function (h) { return h[name]; });
+      var both = known && series.length > 1 && ends.every(function (v) { return v !== null; });
+      var note = words.of_part[name];
+      if (!known) {
+        note = !found ? "this part is not among those that the page can tell apart"
+          : words.lacking[name === "used_share" && of_jobs ? "machines" : "none"];
+      } else if (name === "mean_wait_s") {
+        note = found.p90_wait_s === null ? "of the jobs of this part"
           : found.p90_wait_s < 1 ? words.tails.none : filled(words.tails.long, { most: "about " + duration(found.p90_wait_s) });
-      } else if (name === "held_share" && known) {
-        note.textContent = "by the jobs of this part, of all that is owned";
-      } else if (name === "completed_share" && known) {
-        note.textContent = "of the jobs of this part that ended";
-      } else if (!known) {
-        note.textContent = !found ? "this part is not among those that the page can tell apart"
-          : name === "used_share" ? "GPUs have telemetry, not the jobs of this part" : "the log holds none of it here";
       }
+      page.first.tell_number(one, {
+        text: known ? WRITE[name](value) : words.lacking.number,
+        change: both ? ends.map(WRITE[name]).join(" \u2192 ") : null,
+        path: known ? sparkline(series.map(function (s) { return numbers(s)[name]; })) : "",
+        note: note
+      });
     });
   }
 
   function sentence(found, of_jobs) {
     if (!found) return "The first numbers are not told of this part.";
-    if (found.mean_wait_s === null) return found.jobs ? "The log does not tell how long these jobs waited." : "No job of this part was submitted.";
+    if (found.mean_wait_s === null) return words.lacking[found.jobs ? "waits" : "jobs"];
     var mean = found.mean_wait_s, most = found.p90_wait_s, least = words.at_once_s;
     var known = most !== null;
     var form = mean < least && (!known || most < least) ? "at once" : known && most < least ? "few" : known && mean > most ? "tail" : "long";
@@ -300,7 +270,7 @@
   function time_axis(chart) {
     var result = page.drawn.get(chart.id);
     if (!result) return null;
-    var scale = result.view.scale("x"), left = result.view.origin()[0];
+    var scale = result.view.scale("x"), left = result.view.padding().left + result.view.origin()[0];
     var range = scale.range();
     var axis = told.shown.map(function (t) {
       var x = scale(typeof t === "string" ? Date.parse(t) : t);
@@ -350,7 +320,7 @@
       to = spot(event);
       var time = [Math.min(from, to), Math.max(from, to) + 1];
       shade(time);
-      show_numbers(part ? part.chosen : {}, time);
+      show_numbers(part ? part.chosen : {}, time, true);
     });
     ["pointerup", "pointercancel"].forEach(function (kind) {
       place.addEventListener(kind, function (event) {
@@ -364,17 +334,17 @@
     });
   }
 
-  function show_numbers(chosen, time) {
+  // A server tells the numbers of what is chosen, from the Trace; while a time is dragged they are those of the page.
+  function show_numbers(chosen, time, dragged) {
     var none = !time && !Object.keys(chosen || {}).length;
-    if (none) {
-      if (state) state.textContent = stated;
-      cards.forEach(function (one) { one.card.innerHTML = one.before; });
-    } else {
+    if (none) page.first.tell_whole();
+    else if (dragged || !document.documentElement.dataset.served) {
       var found = chosen && all_of(chosen, time);
-      show_cards(found, found ? by_span(chosen, time) : []);
-      if (state) state.textContent = sentence(found, chosen && Object.keys(chosen).some(function (n) { return n !== "cluster"; }));
+      var of_jobs = chosen && Object.keys(chosen).some(function (n) { return n !== "cluster"; });
+      show_cards(found, found ? by_span(chosen, time) : [], of_jobs);
+      page.first.tell_state(sentence(found, of_jobs));
     }
-    show_others(!none);
+    page.first.mark_whole(!none);
     show_closer(chosen || {}, time);
   }
 

@@ -91,33 +91,47 @@
     tell("Asked of the Trace" + part + ": " + done + (done === 1 ? " answer" : " answers") + " of this tab.");
   }
 
-  function work() {
-    if (running) return;
-    var article = query && next();
-    if (!article) {
-      if (query) { progress(); root.dataset.part = (failed ? "FAILED " : "READY ") + answered.size; }
-      return;
-    }
+  // The first sentence and numbers of the part, which are those of the Trace; null until they are told.
+  var first = window.tracekit.first, told = null;
+
+  function show_first(answer) {
+    told = answer;
+    first.tell_state(answer.state);
+    first.cards.forEach(function (one) { first.tell_number(one, answer.numbers[one.name] || answer.lacking); });
+    wait_for_first(false);
+  }
+
+  function wait_for_first(waiting) {
+    var place = document.querySelector(".opening");
+    if (place) place.setAttribute("aria-busy", String(waiting));
+    root.dataset.numbers = waiting ? "ASKING" : query ? "READY" : "WHOLE";
+  }
+
+  // They are asked at once where they are seen, else after the answers that are.
+  function first_is_next(article) {
+    var place = document.querySelector(".opening");
+    return !told && first.cards.length > 0 && (!article || Boolean(place && !place.closest(".tab.away")));
+  }
+
+  function put_first(answer) {
+    asked_words = answer.asked || asked_words;
+    show_first(answer.error ? {
+      state: "The first numbers could not be asked: " + answer.error, numbers: {}, lacking: { text: "not told", path: "", note: "" }
+    } : answer);
+  }
+
+  // Ask the server, and hand on what it says, unless another part was chosen meanwhile.
+  function fetched(address, take) {
     var mine = turn;
     running = new AbortController();
     root.dataset.part = "ASKING";
     progress();
-    var box = box_of(article);
-    box.setAttribute("aria-busy", "true");
-    say(box, "Asking the Trace \u2026");
-    fetch("/answer/" + data.asked[article.id] + "?" + query, { signal: running.signal, credentials: "same-origin" })
+    fetch(address + "?" + query, { signal: running.signal, credentials: "same-origin" })
       .then(function (response) { return response.json(); })
-      .then(function (answer) {
-        if (mine !== turn) return;
-        answered.add(article.id);
-        if (answer.error) return refuse(article, answer.error);
-        asked_words = answer.asked;
-        return put(article, answer);
-      })
+      .then(function (answer) { if (mine === turn) return take(answer); })
       .catch(function (error) {
         if (mine !== turn) return;
-        answered.add(article.id);
-        refuse(article, "the server does not answer; is tracekit serve still running?");
+        take({ error: "the server does not answer; is tracekit serve still running?" });
         console.warn(error);
       })
       .then(function () {
@@ -127,6 +141,26 @@
       });
   }
 
+  function work() {
+    if (running || !query) return;
+    var article = next();
+    if (first_is_next(article)) return fetched("/first", put_first);
+    if (!article) {
+      progress();
+      root.dataset.part = (failed ? "FAILED " : "READY ") + answered.size;
+      return;
+    }
+    var box = box_of(article);
+    box.setAttribute("aria-busy", "true");
+    say(box, "Asking the Trace \u2026");
+    fetched("/answer/" + data.asked[article.id], function (answer) {
+      answered.add(article.id);
+      if (answer.error) return refuse(article, answer.error);
+      asked_words = answer.asked;
+      return put(article, answer);
+    });
+  }
+
   function clear() {
     articles().forEach(function (article) {
       forget(article);
@@ -134,13 +168,18 @@
       var box = article.querySelector(".answered");
       if (box) box.remove();
     });
+    first.tell_whole();
+    wait_for_first(false);
     tell("");
     root.dataset.part = "WHOLE";
   }
 
   function ask(detail) {
     var wanted = query_of(detail || {});
-    if (wanted === query) return;
+    if (wanted === query) {
+      if (told) show_first(told);  // while a time was dragged, the numbers were those of the page
+      return;
+    }
     query = wanted;
     turn += 1;
     if (running) running.abort();
@@ -149,7 +188,10 @@
     asked_words = "";
     failed = 0;
     back.hidden = !query;
+    told = null;
+    first.mark_whole(Boolean(query));
     if (!query) return clear();
+    wait_for_first(first.cards.length > 0);
     // What was answered for another part stays, dimmed, until its turn comes.
     document.querySelectorAll(".answered").forEach(function (box) { box.setAttribute("aria-busy", "true"); });
     work();
@@ -168,12 +210,12 @@
   address.forEach(function (value, name) {
     if (name.startsWith("where.")) where[name === "where.size" ? "gpu_class" : name.slice(6)] = value;
   });
-  var first = { since: address.get("since"), until: address.get("until"), where: where };
-  if (query_of(first)) {
+  var stated = { since: address.get("since"), until: address.get("until"), where: where };
+  if (query_of(stated)) {
     if (Object.keys(where).every(function (name) { return name in data.filters; })) {
-      window.tracekit.choose_all(where, first.since, first.until);
+      window.tracekit.choose_all(where, stated.since, stated.until);
     } else {
-      ask(first);
+      ask(stated);
     }
   }
 })();

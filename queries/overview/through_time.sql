@@ -9,6 +9,8 @@
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
 -- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
 -- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
+-- param from_us: 0 | begin of the time that is looked at [us since 1970]; 0: that of the trace
+-- param to_us: 0 | the first time after it [us since 1970]; 0: up to the last submission
 -- column period: text | whole, the time up to the last submission; half; or span
 -- column number: number | its place among those of its kind, from 1
 -- column start_time: time | begin of the period [UTC]
@@ -27,21 +29,46 @@
 -- held_share: see queuing/gpu_time_held; an interval belongs to the period in which it begins. used_share: all samples
 -- weigh alike, whether a job held the GPU or not. completed_share: see overview/status; a job belongs to the period in
 -- which it ended, and to the whole and its last half also where it ended later, or at an unknown time.
+-- Of a time that is given, jobs count that were submitted or ended in it, and intervals and samples that begin in it. Its
+-- spans are those of the whole, of which it may cut the first and the last.
 WITH
+looked_at AS (
+    SELECT
+        CASE WHEN $from_us = 0 THEN since ELSE greatest(since, $from_us) END AS since,
+        CASE WHEN $to_us = 0 THEN until ELSE least(until, $to_us) END AS until,
+        CASE WHEN $to_us = 0 THEN until + 1 ELSE least(until + 1, $to_us) END AS beyond,
+        first,
+        span_h * 3600000000 AS span
+    FROM page_spans
+),
+
+framed AS (
+    SELECT
+        since,
+        until,
+        beyond,
+        (beyond - since + 3599999999) // 3600000000 AS hours,
+        first + (since - first) // span * span AS first,
+        span
+    FROM looked_at
+    WHERE beyond > since
+),
+
 -- The ways in which the time is cut.
 cut AS (
-    SELECT 'whole' AS period, since, until, hours * 3600000000 AS length, 1 AS parts FROM page_spans
+    SELECT 'whole' AS period, since, until, beyond, hours * 3600000000 AS length, 1 AS parts FROM framed
     UNION ALL
-    SELECT 'half', since, until, (hours + 1) // 2 * 3600000000, least(2, hours) FROM page_spans
+    SELECT 'half', since, until, beyond, (hours + 1) // 2 * 3600000000, least(2, hours) FROM framed
     UNION ALL
-    SELECT 'span', first, until, span_h * 3600000000, spans FROM page_spans
+    SELECT 'span', first, until, beyond, span, (beyond - 1 - first) // span + 1 FROM framed
 ),
 
 period AS (
     SELECT
         c.period,
         i.number + 1 AS number,
-        c.since + i.number * c.length AS since,
+        CASE WHEN $from_us = 0 THEN c.since + i.number * c.length
+            ELSE greatest(c.since + i.number * c.length, $from_us) END AS since,
         least(c.until, c.since + (i.number + 1) * c.length) AS until
     FROM cut AS c
     INNER JOIN (SELECT unnest(generate_series(0, 59)) AS number) AS i ON i.number < c.parts
@@ -66,6 +93,7 @@ waits AS (
         quantile_cont(s.queue_s, 0.9) AS p90_wait_s
     FROM submitted AS s
     CROSS JOIN cut AS c
+    WHERE ($from_us = 0 OR s.at_us >= $from_us) AND s.at_us < c.beyond
     GROUP BY c.period, (s.at_us - c.since) // c.length + 1
 ),
 
@@ -92,6 +120,7 @@ use AS (
         CAST(sum(l.held) AS DOUBLE) / nullif(CAST(sum(l.owned) AS DOUBLE), 0) AS held_share
     FROM counted AS l
     CROSS JOIN cut AS c
+    WHERE ($from_us = 0 OR l.at_us >= $from_us) AND l.at_us < c.beyond
     GROUP BY c.period, greatest(0, l.at_us - c.since) // c.length + 1
 ),
 
@@ -111,7 +140,7 @@ sampled AS (
         CAST(sum(h.percents) AS DOUBLE) / 100 / nullif(CAST(sum(h.samples) AS DOUBLE), 0) AS used_share
     FROM hours AS h
     CROSS JOIN cut AS c
-    WHERE epoch_us(h.hour) >= c.since
+    WHERE epoch_us(h.hour) >= c.since AND ($from_us = 0 OR epoch_us(h.hour) >= $from_us) AND epoch_us(h.hour) < c.beyond
     GROUP BY c.period, (epoch_us(h.hour) - c.since) // c.length + 1
 ),
 
@@ -136,7 +165,8 @@ outcome AS (
             END AS number
         FROM ended AS e
         CROSS JOIN cut AS c
-        WHERE c.period <> 'span' OR e.at_us <= c.until
+        WHERE ($from_us = 0 OR e.at_us >= $from_us)
+            AND ((c.period <> 'span' AND $to_us = 0) OR e.at_us < c.beyond)
     ) AS p
     GROUP BY period, number
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,6 +103,40 @@ def test_the_share_held_is_that_of_the_minutes_seen(four_hours: Trace) -> None:
     rows = _rows(four_hours, step_s=600)
     expected = [130 / 360, 60 / 220, 70 / 140, 30 / 100, 30 / 120, 60 / 120, 10 / 20]
     assert [r["held_share"] for r in rows] == pytest.approx(expected)
+
+
+def _us(clock: str) -> int:
+    return int(datetime.fromisoformat(f"2024-01-01T{clock}:00+00:00").timestamp() * 1_000_000)
+
+
+def test_of_a_time_that_is_given_what_lies_in_it_is_told(four_hours: Trace) -> None:
+    """From 1:00 to 3:00: b and c come, a ends; a holds a GPU of two to 1:30, b from 2:00 on; one sample, at 2:30."""
+    rows = _rows(four_hours, step_s=600, from_us=_us("01:00"), to_us=_us("03:00"))
+    assert [(r["period"], str(r["start_time"])[11:16], str(r["end_time"])[11:16]) for r in rows] == [
+        ("whole", "01:00", "03:00"),
+        *(("half", "01:00", "02:00"), ("half", "02:00", "03:00")),
+        *(("span", "01:00", "02:00"), ("span", "02:00", "03:00")),
+    ]
+    assert [r["jobs"] for r in rows] == [2, 1, 1, 1, 1]
+    assert [r["mean_wait_s"] for r in rows] == [2700.0, 3600.0, 1800.0, 3600.0, 1800.0]
+    assert [r["held_share"] for r in rows] == pytest.approx([90 / 240, 30 / 120, 60 / 120, 30 / 120, 60 / 120])
+    assert [r["used_share"] for r in rows] == [0.3, None, 0.3, None, 0.3]
+    assert [r["completed_share"] for r in rows] == [1.0, 1.0, None, 1.0, None]
+
+
+def test_a_time_may_cut_spans_and_leave_one_end_open(four_hours: Trace) -> None:
+    late = _rows(four_hours, from_us=_us("02:30"))
+    assert [(str(r["start_time"])[11:16], str(r["end_time"])[11:16], r["jobs"]) for r in late] == [
+        *(("02:30", "03:10", 2), ("02:30", "03:10", 2)),
+        *(("02:30", "03:00", 1), ("03:00", "03:10", 1)),
+    ]
+    # What ended after the last submission counts in the whole: two hours of b, which failed, and half of one of c.
+    assert [r["completed_share"] for r in late] == [pytest.approx(0.5 / 2.5), None, None, None]
+    early = _rows(four_hours, to_us=_us("01:00"))
+    assert [(r["period"], r["jobs"], r["completed_share"]) for r in early] == [
+        (period, 1, None) for period in ("whole", "half", "span")
+    ]
+    assert _rows(four_hours, from_us=_us("05:00")) == []
 
 
 def test_few_spans_are_longer_and_the_last_is_shorter(make_trace: Callable[..., Trace]) -> None:

@@ -7,6 +7,7 @@ import re
 from html import unescape
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from starlette.testclient import TestClient
 
@@ -21,6 +22,7 @@ from tracekit.serve.limits import Stop
 from tracekit.serve.part import narrowed, part_of, words_of
 from tracekit.serve.trace import ServedTrace
 from tracekit.tables.window import EVERYTHING
+from tracekit.text import duration
 
 if TYPE_CHECKING:
     from tracekit.tables.window import Window
@@ -113,6 +115,91 @@ def test_what_cannot_be_asked_is_one_line(client: TestClient, path: str, said: s
     assert found.status_code == 400
     assert said in found.json()["error"]
     assert "\n" not in found.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({}, "TRUE"),
+        ({"where.user": "alice"}, "\"user\" = 'alice'"),
+        ({"where.vc": "ml"}, "vc = 'ml'"),
+        ({"where.size": "1"}, "gpu_count = 1"),
+        ({"where.cluster": "A", "where.vc": "db"}, "cluster = 'A' AND vc = 'db'"),
+        (MAY, "TRUE"),
+        ({"since": "2020-05-04", "until": "2020-05-05T06:00", "where.cluster": "A"}, "cluster = 'A'"),
+        ({"since": "2020-05-04", "where.user": "dan"}, "\"user\" = 'dan'"),
+    ],
+)
+def test_the_first_numbers_are_those_of_the_tables(
+    client: TestClient, trace: Trace, given: dict[str, str], chosen: str
+) -> None:
+    body = client.get("/first", params=given).json()
+    told = {name: one["value"] for name, one in body["numbers"].items()}
+    since, until = given.get("since", "2020-01-01"), given.get("until", "2021-01-01")
+    with duckdb.connect() as con:
+        for table in ("jobs", "nodes"):
+            con.register(table, trace.scan(table).collect())
+        # Those with GPUs.
+        rows = con.execute(
+            f"""
+            SELECT
+                avg(queue_s) FILTER (submit_time >= $since AND submit_time < $until),
+                sum(queue_s) FILTER (submit_time >= $since AND submit_time < $until) / 3600,
+                sum(run_s * gpu_count) FILTER (status = 'completed' AND end_time >= $since AND end_time < $until)
+                / sum(run_s * gpu_count) FILTER (end_time >= $since AND end_time < $until),
+                sum(gpu_count * greatest(0, epoch(least(end_time, $until)) - epoch(greatest(start_time, $since))))
+                / (SELECT sum(gpu_count) FROM nodes WHERE cluster = $cluster OR $cluster IS NULL)
+                / (epoch(CAST($until AS TIMESTAMP)) - epoch(CAST($since AS TIMESTAMP)))
+            FROM jobs WHERE gpu_count > 0 AND {chosen}
+            """,
+            {"since": dt.datetime.fromisoformat(since), "until": dt.datetime.fromisoformat(until),
+             "cluster": given.get("where.cluster")},
+        ).fetchall()  # fmt: skip
+    waits, hours, completed, held = rows[0]
+    assert told["mean_wait_s"] == pytest.approx(waits)
+    assert told["waited_h"] == pytest.approx(hours)
+    assert told["completed_share"] == pytest.approx(completed)
+    assert body["numbers"]["mean_wait_s"]["text"] == duration(waits)
+    assert duration(waits) in body["state"] or "at once" in body["state"]
+    if {"since", "until"} <= given.keys() and given != MAY:  # in these days no node is down
+        assert told["held_share"] == pytest.approx(held)
+
+
+def test_the_first_numbers_of_the_whole_are_those_of_the_report(client: TestClient, served: ServedTrace) -> None:
+    told = client.get("/first").json()["numbers"]
+    stated = {card["name"]: card for card in served.report.data["headline"] if card["name"]}
+    assert len(stated) == 5
+    for name, card in stated.items():
+        assert [told[name][key] for key in ("value", "text", "change")] == [
+            card[key] for key in ("value", "text", "change")
+        ]
+
+
+def test_the_first_numbers_of_a_part_say_what_they_cannot_tell(client: TestClient) -> None:
+    body = client.get("/first", params={"where.user": "alice"}).json()
+    assert body["asked"] == "only user alice"
+    # 1, 2 and 3 hours; 10 of 17 GPU-hours failed or did not.
+    assert [body["numbers"][name]["text"] for name in ("mean_wait_s", "waited_h")] == ["2 h", "6 h"]
+    assert body["numbers"]["completed_share"]["text"] == "52.9 %"
+    assert body["numbers"]["used_share"] == {
+        "value": None, "text": "not told", "change": None, "path": "",
+        "note": "GPUs have telemetry, not the jobs of this part",
+    }  # fmt: skip
+    assert "they hold" in body["state"]
+    none = client.get("/first", params={"since": "2031-01-01"}).json()
+    assert none["state"] == "No job of this part was submitted."
+    assert {one["text"] for one in none["numbers"].values()} == {"not told"}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [("where.user=nobody", "no job of the trace has the user 'nobody'"), ("sql=SELECT", "there is no parameter 'sql'"),
+     ("since=soon", "'soon' is not a time"), ("since=2020-05-04&until=2020-05-03", "is not after")],
+)  # fmt: skip
+def test_first_numbers_that_cannot_be_asked_are_one_line(client: TestClient, query: str, said: str) -> None:
+    found = client.get(f"http://localhost/first?{query}")
+    assert found.status_code == 400
+    assert said in found.json()["error"]
 
 
 def test_hostile_names_are_text(client: TestClient) -> None:

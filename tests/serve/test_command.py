@@ -87,6 +87,56 @@ def test_a_part_that_is_chosen_is_asked_and_the_whole_comes_back(address: str, p
     assert back.inner_text() == whole
 
 
+def _first(page: Page, address: str) -> list[str]:
+    """Return the first sentence and numbers that the page shows, once they are those of the Trace for this address."""
+    page.wait_for_selector("html[data-numbers=READY]", state="attached", timeout=30_000)
+    told = page.request.get(f"{address}first?{page.evaluate(PART)}").json()
+    shown = [page.inner_text("#state"), *page.locator(".cards [data-number] .value").all_inner_texts()]
+    assert shown == [told["state"], *(one["text"] for one in told["numbers"].values())]
+    notes = page.locator(".cards [data-number] .note").all_inner_texts()
+    assert notes == [one["note"] for one in told["numbers"].values()]
+    courses = "[...document.querySelectorAll('.cards [data-number] .sparkline path')].map(p => p.getAttribute('d'))"
+    assert page.evaluate(courses) == [one["path"] for one in told["numbers"].values()]
+    return shown
+
+
+PART = "window.asked_of"
+NOTE_PART = """document.addEventListener("tracekit:part", event => {
+    const part = event.detail, query = new URLSearchParams();
+    for (const end of ["since", "until"]) if (part[end]) query.set(end, part[end]);
+    for (const name in part.where) query.set("where." + name, part.where[name]);
+    window.asked_of = query.toString();
+})"""
+
+
+@pytest.mark.browser
+def test_the_first_sentence_and_numbers_are_asked_of_the_trace(address: str, page: Page) -> None:
+    page.goto(address)
+    page.wait_for_selector("html[data-charts^=READY][data-parts=READY]", state="attached", timeout=60_000)
+    page.evaluate(NOTE_PART)
+    shown = "[document.querySelector('#state').innerText, document.querySelector('.cards').innerText]"
+    whole = page.evaluate(shown)
+    page.select_option("select[data-filter=user]", label="alice")
+    alice = _first(page, address)
+    # 1, 2 and 3 hours.
+    assert alice[1:3] == ["2 h", "6 h"]
+    assert "they hold" in alice[0]
+    box = page.locator(".strip .plot").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 30, steps=3)
+    page.mouse.up()
+    assert "since=2020-05-0" in page.evaluate(PART)
+    part = _first(page, address)
+    assert part[1] == "not told"
+    page.select_option("select[data-filter=user]", label="all")
+    assert _first(page, address) not in (alice, part)
+    page.get_by_role("button", name="Back to the whole").click()
+    page.wait_for_selector("html[data-numbers=WHOLE]", state="attached")
+    assert page.evaluate(shown) == whole
+
+
 @pytest.mark.browser
 def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> None:
     held: list[str] = []
@@ -111,7 +161,7 @@ def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> No
 
 
 @pytest.mark.browser
-def test_a_job_is_opened_from_the_search_and_reads_well(address: str, browser: Browser) -> None:
+def test_a_job_its_user_a_node_and_a_part_are_opened_and_read_well(address: str, browser: Browser) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     context = browser.new_context(viewport={"width": 375, "height": 812}, color_scheme="dark", bypass_csp=True)
     try:
@@ -129,6 +179,11 @@ def test_a_job_is_opened_from_the_search_and_reads_well(address: str, browser: B
         page.get_by_role("link", name="The report, asked of these jobs alone").click()
         page.wait_for_selector("html[data-part]", state="attached")
         assert "where.user=alice" in page.url
+        page.wait_for_selector("html[data-part^=READY][data-charts^=READY]", state="attached", timeout=60_000)
+        faults += axe.Axe().run(page, {"exclude": [[".tab.away"]]}).response["violations"]
+        page.goto(f"{address}node/n1")
+        page.wait_for_selector("html[data-charts^=READY]", state="attached")
+        faults += axe.Axe().run(page).response["violations"]
     finally:
         context.close()
     assert [fault["id"] for fault in faults] == []

@@ -27,13 +27,13 @@ def test_this_machine_may_be_called_by_its_own_names(client: TestClient, host: s
      "[fe80::1]", "", "localhost@evil.example", "[::1].evil.example"],
 )  # fmt: skip
 def test_a_host_of_another_name_is_refused(client: TestClient, host: str) -> None:
-    for path in ("/", "/answer/queuing/run_time", "/job/a1"):
+    for path in ("/", "/answer/queuing/run_time", "/first", "/job/a1"):
         assert client.get(path, headers={"Host": host}).status_code == 421
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE"])
 def test_nothing_but_reading_is_done(client: TestClient, method: str) -> None:
-    for path in ("/", "/answer/queuing/run_time", "/job/a1", "/nothing"):
+    for path in ("/", "/answer/queuing/run_time", "/first", "/job/a1", "/nothing"):
         found = client.request(method, path)
         assert (found.status_code, found.headers["allow"]) == (405, "GET")
 
@@ -49,7 +49,16 @@ def test_pages_of_other_origins_ask_nothing(client: TestClient, site: str, mode:
 
 
 def test_every_answer_says_what_a_browser_may_do_with_it(client: TestClient) -> None:
-    for path in ("/", "/job/a1", "/nothing", "/report.json", "/answer/queuing/run_time", "/answer/x", "/find?q=a"):
+    for path in (
+        "/",
+        "/job/a1",
+        "/nothing",
+        "/report.json",
+        "/answer/queuing/run_time",
+        "/answer/x",
+        "/first",
+        "/find?q=a",
+    ):
         headers = client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"

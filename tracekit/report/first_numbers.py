@@ -14,7 +14,20 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer, Row
     from tracekit.report.structure import Headline
 
-__all__ = ["AT_ONCE_S", "FIRST", "FULL", "HELD", "STATES", "TAILS", "first_numbers", "plain_number", "state"]
+__all__ = [
+    "AT_ONCE_S",
+    "FIRST",
+    "FULL",
+    "HELD",
+    "LACKING",
+    "NAMES",
+    "OF_PART",
+    "STATES",
+    "TAILS",
+    "first_numbers",
+    "plain_number",
+    "state",
+]
 
 FIRST = "overview/through_time"
 """The query that gives them."""
@@ -46,6 +59,8 @@ _NUMBERS = (
         "of jobs that ended",
     ),
 )
+NAMES = tuple(number.column for number in _NUMBERS)
+"""What the numbers are called, in their order."""
 
 
 def first_numbers(answers: Mapping[str, Answer], remarks: Mapping[str, str], *, gpu_jobs: bool) -> list[Headline]:
@@ -132,10 +147,26 @@ HELD = {
     "unknown": "{waits}.",
 }
 """What is said of the GPU time held: of a cluster, of some of its jobs, and where it is not known."""
+LACKING = {
+    "number": "not told",
+    "none": "the log holds none of it here",
+    "machines": "GPUs have telemetry, not the jobs of this part",
+    "waits": "The log does not tell how long these jobs waited.",
+    "jobs": "No job of this part was submitted.",
+}
+"""What is said of a part in place of a number, beside it, and in place of the sentence."""
+OF_PART = {
+    "held_share": "by the jobs of this part, of all that is owned",
+    "completed_share": "of the jobs of this part that ended",
+}
+"""What is said beside numbers of a part, by their names."""
 
 
-def state(answers: Mapping[str, Answer]) -> str:
-    """Return how long jobs wait and how full the cluster is, one sentence; '' where the trace does not tell."""
+def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
+    """Return how long jobs wait and how full the cluster is, one sentence; '' where the trace does not tell.
+
+    `some` says that these are some of the cluster's jobs, which do not tell how full it is.
+    """
     whole = next((row for row in rows_of(answers, FIRST) if row["period"] == "whole"), None)
     if whole is None or whole["mean_wait_s"] is None:
         return ""
@@ -149,4 +180,5 @@ def state(answers: Mapping[str, Answer]) -> str:
     waits = STATES[form].format(mean=duration(mean), most=duration(most))
     if held is None:
         return HELD["unknown"].format(waits=waits)
-    return HELD["full" if held >= FULL else "free"].format(waits=waits, held=percent(held), free=percent(1 - held))
+    form = "part" if some else "full" if held >= FULL else "free"
+    return HELD[form].format(waits=waits, held=percent(held), free=percent(1 - held))

@@ -7,7 +7,7 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
-from tracekit.report.first_numbers import AT_ONCE_S, FULL, HELD, STATES, TAILS
+from tracekit.report.first_numbers import AT_ONCE_S, FULL, HELD, LACKING, OF_PART, STATES, TAILS
 from tracekit.report.lines import shown_time
 from tracekit.report.sections.interface import finding
 from tracekit.report.site_words import unit_of
@@ -81,7 +81,15 @@ def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:
         "edges": parts["edges"],
         "shown": [shown_time(edge, facts) for edge in parts["edges"]],
         "moments": moments(report, facts),
-        "words": {"tails": TAILS, "states": STATES, "held": HELD, "at_once_s": AT_ONCE_S, "full": FULL},
+        "words": {
+            "tails": TAILS,
+            "states": STATES,
+            "held": HELD,
+            "lacking": LACKING,
+            "of_part": OF_PART,
+            "at_once_s": AT_ONCE_S,
+            "full": FULL,
+        },
     }
 
 

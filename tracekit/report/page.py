@@ -112,7 +112,7 @@ def render_report(report: Report, *, served: bool = False) -> str:
         more = {
             "report": report,
             "sections": sections,
-            "tabs": _noted_once(tabs_of(sections, advice=advice is not None)),
+            "tabs": _keyed_once(tabs_of(sections, advice=advice is not None)),
             "strip": panel_views(STRIP, drawn[STRIP], report["opening"]["state"] or "The cluster through time."),
             "advice": advice,
             "filters": filters,
@@ -134,11 +134,13 @@ def _with_units(report: Report, facts: TraceFacts) -> Report:
     return {**report, "sections": sections}  # type: ignore[typeddict-item]  # the same keys
 
 
-def _noted_once(tabs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out, in each part, what a chart above says already of how its marks are read."""
+def _keyed_once(tabs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Say of each part whether its charts need the key of distributions, and leave out what a chart above says."""
     for tab in tabs:
         seen: set[str] = set()
-        for panel in (p for s in tab["sections"] for a in s["answers"] for p in a["panels"]):
+        shown = [p for s in tab["sections"] for a in s["answers"] for p in a["panels"]]
+        tab["keyed"] = any(p["keyed"] for p in shown)
+        for panel in shown:
             if panel["note"] in seen:
                 panel["note"] = ""
             seen.add(panel["note"])
@@ -287,6 +289,7 @@ def panel_views(name: str, drawn: Sequence[Panel], label: str, *, keyed: bool = 
             "legend": p.key,
             "ends": p.ends,
             "note": p.note.removeprefix(DISTRIBUTION).strip() if keyed else p.note,
+            "keyed": keyed and p.note.startswith(DISTRIBUTION),
             "wide": p.wide,
             "label": f"Chart. {label} The table beside it holds the numbers.",
         }

@@ -2,6 +2,7 @@
 
 /                     the page of the report
 /answer/NAME          a question of the report, asked of the part that the parameters name (since, until, where.*)
+/first                the first sentence and numbers of the report, asked of such a part
 /job/ID               a job; /node/ID a node, /user/NAME a user; /job?name=ID where a path would not do
 /find?q=WORDS         the search for these
 /report.json          what report.json of an analysis holds; report.md and guidelines.md the same as text
@@ -22,7 +23,7 @@ from starlette.routing import Route
 from tracekit.damage import explain_damage, register_trace
 from tracekit.errors import QueryError, TracekitError, UsageError
 from tracekit.report.page import draw_page, draw_plain_page, panel_views
-from tracekit.serve.fragments import answer_json
+from tracekit.serve.fragments import answer_json, first_json
 from tracekit.serve.limits import BusyError, Desk, StoppedError
 from tracekit.serve.part import part_of
 from tracekit.serve.things.job import job
@@ -35,10 +36,14 @@ from tracekit.text import shorten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from duckdb import DuckDBPyConnection
     from starlette.requests import Request
 
+    from tracekit.report.sections.interface import TraceFacts
     from tracekit.serve.limits import Stop
     from tracekit.serve.trace import ServedTrace
+    from tracekit.tables.window import Window
+    from tracekit.trace import Trace
 
 __all__ = ["made_app"]
 
@@ -64,6 +69,7 @@ class _Answers:
         found = [
             Route("/", self.page, methods=["GET"]),
             Route("/answer/{name:path}", self.answer, methods=["GET"]),
+            Route("/first", self.first, methods=["GET"]),
             Route("/find", self.find, methods=["GET"]),
             Route("/report.json", self.data, methods=["GET"]),
             Route("/report.md", self.text, methods=["GET"]),
@@ -79,62 +85,55 @@ class _Answers:
 
     async def answer(self, request: Request) -> Response:
         name: str = request.path_params["name"]
+        return await self._of_part(request, lambda part, stop: answer_json(self._served.answer(name, part, stop), part))
+
+    async def first(self, request: Request) -> Response:
+        served = self._served
+        return await self._of_part(request, lambda part, stop: first_json(served.first(part, stop), part, served.facts))
+
+    async def _of_part(self, request: Request, work: Callable[[Window, Stop], dict[str, Any]]) -> Response:
+        """Return what `work` tells of the part that the address names, or one line on why it does not."""
 
         @explain_damage()
-        def work(stop: Stop) -> bytes:
-            part = part_of(request.query_params.multi_items())
-            return orjson.dumps(answer_json(self._served.answer(name, part, stop), part))
+        def asked(stop: Stop) -> bytes:
+            return orjson.dumps(work(part_of(request.query_params.multi_items()), stop))
 
         try:
-            body = await self._desk.answer(request, work)
+            body = await self._desk.answer(request, asked)
         except TracekitError as error:
             return _error_json(_words(error), _code(error))
         return Response(body, media_type=_JSON)
 
     async def thing(self, request: Request) -> Response:
-        kind = request.url.path.split("/")[1]
+        opens = _OPENS[request.url.path.split("/")[1]]
         # A name that a path cannot hold follows the question mark.
         name = request.path_params.get("name", request.query_params.get("name", ""))
-        opens = _OPENS[kind]
-
-        @explain_damage()
-        def work(stop: Stop) -> str:
-            served = self._served
-            register_trace(served.trace)
-            with served.whole.used_by(stop), served.whole.connect() as con:
-                found = opens(con, served.trace, served.facts, name)
-            return _drawn(found, served.title)
-
-        return HTMLResponse(await self._answered(request, work))
+        return await self._looked_up(request, lambda con, trace, facts: opens(con, trace, facts, name))
 
     async def find(self, request: Request) -> Response:
         words = request.query_params.get("q", "")[:LONGEST]
+        return await self._looked_up(request, lambda con, trace, facts: find(con, trace, facts, words))
 
-        @explain_damage()
-        def work(stop: Stop) -> Response:
-            served = self._served
-            register_trace(served.trace)
-            with served.whole.used_by(stop), served.whole.connect() as con:
-                found = find(con, served.trace, served.facts, words)
-            if isinstance(found, str):
-                return RedirectResponse(found, 303)
-            return HTMLResponse(_drawn(found, served.title))
-
-        found: Response = await self._answered(request, work)
-        return found
-
-    async def _answered(self, request: Request, work: Callable[[Stop], Any]) -> Any:
-        """Return what `work` returns; SQL that was stopped says why."""
+    async def _looked_up(
+        self, request: Request, look: Callable[[DuckDBPyConnection, Trace, TraceFacts], Thing | str]
+    ) -> Response:
+        """Return the page of what `look` finds in the whole Trace, or lead to the address that it gives."""
         import duckdb
 
-        def stoppable(stop: Stop) -> Any:
-            try:
-                return work(stop)
-            except duckdb.Error:
-                stop.check()
-                raise
+        served = self._served
 
-        return await self._desk.answer(request, stoppable)
+        @explain_damage()
+        def asked(stop: Stop) -> Response:
+            register_trace(served.trace)
+            try:
+                with served.whole.used_by(stop), served.whole.connect() as con:
+                    found = look(con, served.trace, served.facts)
+            except duckdb.Error:
+                stop.check()  # SQL that was stopped looks like SQL that failed
+                raise
+            return RedirectResponse(found, 303) if isinstance(found, str) else HTMLResponse(_drawn(found, served.title))
+
+        return await self._desk.answer(request, asked)
 
     async def data(self, _: Request) -> Response:
         return Response(orjson.dumps(self._served.report.data), media_type=_JSON)
@@ -204,7 +203,8 @@ def _error_page(_: Request, error: Exception) -> Response:
 def _failed(request: Request, _: Exception) -> Response:
     """Say that tracekit is at fault; the terminal shows the error."""
     words = "tracekit failed at this; the terminal that it runs in shows why"
-    return _error_json(words, 500) if request.url.path.startswith("/answer/") else _page_of(f"{words}.", 500)
+    data = request.url.path.startswith(("/answer/", "/first"))
+    return _error_json(words, 500) if data else _page_of(f"{words}.", 500)
 
 
 def _error_json(words: str, code: int) -> Response:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tracekit.analysis.query_defaults import parameters_of, query_defaults
@@ -12,6 +14,7 @@ from tracekit.characterize import answer_query, find_query
 from tracekit.errors import QueryError, nearest
 from tracekit.report.answers import answer_info
 from tracekit.report.data import all_facts, time_info
+from tracekit.report.first_numbers import FIRST
 from tracekit.report.page import render_report
 from tracekit.report.sections.interface import why_empty
 from tracekit.report.structure import ROW_LIMIT
@@ -23,7 +26,10 @@ from tracekit.tables.window import EVERYTHING
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tracekit.analysis.reporting import TraceReport
+    from tracekit.answer import Answer
     from tracekit.characterize import Query
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo
@@ -54,6 +60,22 @@ class _Part:
     session: AskedSession
     facts: TraceFacts
     """Without telemetry."""
+
+
+@contextlib.contextmanager
+def _worked_on(asked: _Part, stop: Stop) -> Iterator[None]:
+    """Have the block's SQL stopped by `stop`, and an error of SQL that was stopped say so."""
+    with asked.session.used_by(stop):
+        try:
+            yield
+        except QueryError:
+            stop.check()  # what was interrupted looks like SQL that failed
+            raise
+
+
+def _micros(time: datetime) -> int:
+    """Return a time without a zone, of UTC, as microseconds since 1970."""
+    return (time - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 class ServedTrace:
@@ -128,18 +150,36 @@ class ServedTrace:
         """
         question = self.question(name)
         asked = self._part(part)
-        params, why = parameters_of(question, self._defaults)
-        with asked.session.used_by(stop):
-            try:
-                found = answer_query(asked.trace, question, params, session=asked.session)
-                facts = self._with_telemetry(asked, question)
-                remarks = [note for note in found.notes if note not in asked.trace.notes]
-                found = replace(found, notes=(*remarks, *why))
-                info = answer_info(asked.trace, found, facts, session=asked.session, published=False)
-            except QueryError:
-                stop.check()  # what was interrupted looks like SQL that failed
-                raise
+        with _worked_on(asked, stop):
+            found, why = self._found(asked, question)
+            facts = self._with_telemetry(asked, question)
+            remarks = [note for note in found.notes if note not in asked.trace.notes]
+            found = replace(found, notes=(*remarks, *why))
+            info = answer_info(asked.trace, found, facts, session=asked.session, published=False)
         return PartAnswer(info, facts, why_empty(name, found.rows(ROW_LIMIT), facts))
+
+    def first(self, part: Window, stop: Stop) -> Answer:
+        """Return the answer to `FIRST` about a part: what its jobs waited, held and completed in its time.
+
+        GPUs that are held in a time are held by jobs that came earlier too; so the jobs are those of the part whenever
+        they were submitted, and the question itself is asked about the time.
+
+        Raises
+        ------
+        TracekitError
+            As `answer` does.
+        """
+        question = self.question(FIRST)
+        asked = self._part(replace(part, start=None, end=None))
+        bounds = {"from_us": part.start, "to_us": part.end}
+        given = {name: _micros(time) for name, time in bounds.items() if time is not None}
+        with _worked_on(asked, stop):
+            return self._found(asked, question, given)[0]
+
+    def _found(self, asked: _Part, question: Query, given: dict[str, int] | None = None) -> tuple[Answer, list[str]]:
+        """Return the answer to a question, and why parameters of it are not its own defaults."""
+        params, why = parameters_of(question, self._defaults)
+        return answer_query(asked.trace, question, {**params, **(given or {})}, session=asked.session), why
 
     def _part(self, part: Window) -> _Part:
         if not part:
