@@ -245,7 +245,7 @@ def test_the_assumptions_of_the_replays_are_folded(report: Report, page: str) ->
 def test_each_question_stands_in_one_part_and_terms_are_explained_once(
     report: Report, page: str, reader: _Reader
 ) -> None:
-    parts = re.split(r'<div class="tab" id="part-([\w-]+)"', page)[1:]
+    parts = re.split(r'<div class="tab(?: keyed)?" id="part-([\w-]+)"', page)[1:]
     inside = {
         name: re.findall(r'<article id="(q-[^"]+)"', text) for name, text in zip(parts[::2], parts[1::2], strict=True)
     }

@@ -27,7 +27,7 @@ class Part:
     others: tuple[str, ...]
     """The clusters that were not replayed, by name."""
     waiting_share: float | None
-    """Its waiting hours / those of all clusters [1], over jobs with GPUs whose wait is known; None where nobody waited."""
+    """Its waiting hours / those of all clusters [1], over GPU jobs whose wait is known; None where nobody waited."""
 
     @property
     def words(self) -> str:
