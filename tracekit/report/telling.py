@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,8 +37,9 @@ def all_zero(rows: Sequence[Row]) -> bool:
 
 
 def runs(series: Sequence[float | None]) -> bool:
-    """Return whether a small line tells something: two numbers are known one after the other, and not all are 0."""
-    return any(value for value in series) and any(None not in pair for pair in pairwise(series))
+    """Return whether a small line tells something: two numbers at least are known, and not all are 0."""
+    known = [value for value in series if value is not None]
+    return len(known) >= _LEAST and any(known)
 
 
 def occurring(rows: Iterable[Row], *columns: str) -> list[Row]:
