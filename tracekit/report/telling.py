@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.answer import Row
-    from tracekit.report.charts import Panel
 
 __all__ = ["all_zero", "occurring", "runs", "tells"]
 
@@ -17,7 +16,13 @@ _LEAST = 2
 _SPANNED = frozenset({"x2", "y2"})
 
 
-def tells(panel: Panel) -> bool:
+class _Drawn(Protocol):
+    """A chart and what stands around it, see `tracekit.report.charts.Panel`."""
+
+    def to_dict(self, *, checked: bool = True) -> dict[str, Any]: ...
+
+
+def tells(panel: _Drawn) -> bool:
     """Return whether a chart tells something that a sentence could not as well.
 
     Bars, areas, lines and points tell something where two of their values at least are neither 0 nor unknown: one value
