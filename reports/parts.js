@@ -176,11 +176,10 @@
     mean_wait_s: duration, waited_h: hours, held_share: percent, used_share: percent, completed_share: percent
   };
 
-  // As tracekit/report/sparklines.py: no line where no two numbers are known one after the other, or all are 0.
+  // As tracekit/report/sparklines.py: no line of one number, nor of zeros.
   function sparkline(series) {
     var most = Math.max.apply(null, series.map(function (v) { return v || 0; }));
-    var pair = series.some(function (v, i) { return i > 0 && v !== null && series[i - 1] !== null; });
-    if (!most || !pair) return "";
+    if (!most || series.filter(function (v) { return v !== null; }).length < 2) return "";
     var step = 120 / Math.max(series.length - 1, 1), path = "", drawing = false;
     series.forEach(function (value, i) {
       if (value === null) { drawing = false; return; }

@@ -57,7 +57,7 @@ def _spares_chart(facts: Mapping[str, Any]) -> alt.LayerChart:
     asked = 100 * facts["target"]["ettr"]
     colours = {name: colour(f"series-{i + 1}") for i, name in enumerate(names.values())}
     scale = alt.Scale(zero=False)
-    x = alt.X("spares:Q", axis=alt.Axis(title="spares", format="d", tickMinStep=1))
+    x = alt.X("spares:Q", axis=alt.Axis(title="spares", format="d", values=sorted({r["spares"] for r in rows})))
     y = alt.Y("ettr:Q", scale=scale, axis=alt.Axis(title="useful time [%]"))
     hue = alt.Color("what:N", scale=palette(colours), legend=alt.Legend(title=None, orient="top"))
     base = alt.Chart(data(rows)).encode(x=x, color=hue)

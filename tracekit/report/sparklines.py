@@ -25,7 +25,7 @@ def sparkline(series: Sequence[float | None]) -> str:
     --------
     >>> sparkline([0, 1, None, 2])
     'M0.0 26.0L40.0 14.0M120.0 2.0h0.01'
-    >>> sparkline([1, None, 2]), sparkline([0, 0])
+    >>> sparkline([None, 2]), sparkline([0, 0])
     ('', '')
     """
     if not runs(series):

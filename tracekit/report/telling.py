@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.answer import Row
-    from tracekit.report.charts import Panel
 
 __all__ = ["all_zero", "occurring", "runs", "tells"]
 
@@ -18,7 +16,13 @@ _LEAST = 2
 _SPANNED = frozenset({"x2", "y2"})
 
 
-def tells(panel: Panel) -> bool:
+class _Drawn(Protocol):
+    """A chart and what stands around it, see `tracekit.report.charts.Panel`."""
+
+    def to_dict(self, *, checked: bool = True) -> dict[str, Any]: ...
+
+
+def tells(panel: _Drawn) -> bool:
     """Return whether a chart tells something that a sentence could not as well.
 
     Bars, areas, lines and points tell something where two of their values at least are neither 0 nor unknown: one value
@@ -38,8 +42,9 @@ def all_zero(rows: Sequence[Row]) -> bool:
 
 
 def runs(series: Sequence[float | None]) -> bool:
-    """Return whether a small line tells something: two numbers are known one after the other, and not all are 0."""
-    return any(value for value in series) and any(None not in pair for pair in pairwise(series))
+    """Return whether a small line tells something: two numbers at least are known, and not all are 0."""
+    known = [value for value in series if value is not None]
+    return len(known) >= _LEAST and any(known)
 
 
 def occurring(rows: Iterable[Row], *columns: str) -> list[Row]:
