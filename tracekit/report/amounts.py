@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import altair as alt
 
 from tracekit.report.charts import Panel, category, data, height
-from tracekit.report.telling import occurring
+from tracekit.report.telling import visible_bars
 from tracekit.report.theme import colour
 from tracekit.text import labels
 
@@ -41,8 +41,8 @@ def amounts(
     total: int = 0,
     what: str = "",
 ) -> Panel:
-    """Return bars, one a row of `named` that is not 0, in the order of the rows; a note tells which of `total`."""
-    rows = occurring(rows, value)
+    """Return bars, one a row of `named` that can be seen, in the order of the rows; a note tells which of `total`."""
+    rows = visible_bars(rows, value)
     names = [r["label"] for r in rows]
     drawn = (
         alt.Chart(data(rows))

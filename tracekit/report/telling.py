@@ -9,8 +9,10 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Row
 
-__all__ = ["all_zero", "occurring", "runs", "tells"]
+__all__ = ["all_zero", "occurring", "runs", "tells", "visible_bars"]
 
+_SEEN = 0.005
+"""Part of the longest bar, of some 500 pixels, from which on another is more than a hair."""
 _LEAST = 2
 """Fewest marks that differ from nothing."""
 _SPANNED = frozenset({"x2", "y2"})
@@ -50,6 +52,19 @@ def runs(series: Sequence[float | None]) -> bool:
 def occurring(rows: Iterable[Row], *columns: str) -> list[Row]:
     """Return the rows with a number other than 0 in one of the columns; what did not occur has no bar."""
     return [row for row in rows if any(row.get(column) for column in columns)]
+
+
+def visible_bars(rows: Iterable[Row], column: str) -> list[Row]:
+    """Return the rows whose bar can be seen beside the longest.
+
+    Examples
+    --------
+    >>> visible_bars([{"h": 1000}, {"h": 6}, {"h": 4}, {"h": None}], "h")
+    [{'h': 1000}, {'h': 6}]
+    """
+    rows = occurring(rows, column)
+    longest = max((row[column] for row in rows), default=0)
+    return [row for row in rows if row[column] >= _SEEN * longest]
 
 
 def _layers(

@@ -335,8 +335,10 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     text = f"{who} lost the most to {of}: {count(worst['gpu_hours_lost'])} GPU-hours"
     if worst["failed_share"] is None:
         return text + "."
+    if not worst["failed_share"]:
+        return f"{text}; in the end none of them failed{sample_size(worst['jobs'])}."
     late, bad = worst.get("timed_out_jobs") or 0, worst["failed_jobs"]
-    ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad and worst["failed_share"] else "failed"
+    ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad else "failed"
     return f"{text}; in the end {percent(worst['failed_share'])} of them {ended}{sample_size(worst['jobs'])}."
 
 
