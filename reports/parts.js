@@ -291,8 +291,10 @@
       var place = document.getElementById(one.chart.id);
       one.before.style.left = axis[0] + "px";
       one.before.style.width = axis[time[0]] - axis[0] + "px";
-      one.after.style.left = axis[time[1]] + "px";
-      one.after.style.width = axis[axis.length - 1] - axis[time[1]] + "px";
+      // The last span reaches to the end of the log, though jobs were submitted in its first part only.
+      var end = axis[axis.length - 1], from = time[1] === axis.length - 2 ? end : axis[time[1]];
+      one.after.style.left = from + "px";
+      one.after.style.width = end - from + "px";
       place.append(one.before, one.after);
     });
   }
@@ -378,12 +380,17 @@
     thead.append(head);
     table.append(thead, body);
     cell(head, "th", by.options[by.selectedIndex].text).scope = "col";
-    COLUMNS.forEach(function (c) { cell(head, "th", c[1], "number").scope = "col"; });
     var groups = Array.from(found.keys()).sort(function (a, b) { return found.get(b).wait_s - found.get(a).wait_s || found.get(b).jobs - found.get(a).jobs; });
-    groups.slice(0, FEW).forEach(function (place) {
+    var lines = groups.slice(0, FEW).map(function (place) {
       var one = found.get(place), machines = owned.get(name === "cluster" ? place : 0);
       one.owned = machines ? machines.owned : 0;
-      var values = numbers(one), row = document.createElement("tr");
+      return { place: place, values: numbers(one) };
+    });
+    // What is known of no part has no column.
+    var columns = COLUMNS.filter(function (c) { return lines.some(function (line) { return line.values[c[0]] !== null; }); });
+    columns.forEach(function (c) { cell(head, "th", c[1], "number").scope = "col"; });
+    lines.forEach(function (line) {
+      var place = line.place, values = line.values, row = document.createElement("tr");
       var button = document.createElement("button");
       button.type = "button";
       button.className = "choice";
@@ -392,7 +399,7 @@
       button.addEventListener("click", function () { page.choose(name, chosen[name] === place ? "" : String(page.data.filters[name].indexOf(parts.names[name][place]))); });
       cell(row, "th", "").append(button);
       row.firstChild.scope = "row";
-      COLUMNS.forEach(function (c) {
+      columns.forEach(function (c) {
         var value = values[c[0]];
         var made = cell(row, "td", value === null ? "" : (WRITE[c[0]] || count)(value), "number");
         if (value !== null) made.dataset.value = value;
@@ -401,7 +408,7 @@
     });
     if (groups.length > FEW) {
       var last = document.createElement("tr");
-      cell(last, "td", groups.length - FEW + " more wait less").colSpan = COLUMNS.length + 1;
+      cell(last, "td", groups.length - FEW + " more wait less").colSpan = columns.length + 1;
       last.className = "rest";
       body.append(last);
     }

@@ -29,8 +29,9 @@
 -- overview/through_time has of the whole. Spans are those of the view page_spans. waits: jobs with GPUs, where any job of
 -- the trace is known to have some, by the span of their submission. ended: jobs whose GPU time is known, by the span of
 -- their end. held and waiting: the time that attempts held GPUs, and jobs waited for them, span by span, within the
--- intervals that queuing/gpu_time_held counts. owned: what clusters have in these intervals. used: samples of all GPUs that
--- have telemetry, held or not. time: how much of each span these intervals cover.
+-- intervals that queuing/gpu_time_held counts; an interval belongs to the span in which it begins. owned: what clusters
+-- have in these intervals. used: samples of all GPUs that have telemetry, held or not. time: how much of each span these
+-- intervals cover.
 WITH moment AS (
     SELECT
         p.first AS since,
@@ -80,6 +81,16 @@ span AS (
     FROM moment AS m
     CROSS JOIN (SELECT unnest(generate_series(0, 59)) AS number) AS i
     WHERE i.number < m.spans
+),
+
+-- An interval belongs to the span in which it begins: the time of these intervals.
+held_span AS (
+    SELECT
+        s.number,
+        coalesce(g.since + (s.since - g.since + g.step - 1) // g.step * g.step, s.since) AS since,
+        coalesce(g.since + (s.until - g.since + g.step - 1) // g.step * g.step, s.until) AS until
+    FROM span AS s
+    CROSS JOIN grid AS g
 ),
 
 ranked AS (
@@ -172,7 +183,7 @@ within AS (
         * (least(t.until, s.until, g.until) - greatest(t.since, s.since, g.since)) / 1000000 AS amount
     FROM taken AS t
     CROSS JOIN grid AS g
-    INNER JOIN span AS s ON t.since < s.until AND t.until > s.since
+    INNER JOIN held_span AS s ON t.since < s.until AND t.until > s.since
     WHERE t.gpus > 0 AND t.until > t.since
         AND least(t.until, s.until, g.until) > greatest(t.since, s.since, g.since)
 ),

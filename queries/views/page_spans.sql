@@ -9,8 +9,9 @@
 -- column spans: number | how many there are, at most 60
 -- rule:
 -- One row; none without a submission. A span has a whole number of hours, a day, two days or whole weeks where it is long:
--- the shortest of these with which 60 spans suffice. Spans begin where the clock or the calendar does (UTC): those of a
--- day at midnight, weeks on Monday.
+-- the shortest of these with which 60 spans suffice. Spans begin where the clock or the calendar does in the time zone of
+-- the trace: those of a day at midnight, weeks on Monday; where clocks change meanwhile, later ones begin an hour off. A
+-- trace whose times count from its start has no calendar: its spans begin with it.
 WITH frame AS (
     SELECT
         (since // 3600000000) * 3600000000 AS since,
@@ -18,6 +19,19 @@ WITH frame AS (
         (greatest(last_submission, since) // 3600000000) - (since // 3600000000) + 1 AS hours
     FROM trace_window
     WHERE last_submission IS NOT NULL
+),
+
+-- How far clocks are ahead of UTC when the trace begins. 1970 began on a Thursday; hour 96 was the first of a Monday.
+clocked AS (
+    SELECT
+        f.since,
+        f.until,
+        f.hours,
+        CASE WHEN z.clock IS NULL THEN 0
+            ELSE epoch_us(make_timestamp(CAST(f.since AS BIGINT)) AT TIME ZONE 'UTC' AT TIME ZONE z.clock) - f.since
+                - 96 * 3600000000 END AS ahead
+    FROM frame AS f
+    CROSS JOIN trace_zone AS z
 ),
 
 sized AS (
@@ -31,19 +45,22 @@ sized AS (
         WHEN hours <= 48 * 59 THEN 48
         ELSE 168 * ((hours + 168 * 59 - 1) // (168 * 59))
     END AS span_h
-    FROM frame
+    FROM clocked
 ),
 
--- 1970 began on a Thursday; hour 96 was the first of a Monday. Remainders of times before it are negative.
+-- Remainders of times before a beginning are negative.
 aligned AS (
-    SELECT *, since // 3600000000 - ((since // 3600000000 - 96) % span_h + span_h) % span_h AS first_h FROM sized
+    SELECT
+        *,
+        since - ((since + ahead) % (span_h * 3600000000) + span_h * 3600000000) % (span_h * 3600000000) AS first
+    FROM sized
 )
 
 SELECT
     since,
     until,
     hours,
-    first_h * 3600000000 AS first,
+    first,
     span_h,
-    (until // 3600000000 - first_h) // span_h + 1 AS spans
+    (until - first) // (span_h * 3600000000) + 1 AS spans
 FROM aligned

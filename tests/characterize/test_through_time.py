@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -155,6 +155,44 @@ def test_few_spans_are_longer_and_the_last_is_shorter(make_trace: Callable[..., 
         ("01 12:00", "01 14:00", 2),
         ("04 00:00", "04 00:30", 2),
     ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "first", "begins"),
+    [
+        # Days of the calendar begin at midnight in Los Angeles, seven hours behind; weeks on a Monday.
+        ({"timezone": "America/Los_Angeles"}, "2017-10-09 08:46", ["2017-10-09 07:00", "2017-10-10 07:00"]),
+        ({"timezone": "UTC+8"}, "2017-10-09 08:46", ["2017-10-09 00:00", "2017-10-10 00:00"]),
+        ({"timezone": "Asia/Kolkata"}, "2017-10-09 20:46", ["2017-10-09 18:30", "2017-10-10 18:30"]),
+        ({"timezone": "Asia/Shanghai", "time_base": "shifted"}, "1970-01-18 17:07", ["1970-01-18 16:00"]),
+        # Days that count from the start of the trace begin with it.
+        ({"time_base": "relative"}, "1970-01-01 00:00", ["1970-01-01 00:00", "1970-01-02 00:00"]),
+    ],
+)
+def test_spans_begin_where_the_clock_of_the_trace_does(
+    make_trace: Callable[..., Trace], facts: dict[str, str], first: str, begins: list[str]
+) -> None:
+    since = datetime.fromisoformat(first)
+    jobs = [{"job_id": str(d), "submit_time": str(since + timedelta(days=d))} for d in range(0, 50, 7)]
+    attempts = [{"job_id": "0", "attempt": 1}]
+    trace = make_trace(jobs=jobs, attempts=attempts, manifest_overrides=facts)
+    spans = [str(r["start_time"])[:16] for r in _rows(trace) if r["period"] == "span"]
+    assert spans[: len(begins)] == begins
+    assert len(spans) <= 60
+
+
+@pytest.mark.parametrize(("base", "first"), [("relative", "1970-01-01"), ("absolute", "1969-12-29")])
+def test_weeks_of_a_trace_without_a_calendar_begin_with_it(
+    make_trace: Callable[..., Trace], base: str, first: str
+) -> None:
+    """Thursday, 1 January 1970, lies in the week of Monday, 29 December."""
+    days = [datetime(1970, 1, 1) + timedelta(days=d) for d in (0, 150)]
+    jobs = [{"job_id": str(d), "submit_time": str(d)} for d in days]
+    attempts = [{"job_id": str(days[0]), "attempt": 1}]
+    trace = make_trace(jobs=jobs, attempts=attempts, manifest_overrides={"time_base": base})
+    spans = [str(r["start_time"])[:10] for r in _rows(trace) if r["period"] == "span"]
+    assert spans[0] == first
+    assert len(spans) == 22
 
 
 def test_without_a_submission_there_is_no_row(make_trace: Callable[..., Trace]) -> None:

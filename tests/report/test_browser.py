@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tracekit
 from tracekit.analysis import analyze_many
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from playwright.sync_api import Browser, Page, Route
@@ -337,6 +338,20 @@ def test_no_name_from_the_log_ran(visit: _Visit) -> None:
     visit.charts()
     assert visit.page.evaluate("document.querySelectorAll('img, [onerror]').length") == 0
     assert visit.page.evaluate("document.scripts.length") == 5
+
+
+def test_a_table_of_parts_has_no_column_of_which_nothing_is_known(
+    browser: Browser, sample_trace: Callable[[str], Trace], tmp_path: Path
+) -> None:
+    """The log of SWF's sample tells waits, and neither GPUs nor what became of their time."""
+    place = tmp_path / "page.html"
+    place.write_text(tracekit.report(sample_trace("swf")).html(), encoding="utf-8")
+    opened = _Visit(browser, place)
+    opened.charts()
+    opened.page.wait_for_selector("html[data-parts=READY]", state="attached")
+    heads = opened.page.locator("#closer-table thead th").all_inner_texts()
+    assert heads == ["queue", "jobs", "mean wait", "waited together"]
+    opened.context.close()
 
 
 def test_the_page_of_several_reports_leads_to_each(browser: Browser, hostile_trace: Trace, tmp_path: Path) -> None:

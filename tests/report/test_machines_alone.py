@@ -137,7 +137,7 @@ def test_sentences_of_the_cluster_and_of_its_worst_time() -> None:
     ]
     relative = TraceFacts(dated=False)
     assert finding("failures/availability_over_time", spans, relative) == (
-        "On average 1 node was out of service, and 1.5 in the 48.0 hours from day 3 on, the most."
+        "On average 1 node was out of service, and 1.5 in the 48.0 hours from day 2 on, the most."
     )
     assert finding("failures/availability_over_time", [{**s, "nodes_down": 0.0} for s in spans], relative) is None
     assert panels("failures/availability_over_time", spans, relative) == []

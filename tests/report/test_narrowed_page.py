@@ -162,8 +162,10 @@ def test_a_time_narrows_the_numbers_to_its_spans(seen: _Seen) -> None:
     jobs = _jobs(seen.trace)
     within = jobs.filter(pl.col("submit_time") >= since, pl.col("submit_time") < until)
     _check(seen, within, jobs.filter(pl.col("end_time") >= since, pl.col("end_time") < until))
-    # The time that counts is that of the intervals by which the load is averaged; these lie within the spans.
-    held = _held_gpu_s(seen.trace, jobs, since, until)
+    # The time that counts is that of the intervals by which the load is averaged, and which begin within the spans.
+    times = answer_query(seen.trace, "queuing/cluster_timeline").frame["time"].unique().sort()
+    begins = [times.filter(times >= end)[0] for end in (since, until)]
+    held = _held_gpu_s(seen.trace, jobs, *begins)
     owned = answer_query(seen.trace, "overview/parts").frame.filter(
         pl.col("kind") == "owned", pl.col("span").is_between(first + 1, last + 1)
     )["amount"]

@@ -288,6 +288,11 @@ def test_a_partition_that_is_damaged_meanwhile_is_one_line(parts: Trace, served:
             {"dated": False},
             "only submitted from day 2 to day 4.5",
         ),
+        (
+            {"since": "1970-01-18T16:00", "until": "1970-01-20T04:30"},
+            {"dated": False, "timezone": "Asia/Shanghai", "day_zero": "1970-01-17T16:00:00"},
+            "only submitted from day 1, 00:00 to day 2, 12:30",
+        ),
     ],
 )
 def test_a_part_is_said_in_words(given: dict[str, str], facts: dict[str, Any], words: str) -> None:

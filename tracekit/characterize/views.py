@@ -4,7 +4,8 @@ A query's connection holds, beside the tables of the Trace:
 
     trace_tables(name)                                      the tables that the Trace really has
     trace_capabilities(name, available, coverage, note)     what the manifest says it can answer
-    trace_zone(timezone)                                    one row: the zone in which hours and days are read
+    trace_zone(timezone, clock)                             one row: the zone in which hours and days are read; clock is
+                                                            the same, NULL where times count from the start of the trace
     trace_nodes(listed, source)                             one row: whether its nodes are a list of machines, and
                                                             which list beside the log states them, NULL: none
     trace_tenant(ingested)                                  one row: whether vc is what the source divides itself by
@@ -21,6 +22,7 @@ from tracekit import resources, schema
 from tracekit.characterize.catalog import read_sql
 from tracekit.characterize.header import VIEW_PARTS, parse_query
 from tracekit.characterize.intervals import GRID
+from tracekit.characterize.zone import known_zone
 from tracekit.errors import QueryError, nearest
 from tracekit.tenant import INGESTED
 
@@ -107,7 +109,11 @@ def _describe(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
     con.execute("CREATE TABLE trace_tables (name VARCHAR)")
     con.execute("CREATE TABLE trace_capabilities (name VARCHAR, available BOOLEAN, coverage DOUBLE, note VARCHAR)")
     con.execute("INSERT INTO trace_tables SELECT unnest(CAST(? AS VARCHAR[]))", [list(trace.tables)])
-    con.execute("CREATE TABLE trace_zone AS SELECT CAST(? AS VARCHAR) AS timezone", [trace.timezone])
+    clock = None if trace.manifest.time_base == "relative" else known_zone(trace.timezone)
+    con.execute(
+        "CREATE TABLE trace_zone AS SELECT CAST(? AS VARCHAR) AS timezone, CAST(? AS VARCHAR) AS clock",
+        [trace.timezone, clock],
+    )
     listed = trace.manifest.format not in FROM_JOBS
     # A list of machines beside such a log makes it as good as any other.
     stated = (

@@ -104,11 +104,15 @@ _DAY_STEPS = (0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 90, 180, 365, 730)
 _DAY_TICKS = 9
 
 
-def day_axis(last: float) -> alt.Axis:
-    """Return an axis of days from the start of a trace to `last`, labelled at a few round days."""
+def day_axis(last: float, timezone: str | None = None) -> alt.Axis:
+    """Return an axis of days from the start of a trace to `last`, labelled at a few round days.
+
+    Days that begin at midnight in a time zone count from that before the trace.
+    """
     step = next((s for s in _DAY_STEPS if last / s < _DAY_TICKS), _DAY_STEPS[-1])
     ticks = [number * step for number in range(int(last / step) + 1)]
-    return alt.Axis(title="days since the start of the trace", values=ticks, labelOverlap="parity", labelSeparation=8)
+    title = "days since the start of the trace" if timezone is None else f"days since the first midnight ({timezone})"
+    return alt.Axis(title=title, values=ticks, labelOverlap="parity", labelSeparation=8)
 
 
 def day_scale(last: float) -> alt.Scale:

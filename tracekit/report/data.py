@@ -39,7 +39,7 @@ from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
 from tracekit.report.summary import summary
 from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.telemetry_coverage import telemetry_coverage
-from tracekit.report.times import known_zone, local, period_words, span_words
+from tracekit.report.times import known_zone, local, midnight_before, period_words, span_words
 from tracekit.tenant import INGESTED, VC
 
 if TYPE_CHECKING:
@@ -230,7 +230,10 @@ def trace_facts(quality_info: Quality, times: TimeInfo, tenant: TenantInfo | Non
         vcs="tenants" in have,
         # Quotas are those of the unit that the source divides itself by.
         quotas="capacity" in have and chosen.column == INGESTED,
-        dated=times["base"] != "relative",
+        dated=times["base"] == "absolute",
+        day_zero=midnight_before(times["first"], times["timezone"])
+        if times["base"] == "shifted" and times["first"] is not None
+        else None,
         timezone=times["timezone"],
     )
 

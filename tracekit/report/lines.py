@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
-__all__ = ["gpu_lines", "held_above_waiting", "shown_time", "time_scale_of"]
+__all__ = ["clock_of", "gpu_lines", "held_above_waiting", "shown_time", "time_scale_of"]
 
 _UPPER, _LOWER = 0.56, 0.68
 """Where the upper of two panels ends, and where the lower begins, as parts of the height."""
@@ -146,7 +146,7 @@ def _when(facts: TraceFacts) -> alt.Tooltip:
 
 def shown_time(time: str, facts: TraceFacts) -> str | float:
     """Return a time as charts take it: that of the clocks of the trace's zone, or days from its start."""
-    return f"{local(time, facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(time)
+    return f"{local(time, facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(time, facts)
 
 
 def time_scale_of(rows: Sequence[Row], facts: TraceFacts, *, labels: bool = True, grid: bool = True) -> alt.X:
@@ -158,9 +158,14 @@ def time_scale_of(rows: Sequence[Row], facts: TraceFacts, *, labels: bool = True
         axis = date_axis(min(times), max(times), facts.timezone)
         # Times are written with a Z, since a browser reads others as its own.
         return alt.X("time:T", scale=alt.Scale(type="utc"), axis=_with(axis, changed))
-    last = max(trace_day(r["time"]) for r in rows)
-    axis = day_axis(last)
+    last = max(trace_day(r["time"], facts) for r in rows)
+    axis = day_axis(last, clock_of(facts))
     return alt.X("time:Q", scale=day_scale(last), axis=_with(axis, changed))
+
+
+def clock_of(facts: TraceFacts) -> str | None:
+    """Return the time zone in which the days of a trace without dates begin; None where they begin with the trace."""
+    return facts.timezone if facts.clocked else None
 
 
 def _with(axis: alt.Axis, more: dict[str, object]) -> alt.Axis:

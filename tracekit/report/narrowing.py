@@ -12,7 +12,7 @@ from tracekit.report.lines import shown_time
 from tracekit.report.sections.interface import finding
 from tracekit.report.site_words import unit_of
 from tracekit.report.table_view import filters_of
-from tracekit.report.times import local, trace_day
+from tracekit.report.times import moment_words
 from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
@@ -63,11 +63,16 @@ def filters_of_page(report: Report, facts: TraceFacts) -> dict[str, list[str]]:
 
 
 def moments(report: Report, facts: TraceFacts) -> list[str]:
-    """Return the times at which spans begin, and the end of the last one, in words; none without parts."""
-    edges = [] if report["parts"] is None else report["parts"]["edges"]
-    if not facts.dated:
-        return [f"day {trace_day(edge):.2f}" for edge in edges]
-    return [f"{local(edge, facts.timezone):%-d %b %Y %H:%M}" for edge in edges]
+    """Return the times at which spans begin, and the end of the last one, in words; none without parts.
+
+    The first span begins with the log, and the last one ends with it: jobs that were submitted last run on.
+    """
+    if report["parts"] is None:
+        return []
+    edges, when = list(report["parts"]["edges"]), report["time"]
+    edges[0] = max(edges[0], when["first"] or edges[0])
+    edges[-1] = max(edges[-1], when["last"] or edges[-1])
+    return [moment_words(edge, facts) for edge in edges]
 
 
 def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:

@@ -67,7 +67,7 @@ def _period(window: list[str], times: TimeInfo) -> str | None:
     if covered >= _MOST * times["span_s"]:
         return None
     whole = span_words(times["span_s"])
-    if times["base"] == "relative":
+    if times["base"] != "absolute":
         return f"telemetry covers {span_words(covered)} of the {whole} of the trace"
     first, last = (local(text, times["timezone"]) for text in window)
     return f"telemetry covers {period_words(first, last)} only, {span_words(covered)} of the {whole} of the trace"

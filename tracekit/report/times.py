@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import floor
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
+from tracekit.characterize.zone import known_zone
 from tracekit.text import duration
 
 if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
-__all__ = ["known_zone", "local", "period_words", "span_words", "start_of_day", "trace_day"]
+__all__ = [
+    "known_zone",
+    "local",
+    "midnight_before",
+    "moment_words",
+    "period_words",
+    "span_words",
+    "start_of_day",
+    "trace_day",
+]
 
 _START = datetime.fromisoformat("1970-01-01T00:00:00")
 """Where times without a date begin."""
@@ -34,21 +45,6 @@ def local(time: str, timezone: str) -> datetime:
         return known.replace(tzinfo=None)
 
 
-def known_zone(timezone: str) -> str:
-    """Return a time zone by its name, or UTC where the database of zones does not have it.
-
-    Examples
-    --------
-    >>> known_zone("Asia/Tokyo"), known_zone("UTC+8")
-    ('Asia/Tokyo', 'UTC')
-    """
-    try:
-        ZoneInfo(timezone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return "UTC"
-    return timezone
-
-
 def span_words(seconds: float) -> str:
     """Return a length of time in days, in hours or minutes where it is short.
 
@@ -63,20 +59,54 @@ def span_words(seconds: float) -> str:
     return f"{days:,.0f} days" if days >= 3 else f"{seconds / 3600:,.1f} hours"
 
 
-def trace_day(time: str) -> float:
-    """Return the day of a time that counts from the start of the trace; the first day begins at 0.
+def trace_day(time: str, facts: TraceFacts) -> float:
+    """Return the day of a time of a trace without dates; the first day begins at 0.
 
     Examples
     --------
-    >>> trace_day("1970-01-03T12:00:00+00:00")
+    >>> from tracekit.report.sections.interface import TraceFacts
+    >>> trace_day("1970-01-03T12:00:00+00:00", TraceFacts(dated=False))
+    2.5
+    >>> trace_day("1970-01-20T04:00:00", TraceFacts(dated=False, day_zero="1970-01-17T16:00:00"))
     2.5
     """
-    return round((datetime.fromisoformat(time[:19]) - _START).total_seconds() / 86400, 4)
+    start = _START if facts.day_zero is None else datetime.fromisoformat(facts.day_zero)
+    return round((datetime.fromisoformat(time[:19]) - start).total_seconds() / 86400, 4)
+
+
+def midnight_before(time: str, timezone: str) -> str:
+    """Return when the day of an ISO time began on the clocks of a time zone (ISO, UTC).
+
+    Examples
+    --------
+    >>> midnight_before("1970-01-18T17:07:08", "Asia/Shanghai")
+    '1970-01-18T16:00:00'
+    """
+    begun = local(time, timezone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=ZoneInfo(timezone))
+    return begun.astimezone(UTC).replace(tzinfo=None).isoformat()
 
 
 def start_of_day(time: str, facts: TraceFacts) -> str:
-    """Return the day of an ISO time in words: a date in the trace's time zone, or which day of the trace."""
-    return local(time, facts.timezone).strftime(_DAY) if facts.dated else f"day {int(trace_day(time)) + 1}"
+    """Return the day of an ISO time in words: a date in the trace's time zone, or which day of the trace, from 0."""
+    return local(time, facts.timezone).strftime(_DAY) if facts.dated else f"day {floor(trace_day(time, facts))}"
+
+
+def moment_words(time: str, facts: TraceFacts) -> str:
+    """Return an ISO time to the minute as a page names it: a date, or a day of the trace, with the hour if it has any.
+
+    Examples
+    --------
+    >>> from tracekit.report.sections.interface import TraceFacts
+    >>> moment_words("2020-05-03T09:30:00", TraceFacts())
+    '3 May 2020 09:30'
+    >>> moment_words("1970-01-03T12:00:00", TraceFacts(dated=False))
+    'day 2.50'
+    """
+    if facts.dated:
+        return f"{local(time, facts.timezone):%-d %b %Y %H:%M}"
+    if facts.clocked:
+        return f"{start_of_day(time, facts)}, {local(time, facts.timezone):%H:%M}"
+    return f"day {trace_day(time, facts):.2f}"
 
 
 def period_words(first: datetime, last: datetime) -> str:

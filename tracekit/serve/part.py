@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError, nearest
-from tracekit.report.times import local, trace_day
+from tracekit.report.times import local, moment_words, trace_day
 from tracekit.tables.window import SIZE, WHERE, Window, chosen_jobs, utc
 from tracekit.tenant import INGESTED
 from tracekit.text import shorten
@@ -92,11 +92,14 @@ def words_of(part: Window, facts: TraceFacts) -> str:
     return f"only {', '.join(found)}"
 
 
+def _day(time: str, facts: TraceFacts) -> str:
+    return moment_words(time, facts) if facts.clocked else f"day {trace_day(time, facts):g}"
+
+
 def _period(since: datetime | None, until: datetime | None, facts: TraceFacts) -> str:
     if not facts.dated:
-        days = [None if t is None else f"{trace_day(t.isoformat()):g}" for t in (since, until)]
-        words = [f"from day {days[0]}" if days[0] else "", f"to day {days[1]}" if days[1] else ""]
-        return " ".join(filter(None, words))
+        ends = (("from", since), ("to", until))
+        return " ".join(f"{word} {_day(time.isoformat(), facts)}" for word, time in ends if time is not None)
     first = None if since is None else local(since.isoformat(), facts.timezone)
     after = None if until is None else local(until.isoformat(), facts.timezone)
     whole = all(t is None or (t.hour, t.minute, t.second, t.microsecond) == (0, 0, 0, 0) for t in (first, after))

@@ -13,7 +13,7 @@ from tracekit.analysis.query_defaults import parameters_of, query_defaults
 from tracekit.characterize import answer_query, find_query
 from tracekit.errors import QueryError, nearest
 from tracekit.report.answers import answer_info
-from tracekit.report.data import all_facts, time_info
+from tracekit.report.data import all_facts, time_info, trace_facts
 from tracekit.report.first_numbers import FIRST
 from tracekit.report.page import render_report
 from tracekit.report.sections.interface import why_empty
@@ -197,6 +197,8 @@ class ServedTrace:
         trace = narrowed(self.trace, part)
         data = self.report.data
         facts = all_facts(trace, self._answered, data["capacity"], data["quality"], time_info(trace), NO_TELEMETRY)
+        # A part has the days of the whole.
+        facts = replace(facts, day_zero=trace_facts(data["quality"], data["time"]).day_zero)
         return _Part(trace, AskedSession(trace, self._memory_limit), facts)
 
     def _with_telemetry(self, asked: _Part, question: Query) -> TraceFacts:

@@ -9,6 +9,7 @@ import altair as alt
 
 from tracekit.report.axes import date_axis, day_axis, day_scale
 from tracekit.report.charts import Panel, category, data, height
+from tracekit.report.lines import clock_of
 from tracekit.report.phrases import largest, whole_hours
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
@@ -57,7 +58,7 @@ def availability_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     mean = sum(r["nodes_down"] for r in whole) / len(whole)
     if worst["span_h"] < 1:  # the log covers hours: a day does not say when
         return f"On average {_nodes(mean)} out of service."
-    at = f" at {local(worst['start_time'], facts.timezone):%H:%M}" if facts.dated else ""
+    at = f" at {local(worst['start_time'], facts.timezone):%H:%M}" if facts.clocked else ""
     return (
         f"On average {_nodes(mean)} out of service, and {count(round(worst['nodes_down'], 1))} in the"
         f" {span_words(worst['span_h'] * 3600)} from {start_of_day(worst['start_time'], facts)}{at} on, the most."
@@ -141,7 +142,7 @@ def _labels(nodes: list[Row]) -> dict[int, str]:
 def _span(row: Row, facts: TraceFacts) -> dict[str, Any]:
     length = timedelta(hours=row["span_h"])
     if not facts.dated:
-        start = trace_day(row["start_time"])
+        start = trace_day(row["start_time"], facts)
         return {"from": start, "to": round(start + row["span_h"] / 24, 4)}
     since = local(row["start_time"], facts.timezone)
     return {"from": f"{since.isoformat()[:16]}Z", "to": f"{(since + length).isoformat()[:16]}Z"}
@@ -151,7 +152,7 @@ def _axis(whole: list[Row], facts: TraceFacts) -> dict[str, Any]:
     """Return both ends of a span on the axis of time that the two charts share."""
     if not facts.dated:
         last = max(_span(r, facts)["to"] for r in whole)
-        return {"x": alt.X("from:Q", scale=day_scale(last), axis=day_axis(last)), "x2": alt.X2("to:Q")}
+        return {"x": alt.X("from:Q", scale=day_scale(last), axis=day_axis(last, clock_of(facts))), "x2": alt.X2("to:Q")}
     times = [local(r["start_time"], facts.timezone) for r in whole]
     end = max(times) + timedelta(hours=whole[0]["span_h"])
     # Times are written with a Z, since a browser reads others as its own.

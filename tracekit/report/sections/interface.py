@@ -64,7 +64,9 @@ class TraceFacts:
     telemetry: TelemetryCoverage = NO_TELEMETRY
     """The machines and attempts that have samples."""
     dated: bool = True
-    """Whether times are dates; they count from the start of the trace otherwise, which stands at 1970-01-01."""
+    """Whether times are dates; they are days otherwise, which count from 1970-01-01 or from `day_zero`."""
+    day_zero: str | None = None
+    """The midnight before a trace begins whose dates are shifted (ISO, UTC): its hours hold, its dates do not."""
     timezone: str = "UTC"
     """Time zone of dates and hours."""
     capacity: str = "owned"
@@ -73,6 +75,11 @@ class TraceFacts:
     """What tells the rows of utilization/efficiency apart."""
     last_submission: str | None = None
     """Time of the last submission (ISO); later rows show how the jobs of the log run out, not how full it is."""
+
+    @property
+    def clocked(self) -> bool:
+        """Whether hours of the day are known."""
+        return self.dated or self.day_zero is not None
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
 
 def _minute(time: str, facts: TraceFacts) -> str:
     """Return an ISO time to the minute in words."""
-    at = f" at {local(time, facts.timezone):%H:%M}" if facts.dated else ""
+    at = f" at {local(time, facts.timezone):%H:%M}" if facts.clocked else ""
     return f"on {start_of_day(time, facts)}{at}"
 
 

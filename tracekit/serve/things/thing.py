@@ -10,7 +10,7 @@ from tracekit.errors import TracekitError
 from tracekit.report.links import OPENED, link_to
 from tracekit.report.site_words import head_of
 from tracekit.report.table_view import plain_cell
-from tracekit.report.times import local, trace_day
+from tracekit.report.times import local, start_of_day, trace_day
 from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
@@ -140,7 +140,9 @@ class Shown:
 def shown_time(time: str, facts: TraceFacts) -> str:
     """Return a time as the clocks of the trace's zone show it, or the day of the trace."""
     if not facts.dated:
-        return f"day {trace_day(time):.3f}"
+        if facts.clocked:
+            return f"{start_of_day(time, facts)}, {local(time, facts.timezone):%H:%M:%S}"
+        return f"day {trace_day(time, facts):.3f}"
     return local(time, facts.timezone).isoformat(sep=" ", timespec="seconds")
 
 
