@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError, nearest
-from tracekit.report.times import local, moment_words, trace_day
+from tracekit.report.times import local, period_words, moment_words, trace_day
 from tracekit.tables.window import SIZE, WHERE, Window, chosen_jobs, utc
 from tracekit.tenant import INGESTED
 from tracekit.text import shorten
@@ -109,10 +109,7 @@ def _period(since: datetime | None, until: datetime | None, facts: TraceFacts) -
         if first is not None:
             return f"from {first.strftime(form)} on"
         return "" if after is None else f"before {after.strftime(form)}"
-    end = last.strftime(form)
     if not whole:
-        return f"{first.strftime(form)} to {end}"
-    if first.date() == last.date():
-        return f"on {end}"
-    same_year, same_month = first.year == last.year, (first.year, first.month) == (last.year, last.month)
-    return f"{first.strftime('%-d' if same_month else '%-d %B' if same_year else form)} to {end}"
+        return f"{first.strftime(form)} to {last.strftime(form)}"
+    days = period_words(first, last)
+    return f"on {days}" if first.date() == last.date() else days
