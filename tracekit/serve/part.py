@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError, nearest
-from tracekit.report.times import local, period_words, moment_words, trace_day
+from tracekit.report.times import local, moment_words, period_words, trace_day
 from tracekit.tables.window import SIZE, WHERE, Window, chosen_jobs, utc
 from tracekit.tenant import INGESTED
 from tracekit.text import shorten
