@@ -36,6 +36,10 @@ _FAULTS = ("rejects", "doubtful_times")
 """Tables of what is wrong with a log: a Trace without them has no such rows, and may be asked for them."""
 
 
+_SPOKEN = {"failures": "reasons of failures"}
+"""Capabilities whose name alone would say more than the trace lacks."""
+
+
 def lacks(query: Query, trace: Trace) -> list[str]:
     """Return what `trace` lacks to answer `query`, one sentence a thing; empty when it can run.
 
@@ -51,7 +55,7 @@ def lacks(query: Query, trace: Trace) -> list[str]:
             sentences.append(f"The trace does not say whether it has {name}.")
         elif not found.available:
             note = f": {found.note.rstrip('.')}" if found.note else ""
-            sentences.append(f"The trace has no {name}{note}.")
+            sentences.append(f"The trace has no {_SPOKEN.get(name, name)}{note}.")
     return sentences
 
 

@@ -96,9 +96,9 @@ def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twi
         for one in twins.clusters:
             found = loss_effect(one, evidence.trace.ingested, recorded, change)
             if isinstance(found, str):
-                where = "" if one.found.name == UNNAMED else f" for cluster {one.found.name}"
+                where = "the cluster" if one.found.name == UNNAMED else f"cluster {one.found.name}"
                 why = found.removesuffix("; the effect cannot be told")
-                untold[f"Cannot tell{where}, {change.name}: {why}."] = None
+                untold[f"Cannot tell what {where} would gain {change.name}: {why}."] = None
             else:
                 effects.append(found)
     if not effects:

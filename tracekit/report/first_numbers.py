@@ -147,6 +147,9 @@ HELD = {
     "unknown": "{waits}.",
 }
 """What is said of the GPU time held: of a cluster, of some of its jobs, and where it is not known."""
+MUCH_LOST = 1 / 3
+"""Share of the GPU time held that attempts which were cut short may have lost, from which on it is said at once."""
+LOST = "up to {lost} of what jobs held was lost in attempts that were cut short"
 LACKING = {
     "number": "not told",
     "none": "the log holds none of it here",
@@ -178,7 +181,8 @@ def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
     else:
         form = "tail" if mean > most else "long"
     waits = STATES[form].format(mean=duration(mean), most=duration(most))
-    if held is None:
-        return HELD["unknown"].format(waits=waits)
-    form = "part" if some else "full" if held >= FULL else "free"
-    return HELD[form].format(waits=waits, held=percent(held), free=percent(1 - held))
+    form = "unknown" if held is None else "part" if some else "full" if held >= FULL else "free"
+    shares = {} if held is None else {"held": percent(held), "free": percent(1 - held)}
+    said = HELD[form].format(waits=waits, **shares)
+    lost = sum(row["lost_share"] or 0 for row in rows_of(answers, "failures/lost_work"))
+    return said if lost < MUCH_LOST else f"{said.removesuffix('.')}; {LOST.format(lost=percent(lost))}."

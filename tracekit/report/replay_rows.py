@@ -69,9 +69,8 @@ def label(name: str, others: Sequence[str]) -> str:
 
 def fold_note(folded: Mapping[str, Sequence[str]]) -> str:
     """Return where a chart draws policies as one, and where each of them stands."""
-    if not any(folded.values()):
-        return ""
-    return "'+2': two more that look alike; the table has each."
+    most = max(map(len, folded.values()), default=0)
+    return f"'+{most}': {most} more that look alike; the table has each." if most else ""
 
 
 def differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:

@@ -83,8 +83,8 @@ GUIDELINE = Guideline(
         Threshold("long_failures", "at least", 10, "ours: fewer may be one user's accident"),
     ),
     finding=(
-        "{long_failures} cut short after a day or more took {lost_gpu_hours}, {lost_share} of all; a checkpoint an "
-        "hour would have kept {saved_gpu_hours}."
+        "{long_failures} cut short after a day or more took {lost_gpu_hours}, {lost_share} of all held; if nothing was "
+        "saved, a checkpoint an hour would have kept {saved_gpu_hours}."
     ),
     find=_find,
     advice=(

@@ -330,16 +330,16 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     worst = largest(rows, "gpu_hours_lost")
     if worst is None or not worst["gpu_hours_lost"]:
         return None
-    who = f"Jobs of user {shorten(worst['user'], 30)}" if worst["user"] is not None else "Jobs without a user"
-    of = "failures, those tried again included" if facts.retried else "failures"
-    text = f"{who} lost the most to {of}: {count(worst['gpu_hours_lost'])} GPU-hours"
+    whose = f"of user {shorten(worst['user'], 30)}" if worst["user"] is not None else "of jobs without a user"
+    tried = ", those tried again included," if facts.retried else ""
+    text = f"Failed attempts {whose}{tried} took the most, {count(worst['gpu_hours_lost'])} GPU-hours"
     if worst["failed_share"] is None:
         return text + "."
     if not worst["failed_share"]:
-        return f"{text}; in the end none of them failed{sample_size(worst['jobs'])}."
+        return f"{text}; in the end none of the jobs failed{sample_size(worst['jobs'])}."
     late, bad = worst.get("timed_out_jobs") or 0, worst["failed_jobs"]
     ended = bad_ends(bad - late, late, bad / worst["failed_share"]) if bad else "failed"
-    return f"{text}; in the end {percent(worst['failed_share'])} of them {ended}{sample_size(worst['jobs'])}."
+    return f"{text}; in the end {percent(worst['failed_share'])} of the jobs {ended}{sample_size(worst['jobs'])}."
 
 
 def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 
-def by_node_finding(rows: list[Row], _: TraceFacts) -> str | None:
+def by_node_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the nodes that fail more often than chance explains, or say that there is none."""
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_trials"] for r in judged):
@@ -26,8 +26,8 @@ def by_node_finding(rows: list[Row], _: TraceFacts) -> str | None:
     bad = [r for r in judged if r["suspect"]]
     if not bad:
         return (
-            f"On no node do attempts fail more often than bad luck explains, {counted}; nearest to it comes"
-            f" {_against(judged[0])}."
+            f"Failed attempts point to no node more than bad luck explains, {counted}; nearest to it comes"
+            f" {_against(judged[0])}.{' Outages may: see below.' if facts.outages else ''}"
         )
     more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
     where = "1 node" if len(bad) == 1 else f"{len(bad)} nodes"

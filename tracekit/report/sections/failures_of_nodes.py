@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.charts import Panel, bars
 from tracekit.report.machines_alone import cause_shares
-from tracekit.report.phrases import enough, largest
+from tracekit.report.phrases import largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, duration, percent, shorten
 
@@ -83,18 +83,16 @@ def node_availability_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def repair_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say what took longest until nodes were back, among causes with enough events."""
-    told = [r for r in enough(rows, "events") if r["p50_h"] and r["cause"] not in (None, "unknown")]
+    """Say how long it took until nodes were back from the two commonest causes."""
+    told = [r for r in rows if r["p50_h"] and r["cause"] not in (None, "unknown")]
     if not told:
         return None
-    slow, quick = (pick(told, key=lambda r: r["p50_h"]) for pick in (max, min))
-    text = "Half of the outages were over within"
-    if slow is quick:
-        return f"{text} {duration(slow['p50_h'] * 3600)} where {slow['cause']} was the cause."
-    return (
-        f"{text} {duration(quick['p50_h'] * 3600)} where {quick['cause']} was the cause, within"
-        f" {duration(slow['p50_h'] * 3600)} where {slow['cause']} was."
-    )
+    first, *second = sorted(told, key=lambda r: (-r["events"], r["cause"]))[:2]
+    text = f"Half of the {count(first['events'])} outages by {first['cause']} were over within"
+    text += f" {duration(first['p50_h'] * 3600)}"
+    for row in second:
+        text += f", half of the {count(row['events'])} by {row['cause']} within {duration(row['p50_h'] * 3600)}"
+    return f"{text}."
 
 
 PRESENTATIONS = (

@@ -92,8 +92,8 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     drawn = cast("alt.LayerChart", alt.layer(line, point).properties(height=height(len(shown), 22)))
     legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
     note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: the rate, drawn towards that of all;"
-        " line: its 95 % interval."
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: a cautious rate, pulled towards that of"
+        " all; line: its 95 % interval."
     )
     return [Panel(drawn, tuple(legend.items()), note=note)]
 
@@ -131,7 +131,7 @@ def by_gang_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"{percent(first['hit_share'])} is the chance that {gang} loses one within a day"
     for row in others:
         text += f", {percent(row['hit_share'])} that one of {counted(row['nodes'], 'nodes')} does"
-    return f"{text}; if nodes failed independently, {percent(wide['independent_share'])}."
+    return f"{text} ({percent(wide['independent_share'])} if nodes failed independently)."
 
 
 _LINES = {

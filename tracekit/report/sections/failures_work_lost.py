@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import altair as alt
 
 from tracekit.report.charts import Panel, category, data, height, palette, percent_axis
-from tracekit.report.phrases import FEW, largest, status_word
+from tracekit.report.phrases import SEVERAL, largest, sample_size, status_word
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, percent, shorten
@@ -166,16 +166,16 @@ def goodput_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the effective training time ratio of small and wide gangs that have enough jobs."""
-    told = [r for r in rows if r["ettr"] is not None and r["jobs"] >= FEW]
+    told = [r for r in rows if r["ettr"] is not None and r["jobs"] >= SEVERAL]
     if not told:
-        return f"No size has {FEW} jobs of an hour or more, so that chance decides what is drawn." if rows else None
+        return f"No size has {SEVERAL} jobs of an hour or more, so that chance decides what is drawn." if rows else None
     small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
     text = (
-        f"Jobs of {_size(wide)} made progress for {percent(wide['ettr'])} of the time since their submission"
-        f"{_ends(wide)}"
+        f"With a checkpoint an hour jobs of {_size(wide)} make progress for {percent(wide['ettr'])} of the time since"
+        f" their submission{_ends(wide)}{sample_size(wide['jobs'])}"
     )
     if small is not wide:
-        text += f", those of {_size(small)} for {percent(small['ettr'])}{_ends(small)}"
+        text += f", those of {_size(small)} for {percent(small['ettr'])}{_ends(small)}{sample_size(small['jobs'])}"
     return f"{text}."
 
 

@@ -27,8 +27,8 @@ def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
     today, log = by_nodes[now], next((row for row in rows if row["policy"] == RECORDED), None)
     if log is not None and not _as_in_the_log(today, log):
         return (
-            f"Cannot tell what more or fewer nodes would give: months drawn from the log's days wait"
-            f" {_mean(today)}{_tail(today)}, with the {counted(now, 'nodes')} of today, and by the log jobs waited"
+            f"Cannot tell what more or fewer nodes would give: in months drawn from the log's days jobs wait"
+            f" {_mean(today)}{_tail(today)}, with the {counted(now, 'nodes')} of today; by the log they waited"
             f" {_mean(log)}{_tail(log)}."
         )
     whose = "" if rows[-1]["cluster"] == UNNAMED else f" of {shorten(rows[-1]['cluster'], 40)}"
@@ -68,7 +68,8 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the 90th percentile of the wait against nodes, with its interval, and the log's own."""
     known = [row for row in rows if row["p90_wait_s"] is not None]
     planned, log = ([r for r in known if (r["policy"] == RECORDED) == is_log] for is_log in (False, True))
-    if len(planned) < 2:
+    today = next((row for row in planned if row["nodes"] == rows[-1]["nodes"]), None)
+    if len(planned) < 2 or (log and today is not None and not _as_in_the_log(today, log[0])):
         return []
     values = axis_values(known, ("p90_wait_s", "p90_wait_low_s", "p90_wait_high_s"))
     scale = time_scale(values)

@@ -22,8 +22,8 @@ def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return f"No wait was forecast: {counted(whole['too_few'], 'jobs')} had too few like them that came earlier."
     few = f"; {counted(whole['too_few'], 'jobs')} had too few like them" if whole["too_few"] else ""
     n = sample_size(whole["told"]) or f" of {count(whole['told'])} jobs"
-    held = percent(whole["covered_share"])
-    return f"{held} of the waits{n} lay in the interval forecast as they began{few}."
+    held = percent(whole["inside_share"])
+    return f"{held} of the waits{n} lay within the interval forecast when they were submitted{few}."
 
 
 PRESENTATIONS = (
