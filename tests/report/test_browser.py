@@ -316,8 +316,9 @@ FOCUSED = """() => {
     const e = document.activeElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
     if (e === document.body) return null;
     const framed = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+    const there = box.width * box.height > 0 && e.checkVisibility({ visibilityProperty: true });
     e.dataset.reached = "yes";
-    return framed && box.width * box.height > 0 && e.checkVisibility({ visibilityProperty: true }) ? "seen" : e.outerHTML;
+    return framed && there ? "seen" : e.outerHTML;
 }"""
 LEFT = """part => [...document.querySelectorAll(':is(a[href], button, select, input, summary, [tabindex="0"])')]
     .filter(e => e.closest("#" + part))
