@@ -67,7 +67,12 @@
   if (tabs.length) {
     root.classList.add("tabbed");
     show_tab();
-    window.addEventListener("hashchange", show_tab);
+    window.addEventListener("hashchange", function () {
+      show_tab();
+      // Whoever chose a part goes on in it; a question in it is where the browser goes on by itself.
+      var part = document.getElementById(location.hash.slice(1));
+      if (part && part.classList.contains("tab")) part.focus({ preventScroll: true });
+    });
   }
 
   function seen(chart) {

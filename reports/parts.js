@@ -335,6 +335,61 @@
     });
   }
 
+  // The same by keys: arrows move the time, with Shift they change its length, Escape takes it back.
+  var IDLE_MS = 300, handle = null, waiting = null;
+
+  function time_words(time) {
+    return time ? told.moments[time[0]] + " to " + told.moments[time[1]] : "all, " + told.moments[0] + " to " + told.moments[told.moments.length - 1];
+  }
+
+  function mark_handle(time) {
+    if (!handle) return;
+    handle.setAttribute("aria-valuenow", String(time ? time[0] : 0));
+    handle.setAttribute("aria-valuetext", time_words(time));
+  }
+
+  // The time that a key leads to, of `spans`; null is all of it, undefined none that is meant.
+  function keyed(event, time, spans) {
+    var step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key], length = time ? time[1] - time[0] : 1;
+    if (event.altKey || event.ctrlKey || event.metaKey) return undefined;
+    if (event.key === "Escape") return null;
+    if (event.key === "Home") return [0, length];
+    if (event.key === "End") return [spans - length, spans];
+    if (!step) return undefined;
+    if (!time) return step > 0 ? [0, 1] : [spans - 1, spans];
+    if (event.shiftKey) return [time[0], Math.min(Math.max(time[1] + step, time[0] + 1), spans)];
+    var first = Math.min(Math.max(time[0] + step, 0), spans - length);
+    return [first, first + length];
+  }
+
+  function make_handle(place) {
+    var spans = told.edges.length - 1, aimed;
+    handle = document.createElement("div");
+    handle.className = "handle screen";
+    handle.tabIndex = 0;
+    var said = { role: "slider", "aria-valuemin": "0", "aria-valuemax": String(spans - 1),
+      "aria-label": "Time shown: arrow keys move it, with Shift they change its length, Escape shows all" };
+    Object.keys(said).forEach(function (name) { handle.setAttribute(name, said[name]); });
+    handle.addEventListener("keydown", function (event) {
+      var time = keyed(event, aimed === undefined ? part && part.time : aimed, spans);
+      if (time === undefined || !parts) return;
+      event.preventDefault();
+      aimed = time && time[0] === 0 && time[1] === spans ? null : time;
+      shade(aimed);
+      mark_handle(aimed);
+      show_numbers(part ? part.chosen : {}, aimed, true);
+      clearTimeout(waiting);
+      // Charts are drawn anew when the keys rest.
+      waiting = setTimeout(function () {
+        var chosen = aimed || [0, spans];
+        aimed = undefined;
+        page.choose_spans(chosen[0], chosen[1]);
+      }, IDLE_MS);
+    });
+    place.prepend(handle);
+    mark_handle(null);
+  }
+
   // A server tells the numbers of what is chosen, from the Trace; while a time is dragged they are those of the page.
   function show_numbers(chosen, time, dragged) {
     var none = !time && !Object.keys(chosen || {}).length;
@@ -365,6 +420,8 @@
 
   function show_closer(chosen, time) {
     if (!table) return;
+    // Whoever came here by keys stays at the same name or heading.
+    var at = table.contains(document.activeElement) ? document.activeElement.textContent : null;
     var name = by.value, rest = Object.assign({}, chosen);
     delete rest[name];
     if (name === "user") Object.keys(rest).forEach(function (n) { if (n !== "cluster") delete rest[n]; });
@@ -413,6 +470,8 @@
       body.append(last);
     }
     document.dispatchEvent(new CustomEvent("tracekit:table", { detail: table }));
+    var again = at !== null && Array.from(table.querySelectorAll("button")).find(function (one) { return one.textContent === at; });
+    if (again) again.focus({ preventScroll: true });
   }
 
   // Sentences that the page carries for a choice.
@@ -441,6 +500,7 @@
     detail.waits.push.apply(detail.waits, drawing);
     show_numbers(chosen, detail.spans);
     show_sentences(detail);
+    mark_handle(detail.spans);
     Promise.all(drawing).then(function () { shade(detail.spans); });
   }
 
@@ -457,4 +517,5 @@
   if (by) by.addEventListener("change", function () { show_closer(part ? part.chosen : {}, part ? part.time : null); });
   window.addEventListener("resize", function () { if (part) shade(part.time); });
   strip_charts().forEach(brush);
+  if (shades.length && told.edges.length > 2) make_handle(document.querySelector(".strip"));
 })();

@@ -334,6 +334,106 @@ def test_the_keyboard_reaches_the_report_first(visit: _Visit) -> None:
     assert visit.page.evaluate("document.activeElement.textContent") == "Skip to the report"
 
 
+FOCUSED = """() => {
+    const e = document.activeElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
+    if (e === document.body) return null;
+    const framed = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
+    const there = box.width * box.height > 0 && e.checkVisibility({ visibilityProperty: true });
+    e.dataset.reached = "yes";
+    return framed && there ? "seen" : e.outerHTML;
+}"""
+LEFT = """part => [...document.querySelectorAll(':is(a[href], button, select, input, summary, [tabindex="0"])')]
+    .filter(e => e.closest("#" + part))
+    .filter(e => !e.dataset.reached && !e.disabled && e.checkVisibility({ visibilityProperty: true }))
+    .map(e => e.outerHTML.slice(0, 200))"""
+
+
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(visit: _Visit) -> None:
+    visit.charts()
+    visit.page.wait_for_selector("html[data-parts=READY]", state="attached")
+    keys = visit.page.keyboard
+    for part in _every_part(visit):
+        visit.page.focus(f".tabs a[data-tab={part}]")
+        keys.press("Enter")
+        visit.page.wait_for_selector(f"#{part}:not(.away)")
+        assert visit.page.evaluate("document.activeElement.id") == part
+        # The table that holds what a chart is drawn from is unfolded by keys too.
+        fold = visit.page.locator(f"#{part} summary").first
+        if fold.count():
+            fold.focus()
+            keys.press("Enter")
+        visit.page.focus(".skip")
+        seen = []
+        for _ in range(600):
+            keys.press("Tab")
+            focused = visit.page.evaluate(FOCUSED)
+            if focused is None:
+                break
+            seen.append(focused)
+        assert set(seen) == {"seen"}
+        assert visit.page.evaluate(LEFT, part) == []
+
+
+def test_keys_move_a_time_over_the_strip_and_take_it_back(visit: _Visit) -> None:
+    visit.charts()
+    visit.page.wait_for_selector("html[data-parts=READY]", state="attached")
+    page, keys = visit.page, visit.page.keyboard
+    moments = page.locator("#since option").all_inner_texts()
+    last = page.locator("#until option").last.inner_text()
+    handle = page.get_by_role("slider")
+    whole = page.locator(".cards").inner_text()
+
+    def pressed(*several: str) -> str:
+        handle.focus()
+        for key in several:
+            keys.press(key)
+        said = handle.get_attribute("aria-valuetext") or ""
+        page.wait_for_timeout(500)
+        visit.charts()
+        assert page.evaluate("document.activeElement.className") == "handle screen"
+        assert handle.get_attribute("aria-valuetext") == said
+        return said
+
+    assert handle.get_attribute("aria-valuetext") == f"all, {moments[0]} to {last}"
+    assert pressed("ArrowRight") == f"{moments[0]} to {moments[1]}"
+    assert pressed("ArrowRight", "ArrowRight", "Shift+ArrowRight") == f"{moments[2]} to {moments[4]}"
+    assert page.inner_text("#filter-status") == f"Only {moments[2]} to {moments[4]}."
+    assert [page.input_value(f"#{end}") for end in ("since", "until")] == ["2", "4"]
+    assert page.locator(".cards").inner_text() != whole
+    assert pressed("ArrowLeft", "Shift+ArrowLeft") == f"{moments[1]} to {moments[2]}"
+    assert pressed("End") == f"{moments[-1]} to {last}"
+    assert pressed("Escape") == f"all, {moments[0]} to {last}"
+    assert page.locator(".cards").inner_text() == whole
+    assert (page.is_disabled("#all"), visit.complaints) == (True, [])
+
+
+def test_tables_and_charts_are_used_by_keys(visit: _Visit) -> None:
+    visit.charts()
+    visit.page.wait_for_selector("html[data-parts=READY]", state="attached")
+    page, keys = visit.page, visit.page.keyboard
+    name = page.locator("#closer-table tbody button").first
+    said = name.inner_text()
+    name.focus()
+    keys.press("Enter")
+    visit.charts()
+    # The table is written anew, and the keyboard stays where it was.
+    assert page.evaluate("[document.activeElement.textContent, document.activeElement.ariaPressed]") == [said, "true"]
+    page.locator("#closer-table thead button").nth(1).focus()
+    keys.press("Enter")
+    assert page.locator("#closer-table th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    page.locator(".strip .offers button").first.focus()
+    with page.expect_download() as saved:
+        keys.press("Enter")
+    assert saved.value.suggested_filename.endswith(".csv")
+    page.locator(".strip .offers button").nth(1).focus()
+    keys.press("Enter")
+    page.wait_for_selector("#part-queueing:not(.away)")
+    sql = page.locator("#q-queuing-queue-delay .offers button").last
+    sql.focus()
+    keys.press("Enter")
+    assert (page.evaluate("document.activeElement.ariaLabel") or "").startswith("SQL of queuing/queue_delay")
+
+
 def test_no_name_from_the_log_ran(visit: _Visit) -> None:
     visit.charts()
     assert visit.page.evaluate("document.querySelectorAll('img, [onerror]').length") == 0
