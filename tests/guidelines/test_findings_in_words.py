@@ -104,8 +104,8 @@ def on_nodes(failed: str, *users: str) -> Log:
             "checkpoint-long",
             run(DAY, "failed"),
             (
-                "1 attempt cut short after a day or more took 48 GPU-hours, 50.0 % of all; a checkpoint an hour would"
-                " have kept 48 GPU-hours."
+                "1 attempt cut short after a day or more took 48 GPU-hours, 50.0 % of all held; if nothing was saved, a"
+                " checkpoint an hour would have kept 48 GPU-hours."
             ),
         ),
         (

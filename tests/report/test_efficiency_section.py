@@ -60,7 +60,7 @@ def test_parts_that_nobody_has_are_not_in_the_legend() -> None:
     assert panel.note == ""
     (lone,) = panels("utilization/efficiency", [row(k, 60.0, None, None, 0.0, 0.0, 0.0, None) for k in "xy"])
     assert lone.key == ()
-    assert lone.note == "Unknown: nothing measured the use."
+    assert lone.note == "Unknown: not measured."
 
 
 def test_bars_are_stacked_from_used_idle_and_unknown() -> None:

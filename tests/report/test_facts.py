@@ -222,7 +222,7 @@ def test_tries_that_count_as_failed_are_told_in_the_sentence() -> None:
     assert "All that failed, those tried again included, took 8 GPU-hours" in said
     users = [{"user": "u", "gpu_hours_lost": 8.0, "failed_share": None, "jobs": 3}]
     said = finding("failures/by_user", users, TraceFacts(retried=True)) or ""
-    assert said == "Jobs of user u lost the most to failures, those tried again included: 8 GPU-hours."
+    assert said == "Failed attempts of user u, those tried again included, took the most, 8 GPU-hours."
 
 
 def test_a_log_that_holds_next_to_nothing_of_the_cluster_says_so() -> None:

@@ -87,11 +87,11 @@ def test_gangs_are_held_against_independent_nodes() -> None:
     columns = "nodes hit_share independent_share"
     rows = _rows(columns, (1, 0.01, 0.01), (4, 0.03, 0.04), (16, 0.1, 0.15), (32, None, None))
     assert finding("failures/by_gang", rows) == (
-        "3.0 % is the chance that a gang of 4 nodes loses one within a day, 10.0 % that one of 16 nodes does; if"
-        " nodes failed independently, 15.0 %."
+        "3.0 % is the chance that a gang of 4 nodes loses one within a day, 10.0 % that one of 16 nodes does"
+        " (15.0 % if nodes failed independently)."
     )
     assert finding("failures/by_gang", rows[:1]) == (
-        "1.0 % is the chance that a gang of 1 node loses one within a day; if nodes failed independently, 1.0 %."
+        "1.0 % is the chance that a gang of 1 node loses one within a day (1.0 % if nodes failed independently)."
     )
     assert finding("failures/by_gang", rows[3:]) is None
     (panel,) = panels("failures/by_gang", rows)
@@ -112,7 +112,7 @@ def test_lost_work_says_whether_anything_was_saved() -> None:
     rows = _rows(LOST, ("node_fail", "nic", 2, 60.0, 60.0, 0.3), ("failed", None, 1, 20.0, 20.0, 0.1))
     tail = "; 75.0 % of these were of attempts that ended as node failure (nic)."
     said = finding("failures/lost_work", rows) or ""
-    assert said.startswith("3 attempts were cut short and lost 80 GPU-hours if nothing was saved, 40.0 % of what")
+    assert said.startswith("3 attempts were cut short and lost 80 GPU-hours if nothing was saved, 40.0 % of all")
     assert said.endswith(tail) or "(nic)" in said
     saved = [{**r, "lost_gpu_hours": r["lost_gpu_hours"] / 2} for r in rows]
     assert "lost 40 GPU-hours since their last checkpoint" in (finding("failures/lost_work", saved) or "")
@@ -166,10 +166,10 @@ def test_ettr_compares_the_widest_gangs_with_the_smallest() -> None:
     one, many = (1, 50, 0.9, None, None, 0.95), (64, 40, 0.7, 0.6, 0.8, None)
     rows = _rows(columns, one, many, (128, 2, 0.1, 0.0, 0.5, None))
     assert finding("failures/ettr", rows) == (
-        "Jobs of 33 to 64 GPUs made progress for 70.0 % of the time since their submission (60.0 % to 80.0 %), those"
-        " of 1 GPU for 90.0 %."
+        "With a checkpoint an hour jobs of 33 to 64 GPUs make progress for 70.0 % of the time since submission"
+        " (60.0 % to 80.0 %), those of 1 GPU for 90.0 %."
     )
-    few = "No size has 30 jobs of an hour or more, so that chance decides what is drawn."
+    few = "No size has 5 jobs of an hour or more, so that chance decides what is drawn."
     assert finding("failures/ettr", rows[2:]) == few
     assert finding("failures/ettr", []) is None
     assert [v["label"] for v in _values("failures/ettr", rows)] == ["1 GPU", "33 to 64 GPUs", "65 to 128 GPUs"]

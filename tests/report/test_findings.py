@@ -170,8 +170,7 @@ def test_sizes_that_chance_can_part_may_be_alike() -> None:
     # 20 of 100 against 12 of 40: chi-squared 1.62 with one degree of freedom, p = 0.20.
     rows = _rows(columns, ("1", "completed", 80), ("1", "failed", 20), ("2-4", "completed", 28), ("2-4", "failed", 12))
     assert finding("failures/status_by_size", rows) == (
-        "Not clearly: 20.0 % of the 1-GPU jobs whose end is known failed, and 30.0 % of the jobs of 2-4 GPUs; the"
-        " difference may be chance."
+        "Not beyond chance: 20.0 % of the 1-GPU jobs whose end is known failed, and 30.0 % of the jobs of 2-4 GPUs."
     )
     # Ten times as many: chi-squared 16.2.
     more = [{**r, "jobs": 10 * r["jobs"]} for r in rows]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.report.sections.interface import finding, why_empty
+from tracekit.report.sections.interface import TraceFacts, finding, why_empty
 
 
 def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -139,10 +139,13 @@ def test_by_user_names_who_loses_most() -> None:
     columns = "user jobs failed_jobs failed_share gpu_hours_lost"
     rows = _rows(columns, ("u", 40, 10, 0.25, 12.0), ("v", 4, 4, 1.0, 3.0))
     assert finding("failures/by_user", rows) == (
-        "Jobs of user u lost the most to failures: 12 GPU-hours; in the end 25.0 % of them failed."
+        "Failed attempts of user u took the most, 12 GPU-hours; in the end 25.0 % of the jobs failed."
     )
     assert finding("failures/by_user", _rows(columns, (None, 4, 0, None, 3.0))) == (
-        "Jobs without a user lost the most to failures: 3 GPU-hours."
+        "Failed attempts of jobs without a user took the most, 3 GPU-hours."
+    )
+    assert finding("failures/by_user", _rows(columns, ("u", 4, 0, 0.0, 3.0))) == (
+        "Failed attempts of user u took the most, 3 GPU-hours; in the end none of the jobs failed (n = 4)."
     )
     assert finding("failures/by_user", _rows(columns, ("u", 4, 4, 1.0, 0.0), ("v", 1, 1, 1.0, None))) is None
 
@@ -162,9 +165,10 @@ def test_by_node_tells_bad_nodes_from_bad_luck() -> None:
         " failed, 5 expected)."
     )
     assert finding("failures/by_node", rows[5:]) == (
-        "On no node do attempts fail more often than bad luck explains, counting one session's failures once; nearest"
+        "Failed attempts point to no node more than bad luck explains, counting one session's failures once; nearest"
         " to it comes m (7 failed, 5 expected)."
     )
+    assert (finding("failures/by_node", rows[5:], TraceFacts(outages=True)) or "").endswith("Outages may: see below.")
 
 
 @pytest.mark.parametrize("row", [("m", 0, 0.0, 1.0, False), ("m", 3, None, None, False)])
@@ -270,7 +274,7 @@ def test_scores_name_the_nearest_generator_and_a_naive_one_that_is_nearer() -> N
         ("one by one (naive)", 2.0, 0.0),
     )
     said = "Of the generators, 'model' comes nearest to the last part of the log, with a mean rank of 2.5 among"
-    waits = " Its mean wait under FIFO is 1 h, that of the log's jobs 2 h."
+    waits = " Replayed under FIFO its jobs wait 1 h on average, those of the log 2 h."
     assert finding("fit/scores", _rows(columns, log, model, ("resample", 3.0, 1.0))) == f"{said} 2 workloads.{waits}"
     assert finding("fit/scores", _rows(columns, log, model, naive)) == (
         f"{said} 2 workloads. A naive workload (one by one (naive)) comes nearer: the log says little about what"
@@ -298,10 +302,10 @@ def test_repair_time_compares_causes_that_are_named() -> None:
     fan, nic, unknown = ("fan", "down", 50, 82.0), ("nic", "down", 40, 0.5), ("unknown", "down", 90, 900.0)
     few, going_on = ("xid", "down", 3, 999.0), ("power", "down", 60, None)
     assert finding("failures/repair_time", _rows(columns, fan, nic, unknown, few, going_on)) == (
-        "Half of the outages were over within 30 min where nic was the cause, within 3.42 d where fan was."
+        "Half of the 50 outages by fan were over within 3.42 d, half of the 40 by nic within 30 min."
     )
     assert finding("failures/repair_time", _rows(columns, fan)) == (
-        "Half of the outages were over within 3.42 d where fan was the cause."
+        "Half of the 50 outages by fan were over within 3.42 d."
     )
     assert finding("failures/repair_time", _rows(columns, unknown)) is None
     assert finding("failures/repair_time", _rows(columns, ("nvlink", "down", 1, 0.0))) is None

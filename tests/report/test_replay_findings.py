@@ -308,13 +308,13 @@ def test_policies_whose_numbers_are_alike_are_drawn_as_one_and_named() -> None:
     same = [*ALIKE[:2], policy("las", 3601.0), SLOW, RECORDED]
     (lines, note, values), *others = _drawn("replay/policies", same)
     assert set(lines) == {"first in, first out (FIFO) +2", "separate parts (HiveD)", "recorded"}
-    assert note == ("Dot: mean; line: median to 99th percentile. '+2': two more that look alike; the table has each.")
+    assert note == ("Dot: mean; line: median to 99th percentile. '+2': 2 more alike; the table has each.")
     assert {v["policy"]: v["run_times"] for v in values} == {
         "first in, first out (FIFO) +2": "not given",
         "separate parts (HiveD)": "not given",
         "recorded": "by the log",
     }
-    assert [(names, "look alike" in text) for names, text, _ in others] == [(lines, False)]
+    assert [(names, "more alike" in text) for names, text, _ in others] == [(lines, False)]
 
 
 def test_policies_that_know_different_things_are_grey_as_one() -> None:
@@ -344,14 +344,14 @@ def test_the_twin_keeps_its_name_and_mark_among_others() -> None:
 def test_others_are_drawn_by_themselves(rows: list[dict[str, Any]]) -> None:
     ((lines, note, _), *_) = _drawn("replay/policies", rows)
     assert set(lines) == {axis_name(r) for r in rows}
-    assert "look alike" not in note
+    assert "more alike" not in note
 
 
 def test_sizes_of_one_policy_stand_below_each_other_in_a_chart_of_few_lines() -> None:
     rows = class_rows(fifo=(0.0, 0.0), hived=(60.0, 60.0), sjf=(0.0, 0.0), ssf=(0.0, 0.0))
     ((lines, note, values),) = _drawn("replay/by_gpu_class", rows)
     assert lines == ["first in, first out (FIFO) +2", "separate parts (HiveD)"]
-    assert note == "Mean wait until the first start. '+2': two more that look alike; the table has each."
+    assert note == "Mean wait until the first start. '+2': 2 more alike; the table has each."
     assert len(values) == 4
     (panel,) = panels("replay/by_gpu_class", rows)
     assert panel.to_dict()["encoding"]["yOffset"]["scale"]["domain"] == ["1", ">8"]
@@ -371,7 +371,7 @@ def test_sentences_do_not_depend_on_the_order_of_the_policies() -> None:
 def test_assumptions_are_counted_once_for_all_their_values() -> None:
     rows = [{"id": name, "what": "", "value": value} for name, value in (("M4", "x"), ("M9", "y"), ("M9", "z"))]
     assert finding("replay/assumptions", rows) == (
-        "2 assumptions, each with its source, some with other values for some policies."
+        "2 assumptions, each with its source; some differ by policy."
     )
     assert finding("replay/assumptions", rows[:2]) == "2 assumptions, each with its source."
 

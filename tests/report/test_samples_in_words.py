@@ -88,7 +88,7 @@ def test_no_note_stands_twice_in_a_part(drawn: tuple[Report, str]) -> None:
 # Numbers in sentences.
 
 _NUMBER = re.compile(r"(?<![\w.])[+\N{MINUS SIGN}-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d|day \d[\d,]*")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2} [A-Z][a-z]{2,8} \d{4}|\d\d:\d\d|day \d[\d,]*")
 _QUOTED = re.compile(r"'[^']*'")
 _SIZE = re.compile(
     r"\d+-GPU jobs|jobs of (?:more than |less than )?[\d.]+(?:-\d+)? GPUs?|\d+ to \d+ GPUs|of \d+ GPUs?", re.IGNORECASE
@@ -274,6 +274,10 @@ def _of_goodput(rows: list[Row], _: Report) -> list[float]:
     return _ratios([v for c, v in every.items() if c.endswith("_gpu_hours") and v is not None], every["held_gpu_hours"])
 
 
+def _of_failures(rows: list[Row], _: Report) -> list[float]:
+    return _sums(_of_gpus(rows))
+
+
 DERIVED: dict[str, Callable[[list[Row], Report], list[float]]] = {
     "overview/job_size": _of_sizes,
     "queuing/queue_delay": _of_waits,
@@ -286,6 +290,7 @@ DERIVED: dict[str, Callable[[list[Row], Report], list[float]]] = {
     "utilization/gpu_by_size_status": _of_use,
     "failures/status_by_size": _of_ends,
     "failures/by_user": _of_users,
+    "failures/run_time_to_failure": _of_failures,
     "failures/goodput": _of_goodput,
 }
 """What single sentences make of the rows of their answers, computed here once more."""
@@ -317,6 +322,7 @@ def test_every_number_of_the_first_screen_is_of_rows_too(drawn: tuple[Report, st
     by_name = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
     whole = _numbers([by_name.get(n, []) for n in ("overview/through_time", "overview/summary", "overview/status")])
     whole += _numbers([by_name.get("queuing/gpu_time_held", []), by_name.get("failures/cluster_availability", [])])
+    whole += [_sum(by_name.get("failures/lost_work", []), "lost_share")]
     whole += [1 - r["held_share"] for r in by_name["overview/through_time"] if r["held_share"] is not None]
     whole += _numbers([report["capacity"], report["quality"]["records"], report["quality"]["rejected"]])
     whole += [report["quality"]["rejected"] / report["quality"]["records"], (report["time"]["span_s"] or 0) / 86400]

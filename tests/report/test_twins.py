@@ -107,7 +107,8 @@ def test_a_plan_stands_beside_the_record(rows: Rows) -> None:
     kinds = [layer["mark"]["type"] for layer in spec["layer"]]
     assert kinds == ["area", "line", "rule", "text", "point"]
     # The size of today stands under its name.
-    assert spec["layer"][3]["encoding"]["text"]["value"].startswith(f"today {planned[-1]['nodes']} nodes, by the log ")
+    label = " ".join(spec["layer"][3]["encoding"]["text"]["value"])
+    assert label.startswith(f"today {planned[-1]['nodes']} nodes, by the log ")
 
 
 def _planned(policy: str, nodes: int, wait: float, low: float | None, high: float | None) -> dict[str, Any]:
@@ -122,10 +123,12 @@ def test_a_plan_tells_nothing_where_its_months_do_not_wait_as_the_log_did() -> N
         " (by the log 30 min, one in ten over 1 h), 30 s with 5."
     )
     assert finding("plan/nodes", [*months, _planned("recorded", 4, 1200.0, None, None)]) == (
-        "Cannot tell what more or fewer nodes would give: months drawn from the log's days wait 1 h on average, one"
-        " in ten over 2 h, with the 4 nodes of today, and by the log jobs waited 10 min on average, one in ten over"
-        " 20 min."
+        "Cannot tell what more or fewer nodes would give: in months drawn from the log's days jobs wait 1 h on"
+        " average, one in ten over 2 h, with the 4 nodes of today; by the log they waited 10 min on average, one in ten"
+        " over 20 min."
     )
+    assert len(panels("plan/nodes", [*months, _planned("recorded", 4, 3600.0, None, None)])) == 1
+    assert panels("plan/nodes", [*months, _planned("recorded", 4, 1200.0, None, None)]) == []
 
 
 def twin(cluster: str, grade: str | None = "close", **more: Any) -> dict[str, Any]:

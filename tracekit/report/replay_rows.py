@@ -70,7 +70,7 @@ def label(name: str, others: Sequence[str]) -> str:
 def fold_note(folded: Mapping[str, Sequence[str]]) -> str:
     """Return where a chart draws policies as one, and where each of them stands."""
     most = max(map(len, folded.values()), default=0)
-    return f"'+{most}': {most} more that look alike; the table has each." if most else ""
+    return f"'+{most}': {most} more alike; the table has each." if most else ""
 
 
 def differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:

@@ -86,12 +86,12 @@ def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the policy that would shorten the recorded times most, of those that know run times and of the others."""
     whole = _whole(rows)
     found: list[str] = []
-    for given, which in (("not given", "need no run times"), ("given", "are given the true run times")):
+    for given, which in (("not given", "policies that need no run times"), ("given", "those given true run times")):
         better = [r for r in whole if r["run_times"] == given and r["verdict"] == "shorter"]
         if better:
             best = min(better, key=lambda r: r["expected_jct_s"])
             where = "" if found else _where(whole)
-            found.append(f"Of policies that {which}, {policy_name(best)} would help most{where}: {_words(best)}.")
+            found.append(f"Of {which}, {policy_name(best)} would help most{where}: {_words(best)}.")
     if not found:
         return f"No other policy is expected to shorten the recorded times{_where(whole)}."
     longer = [policy_name(r) for r in whole if r["verdict"] == "longer"]

@@ -108,7 +108,7 @@ def efficiency_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         )
         .properties(height=height(len(shown), 24))
     )
-    note = "Unknown: nothing measured the use." if "unknown" in have else ""
+    note = "Unknown: not measured." if "unknown" in have else ""
     if len(known) > len(shown):
         note += f" Drawn: the {len(shown)} who wasted most; {len(known) - len(shown)} more."
     return [Panel(drawn, tuple(colours.items()), note=note.strip())]

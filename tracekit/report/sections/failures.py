@@ -113,8 +113,8 @@ def _range(low: Row, high: Row) -> str:
         alike = "end badly" if low["late"] else "fail"
         return f"All sizes {alike} alike: {percent(low['share'])} of the jobs whose end is known {_ended(low)}"
     return (
-        f"Not clearly: {_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}{_parts(high)}"
-        f"{sample_size(high['jobs'])}; the difference may be chance"
+        f"Not beyond chance: {_say(low)}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
+        f"{_parts(high)}{sample_size(high['jobs'])}"
     )
 
 

@@ -92,8 +92,8 @@ def lemon_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     drawn = cast("alt.LayerChart", alt.layer(line, point).properties(height=height(len(shown), 22)))
     legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
     note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: a cautious rate, pulled towards that of"
-        " all; line: its 95 % interval."
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Point: a cautious rate, pulled towards"
+        " that of all; line: its 95 % interval."
     )
     return [Panel(drawn, tuple(legend.items()), note=note)]
 

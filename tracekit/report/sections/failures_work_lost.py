@@ -46,7 +46,7 @@ def lost_work_finding(rows: list[Row], _: TraceFacts) -> str | None:
     saved = "if nothing was saved" if lost > _ALL * held else "since their last checkpoint"
     return (
         f"{counted(attempts, 'attempts')} {were} cut short and lost {count(lost)} GPU-hours {saved},"
-        f" {percent(of_all)} of what all attempts held; {percent(worst['lost_gpu_hours'] / lost)} of it with the"
+        f" {percent(of_all)} of all that was held; {percent(worst['lost_gpu_hours'] / lost)} of it with the"
         f" end '{_end(worst)}'."
     )
 
@@ -172,7 +172,7 @@ def ettr_finding(rows: list[Row], _: TraceFacts) -> str | None:
     small, wide = min(told, key=lambda r: r["gpus"]), max(told, key=lambda r: r["gpus"])
     text = (
         f"With a checkpoint an hour jobs of {_size(wide)} make progress for {percent(wide['ettr'])} of the time since"
-        f" their submission{_ends(wide)}{sample_size(wide['jobs'])}"
+        f" submission{_ends(wide)}{sample_size(wide['jobs'])}"
     )
     if small is not wide:
         text += f", those of {_size(small)} for {percent(small['ettr'])}{_ends(small)}{sample_size(small['jobs'])}"

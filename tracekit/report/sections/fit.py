@@ -277,7 +277,7 @@ def scores_finding(rows: list[Row], _: TraceFacts) -> str | None:
         text += f" A naive workload ({ranked[0]['workload']}) comes nearer: the log says little about what follows it."
     mine, log = best.get("wait_fifo_mean_s"), rows[0].get("wait_fifo_mean_s")
     if mine is not None and log is not None:
-        text += f" Replayed alike, under FIFO, its jobs wait {duration(mine)} on average and those of the log {duration(log)}."
+        text += f" Replayed under FIFO its jobs wait {duration(mine)} on average, those of the log {duration(log)}."
     return text
 
 

@@ -68,8 +68,8 @@ def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the 90th percentile of the wait against nodes, with its interval, and the log's own."""
     known = [row for row in rows if row["p90_wait_s"] is not None]
     planned, log = ([r for r in known if (r["policy"] == RECORDED) == is_log] for is_log in (False, True))
-    today = next((row for row in planned if row["nodes"] == rows[-1]["nodes"]), None)
-    if len(planned) < 2 or (log and today is not None and not _as_in_the_log(today, log[0])):
+    as_now = [row for row in planned if log and row["nodes"] == log[0]["nodes"]]
+    if len(planned) < 2 or not all(_as_in_the_log(row, log[0]) for row in as_now):
         return []
     values = axis_values(known, ("p90_wait_s", "p90_wait_low_s", "p90_wait_high_s"))
     scale = time_scale(values)

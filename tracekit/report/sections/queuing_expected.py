@@ -23,7 +23,7 @@ def expected_finding(rows: list[Row], _: TraceFacts) -> str | None:
     few = f"; {counted(whole['too_few'], 'jobs')} had too few like them" if whole["too_few"] else ""
     n = sample_size(whole["told"]) or f" of {count(whole['told'])} jobs"
     held = percent(whole["inside_share"])
-    return f"{held} of the waits{n} lay within the interval forecast when they were submitted{few}."
+    return f"{held} of the waits{n} lay within the interval forecast at submission{few}."
 
 
 PRESENTATIONS = (

@@ -201,7 +201,7 @@ def _instead(worst: Row, rows: list[Row]) -> str:
 def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many assumptions there are."""
     names = len({r["id"] for r in rows})
-    more = ", some with other values for some policies" if names < len(rows) else ""
+    more = "; some differ by policy" if names < len(rows) else ""
     return f"{counted(names, 'assumptions')}, each with its source{more}."
 
 
