@@ -325,8 +325,7 @@ def test_the_first_screen_has_the_strip_the_numbers_and_what_to_change(visit: _V
     bottoms = visit.page.evaluate(f"{seen}.map(e => e.getBoundingClientRect().bottom)")
     assert len(bottoms) >= 1 + 5 + 1
     assert max(bottoms) < 900
-    # Of telemetry, the fifth number, no two spans in a row are known: that is no line.
-    assert visit.page.locator(".cards .sparkline path").count() == 4
+    assert visit.page.locator(".cards .sparkline path").count() == 5
 
 
 def test_the_keyboard_reaches_the_report_first(visit: _Visit) -> None:

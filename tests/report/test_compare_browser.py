@@ -38,7 +38,8 @@ class _Visit:
         self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in {"error", "warning"} else None)
         self.page.on("pageerror", lambda e: self.complaints.append(str(e)))
         self.page.goto(path.as_uri())
-        self.page.wait_for_function("document.documentElement.dataset.charts", timeout=60_000)
+        # By a selector: the page's policy forbids the eval with which a function would be asked again.
+        self.page.wait_for_selector("html[data-charts]", state="attached", timeout=60_000)
         self.charts = str(self.page.evaluate("document.documentElement.dataset.charts"))
 
     def _route(self, route: Route) -> None:
