@@ -59,7 +59,7 @@ __all__ = [
     "render_report",
 ]
 
-ROWS = ((50, 200), (50, 0), (20, 0), (5, 0))
+ROWS = ((50, 200), (50, 120), (50, 0), (20, 0), (5, 0))
 """Most rows of a result that are seen, and that only a filter shows: the first pair with which the page is light."""
 HEAVIEST = 3_000_000
 """Bytes that a page should not exceed."""
