@@ -370,9 +370,7 @@ def test_sentences_do_not_depend_on_the_order_of_the_policies() -> None:
 
 def test_assumptions_are_counted_once_for_all_their_values() -> None:
     rows = [{"id": name, "what": "", "value": value} for name, value in (("M4", "x"), ("M9", "y"), ("M9", "z"))]
-    assert finding("replay/assumptions", rows) == (
-        "2 assumptions, each with its source; some differ by policy."
-    )
+    assert finding("replay/assumptions", rows) == ("2 assumptions, each with its source; some differ by policy.")
     assert finding("replay/assumptions", rows[:2]) == "2 assumptions, each with its source."
 
 
