@@ -67,8 +67,8 @@ AT_ONCE = "cause nodes_of chance pairs ratio p_value largest_group"
 def test_failures_that_come_together_are_held_against_chance() -> None:
     times, racks = ("all", "any", "times", 40, 9.27, 0.005, 19), ("all", "rack", "racks", 30, 4.0, 0.01, 19)
     text = (
-        "40 pairs of failures of two nodes began within an hour of each other, 9.3 times as many as by chance, at"
-        " most 19 nodes together"
+        "40 pairs of failures of two nodes began within an hour of each other, 9.3 times as many as by chance (p ="
+        " 0.005), at most 19 nodes together"
     )
     assert finding("failures/at_once", _rows(AT_ONCE, times)) == f"{text}."
     assert finding("failures/at_once", _rows(AT_ONCE, times, racks)) == (

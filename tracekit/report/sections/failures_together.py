@@ -108,7 +108,7 @@ def at_once_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if whole["p_value"] is None or whole["p_value"] > CHANCE or not whole["ratio"]:
         return f"{pairs}, which chance explains."
     text = (
-        f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance, at most"
+        f"{pairs}, {count(round(whole['ratio'], 1))} times as many as by chance (p = {whole['p_value']:.2g}), at most"
         f" {counted(whole['largest_group'], 'nodes')} together"
     )
     rack = next((r for r in every if (r["nodes_of"], r["chance"]) == ("rack", "racks")), None)
