@@ -66,3 +66,12 @@ def test_the_state_is_one_sentence(mean: float, p90: float, held: float | None, 
 def test_where_waits_are_unknown_nothing_is_said() -> None:
     assert state({}) == ""
     assert state(answers_of(overview__through_time=[_row("whole", held_share=0.5)])) == ""
+
+
+def test_what_may_be_lost_is_said_at_once_from_a_third_of_the_time_on() -> None:
+    quiet = [_row("whole", mean_wait_s=0.0, p90_wait_s=0.0, held_share=0.25)]
+    said = "Jobs start at once; 75.0 % of the GPU time is held by no job"
+    lost = "up to 40.0 % of what jobs held was lost in attempts that were cut short"
+    for shares, told in (((0.3, 0.1, None), f"{said}; {lost}."), ((0.2, 0.1), f"{said}."), ((), f"{said}.")):
+        rows = [{"lost_share": share} for share in shares]
+        assert state(answers_of(overview__through_time=quiet, failures__lost_work=rows)) == told
