@@ -225,7 +225,7 @@ def test_assumptions_stand_in_full_and_other_texts_are_bounded(trace: Trace, tmp
     markdown = (tmp_path / "out" / "report.md").read_text()
     assert "1 node without GPUs is left out." in page
     for row in answers["replay/policies"]["rows"]:
-        assert f"<dt><bdi>{row['policy']}</bdi></dt><dd><bdi>{row['what']}</bdi></dd>" in page
+        assert f'<td><bdi>{row["policy"]}</bdi></td><td class="text"><bdi>{row["what"]}</bdi></td>' in page
         assert f"- {escaped(row['policy'])}: {escaped(row['what'])}\n" in markdown
 
 
