@@ -128,6 +128,8 @@ class Answer:
     """For each capability that the answer needs, the share of the records that carry it [0..1]; None: unknown."""
     files: tuple[str, ...] = ()
     """Where all rows are written, relative to the report."""
+    commands: tuple[str, ...] = ()
+    """Commands of the shell that compute it again, in turn, in the folder of the report; of a query, none is needed."""
 
     def __repr__(self) -> str:
         return str(self._brief)

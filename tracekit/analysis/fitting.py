@@ -74,6 +74,7 @@ class Fitting:
             A table cannot be read.
         """
         from tracekit.fit.scored import fit
+        from tracekit.report.commands import fit_command, with_commands
         from tracekit.report.fit_answers import FITTED, fitted_answers
 
         info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
@@ -88,7 +89,7 @@ class Fitting:
                 )
             else:
                 model = self._model_of(self._process)
-            answers = fitted_answers(model)
+            answers = with_commands(fitted_answers(model), fit_command(_REPLICATES, _SCORED))
         except DamagedTraceError:
             raise
         except Exception as error:  # noqa: BLE001 -- a fit that fails must not cost the report its other answers

@@ -8,6 +8,7 @@ from tracekit import text
 from tracekit.characterize import Query
 from tracekit.characterize.named_tenant import with_tenant
 from tracekit.characterize.published import compare_published
+from tracekit.report.commands import query_command
 from tracekit.report.published import published_number
 from tracekit.report.sections.interface import finding, question_of
 from tracekit.report.site_words import unit_of
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 __all__ = ["answer_info", "column_infos", "metrics", "rows_of", "unanswered_info"]
+
+_COMMAND_LIMIT = 2000
+"""Most characters of a command: one with a longer name of a cluster is of no use on a page."""
 
 
 def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
@@ -77,6 +81,10 @@ def answer_info(
         "intervals": _intervals(answer),
         "definition": unit.words(question.rule),
         "sql": unit.sql(query.sql) if query else "",
+        "commands": [
+            text.cut(line, _COMMAND_LIMIT)
+            for line in ((query_command(answer, trace.tenant_column),) if query else answer.commands)
+        ],
         "files": list(answer.files),
         "published": [published_number(n) for n in compare_published(trace, answer, session)]
         if query and published

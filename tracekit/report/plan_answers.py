@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracekit.answer import AnswerColumn, Question
@@ -11,6 +12,7 @@ from tracekit.capacity_plan.result import TWIN
 from tracekit.capacity_plan.search import interval_share
 from tracekit.errors import UsageError
 from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.report.commands import calibrate_commands, plan_command
 from tracekit.text import percent
 
 if TYPE_CHECKING:
@@ -68,5 +70,6 @@ def plan_answer(twins: Twins) -> Answer | Unanswered:
             {**row, "cluster": made.cluster} for row in made.capacity if row["policy"] == TWIN
         ]
         rows.append({**made.recorded, "policy": RECORDED, "cluster": made.cluster})
-        return PLAN.answered(rows, made.sentences)
+        commands = (*calibrate_commands(twins, one), plan_command(twins, one, _RESAMPLES))
+        return replace(PLAN.answered(rows, made.sentences), commands=commands)
     return PLAN.unanswered(*reasons)

@@ -17,6 +17,7 @@ from tracekit.replay.results.answers import compared_answers
 from tracekit.replay.results.questions import REPLAYED
 from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.replay.workload.selection import BEYOND_LIMIT
+from tracekit.report.commands import calibrate_commands, replay_command, with_commands
 from tracekit.report.plan_answers import PLAN, plan_answer
 from tracekit.report.twin_answers import twin_answers
 from tracekit.text import counted, cut, percent
@@ -95,7 +96,10 @@ def replayed_answers(twins: Twins) -> tuple[list[Answer | Unanswered], ReplayInf
     notes = [*info["notes"], *(why.removesuffix(".") for why in info["skipped"].values())]
     reason = f"there is no twin of the log: {twins.reason}; the effect cannot be told" if chosen is None else None
     compared = compared_answers(results, scenario, notes, twin=panel.twin, reason=reason)
-    return [*twin_answers(twins), *compared, plan_answer(twins)], info
+    made = () if chosen is None else calibrate_commands(twins, chosen)
+    compared = with_commands(compared, *made, replay_command(twins, chosen))
+    found = with_commands(twin_answers(twins), *calibrate_commands(twins, *twins.clusters))
+    return [*found, *compared, plan_answer(twins)], info
 
 
 class _Panel(NamedTuple):

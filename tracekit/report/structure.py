@@ -115,6 +115,8 @@ class AnswerInfo(TypedDict):
     """The rules behind the numbers."""
     sql: str
     """Of a query; empty for other kinds."""
+    commands: list[str]
+    """Commands of the shell that compute the answer again, in turn, in the folder of the report; empty where none can."""
     files: list[str]
     """Where all rows are, relative to the report."""
     published: list[PublishedNumber]
