@@ -105,3 +105,22 @@ def test_a_chart_leads_to_its_query(page_seen: Page) -> None:
 def test_every_chart_offers_its_numbers(page_seen: Page) -> None:
     charts = page_seen.locator("figure .plot").count()
     assert page_seen.locator("figure .offers button:text-is('CSV')").count() == charts > 20
+
+
+def test_every_chart_leads_to_what_computes_it(page_seen: Page) -> None:
+    figures = page_seen.locator("figure:has(.plot)")
+    kinds = [set(figures.nth(k).locator(".offers button").all_text_contents()) for k in range(figures.count())]
+    missing = [
+        figures.nth(k).locator(".plot").first.get_attribute("id")
+        for k, kind in enumerate(kinds)
+        if len(kind & {"SQL", "Command"}) != 1
+    ]
+    assert missing == []
+    assert {"CSV", "Command"} in kinds
+    button = page_seen.locator("figure .offers button:text-is('Command')").first
+    place = button.evaluate("button => button.closest('article').id")
+    page_seen.goto(f"{page_seen.url.partition('#')[0]}#{place}")
+    button.click()
+    label, lines = page_seen.evaluate("[document.activeElement.ariaLabel, document.activeElement.innerText]")
+    assert label.startswith("Commands of ")
+    assert all(line.startswith("tracekit ") for line in lines.splitlines())

@@ -89,7 +89,7 @@ class Fitting:
                 )
             else:
                 model = self._model_of(self._process)
-            answers = with_commands(fitted_answers(model), fit_command(_REPLICATES, _SCORED))
+            answers = with_commands(fitted_answers(model), [fit_command(_REPLICATES, _SCORED)])
         except DamagedTraceError:
             raise
         except Exception as error:  # noqa: BLE001 -- a fit that fails must not cost the report its other answers

@@ -83,7 +83,7 @@ def answer_info(
         "sql": unit.sql(query.sql) if query else "",
         "commands": [
             text.cut(line, _COMMAND_LIMIT)
-            for line in ((query_command(answer, trace.tenant_column),) if query else answer.commands)
+            for line in ((query_command(answer, query, trace.tenant_column),) if query else answer.commands)
         ],
         "files": list(answer.files),
         "published": [published_number(n) for n in compare_published(trace, answer, session)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.answer import Answer
 from tracekit.calibration.workbench import UNNAMED
+from tracekit.characterize.query import RESERVED_PARAMS
 from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
@@ -15,62 +16,70 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Unanswered
     from tracekit.calibration.twins import TwinReplays, Twins
+    from tracekit.characterize import Query
 
-__all__ = ["calibrate_commands", "fit_command", "plan_command", "query_command", "replay_command", "with_commands"]
+__all__ = ["fit_command", "plan_commands", "query_command", "replay_command", "twin_commands", "with_commands"]
 
 _TRACE = "trace"
-_TWIN = "twin.toml"
+_MOST = 10
+"""Most clusters for which commands are listed."""
 
 
-def with_commands(answers: Iterable[Answer | Unanswered], *commands: str) -> list[Answer | Unanswered]:
+def with_commands(answers: Iterable[Answer | Unanswered], commands: Iterable[str]) -> list[Answer | Unanswered]:
     """Return the answers, each with the commands that compute it again."""
-    return [replace(one, commands=commands) if isinstance(one, Answer) else one for one in answers]
+    lines = tuple(commands)
+    return [replace(one, commands=lines) if isinstance(one, Answer) else one for one in answers]
 
 
-def query_command(answer: Answer, tenant_column: str) -> str:
+def query_command(answer: Answer, query: Query, tenant_column: str) -> str:
     """Return the command that asks a query again, with the parameters that are not its own defaults."""
-    words = ["tracekit", "query", _TRACE, answer.name]
-    defaults = {param.name: param.default for param in answer.question.params}
+    words = ["tracekit", "query", _TRACE, query.name]
+    defaults = {param.name: param.default for param in query.params}
     for name, value in answer.params.items():
-        if value != defaults.get(name):
+        if name not in RESERVED_PARAMS and value != defaults.get(name):
             words += ["--param", f"{name}={value}"]
-    return shlex.join(words if tenant_column == INGESTED else [*words, "--by", tenant_column])
+    chosen = query.takes_tenant and tenant_column != INGESTED
+    return shlex.join([*words, "--by", tenant_column] if chosen else words)
 
 
-def calibrate_commands(twins: Twins, *chosen: TwinReplays) -> list[str]:
-    """Return the commands that find the chosen twins again; none where a file of the user states them."""
-    if twins.file is not None:
-        return []
-    words = ["tracekit", "calibrate", _TRACE, "-o", _TWIN]
+def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bool = False) -> list[str]:
+    """Return the commands that find the twins of some clusters again, the first ten, and replay the panel in them.
+
+    Where a file of the user states the twins, nothing finds them.
+    """
+    commands = []
+    for one, number in zip(clusters, ("", *(f"-{k}" for k in range(2, _MOST + 1))), strict=False):
+        name, file = _named("--cluster-name", one), f"twin{number}.toml"
+        if twins.file is None:
+            limit = str(len(one.found.bench.jobs))
+            commands.append(shlex.join(["tracekit", "calibrate", _TRACE, "-o", file, *name, "--limit", limit]))
+        if replayed:
+            twin = file if twins.file is None else str(twins.file)
+            words = ["tracekit", "replay", _TRACE, "-o", f"replayed{number}", "--twin", twin, *name]
+            commands.append(shlex.join(words))
+    return commands
+
+
+def replay_command(limit: int) -> str:
+    """Return the command that replays the standard panel again on the cluster that the source states."""
+    return shlex.join(["tracekit", "replay", _TRACE, "-o", "replayed", "--limit", str(limit)])
+
+
+def plan_commands(twins: Twins, one: TwinReplays, resamples: int) -> list[str]:
+    """Return the commands that draw the same months of a cluster again, and replay them on as many nodes."""
+    words = ["tracekit", "plan", _TRACE, "-o", "plan", "--twin"]
+    words += ["twin.toml" if twins.file is None else str(twins.file), "--resamples", str(resamples)]
+    name = one.found.name
     return [
-        shlex.join([*words, *_named("--cluster-name", one), "--limit", str(len(one.found.bench.jobs))])
-        for one in chosen
+        *twin_commands(twins, [one]),
+        shlex.join(words if name == UNNAMED else [*words, "--for", f"cluster={name}"]),
     ]
-
-
-def replay_command(twins: Twins, chosen: TwinReplays | None) -> str:
-    """Return the command that replays the standard panel again, in a twin or on the cluster that the source states."""
-    words = ["tracekit", "replay", _TRACE, "-o", "replayed"]
-    if chosen is None:
-        return shlex.join([*words, "--limit", str(twins.limit)])
-    return shlex.join([*words, *_twin(twins), *_named("--cluster-name", chosen)])
-
-
-def plan_command(twins: Twins, chosen: TwinReplays, resamples: int) -> str:
-    """Return the command that draws the same months again, and replays them on the same numbers of nodes."""
-    words = ["tracekit", "plan", _TRACE, "-o", "plan", *_twin(twins), "--resamples", str(resamples)]
-    name = chosen.found.name
-    return shlex.join(words if name == UNNAMED else [*words, "--for", f"cluster={name}"])
 
 
 def fit_command(replicates: int, scores: int) -> str:
     """Return the command that fits the workload again."""
     words = ["tracekit", "fit", _TRACE, "-o", "fitted.json"]
     return shlex.join([*words, "--bootstrap", str(replicates), "--scores", str(scores)])
-
-
-def _twin(twins: Twins) -> tuple[str, str]:
-    return "--twin", _TWIN if twins.file is None else str(twins.file)
 
 
 def _named(option: str, one: TwinReplays) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from tracekit.capacity_plan.result import TWIN
 from tracekit.capacity_plan.search import interval_share
 from tracekit.errors import UsageError
 from tracekit.replay.results.recorded_times import RECORDED
-from tracekit.report.commands import calibrate_commands, plan_command
+from tracekit.report.commands import plan_commands
 from tracekit.text import percent
 
 if TYPE_CHECKING:
@@ -70,6 +70,6 @@ def plan_answer(twins: Twins) -> Answer | Unanswered:
             {**row, "cluster": made.cluster} for row in made.capacity if row["policy"] == TWIN
         ]
         rows.append({**made.recorded, "policy": RECORDED, "cluster": made.cluster})
-        commands = (*calibrate_commands(twins, one), plan_command(twins, one, _RESAMPLES))
-        return replace(PLAN.answered(rows, made.sentences), commands=commands)
+        commands = plan_commands(twins, one, _RESAMPLES)
+        return replace(PLAN.answered(rows, made.sentences), commands=tuple(commands))
     return PLAN.unanswered(*reasons)

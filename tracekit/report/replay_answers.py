@@ -17,7 +17,7 @@ from tracekit.replay.results.answers import compared_answers
 from tracekit.replay.results.questions import REPLAYED
 from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.replay.workload.selection import BEYOND_LIMIT
-from tracekit.report.commands import calibrate_commands, replay_command, with_commands
+from tracekit.report.commands import replay_command, twin_commands, with_commands
 from tracekit.report.plan_answers import PLAN, plan_answer
 from tracekit.report.twin_answers import twin_answers
 from tracekit.text import counted, cut, percent
@@ -96,10 +96,15 @@ def replayed_answers(twins: Twins) -> tuple[list[Answer | Unanswered], ReplayInf
     notes = [*info["notes"], *(why.removesuffix(".") for why in info["skipped"].values())]
     reason = f"there is no twin of the log: {twins.reason}; the effect cannot be told" if chosen is None else None
     compared = compared_answers(results, scenario, notes, twin=panel.twin, reason=reason)
-    made = () if chosen is None else calibrate_commands(twins, chosen)
-    compared = with_commands(compared, *made, replay_command(twins, chosen))
-    found = with_commands(twin_answers(twins), *calibrate_commands(twins, *twins.clusters))
-    return [*found, *compared, plan_answer(twins)], info
+    again = [replay_command(twins.limit)] if chosen is None else twin_commands(twins, [chosen], replayed=True)
+    *found, effects = twin_answers(twins)
+    carried = [one for one in twins.clusters if one.found.why_no_effect is None]
+    return [
+        *with_commands(found, twin_commands(twins, twins.clusters)),
+        *with_commands([effects], twin_commands(twins, carried, replayed=True)),
+        *with_commands(compared, again),
+        plan_answer(twins),
+    ], info
 
 
 class _Panel(NamedTuple):

@@ -116,7 +116,7 @@ class AnswerInfo(TypedDict):
     sql: str
     """Of a query; empty for other kinds."""
     commands: list[str]
-    """Commands of the shell that compute the answer again, in turn, in the folder of the report; empty where none can."""
+    """Commands of the shell that compute the answer again, in turn, in the folder of the report."""
     files: list[str]
     """Where all rows are, relative to the report."""
     published: list[PublishedNumber]
