@@ -23,6 +23,8 @@ __all__ = ["fit_command", "plan_commands", "query_command", "replay_command", "t
 _TRACE = "trace"
 _MOST = 10
 """Most clusters for which commands are listed."""
+_TWIN = "twin.toml"
+"""What the file of a twin is called, that of the user too."""
 
 
 def with_commands(answers: Iterable[Answer | Unanswered], commands: Iterable[str]) -> list[Answer | Unanswered]:
@@ -45,7 +47,8 @@ def query_command(answer: Answer, query: Query, tenant_column: str) -> str:
 def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bool = False) -> list[str]:
     """Return the commands that find the twins of some clusters again, the first ten, and replay the panel in them.
 
-    Where a file of the user states the twins, nothing finds them.
+    Where a file of the user states the twins, nothing finds them, and the file is called twin.toml: its own path may
+    hold names that the report hides.
     """
     commands = []
     for one, number in zip(clusters, ("", *(f"-{k}" for k in range(2, _MOST + 1))), strict=False):
@@ -54,7 +57,7 @@ def twin_commands(twins: Twins, clusters: Iterable[TwinReplays], *, replayed: bo
             limit = str(len(one.found.bench.jobs))
             commands.append(shlex.join(["tracekit", "calibrate", _TRACE, "-o", file, *name, "--limit", limit]))
         if replayed:
-            twin = file if twins.file is None else str(twins.file)
+            twin = file if twins.file is None else _TWIN
             words = ["tracekit", "replay", _TRACE, "-o", f"replayed{number}", "--twin", twin, *name]
             commands.append(shlex.join(words))
     return commands
@@ -68,7 +71,7 @@ def replay_command(limit: int) -> str:
 def plan_commands(twins: Twins, one: TwinReplays, resamples: int) -> list[str]:
     """Return the commands that draw the same months of a cluster again, and replay them on as many nodes."""
     words = ["tracekit", "plan", _TRACE, "-o", "plan", "--twin"]
-    words += ["twin.toml" if twins.file is None else str(twins.file), "--resamples", str(resamples)]
+    words += [_TWIN, "--resamples", str(resamples)]
     name = one.found.name
     return [
         *twin_commands(twins, [one]),
