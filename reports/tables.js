@@ -128,7 +128,7 @@
     var sql = article && article.querySelector("pre[aria-label^=SQL]");
     if (sql) offer(box, "SQL", "Show the query behind this chart", function () { show(sql); });
     var commands = article && article.querySelector("pre[aria-label^=Commands]");
-    if (commands && !sql) offer(box, "Command", "Show what computes this chart again", function () { show(commands); });
+    if (commands) offer(box, "Command", "Show what computes this chart again", function () { show(commands); });
     if (figure.closest(".strip")) {
       offer(box, "SQL", "Show the query behind this chart", function () { location.hash = "#q-queuing-cluster-timeline"; });
     }

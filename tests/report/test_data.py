@@ -97,6 +97,7 @@ def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace:
                 ],
                 "definition": "x is counted.",
                 "sql": "SELECT 1 AS x",
+                "commands": ["tracekit query trace mine/own --param limit=7"],
                 "files": ["tables/mine/own.csv"],
                 "published": [],
             }
