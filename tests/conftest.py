@@ -12,38 +12,45 @@ import hypothesis
 import polars as pl
 import pytest
 
+from tests.golden import Golden, GoldenFiles
 from tracekit import schema
 from tracekit.ingest import ingest_logs
 from tracekit.manifest import CAPABILITIES, Capability, Manifest
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
+    from tracekit.analysis import Analysis
     from tracekit.trace import Trace
 
 _ROOT = Path(__file__).parent.parent
 
 # The same examples each time, and none that fails because the machine is busy.
-hypothesis.settings.register_profile("tracekit", derandomize=True, deadline=None, max_examples=25)
-hypothesis.settings.load_profile("tracekit")
+for name, tried in {"first": 10, "thorough": 25}.items():
+    hypothesis.settings.register_profile(name, derandomize=True, deadline=None, max_examples=tried)
+hypothesis.settings.load_profile("first")
+
+_GOLDEN = pytest.StashKey[GoldenFiles]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--runslow", action="store_true", help="run the tests marked slow")
+    parser.addoption("--update-golden", action="store_true", help="write the reviewed texts again: read the diff")
     parser.addoption("--keep-dumps", metavar="DIR", help="where the tests marked services leave a small dump")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    if not config.getoption("--runslow"):
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="runs only with --runslow"))
-    for apart in ("services", "spark"):
-        if apart not in config.getoption("-m"):
-            for item in items:
-                if item.get_closest_marker(apart):
-                    item.add_marker(pytest.mark.skip(reason=f"runs only with -m {apart}"))
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_GOLDEN] = GoldenFiles(update=config.getoption("--update-golden"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    session.config.stash[_GOLDEN].write()
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Return a function that compares texts with the reviewed ones (`tests/golden.py`)."""
+    return Golden(request.config.stash[_GOLDEN], request.path, request.node.name)
 
 
 @pytest.fixture(scope="session")
@@ -122,6 +129,25 @@ def sample_trace(
     """
     folder = tmp_path_factory.mktemp("samples")
     return functools.cache(lambda name: ingest_logs(sample_source(name), folder / name))
+
+
+@pytest.fixture(scope="session")
+def analyzed(sample_trace: Callable[[str], Trace], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Analysis]:
+    """Return a function that gives the analysis of a sample's Trace, made once, which no test may change.
+
+    `analyzed("slurm")` has everything that `tracekit analyze` makes; `analyzed("slurm", by="partition", fit=False)`
+    is another one. Ask for the settings that other tests have already, if the test needs no others.
+    """
+    from tracekit.analysis import analyze
+
+    folder = tmp_path_factory.mktemp("analyzed")
+    numbers = itertools.count()
+
+    @functools.cache
+    def made(name: str, **settings: Hashable) -> Analysis:
+        return analyze(sample_trace(name).path, folder / f"{name}-{next(numbers)}", **settings)
+
+    return made
 
 
 @pytest.fixture(scope="session")
