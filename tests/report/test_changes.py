@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from tests.characterize.periods import attempts, planted
+from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.answer import Answer
 from tracekit.characterize.changes import compare_since
@@ -47,7 +48,8 @@ def slower(make_trace: Callable[..., Trace]) -> Trace:
 @pytest.fixture(scope="module")
 def report(slower: Trace, tmp_path_factory: pytest.TempPathFactory) -> Report:
     out = tmp_path_factory.mktemp("changes") / "out"
-    done = analyze(slower.path, out, fit=False, replay_jobs=0, compare="2017-10-23")
+    with asking("overview/status", "queuing/queue_delay"):
+        done = analyze(slower.path, out, fit=False, replay_jobs=0, compare="2017-10-23")
     loaded: Report = json.loads(done.data.read_text(encoding="utf-8"))
     return loaded
 
@@ -135,7 +137,9 @@ def test_the_page_opens_with_what_changed(report: Report) -> None:
 
 
 def test_without_the_option_there_is_no_trace_of_it(slower: Trace, tmp_path: Path) -> None:
-    done = analyze(slower.path, tmp_path / "out", fit=False, replay_jobs=0)
+    with asking("overview/status"):
+        done = analyze(slower.path, tmp_path / "out", fit=False, replay_jobs=0)
+    assert set(done.results) == {"overview/status"}
     names = {q.name for q in COMPARED}
     assert not names & (set(done.results) | set(done.unanswered))
     assert "change/" not in done.data.read_text(encoding="utf-8")

@@ -16,7 +16,6 @@ from tracekit.report.sections.interface import panels
 
 if TYPE_CHECKING:
     from tracekit.report.charts import Panel
-    from tracekit.report.structure import Report
 
 WITHOUT_CHART = {"overview/summary"}
 
@@ -190,9 +189,8 @@ def test_a_result_without_rows_draws_nothing(query: str) -> None:
     assert panels(query, []) == []
 
 
-def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> None:
-    answers = {a["name"]: a for s in report["sections"] for a in s["answers"]}
-    drawn = {name for name, a in answers.items() if panels(name, a["rows"])}
+def test_every_answered_query_that_knows_a_chart_draws_one(drawn_panels: dict[str, list[Panel]]) -> None:
+    drawn = {name for name, some in drawn_panels.items() if some}
     expected = {
         "overview/status",
         "overview/job_size",
@@ -223,7 +221,7 @@ def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> No
         "fit/arrival_rate",
     }
     assert drawn == expected
-    assert set(answers) >= WITHOUT_CHART
+    assert set(drawn_panels) >= WITHOUT_CHART
 
 
 def _axes(node: Any) -> list[dict[str, Any]]:
@@ -235,9 +233,8 @@ def _axes(node: Any) -> list[dict[str, Any]]:
     return [node] * ("axis" in node) + [found for part in node.values() for found in _axes(part)]
 
 
-def test_no_mark_stands_beyond_the_last_tick(report: Report) -> None:
-    rows = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
-    drawn = [p.to_dict() for name, r in rows.items() for p in panels(name, r)]
+def test_no_mark_stands_beyond_the_last_tick(drawn_panels: dict[str, list[Panel]]) -> None:
+    drawn = [panel.to_dict() for some in drawn_panels.values() for panel in some]
     counted = [a for spec in drawn for a in _axes(spec) if (a["axis"] or {}).get("tickCount")]
     assert len(counted) > 10
     rounded = [a for a in counted if a.get("scale", {}).get("nice", "domain" not in a.get("scale", {}))]
@@ -271,9 +268,8 @@ def test_only_large_amounts_are_written_in_thousands(most: float, words: str) ->
     assert axis["labelExpr"] == f"format(datum.value, {words})"
 
 
-def test_each_dataset_is_in_the_page_once(report: Report) -> None:
-    rows = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
-    payload = chart_payload({name: panels(name, r) for name, r in rows.items()})
+def test_each_dataset_is_in_the_page_once(drawn_panels: dict[str, list[Panel]]) -> None:
+    payload = chart_payload(drawn_panels)
     used = {name for c in payload["charts"] for name in re.findall(r'"name": "(data-\w+)"', json.dumps(c["spec"]))}
     assert used == set(payload["datasets"])
     assert all("datasets" not in c["spec"] and "config" not in c["spec"] for c in payload["charts"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.report.sections.interface import TraceFacts, finding, panels
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pytest
+    from tracekit.trace import Trace
 
 HOURS = ("held", "used", "idle", "failed", "preempted", "timeout", "wasted")
 
@@ -110,12 +111,12 @@ def test_the_bill_says_what_has_no_price() -> None:
 
 
 def test_an_analysis_with_prices_shows_the_bill_and_writes_it(
-    sample_source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample_trace: Callable[[str], Trace], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
     prices = tmp_path / "prices.toml"
     prices.write_text('currency = "EUR"\n[[price]]\nper_gpu_hour = "2.00"\ngpu_model = "a100"\n')
-    found = analyze(sample_source("slurm"), tmp_path / "out", fit=False, replay_jobs=0, prices=prices)
+    with asking("utilization/efficiency", "utilization/jobs_to_look_at"):
+        found = analyze(sample_trace("slurm").path, tmp_path / "out", fit=False, replay_jobs=0, prices=prices)
     report = json.loads(found.data.read_text())
     answers = {answer["name"]: answer for section in report["sections"] for answer in section["answers"]}
     bill = pl.read_csv(found.folder / "bill.csv")

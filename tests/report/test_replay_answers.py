@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tracekit
+from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.answer import Answer
 from tracekit.calibration.twins import Twins
@@ -215,7 +216,8 @@ def test_each_value_of_an_assumption_names_its_policies(rows: dict[str, list[dic
 
 
 def test_assumptions_stand_in_full_and_other_texts_are_bounded(trace: Trace, tmp_path: Path) -> None:
-    done = analyze(trace.path, tmp_path / "out", replay_jobs=100, fit=False)
+    with asking("overview/status"):
+        done = analyze(trace.path, tmp_path / "out", replay_jobs=100, fit=False)
     report = json.loads(done.data.read_text())
     answers = {a["name"]: a for s in report["sections"] for a in s["answers"]}
     told = answers["replay/assumptions"]["rows"]
@@ -322,7 +324,8 @@ def test_a_trace_that_cannot_be_replayed_has_the_reason(make_trace: MakeTrace) -
 
 
 def test_no_replay_and_no_fit_can_be_chosen(trace: Trace, tmp_path: Path) -> None:
-    done = analyze(trace.path, tmp_path / "out", replay_jobs=0, fit=False)
+    with asking("overview/status"):
+        done = analyze(trace.path, tmp_path / "out", replay_jobs=0, fit=False)
     assert done.unanswered["replay/policies"] == ("No replay was asked for (--replay-jobs 0).",)
     assert done.unanswered["fit/run_time"] == ("No fit was asked for (--no-fit).",)
     assert not (done.folder / "workload.json").exists()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.calibration.benches import bench_of
 from tests.calibration.worlds import make_world
+from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.answer import Answer, Unanswered
 from tracekit.calibration.api import calibrate, calibrate_jobs
@@ -208,7 +209,8 @@ def test_an_analysis_takes_a_twin_as_it_is_edited(sample_trace: Callable[[str], 
     edited = file.read_text().replace('quotas = "limits"', 'quotas = "none"')
     assert edited != file.read_text()
     file.write_text(edited)
-    done = analyze(trace, tmp_path / "out", twin=file, fit=False)
+    with asking("overview/status"):
+        done = analyze(trace, tmp_path / "out", twin=file, fit=False)
     report = json.loads(done.data.read_text())
     found = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}["replay/twins"]
     assert "each VC" not in found[0]["rules"]
