@@ -24,9 +24,27 @@ if TYPE_CHECKING:
 BAD_NAME = "</script><img src=x onerror=alert(2)>"
 
 
-@pytest.fixture(scope="module")
+# Those whose parts of the page tests look at, and one of users.
+_FEW = (
+    "overview/summary",
+    "overview/status",
+    "queuing/run_time",
+    "queuing/queue_delay",
+    "queuing/timeline",
+    "failures/status_by_size",
+    "workload/gpu_request",
+    "users/queueing",
+)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(_FEW, id="few"), pytest.param((), id="all", marks=pytest.mark.thorough)]
+)
 def done(
-    hostile_trace: Trace, make_trace: Callable[..., Trace], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    hostile_trace: Trace,
+    make_trace: Callable[..., Trace],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> ComparisonFiles:
     jobs = [
         {
@@ -45,7 +63,7 @@ def done(
     ]
     other = make_trace(jobs=jobs, attempts=attempts)
     out = tmp_path_factory.mktemp("compare") / "out"
-    return compare([(BAD_NAME, hostile_trace.path), ("plain", other.path)], out)
+    return compare([(BAD_NAME, hostile_trace.path), ("plain", other.path)], out, queries=request.param)
 
 
 @pytest.fixture(scope="module")
