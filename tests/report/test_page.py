@@ -189,8 +189,9 @@ def test_a_query_without_a_chart_shows_question_and_open_table(report: Report) -
     short = short[short.index('<article id="q-mine-own"') :]
     assert short.index("<table") < short.index('<details class="more">')
     assert article.count("<tr>") == 1 + ROWS[0][0]
-    assert '12,295 more rows in <a href="tables/mine/own.csv">tables/mine/own.csv</a>' in article
-    assert '<p class="notes paper">12,335 more rows in tables/mine/own.csv.</p>' in article
+    # On the screen and on paper, which shows fewer.
+    assert re.findall(r"([\d,]+) more rows in ", article) == ["12,295", "12,335"]
+    assert '<a href="tables/mine/own.csv">' in article
 
 
 def _table(columns: list[tuple[str, str]], rows: int, *, drawn: bool) -> dict[str, Any]:
