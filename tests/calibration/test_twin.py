@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def helios(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    return tracekit.ingest_logs("sample_traces/helios", tmp_path_factory.mktemp("twin") / "helios")
+def helios(sample_trace: Callable[[str], Trace]) -> Trace:
+    return sample_trace("helios")
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,10 @@ def test_an_edited_twin_is_refused_with_line_and_key(
         assert error.value.line == line
 
 
-def test_a_twin_of_another_trace_is_refused_by_name(found: Calibration, tmp_path: Path) -> None:
-    other = tracekit.ingest_logs("sample_traces/slurm", tmp_path / "slurm")
+def test_a_twin_of_another_trace_is_refused_by_name(
+    found: Calibration, make_trace: Callable[..., Trace], tmp_path: Path
+) -> None:
+    other = make_trace(jobs=[{"job_id": "a", "gpu_count": 1, "submit_time": dt.datetime(2024, 1, 1)}])
     file = tmp_path / "twin.toml"
     write_twin(found.twin, file)
     there, here = (digest[:19] for digest in (found.twin.trace, digest_of_jobs(other)))
