@@ -299,7 +299,17 @@ def test_advice_is_told_against_the_record_of_the_log(
     assert again.returncode == 0, again.stderr
     (other,) = json.loads(again.stdout)["guidelines"]
     assert other["effect"]["changes"][0] == first
-    tried = guidelines(trace, try_jobs=100_000, only=["lend-quota"]).document()["guidelines"][0]["effect"]
+
+
+@pytest.mark.thorough
+def test_the_twin_that_is_made_for_a_trial_tells_what_the_calibrated_one_tells(
+    sample_trace: Callable[[str], Trace], helios_twin: Path
+) -> None:
+    trace = sample_trace("helios")
+    found, tried = (
+        guidelines(trace, only=["lend-quota"], **given).document()["guidelines"][0]["effect"]
+        for given in ({"twin": helios_twin}, {"try_jobs": 100_000})
+    )
     assert tried["changes"] == found["changes"]
 
 

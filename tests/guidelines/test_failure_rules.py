@@ -236,10 +236,13 @@ def test_a_thousand_instant_failures_and_a_job_tried_again_300_times_blame_no_no
     assert named(make_trace, log) == ()
 
 
-def test_what_is_expected_of_bad_nodes_is_what_good_ones_would_have_had(make_trace: MakeTrace) -> None:
+@pytest.mark.parametrize(("worlds", "off"), [(1, 0.3), pytest.param(3, 0.2, marks=pytest.mark.thorough)])
+def test_what_is_expected_of_bad_nodes_is_what_good_ones_would_have_had(
+    make_trace: MakeTrace, worlds: int, off: float
+) -> None:
     """The same jobs with the same luck on a cluster without bad nodes say how many failures there would have been."""
     expected, failed = [], []
-    for seed in range(3):
+    for seed in range(worlds):
         log, twin = BAD.log(seed), Cluster(bad=BAD.bad, bad_risk=0.0).log(seed)
         rows = run_query(make_trace(**log.tables), "failures/by_node").filter(pl.col("suspect"))
         same = run_query(make_trace(**twin.tables), "failures/by_node").filter(
@@ -248,8 +251,8 @@ def test_what_is_expected_of_bad_nodes_is_what_good_ones_would_have_had(make_tra
         assert rows["trials"].sum() == same["trials"].sum()
         expected.append(rows["expected_failed_trials"].sum())
         failed.append(same["failed_trials"].sum())
-    # 20 % is two standard deviations of a hundred failures.
-    assert sum(expected) == pytest.approx(sum(failed), rel=0.2)
+    # 20 % is two standard deviations of a hundred failures, of which a world has a third or more.
+    assert sum(expected) == pytest.approx(sum(failed), rel=off)
 
 
 @pytest.mark.slow
