@@ -91,9 +91,8 @@ def test_attempts_and_waits_are_cut_where_a_month_and_a_price_begins(make_trace:
     assert november.frame["month"].unique().to_list() == ["2026-11"]
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    attempts=st.lists(
+SOME_ATTEMPTS = {
+    "attempts": st.lists(
         st.tuples(
             st.sampled_from("pqr"),
             st.sampled_from(["a100", "h100"]),
@@ -104,10 +103,12 @@ def test_attempts_and_waits_are_cut_where_a_month_and_a_price_begins(make_trace:
         min_size=1,
         max_size=12,
     ),
-    cheap=st.decimals(min_value=0, max_value=9, places=3),
-    dear=st.decimals(min_value=0, max_value=9, places=3),
-)
-def test_the_lines_add_up_to_the_exact_total_to_the_cent(
+    "cheap": st.decimals(min_value=0, max_value=9, places=3),
+    "dear": st.decimals(min_value=0, max_value=9, places=3),
+}
+
+
+def lines_add_up(
     make_trace: MakeTrace,
     tmp_path: Path,
     attempts: list[tuple[str, str, int, int, float]],
@@ -141,7 +142,29 @@ def test_the_lines_add_up_to_the_exact_total_to_the_cent(
     assert sum(bill.frame["gpu_hours"], Decimal(0)) == rounded(held, 6)
 
 
-@pytest.mark.parametrize("sample", ["slurm", "philly", "helios"])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(**SOME_ATTEMPTS)
+def test_the_lines_add_up_to_the_exact_total_to_the_cent(make_trace: MakeTrace, tmp_path: Path, **drawn: Any) -> None:
+    lines_add_up(make_trace, tmp_path, **drawn)
+
+
+def test_attempts_on_both_sides_of_a_new_price_add_up_to_the_cent(make_trace: MakeTrace, tmp_path: Path) -> None:
+    # 40 days lie before the new price: one attempt ends before it, one goes over it, and one begins after it.
+    attempts = [("p", "a100", 7, 86_399, 0.25), ("q", "h100", 39 * 86_400, 3 * 86_400 + 1, 3.0)]
+    attempts.append(("p", "h100", 41 * 86_400, 7, 8.0))
+    lines_add_up(make_trace, tmp_path, attempts, cheap=Decimal("0.333"), dear=Decimal("8.999"))
+
+
+@pytest.mark.thorough
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(**SOME_ATTEMPTS)
+def test_the_lines_of_many_logs_add_up(make_trace: MakeTrace, tmp_path: Path, **drawn: Any) -> None:
+    lines_add_up(make_trace, tmp_path, **drawn)
+
+
+@pytest.mark.parametrize(
+    "sample", ["slurm", *(pytest.param(s, marks=pytest.mark.thorough) for s in ("philly", "helios"))]
+)
 def test_the_bill_of_a_sample_is_that_of_its_gpu_hours(
     sample: str, sample_trace: Callable[[str], Trace], tmp_path: Path
 ) -> None:
