@@ -64,7 +64,7 @@ def known_and_found(kind: str, seed: int) -> tuple[World, ClusterCalibration]:
 
 
 @pytest.mark.parametrize("kind", EXACT)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_the_rule_of_a_cluster_is_found_and_waits_are_those_of_the_log(kind: str, seed: int) -> None:
     _, found = known_and_found(kind, seed)
     assert found.score.grade == "close"
@@ -76,14 +76,14 @@ def test_the_rule_of_a_cluster_is_found_and_waits_are_those_of_the_log(kind: str
     assert (rules.limits.user_gpus == 16) == (kind == "user-limit")
 
 
-@pytest.mark.parametrize("seed", [0, 2, 4])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (2, 4))])
 def test_backfilling_by_time_limits_is_found(seed: int) -> None:
     found = calibrated(world("easy", seed))
     assert (found.settings.rules.backfill, found.settings.rules.estimates) == ("easy", "limit")
     assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_quotas_that_are_taken_back_are_found(seed: int) -> None:
     """Which job is stopped where several could be is the scheduler's own matter, so that waits differ a little."""
     found = calibrated(world("reclaimed", seed))

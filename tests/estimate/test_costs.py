@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from _process import run
 from helios_logs import write_helios_logs
 from scale_model import FIGURES
@@ -69,14 +69,16 @@ def estimate(row: dict[str, Any], tmp_path: Path) -> Need | None:
 MEASURED = [row for row in ROWS if row["case"] != "policies"]
 
 
-@pytest.mark.parametrize("row", MEASURED, ids=[f"{r['what']} {r['size']}" for r in MEASURED])
-def test_an_estimate_is_above_what_was_measured_and_not_far_above(row: dict[str, Any], tmp_path: Path) -> None:
-    found = estimate(row, tmp_path)
-    assert found is not None
-    limit = 10**9 if row["what"].endswith(", 1GB") or row["what"] == "ingest" else None
-    ratio = found.memory(limit) / MIB / row["peak_mib"]
-    assert ratio >= LEAST
-    assert ratio <= MOST or row["what"].removeprefix("query ") in UNSAID
+def test_estimates_are_above_what_was_measured_and_not_far_above(tmp_path: Path) -> None:
+    ratios = []
+    for row in MEASURED:
+        found = estimate(row, tmp_path)
+        assert found is not None, row["what"]
+        limit = 10**9 if row["what"].endswith(", 1GB") or row["what"] == "ingest" else None
+        most = math.inf if row["what"].removeprefix("query ") in UNSAID else MOST
+        ratios.append((row["what"], row["size"], found.memory(limit) / MIB / row["peak_mib"], most))
+    assert len(ratios) > 200
+    assert [one for one in ratios if not LEAST <= one[2] <= one[3]] == []
 
 
 def test_the_engine_alone_is_within_the_estimate_of_a_replay() -> None:

@@ -12,7 +12,7 @@ from tracekit.guidelines.registry import all_guidelines
 from tracekit.guidelines.run import guidelines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tracekit.trace import Trace
 
@@ -24,11 +24,11 @@ UNDECIDED = {"backfill", "lend-quota"}
 """Need thirty waits, which a cluster with room for all does not always have."""
 
 
-OF_PLACES = ["wait-for-locality", "limit-interference", "drain-nodes"]
+OF_PLACES = ("wait-for-locality", "limit-interference", "drain-nodes")
 """Whose truth depends on where jobs are put, which differs between even and odd seeds."""
 
 
-def verdicts(make_trace: MakeTrace, seeds: Iterable[int], only: list[str] | None = None) -> Counter[tuple[str, str]]:
+def verdicts(make_trace: MakeTrace, seeds: Iterable[int], only: Sequence[str] = ()) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
     for seed in seeds:
         advice = guidelines(make_trace(**clean_world(seed).tables), only=only)
