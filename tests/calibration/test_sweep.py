@@ -269,7 +269,7 @@ def test_clusters_of_a_sample_have_the_effects_that_the_twins_tell(
     file.write_text(f'traces = [{clusters}]\npolicies = ["kueue", "recorded"]\ntwin = "twin.toml"\n')
     done = run("sweep", file, "-o", tmp_path / "out", "--workers", "1")
     assert done.returncode == 0, done.stderr
-    assert "No effect on the recorded times" in done.stdout
+    assert "No effect on the recorded" in done.stdout
     table = pl.read_parquet(tmp_path / "out" / "sweep.parquet")
     assert table["policy"].to_list() == ["twin", "kueue", "recorded"] * 2
     twins = {one.found.name: one for one in Twins(helios, 0, file=tmp_path / "twin.toml").clusters}
