@@ -383,29 +383,53 @@ def hostile(make_trace: Callable[..., Trace]) -> Trace:
     return make_trace(jobs=jobs, nodes=nodes, manifest_overrides={"capabilities": {}})
 
 
-def test_a_hostile_name_of_a_cluster_is_written_read_back_and_escaped(hostile: Trace, tmp_path: Path) -> None:
-    file = tmp_path / "twin.toml"
+@pytest.fixture(scope="module")
+def hostile_twin(hostile: Trace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the twin and what the command said."""
+    file = tmp_path_factory.mktemp("hostile") / "twin.toml"
     done = run("calibrate", hostile.path, "-o", file)
     assert done.returncode == 0, done.stderr
+    return file, done.stdout
+
+
+def printable(*outs: str) -> None:
+    for text in itertools.chain.from_iterable(out.splitlines() for out in outs):
+        assert text.isprintable(), text
+
+
+def test_a_hostile_name_of_a_cluster_is_written_and_read_back(hostile: Trace, hostile_twin: tuple[Path, str]) -> None:
+    file, said = hostile_twin
     twin = read_twin(file, hostile)
     assert set(twin.cluster) == {HOSTILE, "two"}
     assert twin_text(twin) == file.read_text(encoding="utf-8")
-    outs = [done.stdout]
-    for command in (
-        ("replay", "--cluster-name", HOSTILE, "-p", "sjf"),
-        ("fidelity",),
-        ("plan", "--for", f"cluster={HOSTILE}", "--resamples", "5", "--workers", "1", "--nodes", "1,2"),
-        ("guidelines", "-f", "html"),
-        ("analyze", "--no-fit"),
-    ):
-        done = run(command[0], hostile.path, *command[1:], "--twin", file, "-o", tmp_path / f"{command[0]}.html")
-        assert done.returncode == 0, done.stderr
-        outs += [done.stdout, done.stderr]
-    assert "behaves like" in outs[0]
-    assert 'e"]\\n[cluster."b' in outs[0]
-    for text in itertools.chain.from_iterable(out.splitlines() for out in outs):
-        assert text.isprintable(), text
-    for page in (tmp_path / "guidelines.html", tmp_path / "analyze.html" / "report.html"):
-        text = page.read_text(encoding="utf-8")
+    assert "behaves like" in said
+    assert 'e"]\\n[cluster."b' in said
+    printable(said)
+
+
+@pytest.mark.parametrize(
+    ("command", "page"),
+    [
+        pytest.param(("replay", "--cluster-name", HOSTILE, "-p", "sjf"), None, id="replay"),
+        pytest.param(("fidelity",), None, id="fidelity", marks=pytest.mark.thorough),
+        pytest.param(
+            ("plan", "--for", f"cluster={HOSTILE}", "--resamples", "5", "--workers", "1", "--nodes", "1,2"),
+            None,
+            id="plan",
+        ),
+        pytest.param(("guidelines", "-f", "html"), ".", id="guidelines"),
+        pytest.param(("analyze", "--no-fit"), "report.html", id="analyze", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_hostile_name_of_a_cluster_is_escaped(
+    hostile: Trace, hostile_twin: tuple[Path, str], tmp_path: Path, command: tuple[str, ...], page: str | None
+) -> None:
+    file, _ = hostile_twin
+    name, *words = command
+    done = run(name, hostile.path, *words, "--twin", file, "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    printable(done.stdout, done.stderr)
+    if page is not None:
+        text = (tmp_path / "out" / page).read_text(encoding="utf-8")
         assert "<script>alert(1)" not in text
         assert not set(text) & {"\x01", "\x1b", "\x7f"}
