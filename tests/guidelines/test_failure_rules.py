@@ -226,7 +226,7 @@ def test_bad_nodes_are_found_beside_the_burst_of_one_user_too(make_trace: MakeTr
     assert named(make_trace, BAD.burst(log) if with_burst else log) == ("n03", "n07", "n11")
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_thousand_instant_failures_and_a_job_tried_again_300_times_blame_no_node(
     make_trace: MakeTrace, seed: int
 ) -> None:

@@ -68,7 +68,7 @@ def test_a_wait_that_nobody_knows_is_unknown(make_trace: MakeTrace) -> None:
     assert found.waited_gpu_s == {"j0": 0, "j1": None}
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_what_outages_cost_is_what_the_simulator_knows(make_trace: MakeTrace, seed: int) -> None:
     """The rule counts restarts as work before a checkpoint, and jobs that end as their node fails: 10 % are enough."""
     world = steady(seed, period=3660.0, load=0.5)
@@ -79,7 +79,7 @@ def test_what_outages_cost_is_what_the_simulator_knows(make_trace: MakeTrace, se
     assert sum(w or 0 for w in found.waited_gpu_s.values()) / 3600 == pytest.approx(waited_gpu_h(world, run), rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_checkpoints_that_come_too_often_cost_what_the_simulator_says(make_trace: MakeTrace, seed: int) -> None:
     world = steady(seed, period=3660.0, load=0.5)
     found = told(make_trace, world, LossChange("each ten minutes", OFTEN))

@@ -26,6 +26,7 @@ from tracekit.text import duration
 
 if TYPE_CHECKING:
     from tests.golden import Golden
+    from tracekit.report.structure import AnswerInfo
     from tracekit.tables.window import Window
     from tracekit.trace import Trace
 
@@ -37,7 +38,7 @@ def _part(given: dict[str, str]) -> Window:
     return part_of(given.items())
 
 
-def _asked(served: ServedTrace, of_each_section: int | None) -> list[dict[str, Any]]:
+def _asked(served: ServedTrace, of_each_section: int | None) -> list[AnswerInfo]:
     """Return the answers of queries in the report: the first so many of each section, or all."""
     found = [[a for a in s["answers"] if a["kind"] == "query"] for s in served.report.data["sections"]]
     assert sum(map(len, found)) > 25

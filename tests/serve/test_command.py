@@ -110,6 +110,7 @@ NOTE_PART = """document.addEventListener("tracekit:part", event => {
 })"""
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_the_first_sentence_and_numbers_are_asked_of_the_trace(address: str, page: Page) -> None:
     page.goto(address)
@@ -138,6 +139,7 @@ def test_the_first_sentence_and_numbers_are_asked_of_the_trace(address: str, pag
     assert page.evaluate(shown) == whole
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> None:
     held: list[str] = []
