@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     from _pytest.mark import ParameterSet
 
+    from tracekit.answer import Answer
     from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
@@ -40,8 +41,12 @@ class Asking:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._session = Session(trace)
+        self.session = Session(trace)
 
     def __call__(self, question: Query | str, **params: object) -> pl.DataFrame:
         """Return the result of a query."""
-        return answer_query(self.trace, question, params, session=self._session).frame
+        return self.answer(question, **params).frame
+
+    def answer(self, question: Query | str, **params: object) -> Answer:
+        """Return the result of a query with its notes."""
+        return answer_query(self.trace, question, params, session=self.session)
