@@ -165,8 +165,8 @@ def test_what_racks_share_is_told_from_what_all_share(make_trace: MakeTrace) -> 
     assert told["all"]["rack", "racks"]["p_value"] > 0.05
 
 
-def test_independent_nodes_are_seldom_taken_for_others(make_trace: MakeTrace) -> None:
-    worlds = 60
+@pytest.mark.parametrize("worlds", [12, pytest.param(60, marks=pytest.mark.thorough)])
+def test_independent_nodes_are_seldom_taken_for_others(make_trace: MakeTrace, worlds: int) -> None:
     p_values: dict[tuple[str, str], list[float]] = {}
     for seed in range(worlds):
         times = renewals(RACKS * PER_RACK, lambda r, _: r.exponential(3000), np.random.default_rng(seed))

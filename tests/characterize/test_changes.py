@@ -18,6 +18,7 @@ from tracekit.manifest import Capability
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.golden import Golden
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -107,9 +108,10 @@ def test_the_values_are_those_of_the_queries(make_trace: MakeTrace) -> None:
         assert {name: found[name][side] for name in expected} == pytest.approx(expected)
 
 
-def test_planted_changes_are_found_with_intervals_that_hold_them(make_trace: MakeTrace) -> None:
+@pytest.mark.parametrize("number", [3, pytest.param(10, marks=pytest.mark.thorough)])
+def test_planted_changes_are_found_with_intervals_that_hold_them(make_trace: MakeTrace, number: int) -> None:
     held = np.zeros(3, dtype=int)
-    for seed in range(10):
+    for seed in range(number):
         rng = np.random.default_rng([11, seed])
         before = planted(rng, "2017-10-02", 21)
         after = planted(rng, "2017-10-23", 21, slower=2, later_s=1800, failed=0.2)
@@ -122,7 +124,7 @@ def test_planted_changes_are_found_with_intervals_that_hold_them(make_trace: Mak
             wait["difference_low"] <= 1800 <= wait["difference_high"],
             failed["difference_low"] <= 0.1 <= failed["difference_high"],
         ]
-    assert held.min() >= 8  # 9.5 expected of 10 each
+    assert held.min() >= 0.8 * number - 0.5  # 9.5 expected of 10 each
 
 
 def null_splits(number: int, days: int, before: int) -> tuple[int, int, int]:
@@ -141,10 +143,11 @@ def null_splits(number: int, days: int, before: int) -> tuple[int, int, int]:
     return with_false, false, compared
 
 
-def test_days_split_at_random_seldom_differ() -> None:
-    with_false, false, compared = null_splits(30, days=42, before=21)
-    assert compared > 1000
-    assert with_false <= 4  # 1.5 expected at 5 %; five or more have a chance of 2 %
+@pytest.mark.parametrize(("number", "most"), [(10, 2), pytest.param(30, 4, marks=pytest.mark.thorough)])
+def test_days_split_at_random_seldom_differ(number: int, most: int) -> None:
+    with_false, false, compared = null_splits(number, days=42, before=21)
+    assert compared > 33 * number
+    assert with_false <= most  # of thirty 1.5 expected at 5 %; five or more have a chance of 2 %
     assert false <= 0.02 * compared
 
 
@@ -232,7 +235,7 @@ def test_telemetry_counts_by_its_own_time(make_trace: MakeTrace) -> None:
     assert (use["days_before"], use["days_after"], use["verdict"]) == (7, 7, "changed")
 
 
-def test_use_that_jobs_report_is_compared_where_both_sides_have_it(make_trace: MakeTrace) -> None:
+def test_use_that_jobs_report_is_compared_where_both_sides_have_it(make_trace: MakeTrace, golden: Golden) -> None:
     rows = [job(str(k), f"2017-10-{1 + k:02} 10:00", gpu_count=2) for k in range(4)]
     usage = [{"job_id": str(k), "gpu_util_pct": 50.0 * (k + 1)} for k in range(4)]
     with_use = trace_of(make_trace, rows, job_usage=usage)
@@ -240,7 +243,7 @@ def test_use_that_jobs_report_is_compared_where_both_sides_have_it(make_trace: M
     # Two GPUs each: 25 and 50 %, then 75 and 100 %.
     assert (found["before"], found["after"], found["n_before"]) == (37.5, 87.5, 2)
     lacking = compare_periods(with_use, trace_of(make_trace, rows)).notes
-    assert any("mean GPU utilization that jobs report, since the trace after has no table" in n for n in lacking)
+    golden(n for n in lacking if "mean GPU utilization that jobs report" in n)
 
 
 @pytest.mark.parametrize("day", ["2017-10-02", "2017-09-30", "2017-10-07", "2030-01-01"])
@@ -267,52 +270,43 @@ def test_a_side_without_jobs_is_named(make_trace: MakeTrace, rows: list[dict[str
         changes(full, empty)
 
 
-def test_days_are_those_of_the_zone(make_trace: MakeTrace) -> None:
+def test_days_are_those_of_the_zone(make_trace: MakeTrace, golden: Golden) -> None:
     # 23:00 UTC of 6 October is 7 October in Shanghai.
     there = trace_of(make_trace, AFTER, manifest_overrides={"timezone": "Asia/Shanghai"})
     found = compare_since(there, "2017-10-07")
     assert of_all(found.frame)["jobs a day"]["n_before"] == 1
-    assert (
-        found.notes[0]
-        == "before: 2017-10-05 to 2017-10-06, 2 days, 1 job; after: 2017-10-07 to 2017-10-07, 1 day, 1 job"
-    )
     notes = compare_periods(trace_of(make_trace, BEFORE), there).notes
-    assert "days are those of UTC before and of Asia/Shanghai after" in notes
+    golden([found.notes[0], *(n for n in notes if "days are those of" in n)])
 
 
-def test_what_a_time_base_does_not_tell_is_said(make_trace: MakeTrace) -> None:
+def test_what_a_time_base_does_not_tell_is_said(make_trace: MakeTrace, golden: Golden) -> None:
     rows = planted(np.random.default_rng(4), "1970-01-01", 42, each=3)
     relative = trace_of(make_trace, rows, manifest_overrides={"time_base": "relative"})
     notes = compare_since(relative, "1970-01-22").notes
-    assert [n for n in notes if n.startswith("times count from the start of a trace")]
     assert not [n for n in notes if "weekend" in n or "Saturdays" in n]
     shifted = trace_of(make_trace, rows, manifest_overrides={"time_base": "shifted"})
-    notes = compare_periods(relative, shifted).notes
-    assert "which of the two periods came first cannot be told from their times" in notes
-    assert [n for n in notes if n.startswith("dates are shifted")]
+    both = compare_periods(relative, shifted).notes
+    golden(n for n in (*notes, *both) if n.startswith(("times count", "which of the two periods", "dates are shifted")))
 
 
-def test_weekends_are_resampled_apart_where_both_sides_have_as_many(make_trace: MakeTrace) -> None:
+def test_weekends_are_resampled_apart_where_both_sides_have_as_many(make_trace: MakeTrace, golden: Golden) -> None:
     trace = trace_of(make_trace, planted(np.random.default_rng(4), "2017-10-02", 56, each=3))
     apart = "days are resampled within weekdays and within weekends"
     assert apart in compare_since(trace, "2017-10-30").notes
     # 13 weekdays and 2 days of weekends make 13.3 %, the rest has 14 of 41.
     mixed = compare_since(trace, "2017-10-17").notes
     assert apart not in mixed
-    assert [n for n in mixed if n.startswith("Saturdays and Sundays are 26.7 % and 29.3 % of the days")]
+    golden(n for n in mixed if n.startswith("Saturdays and Sundays"))
 
 
-def test_a_later_before_is_said(make_trace: MakeTrace) -> None:
+def test_a_later_before_is_said(make_trace: MakeTrace, golden: Golden) -> None:
     notes = compare_periods(trace_of(make_trace, AFTER), trace_of(make_trace, BEFORE)).notes
-    assert "the period compared with, called before, is the later one" in notes
+    golden(n for n in notes if "called before" in n)
 
 
-def test_what_a_trace_cannot_tell_is_left_out_with_the_reason(make_trace: MakeTrace) -> None:
+def test_what_a_trace_cannot_tell_is_left_out_with_the_reason(make_trace: MakeTrace, golden: Golden) -> None:
     no_waits = {"capabilities": {"queueing": Capability(available=False, note="the log has no start times.")}}
     found = compare_periods(trace_of(make_trace, BEFORE), trace_of(make_trace, AFTER, manifest_overrides=no_waits))
     waits = ("median wait", "90th percentile of waits", "jobs that waited more than 10 min")
     assert not set(waits) & set(found.frame["measure"])
-    assert (
-        f"left out: {', '.join(waits)}, since the trace after has no queueing: the log has no start times"
-        in found.notes
-    )
+    golden(n for n in found.notes if n.startswith("left out: median wait"))

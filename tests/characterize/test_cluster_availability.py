@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.characterize.asking import Asking
 from tests.effort import examples
 from tracekit.characterize import run_query
 
@@ -40,8 +41,9 @@ EVENTS = [
 ]
 
 
-def metrics(trace: Trace) -> dict[str, float | None]:
-    return dict(run_query(trace, "failures/cluster_availability").select("metric", "value").iter_rows())
+def metrics(trace: Trace | Asking) -> dict[str, float | None]:
+    ask = trace if isinstance(trace, Asking) else Asking(trace)
+    return dict(ask("failures/cluster_availability").select("metric", "value").iter_rows())
 
 
 def test_what_outages_took_of_a_cluster(make_trace: MakeTrace) -> None:
@@ -103,13 +105,13 @@ def test_both_agree_with_a_count_of_hours(
     make_trace: MakeTrace, given_events: list[tuple[str, int, int | None, str]], bins: int
 ) -> None:
     times = [(n, s, None if w is None else s + w, state) for n, s, w, state in given_events]
-    trace = make_trace(node_events=[event(*one) for one in times])
+    ask = Asking(make_trace(node_events=[event(*one) for one in times]))
     first, last = min(s for _, s, *_ in times), max(max(s, e or s) for _, s, e, _ in times)
     # Whole hours: those in which each node was away, one by one.
     away = {
         (n, h) for n, s, e, state in times if state != "degraded" for h in range(s, last if e is None else e)
     }  # fmt: skip
-    found = metrics(trace)
+    found = metrics(ask)
     nodes = len({n for n, *_ in times})
     assert found["down_node_h"] == pytest.approx(len(away))
     at_once = max((sum(h == hours for _, h in away) for hours in range(first, last)), default=0)
@@ -117,7 +119,7 @@ def test_both_agree_with_a_count_of_hours(
     assert found["availability_share"] == (
         None if last == first else pytest.approx(1 - len(away) / nodes / (last - first))
     )
-    through = run_query(trace, "failures/availability_over_time", bins=bins, worst=9)
+    through = ask("failures/availability_over_time", bins=bins, worst=9)
     if last == first:
         assert through.is_empty()
         return

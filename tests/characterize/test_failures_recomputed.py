@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.characterize.asking import Asking, samples, seeds
 from tests.guidelines.planted import when
 from tracekit.characterize import find_query, lacks, run_query
 
@@ -29,13 +28,8 @@ Tables = dict[str, list[Row]]
 Key = tuple[Any, ...]
 Results = dict[Key, tuple[Any, ...]]
 
-SEEDED = st.integers(0, 2**32).map(random.Random)
 BAD = ("failed", "timeout", "node_fail", "out_of_memory")
 STATUSES = ["completed", "cancelled", "preempted", "running", "unknown", None, *BAD]
-SAMPLES = (
-    *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
-    *("philly", "slurm", "swf"),
-)
 
 
 def random_tables(rng: random.Random) -> Tables:
@@ -368,9 +362,9 @@ CASES: dict[str, tuple[int, Callable[[Tables], Results], dict[str, Any]]] = {
 TESTED = ("p_value", "adjusted_p_value", "adjusted_p_value_without_one_user", "suspect")
 
 
-def check(trace: Trace, tables: Tables, case: str) -> None:
+def check(ask: Asking, tables: Tables, case: str) -> None:
     keys, recompute, params = CASES[case]
-    frame = run_query(trace, case.partition(" ")[0], **params).drop(TESTED, strict=False)
+    frame = ask(case.partition(" ")[0], **params).drop(TESTED, strict=False)
     found = {row[:keys]: row[keys:] for row in frame.rows()}
     expected = recompute(tables)
     assert len(found) == frame.height, "a key stands twice"
@@ -380,47 +374,44 @@ def check(trace: Trace, tables: Tables, case: str) -> None:
         assert found[key] == close, (case, key)
 
 
-@settings(max_examples=6)
-@given(rng=SEEDED)
-def test_the_queries_agree_with_their_recomputation(make_trace: MakeTrace, rng: random.Random) -> None:
-    tables = random_tables(rng)
-    trace = make_trace(**tables)
+@pytest.mark.parametrize("seed", seeds(3, 8))
+def test_the_queries_agree_with_their_recomputation(make_trace: MakeTrace, seed: int) -> None:
+    tables = random_tables(random.Random(seed))
+    ask = Asking(make_trace(**tables))
     for case in CASES:
-        check(trace, tables, case)
+        check(ask, tables, case)
 
 
-@pytest.fixture(scope="module", params=SAMPLES)
-def sample(request: pytest.FixtureRequest, sample_trace: Callable[[str], Trace]) -> tuple[Trace, Tables]:
+@pytest.fixture(scope="module", params=samples("philly", "slurm", "alibaba-pai"))
+def sample(request: pytest.FixtureRequest, sample_trace: Callable[[str], Trace]) -> tuple[Asking, Tables]:
     trace = sample_trace(request.param)
     names = [t for t in ("jobs", "attempts", "placements") if trace.has(t)]
-    return trace, defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in names})
+    return Asking(trace), defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in names})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_queries_agree_on_every_sample_trace(sample: tuple[Trace, Tables], case: str) -> None:
-    trace, tables = sample
+def test_the_queries_agree_on_every_sample_trace(sample: tuple[Asking, Tables], case: str) -> None:
+    ask, tables = sample
     query = find_query(case.partition(" ")[0])
-    if lacks(query, trace):
-        pytest.skip(" ".join(lacks(query, trace)))
-    check(trace, tables, case)
+    if lacks(query, ask.trace):
+        pytest.skip(" ".join(lacks(query, ask.trace)))
+    check(ask, tables, case)
 
 
-@settings(max_examples=2)
-@given(rng=SEEDED)
-def test_results_do_not_depend_on_the_order_of_the_rows(make_trace: MakeTrace, rng: random.Random) -> None:
-    tables = random_tables(rng)
-    trace = make_trace(**tables)
-    shuffled = make_trace(**{name: random.Random(7).sample(rows, len(rows)) for name, rows in tables.items()})
+@pytest.mark.parametrize("seed", seeds(1, 3))
+def test_results_do_not_depend_on_the_order_of_the_rows(make_trace: MakeTrace, seed: int) -> None:
+    tables = random_tables(random.Random(seed))
+    ask = Asking(make_trace(**tables))
+    other = Asking(make_trace(**{name: random.Random(7).sample(rows, len(rows)) for name, rows in tables.items()}))
     for case in CASES:
         name, params = case.partition(" ")[0], CASES[case][2]
-        assert run_query(trace, name, **params).equals(run_query(shuffled, name, **params)), case
+        assert ask(name, **params).equals(other(name, **params)), case
 
 
-@settings(max_examples=5)
-@given(rng=SEEDED)
-def test_the_curve_of_the_users_rises_ever_less_up_to_one(make_trace: MakeTrace, rng: random.Random) -> None:
+@pytest.mark.parametrize("seed", seeds(3, 8))
+def test_the_curve_of_the_users_rises_ever_less_up_to_one(make_trace: MakeTrace, seed: int) -> None:
     # Times that run backwards are contradictions of a source; a curve of them has no shape.
-    tables = random_tables(rng)
+    tables = random_tables(random.Random(seed))
     tables["attempts"] = [a for a in tables["attempts"] if a["run_s"] != -1]
     frame = run_query(make_trace(**tables), "users/concentration")
     for column in ("gpu_time_share", "cpu_time_share"):
@@ -433,19 +424,18 @@ def test_the_curve_of_the_users_rises_ever_less_up_to_one(make_trace: MakeTrace,
             assert (curve >= frame["user_share"] - 1e-12).all()
 
 
-@settings(max_examples=5)
-@given(rng=SEEDED)
-def test_totals_agree_between_the_queries(make_trace: MakeTrace, rng: random.Random) -> None:
-    tables = random_tables(rng)
+@pytest.mark.parametrize("seed", seeds(2, 8))
+def test_totals_agree_between_the_queries(make_trace: MakeTrace, seed: int) -> None:
+    tables = random_tables(random.Random(seed))
     tables["jobs"] = [{**j, "gpu_count": j["gpu_count"] or 1} for j in tables["jobs"]]
-    trace = make_trace(**tables)
+    ask = Asking(make_trace(**tables))
     for rule in ("stated", "retried"):
-        by_size = run_query(trace, "failures/run_time_to_failure", rule=rule)["gpu_hours_lost"].sum()
-        assert run_query(trace, "failures/by_user", rule=rule)["gpu_hours_lost"].sum() == pytest.approx(by_size)
-    assert run_query(trace, "workload/gangs")["jobs_share"].sum() == pytest.approx(1)
-    shares = run_query(trace, "locality/relaxation").group_by("gpu_class").agg(pl.col("jobs_share").sum())
+        by_size = ask("failures/run_time_to_failure", rule=rule)["gpu_hours_lost"].sum()
+        assert ask("failures/by_user", rule=rule)["gpu_hours_lost"].sum() == pytest.approx(by_size)
+    assert ask("workload/gangs")["jobs_share"].sum() == pytest.approx(1)
+    shares = ask("locality/relaxation").group_by("gpu_class").agg(pl.col("jobs_share").sum())
     assert all(share == pytest.approx(1) for share in shares["jobs_share"])
-    assert run_query(trace, "failures/reasons")["rtf_demand_share"].sum() in (pytest.approx(1), 0)
-    nodes = run_query(trace, "failures/by_node")
+    assert ask("failures/reasons")["rtf_demand_share"].sum() in (pytest.approx(1), 0)
+    nodes = ask("failures/by_node")
     assert not nodes["suspect"].any()
     assert nodes["expected_failed_trials"].sum() == pytest.approx(nodes["failed_trials"].sum())

@@ -6,14 +6,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.characterize.asking import Asking
 from tests.characterize.planted_faults import hour
 from tests.characterize.test_lost_work import fault, runs
 from tests.effort import examples
 from tracekit.characterize import find_query, run_query
-from tracekit.characterize.session import Session
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 PARTS = ("queued", "start_up", "lost", "idle", "useful")
 
 
-def told(trace: Trace, **params: Any) -> dict[str, tuple[float | None, ...]]:
+def told(trace: Trace | Asking, **params: Any) -> dict[str, tuple[float | None, ...]]:
     """Return held, and the five parts, by class."""
-    rows = run_query(trace, "failures/goodput", **params).to_dicts()
+    ask = trace if isinstance(trace, Asking) else Asking(trace)
+    rows = ask("failures/goodput", **params).to_dicts()
     return {r["gpu_class"]: tuple(r[f"{name}_gpu_hours"] for name in ("held", *PARTS)) for r in rows}
 
 
@@ -62,7 +63,8 @@ def test_a_day_on_paper(make_trace: MakeTrace) -> None:
     used += samples("m", 0, {k / 2: 100.0 if k >= 6 else 0.0 for k in range(20)})
     used += samples("m2", 0, {k / 2: 0.0 for k in range(20)})
     trace = make_trace(jobs=DAY["jobs"], attempts=DAY["attempts"], placements=placements, gpu_utilization=used)
-    found = told(trace, checkpoint_h=3, start_up_min=15)
+    ask = Asking(trace)
+    found = told(ask, checkpoint_h=3, start_up_min=15)
     # a holds 20: 1 h in the queue, 2 h of start-up, 7 h of work, 1 h of them lost; of 12 left half are idle.
     # b holds 4: half an hour of start-up, and half of the rest idle. c has no samples: a quarter of an hour of 16.
     assert found == {
@@ -71,14 +73,14 @@ def test_a_day_on_paper(make_trace: MakeTrace) -> None:
         ">8": (48.0, None, 4.0, None, None, 44.0),
         "all": (72.0, 2.0, 8.5, 2.0, 7.75, 51.75),
     }
-    row = run_query(trace, "failures/goodput", checkpoint_h=3, start_up_min=15).row(-1, named=True)
+    row = ask("failures/goodput", checkpoint_h=3, start_up_min=15).row(-1, named=True)
     assert row["attempts"] == 3
     assert row["goodput_share"] == pytest.approx(51.75 / 72)
     assert row["idle_known_share"] == pytest.approx((3.5 + 12) / (3.5 + 12 + 44))
     assert row["end_unknown_share"] == pytest.approx(48 / 72)
     # Without checkpoints all the work of a is lost, and no start-up is known of c.
-    assert told(trace)["2-4"] == (20.0, 2.0, 4.0, 14.0, None, 0.0)
-    assert told(trace)[">8"] == (48.0, None, None, None, None, 48.0)
+    assert told(ask)["2-4"] == (20.0, 2.0, 4.0, 14.0, None, 0.0)
+    assert told(ask)[">8"] == (48.0, None, None, None, None, 48.0)
     with pytest.raises(QueryError, match="checkpoint_h must be 0 or more"):
         run_query(trace, "failures/goodput", checkpoint_h=-1)
     with pytest.raises(QueryError, match="start_up_min must be 0 or more"):
@@ -118,16 +120,16 @@ USE = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([0.0, 33.3, 100.0, 
                unique_by=lambda u: u[0])  # fmt: skip
 
 
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
+DRAWN = (
     st.lists(st.tuples(RUN, USE), min_size=1, max_size=6),
-    st.sampled_from([0, 0.1, 1, 1.7]),
-    st.sampled_from([0, 1 / 7, 30]),
-    st.sampled_from(["stated", "retried"]),
+    st.tuples(
+        st.sampled_from([0, 0.1, 1, 1.7]), st.sampled_from([0, 1 / 7, 30]), st.sampled_from(["stated", "retried"])
+    ),
 )
-def test_the_parts_add_up_to_what_was_held(
-    make_trace: MakeTrace, drawn: list[Any], every: float, start_up: float, rule: str
-) -> None:
+
+
+def assert_the_parts_add_up(make_trace: MakeTrace, drawn: list[Any], asked: tuple[float, float, str]) -> None:
+    every, start_up, rule = asked
     rows = [(f"j{k}", 0, start, start + run, status, f"m{k}", gpus)
             for k, ((start, run, status, gpus, _), _) in enumerate(drawn)]  # fmt: skip
     tables = runs(*rows)
@@ -137,12 +139,12 @@ def test_the_parts_add_up_to_what_was_held(
         late = drawn[k][0][4]
         tables["placements"][k] |= {"gpu_index": [0]} | ({} if late is None else {"start_time": hour(late)})
     used = [row for k, (_, use) in enumerate(drawn) for row in samples(f"m{k}", 0, {t / 10: p for t, p in use})]
-    trace = make_trace(**tables, gpu_utilization=used)
+    ask = Asking(make_trace(**tables, gpu_utilization=used))
     params = {"checkpoint_h": every, "start_up_min": start_up, "rule": rule}
     # Before they are turned into hours, the sums are decimal numbers.
     query = find_query("failures/goodput")
     head, _, _ = query.sql.partition("SELECT\n    gpu_class,\n    attempts,\n")
-    with Session(trace).connect(["node_events", "gpu_utilization", "job_usage"]) as con:
+    with ask.session.connect(["node_events", "gpu_utilization", "job_usage"]) as con:
         exact = con.execute(
             head + "SELECT gpu_class, held, queued, start_up, lost, idle, useful FROM rest", params
         ).fetchall()
@@ -153,8 +155,25 @@ def test_the_parts_add_up_to_what_was_held(
     assert whole["all"][0] == sum(row[0] for name, row in whole.items() if name != "all")
     held = sum(Fraction(round(a["run_s"] * a["gpu_count"] * 10**6), 10**6) for a in tables["attempts"])
     assert abs(Fraction(whole["all"][0]) - held) <= Fraction(len(rows), 10**6)
-    shown = told(trace, **params)
+    shown = told(ask, **params)
     assert set(shown) == set(whole)
     for name, row in shown.items():
         assert row[0] == pytest.approx(float(whole[name][0]) / 3600)
         assert sum(part or 0 for part in row[1:]) == pytest.approx(row[0])
+
+
+@settings(max_examples=5)
+@given(*DRAWN)
+def test_the_parts_add_up_to_what_was_held(
+    make_trace: MakeTrace, drawn: list[Any], asked: tuple[float, float, str]
+) -> None:
+    assert_the_parts_add_up(make_trace, drawn, asked)
+
+
+@pytest.mark.thorough
+@settings(max_examples=examples(60))
+@given(*DRAWN)
+def test_the_parts_of_many_traces_add_up_to_what_was_held(
+    make_trace: MakeTrace, drawn: list[Any], asked: tuple[float, float, str]
+) -> None:
+    assert_the_parts_add_up(make_trace, drawn, asked)

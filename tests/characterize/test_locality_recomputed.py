@@ -9,10 +9,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tracekit.characterize import run_query
+from tests.characterize.asking import Asking, seeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +28,6 @@ Sample = tuple[Row, str, dt.datetime, float]
 
 START = dt.datetime(2017, 10, 3, 0, 30)
 MINUTES = 100
-SEEDED = st.integers(0, 2**32).map(random.Random)
 TABLES = ("jobs", "attempts", "placements", "nodes", "gpu_utilization", "job_usage")
 
 
@@ -222,7 +219,7 @@ def _measured(job: Row, tables: Tables) -> float | None:
     return sum(v for v, _ in known) / sum(g for _, g in known) if known else None
 
 
-def check(trace: Trace, tables: Tables) -> None:
+def check(ask: Asking, tables: Tables) -> None:
     cases: list[tuple[str, dict[str, Any], int, Results]] = [
         ("locality/utilization_by_spread", {}, 2, by_spread(tables)),
         ("locality/utilization_by_colocation", {}, 2, by_colocation(tables)),
@@ -233,7 +230,7 @@ def check(trace: Trace, tables: Tables) -> None:
         ("utilization/idle_jobs", {"threshold_pct": 50, "min_run_s": 600}, 1, idle(tables, 50, 600)),
     ]
     for name, params, key_columns, expected in cases:
-        frame = run_query(trace, name, **params)
+        frame = ask(name, **params)
         found = {row[:key_columns]: row[key_columns:] for row in frame.rows()}
         assert len(found) == frame.height, "a key stands twice"
         assert set(found) == set(expected), (name, params)
@@ -242,51 +239,50 @@ def check(trace: Trace, tables: Tables) -> None:
             assert found[key] == close, (name, params, key)
 
 
-@settings(max_examples=12)
-@given(rng=SEEDED)
-def test_the_queries_agree_with_a_walk_through_the_samples(make_trace: MakeTrace, rng: random.Random) -> None:
-    tables = random_tables(rng)
-    check(make_trace(**tables), tables)
+@pytest.mark.parametrize("seed", seeds(3, 12))
+def test_the_queries_agree_with_a_walk_through_the_samples(make_trace: MakeTrace, seed: int) -> None:
+    tables = random_tables(random.Random(seed))
+    check(Asking(make_trace(**tables)), tables)
 
 
-@settings(max_examples=6)
-@given(rng=SEEDED)
-def test_samples_are_pooled_once_whatever_they_are_told_apart_by(make_trace: MakeTrace, rng: random.Random) -> None:
-    tables = random_tables(rng)
-    trace = make_trace(**tables)
+@pytest.mark.parametrize("seed", seeds(2, 6))
+def test_samples_are_pooled_once_whatever_they_are_told_apart_by(make_trace: MakeTrace, seed: int) -> None:
+    tables = random_tables(random.Random(seed))
+    ask = Asking(make_trace(**tables))
     of_known_size = sum(1 for attempt, *_ in matched(tables) if attempt["gpu_count"] is not None)
     for name in ("locality/utilization_by_spread", "locality/utilization_by_colocation"):
-        assert run_query(trace, name)["samples"].sum() == of_known_size
+        assert ask(name)["samples"].sum() == of_known_size
+    sizes = ask("utilization/gpu_by_size_status").select("gpu_count", "samples")
+    total = dict(sizes.group_by("gpu_count").sum().rows())
     for rule in ("all_gpus", "notebook"):
-        some = dict(run_query(trace, "utilization/dedicated", rule=rule).select("gpu_count", "samples").rows())
-        sizes = run_query(trace, "utilization/gpu_by_size_status").select("gpu_count", "samples")
-        total = dict(sizes.group_by("gpu_count").sum().rows())
+        some = dict(ask("utilization/dedicated", rule=rule).select("gpu_count", "samples").rows())
         assert all(n <= total[size] for size, n in some.items())
 
 
-@settings(max_examples=3)
-@given(rng=SEEDED)
-def test_results_do_not_depend_on_the_order_of_the_rows(make_trace: MakeTrace, rng: random.Random) -> None:
-    tables = random_tables(rng)
-    trace = make_trace(**tables)
-    shuffled = make_trace(**{name: random.Random(7).sample(rows, len(rows)) for name, rows in tables.items()})
-    for name in ("utilization_by_spread", "utilization_by_colocation"):
-        assert run_query(trace, f"locality/{name}").equals(run_query(shuffled, f"locality/{name}"))
-    for name in ("dedicated", "idle_jobs"):
-        assert run_query(trace, f"utilization/{name}").equals(run_query(shuffled, f"utilization/{name}"))
+@pytest.mark.parametrize("seed", seeds(1, 3))
+def test_results_do_not_depend_on_the_order_of_the_rows(make_trace: MakeTrace, seed: int) -> None:
+    tables = random_tables(random.Random(seed))
+    ask = Asking(make_trace(**tables))
+    other = Asking(make_trace(**{name: random.Random(7).sample(rows, len(rows)) for name, rows in tables.items()}))
+    for name in (
+        *("locality/utilization_by_spread", "locality/utilization_by_colocation"),
+        *("utilization/dedicated", "utilization/idle_jobs"),
+    ):
+        assert ask(name).equals(other(name))
 
 
+@pytest.mark.thorough
 def test_the_queries_agree_on_the_sample_of_philly(sample_trace: Callable[[str], Trace]) -> None:
     trace = sample_trace("philly")
     tables = {t: trace.scan(t).collect().rows(named=True) for t in TABLES if trace.has(t)}
     assert len(by_spread(tables)) > 5
-    check(trace, tables)
+    check(Asking(trace), tables)
 
 
 def test_idle_jobs_agree_on_the_sample_of_slurm(sample_trace: Callable[[str], Trace]) -> None:
     trace = sample_trace("slurm")
     tables = defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in TABLES if trace.has(t)})
-    found = run_query(trace, "utilization/idle_jobs", threshold_pct=100, min_run_s=0)
+    found = Asking(trace)("utilization/idle_jobs", threshold_pct=100, min_run_s=0)
     expected = idle(tables, 100, 0)
     assert {row[0]: row[5:] for row in found.rows()} == {
         job: (pytest.approx(values[4]), pytest.approx(values[5])) for (job,), values in expected.items()

@@ -6,9 +6,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.characterize.asking import seeds
 from tests.guidelines.planted import Log
 from tracekit.characterize import answer_query
 from tracekit.characterize.query import Query
@@ -138,9 +137,9 @@ def first_place(jobs: list[tuple[int, int, dict[str, float]]], number: int, node
     return None
 
 
-@settings(max_examples=15)
-@given(rng=st.integers(0, 2**32).map(random.Random))
-def test_it_is_what_a_look_at_every_second_finds(make_trace: MakeTrace, rng: random.Random) -> None:
+@pytest.mark.parametrize("seed", seeds(5, 15))
+def test_it_is_what_a_look_at_every_second_finds(make_trace: MakeTrace, seed: int) -> None:
+    rng = random.Random(seed)
     nodes = "abcd"
     log = Log()
     jobs: list[tuple[int, int, dict[str, float]]] = []

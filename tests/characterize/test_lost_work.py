@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.characterize.asking import Asking
 from tests.characterize.planted_faults import hour
 from tests.effort import examples
 from tracekit.characterize import run_query
-from tracekit.characterize.session import Session
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
@@ -144,9 +144,10 @@ def test_other_code_agrees(make_trace: MakeTrace, drawn: list[Any], faults: list
         if status in (*BAD, "preempted") or (near and status != "completed"):
             key = (status, near[0][2] if near else None)
             lost[key] = lost.get(key, 0) + gpus * ((end - start) % every if every else end - start)
-    found = run_query(trace, "failures/lost_work", checkpoint_h=every)
+    ask = Asking(trace)
+    found = ask("failures/lost_work", checkpoint_h=every)
     assert {(s, c): h for s, c, h in found.select("status", "cause", "lost_gpu_hours").iter_rows()} == pytest.approx(
         lost
     )
-    with Session(trace).connect(["node_events"]) as con:
+    with ask.session.connect(["node_events"]) as con:
         assert con.execute("SELECT count(*) FROM attempt_interruptions").fetchall() == [(len(rows),)]

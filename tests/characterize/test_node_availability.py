@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.characterize.asking import Asking
 from tests.effort import examples
 from tracekit.characterize import run_query
 
@@ -105,10 +106,10 @@ def test_both_agree_with_another_computation(
     make_trace: MakeTrace, given_events: list[tuple[str, int, int | None, str, str]]
 ) -> None:
     times = [(n, s, None if w is None else s + w, state, cause) for n, s, w, state, cause in given_events]
-    trace = make_trace(node_events=[event(n, s, e, state, cause) for n, s, e, state, cause in times])
+    ask = Asking(make_trace(node_events=[event(n, s, e, state, cause) for n, s, e, state, cause in times]))
     first = min(s for _, s, *_ in times)
     last = max(max(s, e or s) for _, s, e, *_ in times)
-    found = {row["node_id"]: row for row in run_query(trace, "failures/node_availability").to_dicts()}
+    found = {row["node_id"]: row for row in ask("failures/node_availability").to_dicts()}
     assert set(found) == {n for n, *_ in times}
     for node, row in found.items():
         own = [(s, last if e is None else e) for n, s, e, state, _ in times if n == node and state != "degraded"]
@@ -118,7 +119,7 @@ def test_both_agree_with_another_computation(
         assert row["events"] == len(own)
         assert row["observed_h"] == last - first
         assert row["availability_share"] == (None if last == first else pytest.approx(1 - len(away) / (last - first)))
-    repairs = run_query(trace, "failures/repair_time").to_dicts()
+    repairs = ask("failures/repair_time").to_dicts()
     kept = [t for t in times if t[3] != "degraded"]
     assert sum(row["events"] for row in repairs) == len(kept)
     for row in repairs:

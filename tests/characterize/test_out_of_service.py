@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.characterize import answer_query, list_views, run_query
+from tests.characterize.asking import Asking
+from tracekit.characterize import list_views, run_query
 from tracekit.characterize.out_of_service import AWAY, away_spans
 from tracekit.databases import connect_duckdb
 from tracekit.replay.clusters.node_events import AWAY as REPLAYED
@@ -71,16 +72,16 @@ CAPACITY = [8, 4, 4, 2, 4, 4, 8, 8, 8, 4]
 
 
 def test_capacity_is_what_is_there(make_trace: MakeTrace) -> None:
-    trace = make_trace(**tables(node_events=EVENTS))
+    ask = Asking(make_trace(**tables(node_events=EVENTS)))
     for name in ("queuing/cluster_timeline", "queuing/timeline"):
-        answer = answer_query(trace, name, {"step_s": 3600})
+        answer = ask.answer(name, step_s=3600)
         assert answer.frame["capacity_gpus"].to_list() == CAPACITY
         assert any("2 nodes out of service" in note for note in answer.notes)
-        ignored = run_query(trace, name, step_s=3600, events="ignored")
+        ignored = ask(name, step_s=3600, events="ignored")
         assert ignored["capacity_gpus"].to_list() == [8] * 10
     assert sum(8 - gpus for gpus in CAPACITY) == 26
     assert any(note.startswith("26.0 GPU-hours of 2 nodes") for note in answer.notes)
-    shares = run_query(trace, "utilization/cluster_by_hour")["allocated_share"].to_list()
+    shares = ask("utilization/cluster_by_hour")["allocated_share"].to_list()
     held = [2, 2, 2, 2, 0, 0, 0, 0, 0, 1]
     assert shares == pytest.approx([h / c for h, c in zip(held, CAPACITY, strict=True)])
 
@@ -96,9 +97,9 @@ def test_no_gpu_is_free_on_a_node_that_is_away(make_trace: MakeTrace) -> None:
 
 
 def test_without_events_nothing_changes(make_trace: MakeTrace) -> None:
-    plain, degraded = make_trace(**tables()), make_trace(**tables(node_events=[EVENTS[3], EVENTS[5]]))
+    plain, degraded = (Asking(make_trace(**tables(**more))) for more in ({}, {"node_events": [EVENTS[3], EVENTS[5]]}))
     for name in ("queuing/cluster_timeline", "locality/fragmentation", "queuing/delay_causes", "queuing/out_of_order"):
-        first, second = (answer_query(trace, name) for trace in (plain, degraded))
+        first, second = (ask.answer(name) for ask in (plain, degraded))
         assert first.frame.equals(second.frame)
         assert first.notes == second.notes
 

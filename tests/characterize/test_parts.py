@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
+from tests.characterize.asking import Asking
 from tracekit.characterize import answer_query
 
 if TYPE_CHECKING:
@@ -90,12 +91,20 @@ def _numbers(rows: pl.DataFrame) -> dict[str, float | None]:
     }
 
 
-@pytest.mark.parametrize("name", ["philly", "helios", "slurm-outages", "slurm", "kubernetes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "slurm",
+        "kubernetes",
+        *(pytest.param(n, marks=pytest.mark.thorough) for n in ("philly", "helios", "slurm-outages")),
+    ],
+)
 def test_the_parts_add_up_to_the_whole_and_to_each_span(sample_trace: Callable[[str], Trace], name: str) -> None:
     trace = sample_trace(name)
-    answer = answer_query(trace, "overview/parts").frame
+    ask = Asking(trace)
+    answer = ask("overview/parts")
     rows = answer.filter(~pl.col("by_user"))
-    periods = answer_query(trace, "overview/through_time").frame.to_dicts()
+    periods = ask("overview/through_time").to_dicts()
     for period in (p for p in periods if p["period"] != "half"):
         mine = rows if period["period"] == "whole" else rows.filter(pl.col("span") == period["number"])
         found = _numbers(mine)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.characterize.asking import Asking, samples, seeds
 from tracekit.characterize import find_query, lacks, list_queries, run_query
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ MINUTES = 100
 STATUSES = ["completed", "failed", "cancelled", "timeout", "running", "unknown", None]
 CLASSES = ["0", "<1", "1", "2-4", "5-8", ">8", None]
 ZONE = "America/Los_Angeles"
-# Hundreds of samples are too many to be drawn one by one.
-SEEDED = st.integers(0, 2**32).map(random.Random)
 
 
 def random_tables(rng: random.Random) -> Tables:
@@ -431,82 +428,72 @@ def test_the_shipped_queries_checked_here_exist() -> None:
     assert set(ORACLES) <= {query.name for query in list_queries()}
 
 
-@settings(max_examples=15)
-@given(rng=SEEDED)
-def test_every_query_agrees_with_its_recomputation(make_trace: MakeTrace, rng: random.Random) -> None:
-    tables = random_tables(rng)
-    trace = make_trace(**tables, manifest_overrides={"timezone": ZONE})
+@pytest.mark.parametrize("seed", seeds(4, 15))
+def test_every_query_agrees_with_its_recomputation(make_trace: MakeTrace, seed: int) -> None:
+    tables = random_tables(random.Random(seed))
+    ask = Asking(make_trace(**tables, manifest_overrides={"timezone": ZONE}))
     for name, (key_columns, recompute) in ORACLES.items():
-        assert_same(keyed(run_query(trace, name), key_columns), recompute(tables))
+        assert_same(keyed(ask(name), key_columns), recompute(tables))
     for (name, rule), (key_columns, recompute) in OTHER_RULES.items():
-        assert_same(keyed(run_query(trace, name, rule=rule), key_columns), recompute(tables))
+        assert_same(keyed(ask(name, rule=rule), key_columns), recompute(tables))
 
 
-@settings(max_examples=8)
-@given(rng=SEEDED)
-def test_gpu_time_with_gaps_is_whole_run_time_times_gpus(make_trace: MakeTrace, rng: random.Random) -> None:
-    tables = random_tables(rng)
+@pytest.mark.parametrize("seed", seeds(3, 8))
+def test_gpu_time_with_gaps_is_whole_run_time_times_gpus(make_trace: MakeTrace, seed: int) -> None:
+    tables = random_tables(random.Random(seed))
     trace = make_trace(**tables)
     found = {key: row[:4] for key, row in keyed(run_query(trace, "overview/status", gpu_time="with_gaps"), 1).items()}
     assert_same(found, shares(tables, lambda j: (j["status"],), with_gaps=True))
 
 
-@settings(max_examples=5)
-@given(rng=SEEDED)
-def test_results_do_not_depend_on_the_order_of_the_rows(make_trace: MakeTrace, rng: random.Random) -> None:
-    tables = random_tables(rng)
-    trace = make_trace(**tables)
-    shuffled = make_trace(**{name: random.Random(7).sample(rows, len(rows)) for name, rows in tables.items()})
+@pytest.mark.parametrize("seed", seeds(2, 5))
+def test_results_do_not_depend_on_the_order_of_the_rows(make_trace: MakeTrace, seed: int) -> None:
+    tables = random_tables(random.Random(seed))
+    ask = Asking(make_trace(**tables))
+    other = Asking(make_trace(**{name: random.Random(7).sample(rows, len(rows)) for name, rows in tables.items()}))
     for name in ORACLES:
-        assert run_query(trace, name).equals(run_query(shuffled, name)), name
+        assert ask(name).equals(other(name)), name
 
 
-@settings(max_examples=10)
-@given(rng=SEEDED)
-def test_shares_sum_to_one(make_trace: MakeTrace, rng: random.Random) -> None:
-    trace = make_trace(**random_tables(rng))
+@pytest.mark.parametrize("seed", seeds(3, 10))
+def test_shares_sum_to_one(make_trace: MakeTrace, seed: int) -> None:
+    ask = Asking(make_trace(**random_tables(random.Random(seed))))
     for name in ("overview/status", "overview/job_size", "workload/gpu_request"):
-        frame = run_query(trace, name)
+        frame = ask(name)
         if frame.height:
             assert frame["jobs_share"].sum() == pytest.approx(1)
             assert frame["gpu_hours_share"].sum() in (pytest.approx(1), 0)
-    frame = run_query(trace, "failures/status_by_size")
+    frame = ask("failures/status_by_size")
     for total in frame.select("gpu_class", "jobs_share").group_by("gpu_class").sum()["jobs_share"]:
         assert total == pytest.approx(1)
 
 
-@settings(max_examples=10)
-@given(rng=SEEDED)
-def test_classes_stand_in_the_order_of_size(make_trace: MakeTrace, rng: random.Random) -> None:
-    trace = make_trace(**random_tables(rng))
+@pytest.mark.parametrize("seed", seeds(3, 10))
+def test_classes_stand_in_the_order_of_size(make_trace: MakeTrace, seed: int) -> None:
+    ask = Asking(make_trace(**random_tables(random.Random(seed))))
     for name in ("overview/job_size", "queuing/run_time", "failures/retries"):
-        places = [CLASSES.index(c) for c in run_query(trace, name)["gpu_class"]]
+        places = [CLASSES.index(c) for c in ask(name)["gpu_class"]]
         assert places == sorted(places)
 
 
-SAMPLES = (
-    *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
-    *("philly", "slurm", "swf"),
-)
-
-
-@pytest.fixture(scope="module", params=SAMPLES)
-def sample(request: pytest.FixtureRequest, sample_trace: Callable[[str], Trace]) -> tuple[Trace, Tables]:
+@pytest.fixture(scope="module", params=samples("philly", "slurm", "alibaba-pai"))
+def sample(request: pytest.FixtureRequest, sample_trace: Callable[[str], Trace]) -> tuple[Asking, Tables]:
     trace = sample_trace(request.param)
-    return trace, defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in trace.tables})
+    return Asking(trace), defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in trace.tables})
 
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_the_queries_agree_on_every_sample_trace(
-    sample: tuple[Trace, Tables], name: str, monkeypatch: pytest.MonkeyPatch
+    sample: tuple[Asking, Tables], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace, tables = sample
+    ask, tables = sample
+    trace = ask.trace
     missing = lacks(find_query(name), trace)
     if missing:
         pytest.skip(" ".join(missing))
     monkeypatch.setitem(globals(), "ZONE", trace.timezone)
     key_columns, recompute = ORACLES[name]
-    found, expected = keyed(run_query(trace, name), key_columns), recompute(tables)
+    found, expected = keyed(ask(name), key_columns), recompute(tables)
     if name == "overview/summary":
         # The random traces have neither users nor clusters nor a machine list, so that these are recomputed here.
         jobs = tables["jobs"]
@@ -529,10 +516,10 @@ def test_the_queries_agree_on_every_sample_trace(
 
 
 @pytest.mark.parametrize(("name", "rule"), OTHER_RULES)
-def test_the_other_rules_agree_on_every_sample_trace(sample: tuple[Trace, Tables], name: str, rule: str) -> None:
-    trace, tables = sample
-    missing = lacks(find_query(name), trace)
+def test_the_other_rules_agree_on_every_sample_trace(sample: tuple[Asking, Tables], name: str, rule: str) -> None:
+    ask, tables = sample
+    missing = lacks(find_query(name), ask.trace)
     if missing:
         pytest.skip(" ".join(missing))
     key_columns, recompute = OTHER_RULES[name, rule]
-    assert_same(keyed(run_query(trace, name, rule=rule), key_columns), recompute(tables))
+    assert_same(keyed(ask(name, rule=rule), key_columns), recompute(tables))

@@ -15,7 +15,8 @@ from zoneinfo import ZoneInfo
 import polars as pl
 import pytest
 
-from tracekit.characterize import find_query, lacks, run_query
+from tests.characterize.asking import Asking, samples
+from tracekit.characterize import find_query, lacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,10 +27,6 @@ Row = dict[str, Any]
 Tenant = tuple[str | None, str | None]
 Results = dict[tuple[Any, ...], tuple[Any, ...]]
 
-SAMPLES = (
-    *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
-    *("philly", "slurm", "swf"),
-)
 WITHOUT_MACHINES = ("kubernetes", "lsf", "pbs", "slurm")  # their nodes are those of jobs
 MICRO = 1_000_000  # times are whole microseconds and GPUs whole millionths, so that nothing here is rounded
 DAY = 86_400
@@ -74,6 +71,7 @@ class World:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self.ask = Asking(trace)
         self.rows: dict[str, list[Row]] = defaultdict(list)
         for table in ("jobs", "attempts", "placements", "nodes", "capacity", "gpu_utilization"):
             if trace.has(table):
@@ -524,7 +522,7 @@ def world_of(sample_trace: Callable[[str], Trace]) -> Callable[[str], World]:
     return cache(lambda name: World(sample_trace(name)))
 
 
-@pytest.fixture(params=SAMPLES)
+@pytest.fixture(params=samples("philly", "slurm", "alibaba-pai", "helios"))
 def sample(request: pytest.FixtureRequest, world_of: Callable[[str], World]) -> World:
     return world_of(request.param)
 
@@ -536,7 +534,7 @@ def test_the_query_agrees_with_a_walk_from_event_to_event(sample: World, name: s
         pytest.skip(" ".join(missing))
     keys, recompute = RECOMPUTED[name]
     expected = recompute(sample, **params)
-    frame = run_query(sample.trace, name, **params).with_columns(pl.col(pl.Datetime).cast(pl.Int64))
+    frame = sample.ask(name, **params).with_columns(pl.col(pl.Datetime).cast(pl.Int64))
     found = {row[:keys]: row[keys:] for row in frame.rows()}
     assert len(found) == frame.height, "a key stands twice"
     assert set(found) == set(expected)

@@ -10,9 +10,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.characterize.asking import seeds
 from tracekit.characterize import run_query
 from tracekit.characterize.occupancy import Steps
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 Tables = dict[str, list[dict[str, Any]]]
 START = dt.datetime(2020, 1, 1)
 MINUTES = 90
-SEEDED = st.integers(0, 2**32).map(random.Random)
 CLASSES = ["0", "<1", "1", "2-4", "5-8", ">8"]
 
 
@@ -157,10 +157,9 @@ def size_class(gpus: float) -> str:
     return CLASSES[sum(gpus > edge for edge in (0, 0.99, 1, 4, 8))]
 
 
-@settings(max_examples=60)
-@given(rng=SEEDED)
-def test_causes_of_waits(rng: random.Random, make_trace: MakeTrace) -> None:
-    runs, cluster, found = world(rng)
+@pytest.mark.parametrize("seed", seeds(12, 60))
+def test_causes_of_waits(seed: int, make_trace: MakeTrace) -> None:
+    runs, cluster, found = world(random.Random(seed))
     has_quota, has_nodes = bool(cluster.quota), bool(found["placements"])
     if not has_quota:
         return  # a proxy would be used
@@ -191,10 +190,9 @@ def test_causes_of_waits(rng: random.Random, make_trace: MakeTrace) -> None:
     assert all(n == fair + fragmented + other for n, fair, fragmented, other, *_ in got.values())
 
 
-@settings(max_examples=60)
-@given(rng=SEEDED)
-def test_starts_out_of_order(rng: random.Random, make_trace: MakeTrace) -> None:
-    runs, cluster, found = world(rng)
+@pytest.mark.parametrize("seed", seeds(12, 60))
+def test_starts_out_of_order(seed: int, make_trace: MakeTrace) -> None:
+    runs, cluster, found = world(random.Random(seed))
     known = [r for r in runs if r.queued is not None and r.gpus]
     if not cluster.quota:
         return
@@ -229,10 +227,10 @@ def test_starts_out_of_order(rng: random.Random, make_trace: MakeTrace) -> None:
     }
 
 
-@settings(max_examples=40)
-@given(rng=SEEDED, step=st.sampled_from([60, 420, 3600]))
-def test_the_timeline_adds_up_to_the_gpu_time_held(rng: random.Random, step: int, make_trace: MakeTrace) -> None:
-    runs, cluster, found = world(rng)
+@pytest.mark.parametrize("seed", seeds(6, 30))
+def test_the_timeline_adds_up_to_the_gpu_time_held(seed: int, make_trace: MakeTrace) -> None:
+    runs, cluster, found = world(random.Random(seed))
+    step = (60, 420, 3600)[seed % 3]
     frame = run_query(make_trace(**found), "queuing/timeline", step_s=step)
     held: dict[tuple[str, str | None], float] = defaultdict(float)
     waited: dict[tuple[str, str | None], float] = defaultdict(float)
@@ -247,10 +245,9 @@ def test_the_timeline_adds_up_to_the_gpu_time_held(rng: random.Random, step: int
         assert part["pending_gpus"].sum() * step == pytest.approx(waited[str(name), vc])
 
 
-@settings(max_examples=40)
-@given(rng=SEEDED)
-def test_free_gpus_at_each_moment(rng: random.Random, make_trace: MakeTrace) -> None:
-    _, cluster, found = world(rng)
+@pytest.mark.parametrize("seed", seeds(8, 40))
+def test_free_gpus_at_each_moment(seed: int, make_trace: MakeTrace) -> None:
+    _, cluster, found = world(random.Random(seed))
     if not found["placements"]:
         return
     frame = run_query(make_trace(**found), "locality/fragmentation", step_s=300)

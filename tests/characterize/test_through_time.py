@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.characterize.asking import Asking
 from tracekit.characterize import answer_query
 
 if TYPE_CHECKING:
@@ -200,14 +201,16 @@ def test_without_a_submission_there_is_no_row(make_trace: Callable[..., Trace]) 
     assert _rows(trace) == []
 
 
-@pytest.mark.parametrize("name", ["philly", "helios", "slurm-outages", "slurm"])
+@pytest.mark.parametrize(
+    "name", ["philly", "slurm", *(pytest.param(n, marks=pytest.mark.thorough) for n in ("helios", "slurm-outages"))]
+)
 def test_the_whole_says_what_other_queries_say(sample_trace: Callable[[str], Trace], name: str) -> None:
-    trace = sample_trace(name)
-    rows = _rows(trace)
+    ask = Asking(sample_trace(name))
+    rows = ask("overview/through_time").to_dicts()
     whole, spans = rows[0], [r for r in rows if r["period"] == "span"]
-    value = {r["metric"]: r["value"] for r in answer_query(trace, "overview/summary").frame.to_dicts()}
-    held = {r["metric"]: r["value"] for r in answer_query(trace, "queuing/gpu_time_held").frame.to_dicts()}
-    status = {r["status"]: r["gpu_hours_share"] for r in answer_query(trace, "overview/status").frame.to_dicts()}
+    value = {r["metric"]: r["value"] for r in ask("overview/summary").to_dicts()}
+    held = {r["metric"]: r["value"] for r in ask("queuing/gpu_time_held").to_dicts()}
+    status = {r["status"]: r["gpu_hours_share"] for r in ask("overview/status").to_dicts()}
     assert whole["mean_wait_s"] == pytest.approx(value["gpu_mean_queue_s"])
     assert whole["held_share"] == pytest.approx(held["held_share"])
     assert whole["completed_share"] == pytest.approx(status["completed"])

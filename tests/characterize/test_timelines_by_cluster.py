@@ -12,6 +12,7 @@ import pytest
 from tracekit.characterize.engines.spark import by_cluster
 from tracekit.characterize.engines.spark.by_cluster import add_notes, rows_of_cluster, run_by_cluster
 from tracekit.characterize.quotas import OWNED
+from tracekit.characterize.session import Session
 from tracekit.characterize.timeline import all_timelines
 from tracekit.characterize.views import connect_with_views
 
@@ -123,14 +124,20 @@ def _trace(make_trace: Callable[..., Trace], *, shared_node: bool = False, quota
     )  # fmt: skip
 
 
-def _both(trace: Trace, name: str, params: dict[str, Value]) -> tuple[Any, Any]:
+def _both(shared: Session, trace: Trace, name: str, params: dict[str, Value]) -> tuple[Any, Any]:
     timeline = all_timelines()[name]
     values = {param.name: param.default for param in timeline.params} | params
     empty = frozenset({*timeline.also}.difference(trace.tables))
-    with connect_with_views(trace, also=empty) as con:
+    with shared.connect(empty) as con:
         parts = run_by_cluster(_Context(), con, trace, empty, timeline, values)
-    with connect_with_views(trace, also=empty) as con:
+    with shared.connect(empty) as con:
         return timeline.compute(con, values), parts
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["no quotas", "quotas"])
+def three(request: pytest.FixtureRequest, make_trace: Callable[..., Trace]) -> tuple[Session, Trace]:
+    trace = _trace(make_trace, quotas=request.param)
+    return Session(trace), trace
 
 
 def _sorted(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
@@ -138,14 +145,12 @@ def _sorted(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", BY_CLUSTER)
-@pytest.mark.parametrize("quotas", [False, True])
-def test_clusters_one_by_one_are_the_whole(name: str, quotas: bool, make_trace: Callable[..., Trace]) -> None:
-    trace = _trace(make_trace, quotas=quotas)
+def test_clusters_one_by_one_are_the_whole(name: str, three: tuple[Session, Trace]) -> None:
     steps: list[dict[str, Value]] = [{}]
     if "step_s" in {param.name for param in all_timelines()[name].params}:
         steps.append({"step_s": 0})
     for params in steps:
-        whole, parts = _both(trace, name, params)
+        whole, parts = _both(*three, name, params)
         assert parts is not None
         assert whole.frame.height > 20
         assert parts.frame.schema == whole.frame.schema
@@ -158,17 +163,18 @@ def test_without_the_whole_window_a_cluster_ends_too_early(
 ) -> None:
     trace = _trace(make_trace)
     monkeypatch.setattr(by_cluster, "_HANDED", ("node_gpus",))
-    whole, parts = _both(trace, "gpu_timeline", {})
+    whole, parts = _both(Session(trace), trace, "gpu_timeline", {})
     assert parts.frame.height < whole.frame.height
 
 
 def test_clusters_that_share_a_node_stay_together(make_trace: Callable[..., Trace]) -> None:
-    assert _both(_trace(make_trace, shared_node=True), "wait_causes", {})[1] is None
+    trace = _trace(make_trace, shared_node=True)
+    assert _both(Session(trace), trace, "wait_causes", {})[1] is None
 
 
 def test_one_cluster_is_one_sequence(make_trace: Callable[..., Trace]) -> None:
     trace = make_trace(jobs=[{"job_id": "a", "cluster": "c"}], attempts=[{"job_id": "a", "attempt": 0}])
-    assert _both(trace, "gpu_timeline", {})[1] is None
+    assert _both(Session(trace), trace, "gpu_timeline", {})[1] is None
 
 
 def test_a_task_sees_its_cluster_alone(make_trace: Callable[..., Trace]) -> None:

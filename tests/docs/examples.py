@@ -5,20 +5,30 @@ stands for any lines, and `...` inside a line for any text. A comment right abov
 
     <!-- not run: why -->     it is left alone
     <!-- file: NAME -->       it is written to NAME
+
+A line of the shell that is one tracekit command, or a script of the page, runs inside this process, which spares the
+imports; the shell gets what stands behind its pipe, and all other lines.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
+
+import tracekit.cli
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -44,6 +54,23 @@ class Block:
     """Whether it is a command that is to be run."""
     prints: str | None = None
     """What the page says that it prints."""
+
+
+_COMMAND = re.compile(
+    r"(?P<words>(?:tracekit|python [\w/]+\.py)(?: (?:[^|&;<>$`*'\"]|'[^']*')+)?)"
+    r"(?P<err> 2>&1| 2> ?/dev/null)?(?: > (?P<file>\S+))?(?: \| (?P<pipe>.*))?"
+)
+"""A line that runs in this process."""
+_LOOP = re.compile(r"^for (?P<name>\w+) in (?P<values>[\w ]+); do\n(?P<body>.*?)^done$", re.MULTILINE | re.DOTALL)
+
+
+def _lines(commands: str) -> list[str]:
+    """Return the lines of shell commands, each round of a loop with its own."""
+
+    def unrolled(loop: re.Match[str]) -> str:
+        return "".join(loop["body"].replace(f"${loop['name']}", value) for value in loop["values"].split())
+
+    return [line.strip() for line in _LOOP.sub(unrolled, commands.replace("\\\n", " ")).splitlines() if line.strip()]
 
 
 def blocks(page: str) -> list[Block]:
@@ -114,14 +141,26 @@ class Reader:
         self.environment = {
             **os.environ,
             "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(tools), os.environ.get("PYTHONPATH")))),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(tools), str(ROOT), os.environ.get("PYTHONPATH")))),
             "TOOLS": str(tools),
         }
+        self.alone = False
+        """Whether every command is a process of its own."""
 
-    def follow(self, page: str) -> int:
-        """Do what the page says, and return the number of commands; fails where the page is wrong."""
+    def follow(self, page: str, instead: Mapping[str, str | None] | None = None) -> int:
+        """Do what the page says, and return the number of commands; fails where the page is wrong.
+
+        `instead` makes it short: a block of commands in which one of these texts stands is left out, where the text
+        goes with None, or run with other words for it, whatever it then prints. Each text must stand in one.
+        """
         run = 0
+        unmet = dict(instead or {})
         for block in blocks(page):
+            for text in [text for text in instead or () if block.run and text in block.text]:
+                unmet.pop(text, None)
+                block.prints = None
+                words = (instead or {})[text]
+                block.run, block.text = words is not None, block.text.replace(text, words or "")
             if block.file is not None:
                 target = self.folder / block.file
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -132,23 +171,69 @@ class Reader:
                 if block.prints is not None:
                     wrong = differences(printed, block.prints)
                     assert not wrong, "\n".join([f"docs/{page}:{block.line}", *wrong, "all that was printed:", printed])
+        assert not unmet, f"docs/{page} does not show these commands"
         return run
 
     def sh(self, commands: str, where: str = "") -> str:
         """Run shell commands, and return what they print on both streams."""
+        return "".join(self._line(line, where) for line in _lines(commands))
+
+    def _line(self, line: str, where: str) -> str:
+        found = _COMMAND.fullmatch(line)
+        if found is None or self.alone:
+            self.alone |= line.startswith("pip ")  # what is installed is found by processes that begin later
+            return self._shell(line, where)
+        out, err = io.BytesIO(), io.BytesIO()
+        dropped = found["err"] in {" 2>/dev/null", " 2> /dev/null"}
+        taken = found["pipe"] or found["file"] or dropped
+        apart = err if taken and found["err"] != " 2>&1" else out
+        code = self._inside(shlex.split(found["words"]), out, apart)
+        assert code == 0, f"{where}\n{line}\n{out.getvalue().decode()}{err.getvalue().decode()}"
+        printed = "" if dropped else err.getvalue().decode()
+        if found["pipe"]:
+            return printed + self._shell(found["pipe"], where, out.getvalue())
+        if found["file"]:
+            (self.folder / found["file"]).write_bytes(out.getvalue())
+            return printed
+        return out.getvalue().decode() + printed
+
+    def _inside(self, words: list[str], out: io.BytesIO, err: io.BytesIO) -> int:
+        """Run a command with these streams, and return its exit code."""
+        streams = [
+            io.TextIOWrapper(to, encoding="utf-8", line_buffering=line) for to, line in ((out, False), (err, True))
+        ]
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(sys, "argv", words if words[0] == "tracekit" else words[1:]))
+            stack.enter_context(mock.patch.object(sys, "path", [str(self.folder), *sys.path]))
+            # Who interrupts the tests interrupts them, and not the command.
+            stack.enter_context(mock.patch.object(tracekit.cli, "handle_signals", contextlib.nullcontext))
+            stack.enter_context(contextlib.redirect_stdout(streams[0]))
+            stack.enter_context(contextlib.redirect_stderr(streams[1]))
+            stack.enter_context(contextlib.chdir(self.folder))
+            code = 0
+            try:
+                tracekit.cli.main() if words[0] == "tracekit" else runpy.run_path(words[1], run_name="__main__")
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        for stream in streams:
+            stream.flush()
+        for stream in streams:
+            stream.detach()  # which would close what the other one writes to
+        return code
+
+    def _shell(self, commands: str, where: str, given: bytes = b"") -> str:
         done = subprocess.run(
             ["bash", "-eu", "-o", "pipefail", "-c", commands],
             cwd=self.folder,
             env=self.environment,
+            input=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
             check=False,
         )
-        assert done.returncode == 0, f"{where}\n{commands}\n{done.stdout}"
-        return done.stdout
+        printed = done.stdout.decode()
+        assert done.returncode == 0, f"{where}\n{commands}\n{printed}"
+        return printed
 
 
 def pages() -> Iterator[Path]:

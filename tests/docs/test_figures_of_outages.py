@@ -66,6 +66,7 @@ def test_the_table_repeats_what_the_commands_print(interval: str, place: int) ->
     assert cells in TEXT
 
 
+@pytest.mark.thorough
 def test_the_sentences_about_the_real_servers(real_data: Callable[[str], Path], tmp_path: Path) -> None:
     trace = tmp_path / "servers"
     done = run("ingest", real_data("infinitehbd"), "-o", trace, "--option", "gpus_per_server=8")

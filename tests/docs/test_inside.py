@@ -47,6 +47,19 @@ def block(page: str, file: str) -> str:
     return found[1]
 
 
+def gpu_hours_by_week() -> str:
+    """Return the query of the page as a shipped one."""
+    return block("query.md", "gpu_hours_by_week.sql").replace("-- tables:", "-- paper: none\n-- tables:", 1)
+
+
+def test_a_new_policy_and_a_new_query_are_found_and_make_their_pages_old(checkout: Path) -> None:
+    (checkout / "tracekit" / "policies" / "short_first.py").write_text(block("policy.md", "my_policies.py"))
+    (checkout / "queries" / "users" / "by_week.sql").write_text(gpu_hours_by_week())
+    old = run(checkout, "tools/reference.py", "--check", code=1).splitlines()
+    assert [line.partition(" ")[0] for line in old] == ["docs/reference/policies.md", "docs/reference/queries.md"]
+
+
+@pytest.mark.thorough
 def test_a_policy_is_one_file_and_a_page_written_again(checkout: Path) -> None:
     (checkout / "tracekit" / "policies" / "short_first.py").write_text(block("policy.md", "my_policies.py"))
     assert "short-first" in run(checkout, "-m", "tracekit", "policies")
@@ -56,9 +69,9 @@ def test_a_policy_is_one_file_and_a_page_written_again(checkout: Path) -> None:
     run(checkout, "tools/reference.py", "--check")
 
 
+@pytest.mark.thorough
 def test_a_query_is_one_file_and_a_page_written_again(checkout: Path) -> None:
-    whole = block("query.md", "gpu_hours_by_week.sql").replace("-- tables:", "-- paper: none\n-- tables:", 1)
-    (checkout / "queries" / "users" / "by_week.sql").write_text(whole)
+    (checkout / "queries" / "users" / "by_week.sql").write_text(gpu_hours_by_week())
     run(checkout, "-m", "tracekit", "ingest", str(ROOT / "sample_traces" / "philly"), "-o", "philly")
     assert "users/by_week" in run(checkout, "-m", "tracekit", "queries", "philly")
     rows = run(checkout, "-m", "tracekit", "query", "philly", "users/by_week", "--param", "least_gpus=8", "-f", "csv")

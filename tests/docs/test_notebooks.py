@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import nbformat
 import pytest
 
@@ -39,6 +40,21 @@ def test_it_is_kept_without_outputs(path: Path) -> None:
     assert str(ROOT) not in path.read_text(encoding="utf-8")
 
 
+def test_its_first_cells_run_and_show_a_trace_and_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sample_traces").symlink_to(ROOT / "sample_traces")
+    monkeypatch.chdir(tmp_path)
+    cells = [cell.source for cell in _read(DOCS / "notebooks/first_look.ipynb").cells if cell.cell_type == "code"]
+    for source in cells:
+        compile(source, "cell", "exec")
+    names: dict[str, Any] = {}
+    with alt.renderers.enable(alt.renderers.active):  # which the notebook changes
+        exec(cells[0], names)
+    trace = names["trace"]
+    assert re.match(r"Trace .*philly-trace\n  source    philly, 5 files\n", repr(trace))
+    assert trace._repr_html_().startswith('<table class="tracekit">')
+
+
+@pytest.mark.thorough
 def test_it_runs_and_shows_a_table_a_page_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nbclient import NotebookClient
 

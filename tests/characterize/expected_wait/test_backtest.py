@@ -30,7 +30,7 @@ def _covered(found: pl.DataFrame, level_of: str = "all") -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("n", "per_day"), [(600, 50), (4000, 500)])
+@pytest.mark.parametrize(("n", "per_day"), [(600, 50), pytest.param(4000, 500, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("level", [0.5, 0.8])
 def test_intervals_hold_their_share_of_planted_waits(kind: str, n: int, per_day: float, level: float) -> None:
     share, told = _covered(backtest(planted(kind, n, per_day, seed=3), Lately(), level).rows)
@@ -98,7 +98,14 @@ def test_what_is_given_up_comes_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "helios", "philly", "slurm", "swf"]
+    "name",
+    [
+        *("helios", "slurm"),
+        *(
+            pytest.param(name, marks=pytest.mark.thorough)
+            for name in ("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "philly", "swf")
+        ),
+    ],
 )
 def test_samples_are_held(name: str, sample_trace: Callable[[str], Trace]) -> None:
     found = run_query(sample_trace(name), "queuing/expected_wait_backtest").filter(pl.col("gpu_class") == "all")

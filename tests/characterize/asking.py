@@ -1,0 +1,52 @@
+"""Random worlds in two tiers, and queries of one Trace that share what is set up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tracekit.characterize import answer_query
+from tracekit.characterize.session import Session
+
+if TYPE_CHECKING:
+    import polars as pl
+    from _pytest.mark import ParameterSet
+
+    from tracekit.answer import Answer
+    from tracekit.characterize.query import Query
+    from tracekit.trace import Trace
+
+__all__ = ["Asking", "samples", "seeds"]
+
+SAMPLES = (
+    *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
+    *("philly", "slurm", "swf"),
+)
+
+
+def seeds(first: int, every: int) -> list[ParameterSet]:
+    """Return the seeds of so many random worlds; all but the first ones are for the second tier."""
+    return [pytest.param(seed, marks=() if seed < first else pytest.mark.thorough) for seed in range(every)]
+
+
+def samples(*first: str) -> list[ParameterSet]:
+    """Return the names of the sample traces; those that are not named are for the second tier."""
+    assert set(first) <= set(SAMPLES)
+    return [pytest.param(name, marks=() if name in first else pytest.mark.thorough) for name in SAMPLES]
+
+
+class Asking:
+    """Asks one Trace, whose views are set up once."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.session = Session(trace)
+
+    def __call__(self, question: Query | str, **params: object) -> pl.DataFrame:
+        """Return the result of a query."""
+        return self.answer(question, **params).frame
+
+    def answer(self, question: Query | str, **params: object) -> Answer:
+        """Return the result of a query with its notes."""
+        return answer_query(self.trace, question, params, session=self.session)
