@@ -560,9 +560,24 @@ def appended(exports: Iterable[str], place: Path) -> Trace:
     return trace
 
 
-@settings(max_examples=8)
-@given(logs(), st.lists(st.integers(5, 60), min_size=1, max_size=4))
+WINDOWS = st.lists(st.integers(5, 60), min_size=1, max_size=4)
+
+
+@settings(max_examples=2)
+@given(logs(), WINDOWS)
 def test_windows_appended_one_by_one_are_what_all_of_them_tell_at_once(jobs: list[Any], steps: list[int]) -> None:
+    assert_same_history(jobs, steps)
+
+
+@pytest.mark.thorough
+@settings(max_examples=8)
+@given(logs(), WINDOWS)
+def test_many_windows_appended_one_by_one_are_what_all_of_them_tell_at_once(jobs: list[Any], steps: list[int]) -> None:
+    assert_same_history(jobs, steps)
+
+
+def assert_same_history(jobs: list[Any], steps: list[int]) -> None:
+    """Compare what windows give one by one with what they give at once, and with a single export of all."""
     cuts = [0, *itertools.accumulate([*steps, 1000])]
     exports = [export(jobs, since, until) for since, until in itertools.pairwise(cuts)]
     with tempfile.TemporaryDirectory() as folder:
