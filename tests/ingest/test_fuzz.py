@@ -31,16 +31,22 @@ NAMES = (
 )
 
 
-@pytest.fixture
-def fuzzing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def tool(name: str) -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        return importlib.import_module(f"tools.fuzzing.{name}")
+
+
+@pytest.fixture(scope="module")
+def fuzzing() -> ModuleType:
     """Return tools/fuzzing/judge.py."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    return importlib.import_module("tools.fuzzing.judge")
+    return tool("judge")
 
 
-@pytest.fixture
-def seeds(fuzzing: ModuleType) -> dict[str, Any]:
-    found: dict[str, Any] = importlib.import_module("tools.fuzzing.seeds").seeds()
+@pytest.fixture(scope="module")
+def seeds() -> dict[str, Any]:
+    """Return the logs that are damaged, which no test may change."""
+    found: dict[str, Any] = tool("seeds").seeds()
     return found
 
 
