@@ -41,7 +41,7 @@ def outcomes(seconds: NDArray[np.float64], step: float, seed: int) -> tuple[Inde
     return counts_test(rate.dispersion, clock, number, rate.fitted, rng), gaps_test(times, clock, number, rng)
 
 
-@pytest.mark.parametrize("a_step", [0.01, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("a_step", [0.5, *(pytest.param(a, marks=pytest.mark.thorough) for a in (0.01, 0.2, 1.0))])
 def test_direction_does_not_depend_on_the_clock(a_step: float) -> None:
     ratios = {}
     for shape in (0.3, 1.0, 3.0):
@@ -55,7 +55,7 @@ def test_direction_does_not_depend_on_the_clock(a_step: float) -> None:
     assert ratios[3.0] < 0.8
 
 
-@pytest.mark.parametrize("a_step", [0.01, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("a_step", [0.01, 2.0, *(pytest.param(a, marks=pytest.mark.thorough) for a in (0.5, 1.0))])
 def test_independent_arrivals_vary_as_the_ticks_that_are_not_hit(a_step: float) -> None:
     # A tick is hit with chance 1 - exp(-a_step): gaps have squared variation exp(-a_step), so have hourly counts.
     tests = fitted(renewal(1.0, a_step, 4000, 3))["tests"]
