@@ -15,6 +15,7 @@ from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.reservations import Need, Reservations
 from tracekit.replay.assumptions.models import load_models
@@ -110,8 +111,7 @@ def test_the_declined_go_last_behind_jobs_without_deadlines() -> None:
     raise AssertionError("no seed gives the first job alone a deadline")
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(rows=_WHOLE, gpus=st.sampled_from([1, 2, 4, 8]))
+@tried(7, 20, rows=_WHOLE, gpus=st.sampled_from([1, 2, 4, 8]))
 def test_without_deadlines_it_is_srsf_where_leases_begin(rows: list[tuple[int, int, int]], gpus: int) -> None:
     jobs, cluster = make_jobs([(float(at), g, float(s)) for at, g, s in rows]), make_cluster((gpus,))
     one = run(jobs, cluster, "chronus,slo=0,between=off,overhead=none,lease=1").outcome
@@ -163,8 +163,7 @@ def test_without_deadlines_it_is_a_walk_by_leases(rows: list[tuple[int, int, int
     assert [end // 1000 for end in found.end_ms.tolist()] == walk(rows, gpus, lease)
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(rows=_WHOLE, gpus=st.sampled_from([1, 4, 8]))
+@tried(7, 20, rows=_WHOLE, gpus=st.sampled_from([1, 4, 8]))
 def test_with_endless_leases_nothing_is_stopped(rows: list[tuple[int, int, int]], gpus: int) -> None:
     jobs, cluster = make_jobs([(float(at), g, float(s)) for at, g, s in rows]), make_cluster((gpus,))
     one = run(jobs, cluster, "chronus,slo=0,lease=1e9").outcome
@@ -256,8 +255,9 @@ def test_every_promise_is_kept_where_nothing_disturbs(jobs: Jobs, gpus: int, adm
     assert (outcome.run_ms[able] == jobs.work_ms[able]).all()
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(
+@tried(
+    4,
+    10,
     jobs=job_lists(),
     cluster=clusters(),
     text=st.sampled_from(["", ",between=off", ",declined=drop,slo=0.5", ",declined=last,admission=program"]),

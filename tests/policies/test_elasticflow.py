@@ -16,6 +16,7 @@ from tests.policies.resized import assert_lawful, elastic, same, takes
 from tests.policies.resized import run as run_plain
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.elasticflow import Levels
 from tracekit.replay.assumptions.models import load_models
@@ -171,8 +172,7 @@ def walk(rows: list[tuple[int, int, int]], due_ms: list[int], total: int, *, dro
         on = [j for j in on if j in left]
 
 
-@settings(max_examples=examples(150), deadline=None)
-@given(rows=_ROWS, total=st.sampled_from([1, 2, 4]), high=st.sampled_from([1.5, 3.0, 6.0]), drop=st.booleans())
+@tried(18, 50, rows=_ROWS, total=st.sampled_from([1, 2, 4]), high=st.sampled_from([1.5, 3.0, 6.0]), drop=st.booleans())
 def test_jobs_of_fixed_size_are_a_walk_by_deadlines(
     rows: list[tuple[int, int, int]], total: int, high: float, drop: bool
 ) -> None:
@@ -184,8 +184,7 @@ def test_jobs_of_fixed_size_are_a_walk_by_deadlines(
     assert found.end_ms.tolist() == walk(rows, due_ms, total, drop=drop)
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(works=st.lists(st.integers(1, 20), min_size=1, max_size=5), high=st.sampled_from([2.0, 4.0, 8.0]))
+@tried(12, 33, works=st.lists(st.integers(1, 20), min_size=1, max_size=5), high=st.sampled_from([2.0, 4.0, 8.0]))
 def test_one_by_one_a_job_is_promised_wherever_some_order_serves_all(works: list[int], high: float) -> None:
     jobs, models = make_jobs([(0, 4, float(s)) for s in works]), due(1, high, rigid=True)
     due_ms = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, 0).tolist()
@@ -203,8 +202,9 @@ def test_one_by_one_a_job_is_promised_wherever_some_order_serves_all(works: list
     assert all(result.outcome.end_ms[j] <= due_ms[j] for j in promised)
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(
+@tried(
+    7,
+    20,
     jobs=job_lists(typed=False),
     gpus=st.sampled_from([4, 8]),
     high=st.sampled_from([1.0, 3.0, 8.0]),
@@ -238,9 +238,8 @@ def test_plans_are_made_once_in_a_slot() -> None:
     assert result.outcome.end_ms.tolist() == [260_000, 110_000]
 
 
+@tried(4, 8, jobs=job_lists(), cluster=clusters())
 @pytest.mark.parametrize("text", ["", ",slot=0", ",admission=off,slot=2", ",declined=drop,slo=0.5,slot=2"])
-@settings(max_examples=examples(24), deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold(text: str, jobs: Jobs, cluster: Cluster) -> None:
     models = due(0.5, 4, sigma=0.03)
     one = run(jobs, cluster, f"elasticflow{text}", models).outcome

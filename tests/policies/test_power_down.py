@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.interface import parse_policy
 from tracekit.replay.assumptions.models import load_models
@@ -95,8 +95,7 @@ def test_free_gpus_in_reserve() -> None:
     assert kept.energy_kwh == pytest.approx(Scenario.make(jobs, make_cluster((4, 4))).run("fifo").outcome.energy_kwh)
 
 
-@settings(max_examples=25)
-@given(job_lists(), clusters(), st.sampled_from(["fifo", "sjf", "ssf"]), st.sampled_from(["stop", "skip"]))
+@tried(9, 25, job_lists(), clusters(), st.sampled_from(["fifo", "sjf", "ssf"]), st.sampled_from(["stop", "skip"]))
 def test_with_all_nodes_on_it_is_the_order(jobs: Jobs, cluster: Cluster, order: str, scan: str) -> None:
     free = run(jobs, cluster, f"{order},scan={scan}")
     for way in ("idle=inf", "idle=1,reserve=1000"):
@@ -124,8 +123,9 @@ def off_gpu_ms(cluster: Cluster, outcome: Outcome, wake_ms: int) -> float:
     return total + sum(int(cluster.gpus[node]) * max(end - time, 0) for node, time in since.items())
 
 
-@settings(max_examples=60)
-@given(
+@tried(
+    21,
+    60,
     job_lists(horizon_s=600),
     clusters(),
     st.sampled_from(["fifo", "sjf", "ssf"]),

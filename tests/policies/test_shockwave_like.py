@@ -14,6 +14,7 @@ from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.welfare import Window, greedy, log_progress, solve
 from tracekit.replay.scenario import Scenario
@@ -144,8 +145,9 @@ def test_the_greedy_way_keeps_to_the_window(window: Window) -> None:
         assert (np.minimum(counts, window.left) >= window.need - 1e-9).all()
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(
+@tried(
+    12,
+    33,
     rows=st.lists(st.tuples(st.just(1), st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=5),
     capacity=st.integers(1, 4),
 )
@@ -158,8 +160,9 @@ def test_among_jobs_of_one_size_the_greedy_way_is_the_best_for_one_round(
     assert window.value(counts.astype(np.float64)) == pytest.approx(best_of_all(window), abs=1e-9)
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(
+@tried(
+    4,
+    10,
     rows=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 60)), min_size=2, max_size=5),
     gpus=st.integers(1, 4),
 )
@@ -197,9 +200,8 @@ def test_with_room_for_all_nobody_waits_beyond_a_round() -> None:
     assert outcome.preemptions.sum() == 0
 
 
+@tried(4, 6, jobs=job_lists(), cluster=clusters())
 @pytest.mark.parametrize("text", ["", ",window=1,k=10"])
-@settings(max_examples=examples(20), deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold(text: str, jobs: Jobs, cluster: Cluster) -> None:
     lawful(jobs, cluster, f"shockwave-like,round=5,overhead=gandiva{text}")
 

@@ -159,14 +159,26 @@ def mechanism_of(rule: Rule, count: int) -> Backfill:
     return Backfill(order, "easy" if rule.mode == "easy" else "conservative", depth=0)
 
 
-@settings(max_examples=examples(400), deadline=None)
-@given(job_lists(), clusters(), rules())
-def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+def check(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+    """Assert that the engine backfills as the rule in plain Python does."""
     outcome = run(jobs, cluster, mechanism_of(rule, len(jobs)), rule=rule.placement, log=True)
     truth = oracle(jobs, cluster, rule)
     assert outcome.log is not None
     assert canonical(outcome.log) == canonical(truth.log)
     assert audit(jobs, cluster, outcome.log, outcome) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(job_lists(), clusters(), rules())
+def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+    check(jobs, cluster, rule)
+
+
+@pytest.mark.thorough
+@settings(max_examples=examples(400), deadline=None)
+@given(job_lists(), clusters(), rules())
+def test_engine_and_oracle_agree_in_more_cases(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+    check(jobs, cluster, rule)
 
 
 def many(count: int, seed: int = 3) -> Jobs:
