@@ -151,7 +151,7 @@ GAVELS_SAMPLE = {42: 59_492.106756, 1234: 64_494.582453, 15: 54_834.129989}
 three types, with a job every 9,000 s on average."""
 
 
-@pytest.mark.parametrize("seed", GAVELS_SAMPLE)
+@pytest.mark.parametrize("seed", [42, *(pytest.param(s, marks=pytest.mark.thorough) for s in (1234, 15))])
 def test_the_documented_sample_of_gavels_simulator(seed: int) -> None:
     """Its generator: a job in five runs 10^3 to 10^4 minutes, others 10^1.5 to 10^3, uniform in the exponent.
 

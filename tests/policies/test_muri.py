@@ -168,7 +168,7 @@ FAMILIES = {"srsf": (1.13, 2.16), "srtf": (1.50, 2.26)}
 """Mean completion time under the rule over that under Muri-S, least and most of the eight released traces."""
 
 
-@pytest.mark.parametrize("rule", FAMILIES)
+@pytest.mark.parametrize("rule", ["srtf", pytest.param("srsf", marks=pytest.mark.thorough)])
 def test_the_gain_is_within_what_is_released(peers: Path, rule: str) -> None:
     """On a released trace, with the families of M5 drawn evenly, as the released jobs draw their models."""
     table = pl.read_csv(peers / "muri_trace3_jobs.csv.gz").sort("submit_s", maintain_order=True)
