@@ -16,6 +16,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import canonical
 from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
 from tracekit.replay.keys import by_arrival, least_attained, shortest, shortest_left, smallest, smallest_left
@@ -161,8 +162,7 @@ def test_crowds_evict_and_move() -> None:
     assert migrations > cases / 4
 
 
-@settings(max_examples=examples(200))
-@given(job_lists(), clusters(), ordered_rules())
+@tried(23, 66, job_lists(), clusters(), ordered_rules())
 def test_what_a_policy_says_about_its_keys_changes_only_the_speed(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     engine, truth = run_both(jobs, cluster, replace(rule, mode="preemptive"), drift="any")
     agree(engine, truth)

@@ -16,6 +16,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import canonical
 from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies import parse_policy
 from tracekit.replay.assumptions.models import load_models
@@ -202,8 +203,7 @@ def test_a_long_run_agrees_too(kind: Literal["easy", "conservative"], exact: boo
     assert canonical(outcome.log) == canonical(oracle(jobs, cluster, Rule(mode=kind, estimates=told)).log)
 
 
-@settings(max_examples=60, deadline=None)
-@given(job_lists(sizes=st.just(3)), clusters(changing=False))
+@tried(21, 60, job_lists(sizes=st.just(3)), clusters(changing=False))
 def test_with_jobs_of_one_size_both_are_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     jobs = replace(jobs, model=np.full(len(jobs), -1, np.int32))
     fifo = run(jobs, cluster, Ordered(by_arrival, fit="count"))
@@ -211,8 +211,7 @@ def test_with_jobs_of_one_size_both_are_first_in_first_out(jobs: Jobs, cluster: 
         assert run(jobs, cluster, backfill(kind, fit="count")).end_ms.tolist() == fifo.end_ms.tolist()
 
 
-@settings(max_examples=60, deadline=None)
-@given(job_lists(), clusters(changing=False))
+@tried(21, 60, job_lists(), clusters(changing=False))
 def test_with_estimates_of_nothing_both_pass_over_what_cannot_start(jobs: Jobs, cluster: Cluster) -> None:
     # Conservative needs a reservation: a job of no length has one at once where enough GPUs are free.
     fifo = run(jobs, cluster, Ordered(by_arrival, scan="skip", fit="count"))
@@ -226,24 +225,21 @@ def lasting(jobs: Jobs) -> Jobs:
     return replace(jobs, work_ms=np.maximum(jobs.work_ms, 1))
 
 
-@settings(max_examples=60, deadline=None)
-@given(job_lists(typed=False).map(lasting), clusters(changing=False))
+@tried(21, 60, job_lists(typed=False).map(lasting), clusters(changing=False))
 def test_one_reservation_is_easy(jobs: Jobs, cluster: Cluster) -> None:
     easy = run(jobs, cluster, backfill("easy", fit="count"))
     one = run(jobs, cluster, backfill("conservative", fit="count", depth=1))
     assert one.end_ms.tolist() == easy.end_ms.tolist()
 
 
-@settings(max_examples=60, deadline=None)
-@given(job_lists(most=3).map(lasting), clusters(changing=False))
+@tried(21, 60, job_lists(most=3).map(lasting), clusters(changing=False))
 def test_with_at_most_two_jobs_waiting_both_are_the_same(jobs: Jobs, cluster: Cluster) -> None:
     # Of three jobs one runs whenever others wait.
     easy = run(jobs, cluster, backfill("easy", fit="count"))
     assert run(jobs, cluster, backfill("conservative", fit="count")).end_ms.tolist() == easy.end_ms.tolist()
 
 
-@settings(max_examples=40, deadline=None)
-@given(job_lists(most=12).map(lasting), clusters(changing=False))
+@tried(14, 40, job_lists(most=12).map(lasting), clusters(changing=False))
 def test_with_exact_estimates_a_start_once_promised_never_slips(jobs: Jobs, cluster: Cluster) -> None:
     # What is promised at a job's submission is its start when nobody comes after it.
     outcome = run(jobs, cluster, backfill("conservative", fit="count"))

@@ -307,16 +307,21 @@ def test_shares_sum_exactly_and_differ_less_than_one_from_the_proportion(weights
 @pytest.mark.parametrize(
     ("sample", "cluster", "nodes", "gpus"),
     [
-        ("alibaba-openb", None, 110, None),
         ("alibaba-pai", None, 88, None),
-        ("alibaba-spot", None, 47, None),
         ("philly", None, 30, 138),
-        ("helios", "Earth", None, None),
-        ("helios", "Venus", None, None),
-        ("acme", "Seren", None, None),
-        ("acme", "Kalos", None, None),
-        ("alibaba-dlrm", None, None, None),
         ("slurm", None, None, None),
+        *(
+            pytest.param(*case, marks=pytest.mark.thorough)
+            for case in (
+                ("alibaba-openb", None, 110, None),
+                ("alibaba-spot", None, 47, None),
+                ("helios", "Earth", None, None),
+                ("helios", "Venus", None, None),
+                ("acme", "Seren", None, None),
+                ("acme", "Kalos", None, None),
+                ("alibaba-dlrm", None, None, None),
+            )
+        ),
     ],
 )
 def test_every_sample_trace_has_a_cluster(

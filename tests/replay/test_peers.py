@@ -181,7 +181,13 @@ LOADED = {
 """Our mean completion time against the peers' rule, on nodes so few that jobs wait for days: what the cards state."""
 
 
-@pytest.mark.parametrize(("nodes", "policy"), LOADED)
+FIRST = (42, "las,queues=18000,overhead=lucid,interval=60,fit=quota"), (60, "srtf,overhead=helios,fit=count")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "policy"),
+    [*FIRST, *(pytest.param(*case, marks=pytest.mark.thorough) for case in LOADED if case not in FIRST)],
+)
 def test_what_differs_where_the_cluster_is_full(
     peers: Path, walked: Callable[[int, str], QuotaWalk], nodes: int, policy: str
 ) -> None:

@@ -262,6 +262,7 @@ def test_the_command_tells_how_far_a_shard_is_and_what_comes_next(trace: Trace, 
     assert (tmp_path / "out" / "tradeoffs.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.thorough
 def test_three_shards_that_are_killed_at_random_make_the_same_table(
     sample_trace: Callable[[str], Trace], tmp_path: Path
 ) -> None:
