@@ -165,13 +165,10 @@ def check(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     outcome = run(jobs, cluster, mechanism_of(rule, len(jobs)), rule=rule.placement, log=True)
     truth = oracle(jobs, cluster, rule)
     assert outcome.log is not None
-    # Where the head relaxes the two may differ, as the next test has it.
-    if rule.mode == "conservative" or not rule.relax_ms:
-        assert canonical(outcome.log) == canonical(truth.log)
+    assert canonical(outcome.log) == canonical(truth.log)
     assert audit(jobs, cluster, outcome.log, outcome) == []
 
 
-@pytest.mark.xfail(reason="the engine keeps its moment for the head when a job with an earlier end starts")
 def test_the_moment_of_a_head_that_relaxes_is_looked_for_anew() -> None:
     # Job 1 waits for 5 GPUs on one node, which node 1 has at 6 s; from 5 s on any nodes do. Job 2 starts behind it and
     # ends at 5 s: then 4 + 3 GPUs are free, and job 3, which needs all of node 0 until 6 s, would delay job 1.

@@ -115,6 +115,9 @@ cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int
     if after != NONE:
         # A job passed over early in this pass may find another, spare place at the next event.
         easy_reopen(s.queues, domain)
+        if s.g[0].relax_ms > 0:
+            # Who was started may end before the head's moment, when the head takes another place than it would now.
+            unaim(s, m, f, d)
 
 
 cdef inline int easy_take_note(
