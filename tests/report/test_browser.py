@@ -65,7 +65,15 @@ def visit(browser: Browser, analysis: Analysis, request: pytest.FixtureRequest) 
     opened.context.close()
 
 
-@pytest.mark.parametrize("visit", [{}, {"width": 375}, {"dark": True}], indirect=True, ids=["wide", "phone", "dark"])
+@pytest.mark.parametrize(
+    "visit",
+    [
+        pytest.param({}, id="wide"),
+        pytest.param({"width": 375}, id="phone"),
+        pytest.param({"dark": True}, id="dark", marks=pytest.mark.thorough),
+    ],
+    indirect=True,
+)
 def test_every_chart_draws_and_nothing_is_asked_of_a_network(visit: _Visit) -> None:
     state = visit.charts()
     marks = visit.page.evaluate(
@@ -181,7 +189,11 @@ def test_charts_are_drawn_for_the_sheet_and_again_for_the_screen(visit: _Visit) 
     assert visit.page.evaluate(size) == before != printed
 
 
-@pytest.mark.parametrize("visit", [{"width": 360}, {}], indirect=True, ids=["phone", "wide"])
+@pytest.mark.parametrize(
+    "visit",
+    [pytest.param({"width": 360}, id="phone"), pytest.param({}, id="wide", marks=pytest.mark.thorough)],
+    indirect=True,
+)
 def test_labels_of_an_axis_stand_at_equal_distances_and_apart(visit: _Visit) -> None:
     visit.charts()
     axes = visit.page.evaluate(

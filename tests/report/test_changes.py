@@ -173,7 +173,17 @@ def test_a_finding_names_the_largest_changes(golden: Golden) -> None:
     ]
     golden(
         [
-            told(finding("change/measures", rows), "1", "2", "1-GPU", "1.0 min", "1.5 min", "+25.0 %", "+75.1 %"),
+            told(
+                finding("change/measures", rows),
+                "1",
+                "2",
+                "median wait",
+                "1-GPU",
+                "1.0 min",
+                "1.5 min",
+                "+25.0 %",
+                "+75.1 %",
+            ),
             told(
                 opening_of(rows),
                 "4",
@@ -273,8 +283,18 @@ def test_traces_are_set_against_the_first(golden: Golden) -> None:
     three = what_differs("a", {"b": [row()] * 5, "c": "it has no jobs.", "d": [row(verdict="noise")] * 5})
     golden(
         [
-            told(two["text"], "1", "2", "1.0 min", "1.5 min", "+25.0 %", "+75.1 %"),
-            told(three["text"], "5", "1.0 min", "1.5 min", "+25.0 %", "+75.1 %"),
+            told(two["text"], "b against a", "median wait", "1", "2", "1.0 min", "1.5 min", "+25.0 %", "+75.1 %"),
+            told(
+                three["text"],
+                "b against a",
+                "c against a",
+                "d against a",
+                "5",
+                "1.0 min",
+                "1.5 min",
+                "+25.0 %",
+                "+75.1 %",
+            ),
         ]
     )
     assert [r["what"] for r in three["rows"]] == ["median wait, b"] * 3 + ["median wait, d"] * 3

@@ -183,9 +183,8 @@ def test_the_commonest_requests_are_drawn_in_order_of_size(golden: Golden) -> No
     golden(told(panel.note, "14", "6"))
 
 
-@pytest.mark.parametrize("query", sorted({q.name for q in list_queries()}))
-def test_a_result_without_rows_draws_nothing(query: str) -> None:
-    assert panels(query, []) == []
+def test_a_result_without_rows_draws_nothing() -> None:
+    assert [query.name for query in list_queries() if panels(query.name, []) != []] == []
 
 
 def test_every_answered_query_that_knows_a_chart_draws_one(drawn_panels: dict[str, list[Panel]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,20 +9,21 @@ import pytest
 from tracekit.comparison import compare
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from playwright.sync_api import Browser, Page, Route
 
     from tracekit.trace import Trace
 
 pytestmark = pytest.mark.browser
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
-
 
 @pytest.fixture(scope="module")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the page over the philly, helios and alibaba-pai sample traces, read from their raw logs."""
-    sources = [SAMPLES / name for name in ("philly", "helios", "alibaba-pai")]
-    return compare(sources, tmp_path_factory.mktemp("samples") / "out").page
+def samples(sample_trace: Callable[[str], Trace], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page over the philly, helios and alibaba-pai sample traces."""
+    traces = [sample_trace(name) for name in ("philly", "helios", "alibaba-pai")]
+    return compare(traces, tmp_path_factory.mktemp("samples") / "out").page
 
 
 class _Visit:
@@ -50,7 +50,7 @@ class _Visit:
             route.abort()
 
 
-@pytest.mark.parametrize("width", [1400, 375])
+@pytest.mark.parametrize("width", [pytest.param(1400, marks=pytest.mark.thorough), 375])
 def test_every_chart_draws_and_nothing_is_asked_of_a_network(browser: Browser, samples: Path, width: int) -> None:
     visit = _Visit(browser, samples, width)
     marks = visit.page.evaluate(

@@ -47,7 +47,7 @@ def test_the_sentence_tells_what_is_known_and_who_wastes_most(golden: Golden) ->
                 "35",
                 "58.3 %",
             ),
-            told(finding("utilization/efficiency", few), "35", "58.3 %"),
+            told(finding("utilization/efficiency", few), "User x", "35", "58.3 %"),
         ]
     )
 
@@ -101,7 +101,7 @@ def test_the_first_job_to_look_at_is_told_in_words(golden: Golden) -> None:
     name = "utilization/jobs_to_look_at"
     golden(
         [
-            told(finding(name, [first]), "7", "30.0"),
+            told(finding(name, [first]), "Job 7 of x", "7", "30.0"),
             told(finding(name, [first, {**first, "wasted_gpu_h": 10.0}]), "2", "40", "7", "30.0"),
         ]
     )

@@ -211,8 +211,20 @@ def test_the_timeline_of_vcs_names_who_waits_most(golden: Golden) -> None:
     many = rows * 1000
     golden(
         [
-            told(finding("queuing/timeline", [*rows, *quiet]), "8", "1.7", "3", "2", "2026", "06", "30", "4"),
-            told(finding("queuing/timeline", quiet), "8"),
+            told(
+                finding("queuing/timeline", [*rows, *quiet]),
+                "w held",
+                "waited for by v",
+                "8",
+                "1.7",
+                "3",
+                "2",
+                "2026",
+                "06",
+                "30",
+                "4",
+            ),
+            told(finding("queuing/timeline", quiet), "w held", "8"),
             told(finding("queuing/timeline", many)),
         ]
     )
@@ -450,7 +462,7 @@ def test_the_vc_that_would_pay_most_is_named(golden: Golden) -> None:
     ]
     golden(
         [
-            told(finding("replay/by_vc", rows), "10 min", "2 min"),
+            told(finding("replay/by_vc", rows), "10 min", "2 min", "VC b", "SRTF", "FIFO"),
             told(finding("replay/by_vc", rows[:3])),
         ]
     )

@@ -163,13 +163,13 @@ def test_sizes_that_chance_can_part_may_be_alike(golden: Golden) -> None:
 def test_retries(golden: Golden) -> None:
     columns = "gpu_class jobs mean_retries unsuccessful_share"
     rows = _rows(columns, ("1", 100, 0.1, 0.2), ("2-4", 50, 0.5, 0.25))
-    golden(told(finding("failures/retries", rows), "2-4", "0.50", "25.0 %"))
+    golden(told(finding("failures/retries", rows), "Jobs of 2-4 GPUs", "2-4", "0.50", "25.0 %"))
     assert finding("failures/retries", _rows(columns, ("1", 100, 0.0, 0.2))) == "No job was tried again."
 
 
 def test_gpu_request(golden: Golden) -> None:
     rows = _rows("gpu_count jobs jobs_share gpu_hours_share", (0, 6, 0.6, None), (0.5, 1, 0.1, 0.1), (8, 3, 0.3, 0.9))
-    golden(told(finding("workload/gpu_request", rows), "60.0 %", "8", "90.0 %"))
+    golden(told(finding("workload/gpu_request", rows), "no GPU", "60.0 %", "8", "90.0 %"))
 
 
 def test_a_query_of_its_own_and_a_result_without_rows_have_no_finding() -> None:

@@ -32,7 +32,7 @@ def test_relaxation_names_the_size_that_is_spread_most(golden: Golden) -> None:
     strict = _rows(_RELAXATION, ("1", 1.0, 99, 1.0, 99), ("2-4", 1.0, 9, 1.0, 9), (">8", 0.5, 9, 1.0, 9))
     golden(
         [
-            told(finding("locality/relaxation", rows), "100 %", "5-8", "30"),
+            told(finding("locality/relaxation", rows), "100 %", "jobs of 5-8 GPUs", "5-8", "30"),
             told(finding("locality/relaxation", rows[1:3]), "2 min", "10", "1 min"),
             told(finding("locality/relaxation", strict)),
         ]
@@ -105,7 +105,7 @@ def test_idle_jobs_add_up_and_name_the_worst(golden: Golden) -> None:
     rows = _rows(_IDLE, ("j1", "u", 4.0, 7200.0, 2.5, 7.8), ("j2", None, 1.0, 3600.0, 0.0, 1.0))
     golden(
         [
-            told(finding("utilization/idle_jobs", rows), "2", "8.8", "7.8", "4", "2 h", "2.5 %"),
+            told(finding("utilization/idle_jobs", rows), "j1 of u", "2", "8.8", "7.8", "4", "2 h", "2.5 %"),
             told(finding("utilization/idle_jobs", rows[1:]), "1", "0.0 %"),
         ]
     )
@@ -117,7 +117,9 @@ def test_reasons_name_the_commonest_and_the_costliest(golden: Golden) -> None:
     both = _rows(columns, ("Core dump", 3, 1.0))
     golden(
         [
-            told(finding("failures/reasons", rows), "60.0 %", "100", "80.0 %"),
+            told(
+                finding("failures/reasons", rows), "CPU out of memory", "MPI runtime failure", "60.0 %", "100", "80.0 %"
+            ),
             told(finding("failures/reasons", both), "Core dump", "100 % of 3", "and 100 %"),
             told(finding("failures/reasons", _rows(columns, ("Core dump", 3, None))), "Core dump", "100 % of 3"),
         ]
@@ -140,7 +142,7 @@ def test_by_user_names_who_loses_most(golden: Golden) -> None:
     rows = _rows(columns, ("u", 40, 10, 0.25, 12.0), ("v", 4, 4, 1.0, 3.0))
     golden(
         [
-            told(finding("failures/by_user", rows), "12", "25.0 %"),
+            told(finding("failures/by_user", rows), "user u", "12", "25.0 %"),
             told(finding("failures/by_user", _rows(columns, (None, 4, 0, None, 3.0))), "3"),
             told(finding("failures/by_user", _rows(columns, ("u", 4, 0, 0.0, 3.0))), "3", "4"),
         ]
@@ -156,9 +158,9 @@ def test_by_node_tells_bad_nodes_from_bad_luck(golden: Golden) -> None:
     rows = _rows(_NODES, *bad, ("m", 7, 5.0, 0.02, False))
     golden(
         [
-            told(finding("failures/by_node", rows), "5", "30", "29", "28", "2"),
-            told(finding("failures/by_node", rows[4:]), "1", "26", "5"),
-            told(finding("failures/by_node", rows[5:]), "7", "5"),
+            told(finding("failures/by_node", rows), "n0", "n1", "n2", "5", "30", "29", "28", "2"),
+            told(finding("failures/by_node", rows[4:]), "n4", "1", "26", "5"),
+            told(finding("failures/by_node", rows[5:]), "m", "7", "5"),
         ]
     )
     assert (finding("failures/by_node", rows[5:], TraceFacts(outages=True)) or "").endswith("Outages may: see below.")
@@ -191,7 +193,7 @@ def test_user_queueing(golden: Golden) -> None:
     assert finding("users/queueing", rows[1:]) == "No job with GPUs waited."
     golden(
         [
-            told(finding("users/queueing", rows), "2,500 h", "1,300", "80.0 %"),
+            told(finding("users/queueing", rows), "User u", "2,500 h", "1,300", "80.0 %"),
             told(finding("users/queueing", _rows(columns, (None, 3, 1.0, None))), "1 h", "3"),
         ]
     )
@@ -227,7 +229,7 @@ def test_recurrence(golden: Golden) -> None:
     )
     golden(
         [
-            told(finding("workload/recurrence", rows), "31", "64.5 %", "5", "15", "12 min"),
+            told(finding("workload/recurrence", rows), "g", "31", "64.5 %", "5", "15", "12 min"),
             told(finding("workload/recurrence", rows[1:2]), "1"),
         ]
     )
@@ -250,7 +252,7 @@ def test_out_of_service_names_what_cost_most(golden: Golden) -> None:
     )
     golden(
         [
-            told(finding("failures/out_of_service", rows), "4", "1", "75.0 %"),
+            told(finding("failures/out_of_service", rows), "gpu memory", "4", "1", "75.0 %"),
             told(finding("failures/out_of_service", rows[1:2]), "1", "10"),
         ]
     )
@@ -281,8 +283,8 @@ def test_node_availability_names_the_least_available(golden: Golden) -> None:
     rows = _rows(columns, ("m", 5.0, 2, 0.5), ("n", 1.0, 1, 0.9), ("o", 0.0, 0, 1.0), ("p", 0.0, 0, 1.0))
     golden(
         [
-            told(finding("failures/node_availability", rows), "50.0 %", "85.0 %", "2", "4"),
-            told(finding("failures/node_availability", rows[1:]), "90.0 %", "96.7 %", "1", "3"),
+            told(finding("failures/node_availability", rows), "m", "50.0 %", "85.0 %", "2", "4"),
+            told(finding("failures/node_availability", rows[1:]), "n", "90.0 %", "96.7 %", "1", "3"),
         ]
     )
     assert finding("failures/node_availability", rows[2:]) is None
@@ -301,7 +303,7 @@ def test_repair_time_compares_causes_that_are_named(golden: Golden) -> None:
                 "40",
                 "30 min",
             ),
-            told(finding("failures/repair_time", _rows(columns, fan)), "50", "3.42 d"),
+            told(finding("failures/repair_time", _rows(columns, fan)), "fan", "50", "3.42 d"),
         ]
     )
     assert finding("failures/repair_time", _rows(columns, unknown)) is None

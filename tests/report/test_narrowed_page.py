@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 _READY = "html[data-charts^=READY][data-parts=READY]"
-_NAMES = ("helios", "philly", "slurm")
+_NAMES = ("slurm", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("helios", "philly")))
 
 
 class _Seen(NamedTuple):

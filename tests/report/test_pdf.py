@@ -77,6 +77,7 @@ def test_the_page_becomes_a_pdf_of_several_sheets(analysis: Analysis, tmp_path: 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.pdf"]
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 @pytest.mark.usefixtures("chromium")
 def test_the_report_of_a_whole_trace_is_one_that_people_print(

@@ -83,7 +83,7 @@ def test_the_longest_times_have_their_interval(golden: Golden) -> None:
 
 def test_the_first_policy_is_named_with_what_it_is_and_the_longest_times_too(golden: Golden) -> None:
     text = sentence(policy("fifo"), policy("hived", 4320.0, 720.0))
-    golden(told(text, "10", "1 h", "1.2 h", "+20.0 %"))
+    golden(told(text, "10", "1 h", "1.2 h", "+20.0 %", "FIFO"))
 
 
 def test_the_fastest_policies_are_named_by_what_they_know(golden: Golden) -> None:
@@ -201,7 +201,7 @@ def test_policies_that_keep_quotas_are_compared_with_each_other_only(golden: Gol
     equal = finding("replay/by_vc", [r for r in rows if r["policy"] not in {"sjf", "hived"}]) or ""
     golden(
         [
-            told(finding("replay/by_vc", rows), "30 s", "0 s", "1 h", "11 min"),
+            told(finding("replay/by_vc", rows), "30 s", "0 s", "1 h", "11 min", "SJF", "VC a", "HiveD", "VC b"),
             told(equal),
         ]
     )
@@ -211,7 +211,7 @@ def test_where_all_keep_quotas_that_is_said_once(golden: Golden) -> None:
     rows = vc_rows(("fifo", "kept", None, 60.0), ("sjf", "kept", None, 120.0))
     golden(
         [
-            told(finding("replay/by_vc", rows), "2 min", "1 min"),
+            told(finding("replay/by_vc", rows), "2 min", "1 min", "SJF"),
             told(finding("replay/by_vc", rows[:1])),
         ]
     )
@@ -373,6 +373,6 @@ def test_in_a_twin_no_policy_is_best_for_a_size_or_a_tenant(golden: Golden) -> N
     golden(
         [
             told(by_size, "1-GPU", "10 min", "11 min"),
-            told(by_tenant, "10 min", "11 min"),
+            told(by_tenant, "VC lab", "10 min", "11 min"),
         ]
     )

@@ -130,7 +130,7 @@ def _names(value: Any) -> set[str]:
 
 
 def _unexplained(sentence: str, values: list[float], names: set[str]) -> set[str]:
-    known = {form for value in values for form in _forms(value)} | set(_STATED)
+    known = {form for value in set(values) for form in _forms(value)} | set(_STATED)
     found = {n.lstrip("+-\N{MINUS SIGN}").rstrip(",") for n in _NUMBER.findall(_bare(sentence, names))}
     return found - known
 

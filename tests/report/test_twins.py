@@ -182,8 +182,20 @@ def test_the_policy_that_would_give_most_is_named_against_the_record(golden: Gol
     known = [effect("srtf", "undecided", 60.0, run_times="given")]
     golden(
         [
-            told(finding("replay/effects", rows), "2.0 h", "0.5 h", "0.2 h", "1.0 h", "10.0 h", "8.5 h", "9.0 h"),
-            told(stopping, "10.0 h", "8.5 h", "0.2 h", "9.0 h"),
+            told(
+                finding("replay/effects", rows),
+                "EASY",
+                "Venus",
+                "FIFO",
+                "2.0 h",
+                "0.5 h",
+                "0.2 h",
+                "1.0 h",
+                "10.0 h",
+                "8.5 h",
+                "9.0 h",
+            ),
+            told(stopping, "LAS", "10.0 h", "8.5 h", "0.2 h", "9.0 h"),
             told(finding("replay/effects", known)),
         ]
     )
