@@ -66,6 +66,12 @@ def venus() -> TwinReplays:
 
 
 @pytest.fixture(scope="module")
+def mine() -> TwinReplays:
+    """Return the twin of the only cluster of a log."""
+    return twin("strict", 1)
+
+
+@pytest.fixture(scope="module")
 def earth() -> TwinReplays:
     return twin("strict", 3, "Earth", 1.0)
 
@@ -79,9 +85,9 @@ def poor() -> TwinReplays:
     return TwinReplays(found, cast("Trace", None), Progress())
 
 
-def test_the_effect_is_the_one_that_another_simulator_finds() -> None:
+def test_the_effect_is_the_one_that_another_simulator_finds(mine: TwinReplays) -> None:
     known = make_world("strict", 1, 0.85)
-    effect = told(TRIAL, twins(twin("strict", 1)))
+    effect = told(TRIAL, twins(mine))
     submit = np.array([job.submit for job in known.jobs])
     before, after = (float(np.mean(np.array(simulate(known, rule)) - submit)) for rule in ("strict", "passing"))
     assert effect.main.recorded_s == pytest.approx(before, rel=1e-3)
@@ -152,8 +158,7 @@ def test_what_leaves_nothing_to_change_says_so(venus: TwinReplays) -> None:
         assert found.sentence == why
 
 
-def test_the_best_change_is_told_by_size_of_job() -> None:
-    mine = twin("strict", 1)
+def test_the_best_change_is_told_by_size_of_job(mine: TwinReplays) -> None:
     effect = told(Trial((PASSING, "ssf,scan=skip"), headline="queue"), twins(mine))
     assert [c.change for c in effect.changes] == ["later jobs may pass", "ssf,scan=skip"]
     assert {best.policy for best in effect.best_by_class} <= {"twin", "later jobs may pass", "ssf,scan=skip"}
@@ -180,9 +185,8 @@ def test_the_best_change_is_told_by_size_of_job() -> None:
 STOPPING = "srtf,scan=skip"
 
 
-def test_a_change_that_stops_jobs_is_told_by_their_completion_time() -> None:
+def test_a_change_that_stops_jobs_is_told_by_their_completion_time(mine: TwinReplays) -> None:
     """A first start comes soon where others are stopped for it; what they wait after that no first start tells."""
-    mine = twin("strict", 1)
     found = told(Trial((PASSING, STOPPING), headline="queue"), twins(mine))
     passing, stopping = found.changes
     times = mine.times(STOPPING)
@@ -205,8 +209,7 @@ def test_a_change_that_stops_jobs_is_told_by_their_completion_time() -> None:
     assert alone.verdict == {"shorter": "better", "longer": "worse"}.get(alone.main.verdict, alone.main.verdict)
 
 
-def test_the_document_says_which_mean_each_change_is_told_by() -> None:
-    mine = twin("strict", 1)
+def test_the_document_says_which_mean_each_change_is_told_by(mine: TwinReplays) -> None:
     found = told(Trial((PASSING, STOPPING), headline="queue"), twins(mine))
     vc = {"path": Path("my-trace"), "manifest": SimpleNamespace(format="csv"), "tenant": VC}
     trace = cast("Trace", SimpleNamespace(ingested=SimpleNamespace(**vc), **vc))

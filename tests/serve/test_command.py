@@ -4,33 +4,75 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.command import run
+from tests.serve.conftest import JOBS
+from tracekit.serve import run as serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import uvicorn
     from playwright.sync_api import Browser, Page, Route
 
+    from tracekit.serve.trace import ServedTrace
     from tracekit.trace import Trace
 
 
 @pytest.fixture(scope="module")
-def address(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(served: ServedTrace) -> Iterator[str]:
+    """Return the address of a server in this process, whose report is the one that other tests read, too."""
+    servers: queue.Queue[uvicorn.Server] = queue.Queue()
+    addresses: queue.Queue[str] = queue.Queue()
+
+    class Server(serving._Server):
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            servers.put(self)
+
+    def answer() -> None:
+        serving.serve(
+            served.trace,
+            host="127.0.0.1",
+            port=0,
+            token=None,
+            replay_jobs=0,
+            memory_limit=None,
+            started=addresses.put,
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "report", lambda *_, **__: served.report)
+        patch.setattr(serving, "_Server", Server)
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        found = addresses.get(timeout=60)
+        server = servers.get(timeout=60)
+        yield found
+        server.should_exit = True
+        thread.join(timeout=60)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def command(make_trace: Callable[..., Trace], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of the command, run as a process of its own; at its end Ctrl-C has to leave nothing behind."""
+    trace = make_trace(jobs=JOBS)  # of jobs alone a report is made soon
     scratch = tmp_path_factory.mktemp("scratch")
     env = {**os.environ, "NO_COLOR": "1", "TMPDIR": str(scratch)}
-    command = [sys.executable, "-m", "tracekit", "serve", str(trace.path), "--port", "0", "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    words = [sys.executable, "-m", "tracekit", "serve", str(trace.path), "--port", "0", "--no-browser"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
@@ -192,10 +234,12 @@ def test_a_job_its_user_a_node_and_a_part_are_opened_and_read_well(address: str,
     assert [fault["id"] for fault in faults] == []
 
 
-def test_a_real_server_holds_to_its_rules(address: str) -> None:
-    port = int(address.rstrip("/").rpartition(":")[2])
+def test_a_real_server_holds_to_its_rules(command: str) -> None:
+    port = int(command.rstrip("/").rpartition(":")[2])
     for request, code in (
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
         (b"GET /job/a1 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
+        (b"GET /answer/overview/status?where.user=alice HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
         (b"GET /../../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
         (b"GET /tables/..%2f..%2fjobs.parquet HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
         (b"GET /answer/%2e%2e/%2e%2e/manifest.json HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400"),
