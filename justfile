@@ -29,8 +29,24 @@ checked:
     TRACEKIT_BUILD=checked {{python}} -m hatchling build --target wheel:editable --hooks-only
     {{python}} -c "from tracekit.replay.native import kernel; assert kernel().CHECKED, 'there is no checked engine'"
 
-test *arguments:
+# The first tier of the tests, or with arguments some of it: just test tests/report -x
+test *arguments="-n auto":
     {{python}} -m pytest {{arguments}}
+
+# Both tiers of one room: just room report
+room name *arguments:
+    {{python}} -m pytest tests/{{name}} -m "not (slow or services or spark)" {{arguments}}
+
+# The second tier: laws over many random worlds, long simulations, corpora.
+thorough *arguments="-n auto":
+    {{python}} -m pytest -m thorough --hypothesis-profile=thorough {{arguments}}
+
+# Both tiers of all rooms.
+everything: test thorough
+
+# Write the reviewed texts (tests/*/golden) again; read the diff.
+update-golden *arguments:
+    {{python}} -m pytest --update-golden -p no:randomly -m "not (slow or services or spark)" {{arguments}}
 
 # Run a few hundred real jobs through a real Slurm, with a real Prometheus beside it; needs root and CONTRIBUTING's packages.
 services *arguments:
@@ -84,9 +100,9 @@ fuzz cases="20000" seed="1":
 damaged cases="500" seed="1":
     {{python}} tools/damaged.py --cases {{cases}} --seed {{seed}}
 
-# All tests, the long ones too, with all random cases, and the changes made on purpose.
+# All tests, the nightly ones too, with all random cases, and the changes made on purpose.
 nightly: && mutants
-    TRACEKIT_LONG=1 {{python}} -m pytest --runslow
+    TRACEKIT_LONG=1 {{python}} -m pytest -n auto -m "not (services or spark)" --hypothesis-profile=thorough
 
 # Change the code on purpose, one place at a time, and see that tests notice; half an hour on two processors.
 mutants *areas:
@@ -96,5 +112,6 @@ mutants *areas:
 lock:
     {{python}} tools/lock.py
 
-gate:
-    bash .ci/run
+# The gate, or a part of it: just gate change, just gate release
+gate *part:
+    bash .ci/run {{part}}

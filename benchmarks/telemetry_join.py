@@ -25,13 +25,14 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from tracekit.characterize.session import Session
+from tracekit.databases import connect_duckdb, sql_text
 from tracekit.ingest.sink import Sink
 from tracekit.ingest.telemetry._complete import attach_log, join
 from tracekit.ingest.telemetry._sample_file import SampleFile
 from tracekit.ingest.telemetry._series import Labels, SeriesTable
 from tracekit.progress import Progress
 from tracekit.tables.parquet import files_sql
-from tracekit.trace import Trace, connect_duckdb, sql_text
+from tracekit.trace import Trace
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tracekit.manifest import CAPABILITIES, Capability, Manifest
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Mapping
 
     from tracekit.analysis import Analysis
     from tracekit.trace import Trace
@@ -144,7 +144,7 @@ def analyzed(sample_trace: Callable[[str], Trace], tmp_path_factory: pytest.Temp
     numbers = itertools.count()
 
     @functools.cache
-    def made(name: str, **settings: Hashable) -> Analysis:
+    def made(name: str, **settings: Any) -> Analysis:
         return analyze(sample_trace(name).path, folder / f"{name}-{next(numbers)}", **settings)
 
     return made

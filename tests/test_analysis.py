@@ -118,13 +118,14 @@ def test_tables_that_cannot_be_linked_are_copied(
     assert Trace.open(analyze(small_trace.path, tmp_path / "out", **BRIEF).trace).validate() == []
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_raw_logs_are_read_first(sample_source: Callable[[str], Path], tmp_path: Path) -> None:
-    source = sample_source("helios")
-    done = analyze(source, tmp_path / "out dir", format_name="helios", capacity="listed", memory_limit="1GB")
+    source, out = sample_source("helios"), tmp_path / "out dir"
+    done = analyze(source, out, format_name="helios", capacity="listed", memory_limit="1GB", **BRIEF)
     report = json.loads(done.data.read_text(encoding="utf-8"))
     assert report["source"]["format"] == "helios"
-    expected = f"tracekit analyze {source} -o '{tmp_path}/out dir' --format helios --memory-limit 1GB"
-    assert report["command"] == expected
+    given = "--format helios --memory-limit 1GB --no-fit --replay-jobs 0"
+    assert report["command"] == f"tracekit analyze {source} -o '{tmp_path}/out dir' {given}"
     assert report["quality"]["records"] == report["quality"]["kept"] + report["quality"]["rejected"]
     assert done.results
 
@@ -155,10 +156,11 @@ def test_a_folder_that_is_no_report_is_never_replaced(small_trace: Trace, tmp_pa
     assert (tmp_path / "out" / "thesis.txt").read_text() == "precious"
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_a_report_can_be_made_again_from_its_own_trace(full: Analysis, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(full.folder, out)
-    again = analyze(out / full.trace.relative_to(full.folder), out, force=True)
+    again = analyze(out / full.trace.relative_to(full.folder), out, force=True, **BRIEF)
     assert Trace.open(again.trace).validate() == []
 
 
@@ -184,6 +186,7 @@ def test_a_failure_leaves_nothing(small_trace: Trace, tmp_path: Path, monkeypatc
     assert _left(tmp_path) == []
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_one_failing_query_is_named_and_the_others_are_answered(
     small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +205,7 @@ def test_one_failing_query_is_named_and_the_others_are_answered(
     assert any(note.startswith("overview/status failed: ran out of memory") for note in heard.notes)
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_a_capacity_that_the_trace_lacks_is_replaced_by_the_other_and_said(with_nodes: Trace, tmp_path: Path) -> None:
     heard = Heard()
     done = analyze(with_nodes.path, tmp_path / "out", progress=heard, **BRIEF)
@@ -221,6 +225,7 @@ def test_where_no_machine_is_known_the_most_gpus_in_use_are_observed(full: Analy
     assert [t["gpus"] for t in found["gpu_totals"] if t["used_for"] != "replays"] == [2.0]
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_a_capacity_file_is_used_or_refused(with_nodes: Trace, tmp_path: Path) -> None:
     (tmp_path / "gpus.csv").write_text("node_id,gpu_count\nn,8\n")
     done = analyze(with_nodes.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"), **BRIEF)
@@ -360,6 +365,7 @@ def test_the_limit_of_inflation_reaches_the_reader_of_files(tmp_path: Path) -> N
             run(tmp_path / "log", tmp_path / "out", max_inflation=0.5)
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_a_fault_of_the_program_is_not_called_a_damaged_trace(
     sample_source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

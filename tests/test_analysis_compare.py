@@ -12,6 +12,7 @@ import pytest
 
 from tests.characterize.periods import attempts, planted
 from tracekit.analysis import analyze, analyze_many
+from tracekit.characterize import list_queries
 from tracekit.errors import SourceError, UsageError
 from tracekit.progress import Progress
 
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
 def small_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare these tests the script bundle, which others look at."""
     monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
+
+
+@pytest.fixture
+def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare a test most of the queries, which others look at."""
+    few = [q for q in list_queries() if q.name.startswith("overview/")]
+    monkeypatch.setattr("tracekit.characterize.list_queries", lambda: few)
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +69,20 @@ def test_with_a_trace_of_another_time(october: Trace, november: Trace, tmp_path:
     assert [s["name"] for s in report["sections"]][1] == "change"
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_with_an_earlier_report(october: Trace, november: Trace, tmp_path: Path) -> None:
     last = analyze(october.path, tmp_path / "last", fit=False, replay_jobs=0)
     done = compare(november.path, tmp_path / "out", str(last.folder))
     assert verdict(done, "median wait") == ("changed", 200, 200)
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_with_a_day_that_splits_it(october: Trace, tmp_path: Path) -> None:
     done = compare(october.path, tmp_path / "out", "2017-10-05")
     assert verdict(done, "median wait") == ("too little data", 60, 140)
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_with_logs_that_are_read_for_it_and_not_kept(sample_source: Callable[[str], Path], tmp_path: Path) -> None:
     before = tmp_path / "before"
     shutil.copytree(sample_source("helios"), before)
@@ -85,6 +96,7 @@ def test_with_logs_that_are_read_for_it_and_not_kept(sample_source: Callable[[st
     assert sorted(p.name for p in tmp_path.iterdir()) == ["after", "before", "out"]
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_options_of_a_format_are_for_the_logs_where_the_source_is_a_trace(
     october: Trace, sample_source: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -96,6 +108,7 @@ def test_options_of_a_format_are_for_the_logs_where_the_source_is_a_trace(
         analyze(october.path, tmp_path / "other", compare="2017-10-05", **given)
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_without_times_of_submission_the_rest_is_answered(
     october: Trace, make_trace: Callable[..., Trace], tmp_path: Path
 ) -> None:
@@ -106,6 +119,7 @@ def test_without_times_of_submission_the_rest_is_answered(
     assert "overview/status" in done.results
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_a_failure_of_the_comparison_costs_no_other_answer(
     october: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +171,7 @@ def test_logs_that_cannot_be_read_are_one_line(october: Trace, tmp_path: Path) -
     assert [p.name for p in tmp_path.iterdir()] == ["logs"]
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_what_would_be_replaced_is_refused(october: Trace, november: Trace, tmp_path: Path) -> None:
     out = tmp_path / "out"
     last = analyze(october.path, out, fit=False, replay_jobs=0)
@@ -165,6 +180,7 @@ def test_what_would_be_replaced_is_refused(october: Trace, november: Trace, tmp_
             analyze(november.path, out, fit=False, replay_jobs=0, compare=str(other), force=True)
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_several_sources_are_refused(october: Trace, november: Trace, tmp_path: Path) -> None:
     sources = [october.path, november.path]
     with pytest.raises(UsageError, match=r"--compare: one source is compared with another time, 2 given; "):

@@ -11,6 +11,7 @@ import pytest
 
 from tracekit.analysis import analyze
 from tracekit.analysis.fitting import Fitting
+from tracekit.characterize import list_queries
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
+
+
+@pytest.fixture(autouse=True)
+def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare these tests most of the queries, which others look at."""
+    few = [q for q in list_queries() if q.name.startswith("overview/")]
+    monkeypatch.setattr("tracekit.characterize.list_queries", lambda: few)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import hmac
@@ -16,6 +17,7 @@ import pytest
 
 import tracekit
 from tests.command import run
+from tests.report.asking import asking
 from tracekit import schema
 from tracekit.anonymous import anonymous_trace, kind_of, opened
 from tracekit.errors import UsageError
@@ -57,6 +59,12 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def trace(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """Return the Trace of the logs."""
+    return tracekit.ingest_logs(logs, tmp_path_factory.mktemp("zzfile-ingested") / "t")
+
+
 def texts(folder: Path) -> dict[str, str]:
     """Return all that the files of a folder say, by path; of Parquet its rows and the names in the file itself.
 
@@ -81,12 +89,9 @@ def _unpacked(packed: re.Match[str]) -> str:
     return gzip.decompress(base64.b64decode(packed[0], validate=True)).decode("ascii")
 
 
-@pytest.mark.parametrize("ingested", [False, True], ids=["logs", "trace"])
-def test_nothing_of_an_analysis_holds_a_name(ingested: bool, logs: Path, tmp_path: Path) -> None:
-    source = logs
-    if ingested:
-        source = tmp_path / "zzfile-trace"
-        tracekit.ingest_logs(logs, source)
+@pytest.mark.parametrize("ingested", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["logs", "trace"])
+def test_nothing_of_an_analysis_holds_a_name(ingested: bool, logs: Path, trace: Trace, tmp_path: Path) -> None:
+    source = trace.path if ingested else logs
     salt, out, prices = tmp_path / "salt", tmp_path / "out", tmp_path / "zzfile-prices.toml"
     prices.write_text('currency = "EUR"\n[[price]]\nper_gpu_hour = "2.50"\npartition = "zzpartition"\n')
     options = ("--anonymize", "--salt-file", salt, "--prices", prices, "--replay-jobs", "30")
@@ -107,11 +112,17 @@ def test_nothing_of_an_analysis_holds_a_name(ingested: bool, logs: Path, tmp_pat
     ]
 
 
-def test_nothing_of_several_analyses_holds_a_name(logs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", ["few", pytest.param("all", marks=pytest.mark.thorough)])
+def test_nothing_of_several_analyses_holds_a_name(asked: str, logs: Path, trace: Trace, tmp_path: Path) -> None:
+    """Of logs and of a Trace side by side, with their comparison."""
     out = tmp_path / "out"
     options = ("--anonymize", "--salt-file", tmp_path / "salt", "--no-fit", "--replay-jobs", "0")
-    assert run("analyze", logs, logs / "zzfile.txt", "-o", out, *options).returncode == 0
-    assert not [name for name, text in texts(out).items() if "zz" in text]
+    some = ("overview/status", "queuing/queue_delay", "users/queueing", "utilization/jobs_to_look_at")
+    with asking(*some) if asked == "few" else contextlib.nullcontext():
+        assert run("analyze", logs, trace.path, "-o", out, *options).returncode == 0
+    found = texts(out)
+    assert len([name for name in found if name.endswith("report.html")]) == 2
+    assert not [name for name, text in found.items() if "zz" in text]
 
 
 @pytest.mark.parametrize(
@@ -125,12 +136,10 @@ def test_nothing_of_several_analyses_holds_a_name(logs: Path, tmp_path: Path) ->
     ],
     ids=" ".join,
 )
-def test_nothing_that_a_command_prints_holds_a_name(command: tuple[str, ...], logs: Path, tmp_path: Path) -> None:
-    trace = tmp_path / "t"
-    tracekit.ingest_logs(logs, trace)
+def test_nothing_that_a_command_prints_holds_a_name(command: tuple[str, ...], trace: Trace, tmp_path: Path) -> None:
     name, *options = command
     salt = ("--anonymize", "--salt-file", tmp_path / "salt")
-    plain, hidden, again = (run(name, trace, *options, *more) for more in ((), salt, salt))
+    plain, hidden, again = (run(name, trace.path, *options, *more) for more in ((), salt, salt))
     assert plain.returncode == hidden.returncode == 0, hidden.stderr
     assert "zz" in plain.stdout
     assert "zz" not in hidden.stdout + hidden.stderr
@@ -138,12 +147,11 @@ def test_nothing_that_a_command_prints_holds_a_name(command: tuple[str, ...], lo
     assert hidden.stdout.count("\n") == plain.stdout.count("\n")
 
 
-def test_a_users_own_sql_sees_pseudonyms_alone(logs: Path, tmp_path: Path) -> None:
-    trace, sql = tmp_path / "t", tmp_path / "all.sql"
-    tracekit.ingest_logs(logs, trace)
+def test_a_users_own_sql_sees_pseudonyms_alone(trace: Trace, tmp_path: Path) -> None:
+    sql = tmp_path / "all.sql"
     for table in ("jobs", "attempts", "placements", "nodes", "rejects"):
         sql.write_text(f"SELECT * FROM {table}")
-        done = run("query", trace, sql, "-f", "json", "--anonymize")
+        done = run("query", trace.path, sql, "-f", "json", "--anonymize")
         assert done.returncode == 0
         assert len(json.loads(done.stdout)) >= 1
         assert "zz" not in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime as dt
 import gzip
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.command import run
+from tests.report.asking import asking
 
 DUMPS = Path(__file__).parent.parent / "sample_traces" / "slurm-dumps"
 PRICES = """\
@@ -174,15 +176,27 @@ def site(house: Path) -> Site:
     return read_site(house)
 
 
-@pytest.fixture(scope="module", params=["account", "partition"])
-def analyzed(request: pytest.FixtureRequest, house: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+_QUICK = ("--no-fit", "--replay-jobs", "0")
+_FEW = ("overview/summary", "overview/through_time", "utilization/efficiency")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("account", _QUICK), id="account, few questions"),
+        pytest.param(("account", ()), id="account", marks=pytest.mark.thorough),
+        pytest.param(("partition", ("--by", "partition")), id="partition", marks=pytest.mark.thorough),
+    ],
+)
+def told_of(request: pytest.FixtureRequest, house: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """Return the dimension, and the folder that one command made of the house."""
     out = tmp_path_factory.mktemp("analyzed") / "out"
-    more = () if request.param == "account" else ("--by", request.param)
-    told = run("analyze", house, "-o", out, *more)
+    by, more = request.param
+    with asking(*_FEW) if more == _QUICK else contextlib.nullcontext():
+        told = run("analyze", house, "-o", out, *more)
     assert told.returncode == 0, told.stderr
     assert "does not read: prices.toml" not in told.stderr
-    return request.param, out
+    return by, out
 
 
 def table(out: Path, name: str) -> list[dict[str, str]]:
@@ -205,8 +219,8 @@ def test_raw_files_hold_what_the_recomputation_needs(site: Site) -> None:
     assert {("node3", 0), ("node2", 3)} <= {gpu for h in site.holds if h.job == "27" for gpu in h.samples}
 
 
-def test_efficiency_is_that_of_the_raw_files(site: Site, analyzed: tuple[str, Path]) -> None:
-    by, out = analyzed
+def test_efficiency_is_that_of_the_raw_files(site: Site, told_of: tuple[str, Path]) -> None:
+    by, out = told_of
     expected: dict[str, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
     for hold in site.holds:
         row = expected[hold.names[by]]
@@ -231,8 +245,8 @@ def test_efficiency_is_that_of_the_raw_files(site: Site, analyzed: tuple[str, Pa
         assert sum(number(row[f"{name}_gpu_h"]) for row in whole) * 3600 == pytest.approx(total), name
 
 
-def test_waits_are_those_of_the_raw_files(site: Site, analyzed: tuple[str, Path]) -> None:
-    by, out = analyzed
+def test_waits_are_those_of_the_raw_files(site: Site, told_of: tuple[str, Path]) -> None:
+    by, out = told_of
     waits = [start - submit for _, submit, start in site.waits]
     summary = {row["metric"]: number(row["value"]) for row in table(out, "tables/overview/summary.csv")}
     assert summary["gpu_mean_queue_s"] == pytest.approx(statistics.mean(waits))
@@ -245,8 +259,8 @@ def test_waits_are_those_of_the_raw_files(site: Site, analyzed: tuple[str, Path]
     assert report["tenant"]["queries"]["one"] == by
 
 
-def test_bill_is_that_of_the_raw_files_to_the_cent(site: Site, analyzed: tuple[str, Path]) -> None:
-    by, out = analyzed
+def test_bill_is_that_of_the_raw_files_to_the_cent(site: Site, told_of: tuple[str, Path]) -> None:
+    by, out = told_of
     lines: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
     for hold in site.holds:
         line = lines[hold.names[by], hold.model]

@@ -66,15 +66,28 @@ def test_the_files_of_the_page_are_read(tmp_path: Path) -> None:
     assert load_models(tmp_path / "m.toml").overhead.default == "helios"
 
 
-def test_the_policies_without_outages_are_those_of_the_page(sample_trace: Any) -> None:
+class _BeginsError(Exception):
+    """A replay with outages would begin."""
+
+
+def test_the_policies_without_outages_are_those_of_the_page(sample_trace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(*_: object) -> None:
+        raise _BeginsError
+
+    # What takes outages then looks how jobs save their work.
+    monkeypatch.setattr("tracekit.replay.scenario.checkpoints_for", begin)
     settings = ReplaySettings(outages="recorded", limit=5)
     scenario = scenario_of(sample_trace("slurm-outages"), settings, force=True)
-    refused = {}
+    refused, begun = {}, set()
     for policy in all_policies():
         try:
             scenario.run(policy)
         except UsageError as error:
             refused[policy] = error
+        except _BeginsError:
+            begun.add(policy)
+    assert begun | set(refused) == set(all_policies())
+    assert "fifo" in begun
     assert all("cannot be replayed with outages" in str(error) for error in refused.values())
     (told,) = (p for p in PAGE.split("\n\n") if p.startswith("Policies cannot be replayed with outages"))
     assert set(re.findall(r"`([a-z-]+)`", told)) == set(refused)

@@ -11,9 +11,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.older_traces import LATER, as_version_1
+from tracekit.databases import connect_duckdb, sql_text
 from tracekit.errors import MissingTableError, TraceError, UsageError
 from tracekit.manifest import Check, FileAccount, Manifest
-from tracekit.trace import Trace, connect_duckdb, is_trace, sql_text
+from tracekit.trace import Trace, is_trace
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ ROOMS = (
     ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package", "tenant"),
     ("notebook", "places"),
     ("options", "settings", "decode", "outputs", "answer", "streams", "workers"),
-    ("toml_text", "pseudonyms", "shards"),
+    ("toml_text", "pseudonyms", "shards", "databases"),
     ("schema", "manifest", "datasets"),
     ("tables", "estimate"),
     ("damage",),

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import schema
+from tracekit.databases import connect_duckdb
 from tracekit.errors import UsageError
 from tracekit.interruption import cleanup_on_interrupt, remove_folder
 from tracekit.pseudonyms import Pseudonyms, read_salt
 from tracekit.tables.parquet import files_sql
-from tracekit.trace import Trace, connect_duckdb
+from tracekit.trace import Trace
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:

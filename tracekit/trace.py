@@ -8,17 +8,14 @@ with trace.connect() as con:
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.damage import register_trace
-from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, UsageError, nearest
-from tracekit.interruption import remove_when_interrupted
+from tracekit.databases import connect_duckdb
+from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, TracekitError, UsageError, nearest
 from tracekit.manifest import Capability, Manifest
 from tracekit.notebook import Brief
 from tracekit.outputs import recover
@@ -40,13 +37,14 @@ from tracekit.text import count, counted, is_text, shorten
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+    from pathlib import Path
 
     import duckdb
     import polars as pl
 
     from tracekit.manifest import Partition
 
-__all__ = ["MANIFEST_NAME", "OTHERS_FREE", "Trace", "connect_duckdb", "cursor_of", "is_trace", "open_trace", "sql_text"]
+__all__ = ["MANIFEST_NAME", "OTHERS_FREE", "Trace", "is_trace", "open_trace"]
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
@@ -381,24 +379,37 @@ class Trace:
         DamagedTraceError
             A file of a table is damaged.
         """
+        con = self._connect(memory_limit)
+        try:
+            for table in self.tables:
+                self.create_view(con, table)
+        except TracekitError:
+            con.close()
+            raise
+        return con
+
+    def create_view(self, con: duckdb.DuckDBPyConnection, table: str) -> None:
+        """Make a table of the Trace a view of its own name; it may need the views jobs and nodes (`condition_sql`).
+
+        Raises
+        ------
+        DamagedTraceError
+            A file of the table is damaged.
+        """
         import duckdb
 
-        con = self._connect(memory_limit)
-        for table in self.tables:
-            try:
-                rows = self.rows_sql(table)
-                if table == "jobs" and self.tenant_column != INGESTED:
-                    rows = f'SELECT * REPLACE ("{self.tenant_column}" AS {INGESTED}) FROM ({rows})'
-                con.execute(f"CREATE VIEW {table} AS {rows}")
-            except duckdb.Error as error:
-                con.close()
-                if (failure := failure_behind(error)) is not None:
-                    raise failure from error
-                reason = " ".join(str(error).split())[:300]
-                raise DamagedTraceError(
-                    f"the table {table} cannot be read: {reason}", where=self.path, hint=HINT
-                ) from error
-        return con
+        try:
+            rows = self.rows_sql(table)
+            if table == "jobs" and self.tenant_column != INGESTED:
+                rows = f'SELECT * REPLACE ("{self.tenant_column}" AS {INGESTED}) FROM ({rows})'
+            con.execute(f"CREATE VIEW {table} AS {rows}")
+        except duckdb.Error as error:
+            if (failure := failure_behind(error)) is not None:
+                raise failure from error
+            reason = " ".join(str(error).split())[:300]
+            raise DamagedTraceError(
+                f"the table {table} cannot be read: {reason}", where=self.path, hint=HINT
+            ) from error
 
     def _connect(self, memory_limit: str | None) -> duckdb.DuckDBPyConnection:
         con = connect_duckdb(memory_limit)
@@ -601,55 +612,3 @@ def is_trace(path: Path) -> bool:
         if not path.parent.exists():
             recover(path.parent, _REPORT)
     return (path / MANIFEST_NAME).is_file()
-
-
-def sql_text(value: str | Path) -> str:
-    """Return `value` as an SQL string literal."""
-    return "'" + str(value).replace("'", "''") + "'"
-
-
-def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection:
-    """Return a fresh in-memory DuckDB connection with tracekit's settings.
-
-    Parameters
-    ----------
-    memory_limit : str, optional
-        Most memory before DuckDB spills to disk, such as '2GB'; DuckDB's own default otherwise.
-
-    Raises
-    ------
-    UsageError
-        `memory_limit` is not a size.
-    """
-    import duckdb
-
-    con = duckdb.connect()
-    spill = Path(tempfile.gettempdir()) / f"tracekit-spill-{os.getpid()}"
-    remove_when_interrupted(spill)
-    con.execute(f"SET temp_directory = {sql_text(spill)}")
-    con.execute("SET autoinstall_known_extensions = false")  # nothing in a query may reach the network
-    _set_own(con)
-    if memory_limit is not None:
-        try:
-            con.execute(f"SET memory_limit = {sql_text(memory_limit)}")
-        except duckdb.Error as error:
-            raise UsageError(f"'{memory_limit}' is not a memory size", hint="write it like '2GB'") from error
-    return con
-
-
-def cursor_of(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Return a second connection to the database of `con`, whose tables and views it sees.
-
-    What it makes for a moment is its own: temporary tables, and frames that are registered.
-    """
-    cursor = con.cursor()
-    _set_own(cursor)
-    return cursor
-
-
-def _set_own(con: duckdb.DuckDBPyConnection) -> None:
-    """Set what each connection to a database has for itself."""
-    con.execute("SET TimeZone = 'UTC'")  # stored times carry no zone
-    # In a notebook without ipywidgets the bar is off, and DuckDB refuses to be told so.
-    if con.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
-        con.execute("SET enable_progress_bar = false")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 import json
 import random
@@ -14,6 +15,7 @@ import pytest
 from tests.command import run
 from tracekit.calibration.delays import QUANTILES
 from tracekit.calibration.twin import ClusterTwin, Delays, Twin, digest_of_jobs, read_twin, twin_text, write_twin
+from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
     import subprocess
@@ -81,6 +83,10 @@ LOGS: dict[str, tuple[list[dict[str, Any]], bool]] = {
     "all at once": ([job | {"submit_time": at(0), "queue_s": None} for job in jobs_of(alike=True)], True),
     "one user": (jobs_of(user="u", vc="v"), True),
 }
+CALIBRATED = ("no waits", "no capacity", "ten days", "three days", "all alike", "one user")
+FEW = ("no waits", "no capacity")
+ANALYZED = ("no waits", "one job", "no capacity")
+"""Logs, one of each kind, on which commands that take long are tried in the first tier."""
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +98,25 @@ def traces(make_trace: Callable[..., Trace]) -> dict[str, Trace]:
 
 
 @pytest.fixture(scope="module")
-def good(traces: dict[str, Trace], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calibrated(traces: dict[str, Trace], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, str]]:
+    """Return a function that gives the twin of a log and what the command said, made once."""
+    folder = tmp_path_factory.mktemp("twins")
+
+    @functools.cache
+    def made(log: str) -> tuple[Path, str]:
+        file = folder / f"{log}.toml"
+        done = run("calibrate", traces[log].path, "-o", file)
+        assert done.returncode == 0, done.stderr
+        return file, done.stdout
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def good(calibrated: Callable[[str], tuple[Path, str]]) -> Path:
     """Return a twin of the log of ten days, in which every key stands."""
-    file = tmp_path_factory.mktemp("good") / "twin.toml"
-    assert run("calibrate", traces["ten days"].path, "-o", file).returncode == 0
-    text = file.read_text(encoding="utf-8")
-    assert 'grade = "close"' in text
+    file, _ = calibrated("ten days")
+    assert 'grade = "close"' in file.read_text(encoding="utf-8")
     return file
 
 
@@ -112,30 +131,31 @@ def refused(done: subprocess.CompletedProcess[str], *parts: str) -> str:
     return line
 
 
-@pytest.mark.parametrize(
-    ("log", "says"),
-    [
-        ("no waits", ["no job waits, so that it does not tell how its scheduler orders them", "grade close"]),
-        ("no capacity", ["behaves like first in, first out", "grade close"]),
-        ("ten days", ["behaves like first in, first out", "grade close"]),
-        ("three days", ["behaves like first in, first out", "grade close"]),
-        ("all alike", ["behaves like first in, first out", "grade close"]),
-        ("one user", ["behaves like first in, first out", "grade close"]),
-    ],
-)
+NO_RULES = "no job waits, so that it does not tell how its scheduler orders them"
+FIRST_IN = "behaves like first in, first out"
+
+
+@pytest.mark.parametrize("log", CALIBRATED)
 def test_a_log_that_can_be_calibrated_says_what_it_tells(
-    traces: dict[str, Trace], tmp_path: Path, log: str, says: list[str]
+    traces: dict[str, Trace], calibrated: Callable[[str], tuple[Path, str]], log: str
 ) -> None:
-    trace, twin = traces[log], tmp_path / "twin.toml"
-    done = run("calibrate", trace.path, "-o", twin)
-    assert done.returncode == 0, done.stderr
-    for part in says:
-        assert part in done.stdout
-    assert ("behaves like" in done.stdout) == (log != "no waits")
+    twin, said = calibrated(log)
+    assert (NO_RULES if log == "no waits" else FIRST_IN) in said
+    assert "grade close" in said
+    assert ("behaves like" in said) == (log != "no waits")
     # Nothing is called stated where the log states nothing.
-    (one,) = read_twin(twin, trace).cluster.values()
+    (one,) = read_twin(twin, traces[log]).cluster.values()
     assert one.capacity == ("observed" if log == "no capacity" else "stated")
-    assert (" stated " in done.stdout) == (log != "no capacity")
+    assert (" stated " in said) == (log != "no capacity")
+
+
+@pytest.mark.parametrize(
+    "log", [*FEW, *(pytest.param(log, marks=pytest.mark.thorough) for log in CALIBRATED if log not in FEW)]
+)
+def test_every_command_answers_in_the_twin_of_a_log_that_tells_little(
+    traces: dict[str, Trace], calibrated: Callable[[str], tuple[Path, str]], tmp_path: Path, log: str
+) -> None:
+    trace, (twin, _) = traces[log], calibrated(log)
     done = run("replay", trace.path, "--twin", twin, "-p", "sjf", "-o", tmp_path / "replays")
     assert done.returncode == 0, done.stderr
     row = pl.read_parquet(tmp_path / "replays" / "comparison.parquet").row(1, named=True)
@@ -143,7 +163,7 @@ def test_a_log_that_can_be_calibrated_says_what_it_tells(
     assert (row["effect_told"], row["effect_reason"]) == ((False, reason) if log == "no waits" else (True, None))
     done = run("fidelity", trace.path, "--twin", twin, "-o", tmp_path / "fidelity")
     assert done.returncode == 0, done.stderr
-    assert says[0] in done.stdout
+    assert (NO_RULES if log == "no waits" else FIRST_IN) in done.stdout
     for given in (["--twin", str(twin)], ["--try", "300"]):
         done = run("guidelines", trace.path, *given)
         assert done.returncode == 0, done.stderr
@@ -165,7 +185,9 @@ def test_a_log_that_cannot_be_calibrated_says_why_and_keeps_its_other_answers(
     refused(run("guidelines", trace, "--twin", tmp_path / "none.toml"), "none.toml: cannot read the twin: No such file")
 
 
-@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize(
+    "log", [log if log in ANALYZED else pytest.param(log, marks=pytest.mark.thorough) for log in LOGS]
+)
 def test_an_analysis_is_made_of_every_log(traces: dict[str, Trace], tmp_path: Path, log: str) -> None:
     done = run("analyze", traces[log].path, "--no-fit", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -176,7 +198,7 @@ def test_an_analysis_is_made_of_every_log(traces: dict[str, Trace], tmp_path: Pa
         "one job": TOO_FEW,
         "all at once": AT_ONCE,
     }
-    assert says.get(log, "behaves like this: first in, first out") in page
+    assert says.get(log, "first in, first out") in page
     assert ("behaves like this" in page) == (log not in says)
 
 
@@ -285,16 +307,37 @@ EDITS: dict[str, tuple[Callable[[str], bytes], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("edit", EDITS)
-def test_an_edited_twin_is_refused_by_every_command(
-    traces: dict[str, Trace], good: Path, tmp_path: Path, edit: str
-) -> None:
-    change, says = EDITS[edit]
+def edited(good: Path, edit: str, folder: Path) -> Path:
+    """Write the twin with an edit, and return its file."""
     text = good.read_text(encoding="utf-8")
     if "limits = {" in text and edit.startswith("what"):
         text = text.replace("limits = { user_gpus = 0, vc_gpus = 0 }\n", "", 1)
-    file = tmp_path / "twin.toml"
+    change, _ = EDITS[edit]
+    file = folder / "twin.toml"
     file.write_bytes(change(text))
+    return file
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_twin_is_refused_in_one_line(traces: dict[str, Trace], good: Path, tmp_path: Path, edit: str) -> None:
+    file = edited(good, edit, tmp_path)
+    with pytest.raises(UsageError) as error:
+        read_twin(file, traces["ten days"])
+    line = str(error.value)
+    assert line.isprintable()
+    assert len(line) < 1900
+    for part in (str(file), *EDITS[edit][1]):
+        assert part in line
+
+
+@pytest.mark.parametrize(
+    "edit",
+    ["unknown key", *(pytest.param(edit, marks=pytest.mark.thorough) for edit in EDITS if edit != "unknown key")],
+)
+def test_an_edited_twin_is_refused_by_every_command(
+    traces: dict[str, Trace], good: Path, tmp_path: Path, edit: str
+) -> None:
+    file = edited(good, edit, tmp_path)
     trace, out = traces["ten days"].path, tmp_path / "out"
     (tmp_path / "sweep.toml").write_text(f'traces = ["{trace}"]\npolicies = ["sjf"]\n')
     commands = [
@@ -307,7 +350,7 @@ def test_an_edited_twin_is_refused_by_every_command(
     if edit not in {"long line", "long key"}:
         commands.append(("analyze", trace, "--twin", file, "--no-fit", "-o", out))
     for command in commands:
-        line = refused(run(*command), str(file), *says)
+        line = refused(run(*command), str(file), *EDITS[edit][1])
         assert len(line) < 2000
         assert not out.exists()
 
@@ -333,36 +376,60 @@ def test_a_twin_that_takes_a_capacity_that_is_not_stated_is_refused(traces: dict
 
 @pytest.fixture(scope="module")
 def hostile(make_trace: Callable[..., Trace]) -> Trace:
-    jobs = jobs_of(cluster=HOSTILE) + [
-        job | {"job_id": f"x{job['job_id']}"} for job in jobs_of(cluster="two", busy=0.3)
+    jobs = jobs_of(140, cluster=HOSTILE) + [
+        job | {"job_id": f"x{job['job_id']}"} for job in jobs_of(140, cluster="two", busy=0.3)
     ]
     nodes = [NODE | {"cluster": HOSTILE}, {"node_id": "m", "gpu_count": 8, "cluster": "two"}]
     return make_trace(jobs=jobs, nodes=nodes, manifest_overrides={"capabilities": {}})
 
 
-def test_a_hostile_name_of_a_cluster_is_written_read_back_and_escaped(hostile: Trace, tmp_path: Path) -> None:
-    file = tmp_path / "twin.toml"
+@pytest.fixture(scope="module")
+def hostile_twin(hostile: Trace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Return the twin and what the command said."""
+    file = tmp_path_factory.mktemp("hostile") / "twin.toml"
     done = run("calibrate", hostile.path, "-o", file)
     assert done.returncode == 0, done.stderr
+    return file, done.stdout
+
+
+def printable(*outs: str) -> None:
+    for text in itertools.chain.from_iterable(out.splitlines() for out in outs):
+        assert text.isprintable(), text
+
+
+def test_a_hostile_name_of_a_cluster_is_written_and_read_back(hostile: Trace, hostile_twin: tuple[Path, str]) -> None:
+    file, said = hostile_twin
     twin = read_twin(file, hostile)
     assert set(twin.cluster) == {HOSTILE, "two"}
     assert twin_text(twin) == file.read_text(encoding="utf-8")
-    outs = [done.stdout]
-    for command in (
-        ("replay", "--cluster-name", HOSTILE, "-p", "sjf"),
-        ("fidelity",),
-        ("plan", "--for", f"cluster={HOSTILE}", "--resamples", "5", "--workers", "1", "--nodes", "1,2"),
-        ("guidelines", "-f", "html"),
-        ("analyze", "--no-fit"),
-    ):
-        done = run(command[0], hostile.path, *command[1:], "--twin", file, "-o", tmp_path / f"{command[0]}.html")
-        assert done.returncode == 0, done.stderr
-        outs += [done.stdout, done.stderr]
-    assert "behaves like" in outs[0]
-    assert 'e"]\\n[cluster."b' in outs[0]
-    for text in itertools.chain.from_iterable(out.splitlines() for out in outs):
-        assert text.isprintable(), text
-    for page in (tmp_path / "guidelines.html", tmp_path / "analyze.html" / "report.html"):
-        text = page.read_text(encoding="utf-8")
+    assert "behaves like" in said
+    assert 'e"]\\n[cluster."b' in said
+    printable(said)
+
+
+@pytest.mark.parametrize(
+    ("command", "page"),
+    [
+        pytest.param(("replay", "--cluster-name", HOSTILE, "-p", "sjf"), None, id="replay"),
+        pytest.param(("fidelity",), None, id="fidelity", marks=pytest.mark.thorough),
+        pytest.param(
+            ("plan", "--for", f"cluster={HOSTILE}", "--resamples", "5", "--workers", "1", "--nodes", "1,2"),
+            None,
+            id="plan",
+        ),
+        pytest.param(("guidelines", "-f", "html"), ".", id="guidelines"),
+        pytest.param(("analyze", "--no-fit"), "report.html", id="analyze", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_hostile_name_of_a_cluster_is_escaped(
+    hostile: Trace, hostile_twin: tuple[Path, str], tmp_path: Path, command: tuple[str, ...], page: str | None
+) -> None:
+    file, _ = hostile_twin
+    name, *words = command
+    done = run(name, hostile.path, *words, "--twin", file, "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    printable(done.stdout, done.stderr)
+    if page is not None:
+        text = (tmp_path / "out" / page).read_text(encoding="utf-8")
         assert "<script>alert(1)" not in text
         assert not set(text) & {"\x01", "\x1b", "\x7f"}

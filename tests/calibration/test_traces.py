@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tracekit.calibration.api import ClusterCalibration
+    from tracekit.calibration.api import Calibration, ClusterCalibration
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
 
 
 def only(trace: Trace) -> ClusterCalibration:
-    (found,) = calibrate(trace).clusters
+    return only_of(calibrate(trace))
+
+
+def only_of(made: Calibration) -> ClusterCalibration:
+    (found,) = made.clusters
     return found
 
 
@@ -37,36 +41,42 @@ def broken() -> World:
     return make_world("nodes-down", 2, 0.7)
 
 
-def test_nodes_that_were_down_are_found(make_trace: MakeTrace, broken: World, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def whole(make_trace: MakeTrace, broken: World) -> tuple[Trace, Calibration]:
+    """Return the Trace of that world, and its calibration."""
     trace = make_trace(**rows_of(broken))
-    found = only(trace)
+    return trace, calibrate(trace)
+
+
+def test_nodes_that_were_down_are_found(whole: tuple[Trace, Calibration], tmp_path: Path) -> None:
+    trace, made = whole
+    found = only_of(made)
     assert trace.validate() == []
     assert (found.settings.capacity, found.score.grade) == ("events", "close")
     assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.01)
     assert set(found.candidates()["capacity"]) == {"stated", "events", "observed"}
     file = tmp_path / "twin.toml"
-    write_twin(calibrate(trace).twin, file)
+    write_twin(made.twin, file)
     assert 'capacity = "events"' in file.read_text()
     (again,) = recall(trace, read_twin(file, trace)).clusters
     assert (again.settings, again.score.grade) == (found.settings, "close")
 
 
 def test_without_node_events_their_capacity_is_not_tried_and_not_taken(
-    make_trace: MakeTrace, broken: World, tmp_path: Path
+    make_trace: MakeTrace, broken: World, whole: tuple[Trace, Calibration], tmp_path: Path
 ) -> None:
     rows = rows_of(broken)
-    whole = make_trace(**rows)
     bare = make_trace(**{name: table for name, table in rows.items() if name != "node_events"})
     found = only(bare)
     assert set(found.candidates()["capacity"]) == {"stated", "observed"}
     assert found.score.whole["ratio"] < 0.95
     file = tmp_path / "twin.toml"
-    write_twin(calibrate(whole).twin, file)
+    write_twin(whole[1].twin, file)
     with pytest.raises(UsageError, match="takes the capacity 'events', which the Trace does not state"):
         recall(bare, read_twin(file, bare))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 9])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 9))])
 def test_events_count_where_they_took_nodes_away_and_only_there(make_trace: MakeTrace, seed: int) -> None:
     """The outages of one world are told of two others too, in which every node was there."""
     down = make_world("nodes-down", seed, 0.7)

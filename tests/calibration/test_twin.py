@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.golden import Golden
     from tracekit.calibration.api import Calibration
     from tracekit.trace import Trace
 
 
 @pytest.fixture(scope="module")
-def helios(tmp_path_factory: pytest.TempPathFactory) -> Trace:
-    return tracekit.ingest_logs("sample_traces/helios", tmp_path_factory.mktemp("twin") / "helios")
+def helios(sample_trace: Callable[[str], Trace]) -> Trace:
+    return sample_trace("helios")
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +79,10 @@ def test_an_edited_twin_is_refused_with_line_and_key(
         assert error.value.line == line
 
 
-def test_a_twin_of_another_trace_is_refused_by_name(found: Calibration, tmp_path: Path) -> None:
-    other = tracekit.ingest_logs("sample_traces/slurm", tmp_path / "slurm")
+def test_a_twin_of_another_trace_is_refused_by_name(
+    found: Calibration, make_trace: Callable[..., Trace], tmp_path: Path
+) -> None:
+    other = make_trace(jobs=[{"job_id": "a", "gpu_count": 1, "submit_time": dt.datetime(2024, 1, 1)}])
     file = tmp_path / "twin.toml"
     write_twin(found.twin, file)
     there, here = (digest[:19] for digest in (found.twin.trace, digest_of_jobs(other)))
@@ -117,7 +120,9 @@ def test_the_cluster_of_a_twin_is_the_one_asked_for_or_that_with_most_waiting(
 
 
 @pytest.mark.parametrize("command", ["replay", "plan", "sweep"])
-def test_a_twin_of_jobs_without_gpus_is_refused(make_trace: Callable[..., Trace], tmp_path: Path, command: str) -> None:
+def test_a_twin_of_jobs_without_gpus_is_refused(
+    make_trace: Callable[..., Trace], tmp_path: Path, command: str, golden: Golden
+) -> None:
     jobs = [
         {"job_id": name, "cluster": name, "gpu_count": gpus, "submit_time": dt.datetime(2024, 1, 1)}
         for name, gpus in (("c", 0), ("g", 1))
@@ -128,20 +133,21 @@ def test_a_twin_of_jobs_without_gpus_is_refused(make_trace: Callable[..., Trace]
     words = [tmp_path / "sweep.toml"] if command == "sweep" else [trace.path, *(["-p", "sjf"] * (command == "replay"))]
     done = run(command, *words, "--twin", file, "-o", tmp_path / "out")
     assert done.returncode == 2
-    assert done.stderr.endswith(f"{file}: is of no cluster whose jobs have GPUs; such clusters are: g\n")
+    said = done.stderr.splitlines()[-1]
+    assert f"{file}: " in said
+    golden(said.replace(str(file), "FILE"))
 
 
-def test_a_log_without_starts_or_too_short_says_so(tmp_path: Path) -> None:
-    spot = tracekit.ingest_logs("sample_traces/alibaba-spot", tmp_path / "spot")
+def test_a_log_without_starts_or_too_short_says_so(sample_trace: Callable[[str], Trace]) -> None:
+    spot = sample_trace("alibaba-spot")
     with pytest.raises(UsageError, match="0 jobs of the first part of the log have a known start"):
         calibrate(spot)
 
 
-def test_the_command_writes_the_twin_and_says_how_near_it_is(helios: Trace, tmp_path: Path) -> None:
+def test_the_command_writes_the_twin_and_says_how_near_it_is(helios: Trace, tmp_path: Path, golden: Golden) -> None:
     done = run("calibrate", helios.path, "-o", tmp_path / "twin.toml", "--cluster-name", "Venus")
     assert done.returncode == 0, done.stderr
-    assert "Venus, with 88.8 % of the hours waited: behaves like first in, first out" in done.stdout
-    assert "grade close: over 295 jobs" in done.stdout
+    golden(line for line in done.stdout.splitlines() if line.startswith(("Venus", "grade")))
     assert (tmp_path / "twin.toml").read_text().count("[cluster.") == 3
     wrong = run("calibrate", helios.path, "-o", tmp_path / "x.toml", "--cluster-name", "Mars")
     assert wrong.returncode == 2
@@ -173,4 +179,4 @@ def test_what_a_twin_states_cannot_be_given_beside_it(found: Calibration, helios
     write_twin(found.twin, file)
     wrong = run("replay", helios.path, "--twin", file, "--gpus", "2", "-o", tmp_path / "x")
     assert wrong.returncode == 2
-    assert "--gpus: goes with no twin, which states it" in wrong.stderr
+    assert "--gpus: goes with no twin" in wrong.stderr

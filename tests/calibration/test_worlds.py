@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,10 +56,17 @@ def calibrated(world: World) -> ClusterCalibration:
     return calibrate_jobs(bench_of(world))
 
 
+@functools.cache
+def known_and_found(kind: str, seed: int) -> tuple[World, ClusterCalibration]:
+    """Return a world and its calibration, made once."""
+    known = world(kind, seed)
+    return known, calibrated(known)
+
+
 @pytest.mark.parametrize("kind", EXACT)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_the_rule_of_a_cluster_is_found_and_waits_are_those_of_the_log(kind: str, seed: int) -> None:
-    found = calibrated(world(kind, seed))
+    _, found = known_and_found(kind, seed)
     assert found.score.grade == "close"
     assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.001)
     assert found.score.whole["agreeing_share"] == 1.0
@@ -68,14 +76,14 @@ def test_the_rule_of_a_cluster_is_found_and_waits_are_those_of_the_log(kind: str
     assert (rules.limits.user_gpus == 16) == (kind == "user-limit")
 
 
-@pytest.mark.parametrize("seed", [0, 2, 4])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (2, 4))])
 def test_backfilling_by_time_limits_is_found(seed: int) -> None:
     found = calibrated(world("easy", seed))
     assert (found.settings.rules.backfill, found.settings.rules.estimates) == ("easy", "limit")
     assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.1)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_quotas_that_are_taken_back_are_found(seed: int) -> None:
     """Which job is stopped where several could be is the scheduler's own matter, so that waits differ a little."""
     found = calibrated(world("reclaimed", seed))
@@ -85,8 +93,8 @@ def test_quotas_that_are_taken_back_are_found(seed: int) -> None:
 
 
 def test_a_long_log_is_scored_part_by_part_by_what_was_known_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = world("passing", 1)
-    assert "rolling" not in calibrated(known).score.table["scope"].to_list()
+    known, found = known_and_found("passing", 1)
+    assert "rolling" not in found.score.table["scope"].to_list()
     monkeypatch.setattr("tracekit.calibration.rolling._LEAST_DAYS", 20)
     table = calibrated(known).score.table.filter(pl.col("scope") == "rolling")
     assert table["name"].to_list() == ["days 11 to 17", "days 17 to 22", "days 22 to 28"]
@@ -103,7 +111,9 @@ def test_a_long_log_is_scored_part_by_part_by_what_was_known_before(monkeypatch:
     assert changed["ratio"][2] < 0.9
 
 
-@pytest.mark.parametrize("kind", ["strict", "quotas", "easy", "fair-share"])
+@pytest.mark.parametrize(
+    "kind", ["strict", "easy", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("quotas", "fair-share"))]
+)
 def test_the_first_jobs_of_a_long_log_lead_to_the_same_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = world(kind, 2)
     found = calibrated(known)
@@ -174,8 +184,7 @@ def tally(kinds: tuple[str, ...], seeds: range) -> dict[str, list[float]]:
     rows: dict[str, list[float]] = {"told": [], "inside": [], "wrong": [], "width": []}
     for kind in kinds:
         for seed in seeds:
-            known = world(kind, seed)
-            found = calibrated(known)
+            known, found = known_and_found(kind, seed)
             for change in changes_of(kind):
                 truth, effect = truth_and_effect(known, found, change)
                 rows["told"].append(not isinstance(effect, str))
@@ -196,8 +205,9 @@ def check(rows: dict[str, list[float]]) -> None:
     assert np.median(rows["width"]) <= 0.6
 
 
-def test_effects_hold_what_the_simulator_gives() -> None:
-    check(tally(EXACT, range(2)))
+@pytest.mark.parametrize("worlds", [1, pytest.param(2, marks=pytest.mark.thorough)])
+def test_effects_hold_what_the_simulator_gives(worlds: int) -> None:
+    check(tally(EXACT, range(worlds)))
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from tracekit.capacity_plan.target import JobGroup, wait_target
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
+    from tests.golden import Golden
     from tracekit.calibration.api import ClusterCalibration
 
 DAY = 86_400
@@ -48,7 +49,7 @@ def daily(gpus: int = 8, jobs: int = 3, nodes: int = 1, days: int = 8) -> Cluste
     return twin_of(rows, start, make_cluster([8] * nodes))
 
 
-def test_a_plan_by_hand() -> None:
+def test_a_plan_by_hand(golden: Golden) -> None:
     # Three whole-node jobs at noon: with N nodes they wait 0, 1 and 2 h; 0, 0 and 1 h; not at all. Every day is alike.
     plan = made(daily(), target=wait_target("mean<=30min"), group=JobGroup(size="8"), numbers=(1, 2, 3), resamples=5)
     rows = [{k: r[k] for k in ("nodes", "gpus", "mean_wait_s", "p50_wait_s", "p90_wait_s")} for r in plan.capacity]
@@ -65,9 +66,7 @@ def test_a_plan_by_hand() -> None:
     for row in plan.capacity:
         assert row["mean_wait_low_s"] == row["mean_wait_s"] == row["mean_wait_high_s"]
     assert (plan.answers[0].nodes, plan.answers[0].low, plan.answers[0].high) == (2, 2, 2)
-    assert (
-        plan.sentences[0] == "2 nodes (2 to 2) keep the mean wait at or below 30 min for 8-GPU jobs; the cluster has 1"
-    )
+    golden(plan.sentences[0])
     assert plan.more == [
         {
             "model": None,
@@ -90,21 +89,21 @@ def test_more_jobs_by_hand() -> None:
     assert plan.to_dict()["answer"] is None
 
 
-def test_what_owning_and_waiting_cost_by_hand() -> None:
+def test_what_owning_and_waiting_cost_by_hand(golden: Golden) -> None:
     # A day of one node costs 24 * 2; three jobs wait 3 h a day together, at 10 an hour.
     costs = HourlyCosts(2.0, 10.0)
     plan = made(daily(), numbers=(1, 2, 3), resamples=5, costs=costs)
     names = ("owning_cost_per_day", "waiting_cost_per_day", "cost_per_day")
     assert [[r[n] for n in names] for r in plan.capacity] == [[48, 30, 78], [96, 10, 106], [144, 0, 144]]
     assert plan.cheapest is plan.capacity[0]
-    assert "owning and waiting together cost least with 1 node: 78 a day" in plan.sentences
+    golden(s for s in plan.sentences if "cost" in s)
     for one in (HourlyCosts(2.0), HourlyCosts(wait=10.0), HourlyCosts()):
         plan = made(daily(), numbers=(1,), resamples=5, costs=one)
         assert plan.capacity[0]["cost_per_day"] is None
         assert plan.cheapest is None
 
 
-def test_gpus_of_nodes_that_are_away_do_not_count() -> None:
+def test_gpus_of_nodes_that_are_away_do_not_count(golden: Golden) -> None:
     # Of two nodes one is away for two of eight days: 14 of 16 GPUs are up; four nodes are two pairs of the same.
     rows = [(d * DAY + 600 * k, 1, 300.0) for d in range(8) for k in range(20)]
     rows.append((8 * DAY, 1, 1.0))
@@ -116,10 +115,9 @@ def test_gpus_of_nodes_that_are_away_do_not_count() -> None:
     asked = 20 * 300 / DAY
     assert [row["offered_share"] for row in plan.capacity] == pytest.approx([asked / up for up in (8, 14, 28)])
     assert [row["held_share"] for row in plan.capacity] == pytest.approx([asked / up for up in (8, 14, 28)])
-    assert plan.assumptions["outages"]["value"].startswith("of 16 GPUs the log has 14.0 up in the mean (87.5 %)")
     whole = made(twin_of(rows, [row[0] for row in rows], make_cluster([8, 8])), numbers=(2,), resamples=5)
     assert (whole.recorded["gpus_up"], whole.recorded["availability_share"]) == (16, 1)
-    assert whole.assumptions["outages"]["value"].startswith("the log tells of no time in which a node was away")
+    golden([plan.assumptions["outages"]["value"], whole.assumptions["outages"]["value"]])
 
 
 def test_a_gang_that_no_longer_fits_never_starts_and_is_no_short_wait() -> None:
@@ -141,7 +139,7 @@ def test_a_gang_that_no_longer_fits_never_starts_and_is_no_short_wait() -> None:
         assert plan.answers[0].nodes == 2
 
 
-def test_nodes_that_the_load_fills_are_named_as_full() -> None:
+def test_nodes_that_the_load_fills_are_named_as_full(golden: Golden) -> None:
     # 20 gangs a day of two hours take a node 40 h a day.
     rows = [(d * DAY + 3600 * k, 8, 7200.0) for d in range(6) for k in range(20)]
     rows.append((6 * DAY, 1, 1.0))
@@ -149,11 +147,11 @@ def test_nodes_that_the_load_fills_are_named_as_full() -> None:
     plan = made(twin, numbers=(1, 2), resamples=5, target=wait_target("p50<=30d"))
     assert [row["offered_share"] for row in plan.capacity] == pytest.approx([5 / 3, 5 / 6])
     assert (plan.answers[0].nodes, plan.answers[0].full) == (1, True)
-    assert ", though the load fills them: over more than this month waits would grow; the" in plan.sentences[0]
+    golden(plan.sentences[0])
     assert not made(twin, numbers=(2,), resamples=5, target=wait_target("p50<=30d")).answers[0].full
 
 
-def test_a_target_that_start_up_delays_alone_exceed_is_never_kept() -> None:
+def test_a_target_that_start_up_delays_alone_exceed_is_never_kept(golden: Golden) -> None:
     found = daily()
     late = replace(found.bench.jobs, recorded_start_ms=found.bench.jobs.recorded_start_ms + 120_000)
     bench = replace(found.bench, jobs=late, delays=dict.fromkeys(("1", "5-8"), (120.0,) * 10))
@@ -161,13 +159,13 @@ def test_a_target_that_start_up_delays_alone_exceed_is_never_kept() -> None:
     plan = made(slow, target=wait_target("p50<=1min"), resamples=5)
     assert plan.answers[0].nodes is None
     assert plan.answers[0].best_s == 120
-    assert plan.sentences[0].startswith("no number up to 8 nodes keeps the median wait at or below 1 min for all jobs")
+    golden(plan.sentences[0])
     assert plan.to_dict()["answer"]["reached"] is False
     hit = made(slow, target=wait_target("p50<=2min"), resamples=5)
     assert hit.answers[0].nodes == 1
 
 
-def test_a_twin_of_which_no_effect_can_be_told_gives_no_plan() -> None:
+def test_a_twin_of_which_no_effect_can_be_told_gives_no_plan(golden: Golden) -> None:
     found = daily()
     # The log waited two hours more than the rule says.
     late = found.bench.jobs.recorded_start_ms + 7_200_000
@@ -178,9 +176,7 @@ def test_a_twin_of_which_no_effect_can_be_told_gives_no_plan() -> None:
     reason = plan_cluster(wrong, PlanQuestion())
     assert reason == no_plan(wrong)
     assert isinstance(reason, str)
-    assert reason.startswith("a replay does not reproduce the log of all (grade poor: it waits 7.71 min in the mean")
-    assert "0 % of the jobs wait alike, 50.0 % are needed" in reason
-    assert reason.endswith("so it cannot tell how many nodes are enough")
+    golden(reason)
     assert no_plan(found) is None
 
 
@@ -208,7 +204,7 @@ def test_what_goes_wrong_in_a_process_is_said_by_the_plan() -> None:
         received(here)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])
 def test_more_nodes_are_never_clearly_worse_for_jobs_of_one_gpu(seed: int) -> None:
     # First in, first out, one GPU each: a server more makes no job wait longer, whatever the days.
     plan = made(queue(seed, days=6, mean_s=3600, servers=8, offered=7), numbers=tuple(range(6, 13)), resamples=6)
@@ -244,7 +240,7 @@ def test_plans_of_worlds_with_other_schedulers(kind: str) -> None:
     json.dumps(plan.to_dict(), allow_nan=False)
 
 
-def test_nodes_of_each_gpu_model_vary_together_or_alone() -> None:
+def test_nodes_of_each_gpu_model_vary_together_or_alone(golden: Golden) -> None:
     rows = [(d * DAY + 600 * k, 4, 1800.0) for d in range(6) for k in range(40)]
     rows.append((6 * DAY, 1, 1.0))
     cluster = make_cluster([8, 8, 4, 4], model=["A", "A", "B", "B"])
@@ -256,9 +252,7 @@ def test_nodes_of_each_gpu_model_vary_together_or_alone() -> None:
     assert [(r["model"], r["more_nodes"]) for r in every.more] == [(None, 1), ("A", 1), ("B", 1)]
     alone = made(twin, numbers=(1, 3), model="B", resamples=5, target=wait_target("p90<=1h"))
     assert [(r["by_model"], r["nodes"]) for r in alone.capacity] == [({"A": 2, "B": 1}, 3), ({"A": 2, "B": 3}, 5)]
-    assert alone.sentences[0] == (
-        "1 B node (1 to 1) keeps the 90th percentile of the wait at or below 1 h for all jobs; the cluster has 2"
-    )
+    golden(alone.sentences[0])
     with pytest.raises(UsageError, match="no GPU model 'C'"):
         made(twin, model="C")
 
@@ -270,7 +264,7 @@ def test_a_group_too_small_and_an_unknown_vc_are_refused() -> None:
         made(daily(), group=JobGroup(vc="nobody"))
 
 
-def test_a_queue_that_lasts_over_days_is_named_where_drawn_days_do_not_have_it() -> None:
+def test_a_queue_that_lasts_over_days_is_named_where_drawn_days_do_not_have_it(golden: Golden) -> None:
     # Fifteen days in a row of 45 ask for twice what there is: drawn one by one they leave no such queue.
     rows = [(d * DAY + 600.0 * k, 8, 8640.0 if 15 <= d < 30 else 1.0) for d in range(45) for k in range(20)]
     rows.append((45 * DAY, 1, 1.0))
@@ -280,15 +274,15 @@ def test_a_queue_that_lasts_over_days_is_named_where_drawn_days_do_not_have_it()
         free = start[-1] + run
     plan = made(twin_of(rows, start, make_cluster([8])), numbers=(1,), resamples=40)
     assert len(plan.caveats) == 1
-    assert plan.caveats[0].startswith("with the days of the log in their own order the twin waits 5.27 d in the mean")
+    golden(plan.caveats[0])
     assert made(daily(), numbers=(1,), resamples=5).caveats == ()
 
 
-def test_jobs_that_the_twin_never_starts_are_left_out_and_named() -> None:
+def test_jobs_that_the_twin_never_starts_are_left_out_and_named(golden: Golden) -> None:
     rows = [(d * DAY + 60 * k, 1, 60.0) for d in range(6) for k in range(20)]
     rows += [(3 * DAY + 5, 64, 60.0), (6 * DAY, 1, 1.0)]
     twin = twin_of(rows, [row[0] for row in rows], make_cluster([8]), rules=Rules(scan="skip"))
     plan = made(twin, numbers=(1,), resamples=5)
-    assert "left out of the plan: 1 job that the twin never starts" in plan.sentences
+    golden(s for s in plan.sentences if s.startswith("left out"))
     assert plan.capacity[0]["never_start_share"] == 0
     assert np.isfinite(plan.capacity[0]["mean_wait_s"])

@@ -52,7 +52,7 @@ def test_more_of_the_same_jobs_wait_as_erlang_c_says_of_the_higher_load() -> Non
         assert agrees(found[:, column], erlang_c_wait(servers, 7.5, 600))
 
 
-@pytest.mark.parametrize("variation", [0.0, 2.0])
+@pytest.mark.parametrize("variation", [0.0, pytest.param(2.0, marks=pytest.mark.thorough)])
 def test_mean_waits_of_other_jobs_are_near_the_approximation_of_allen_and_cunneen(variation: float) -> None:
     # The approximation is itself within about 10 % of the exact wait here.
     found = waits(PlanQuestion(numbers=(7, 8), resamples=5), variation=variation)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 
 from tracekit.characterize import answer_query
 from tracekit.characterize.query import Query
 from tracekit.characterize.session import Session
-from tracekit.characterize.views import connect_with_views
+from tracekit.characterize.views import TraceDatabase
+from tracekit.databases import Database
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
@@ -30,11 +33,12 @@ def set_up(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Note the tables that are made empty, each time that a database is set up."""
     noted: list[list[str]] = []
 
-    def counted(trace: Trace, *, also: list[str], memory_limit: str | None) -> Any:
-        noted.append(also)
-        return connect_with_views(trace, also=also, memory_limit=memory_limit)
+    class Counted(TraceDatabase):
+        def __init__(self, trace: Trace, *, also: list[str], **more: Any) -> None:
+            noted.append(also)
+            super().__init__(trace, also=also, **more)
 
-    monkeypatch.setattr("tracekit.characterize.session.connect_with_views", counted)
+    monkeypatch.setattr("tracekit.characterize.session.TraceDatabase", Counted)
     return noted
 
 
@@ -85,3 +89,45 @@ def test_a_sandboxed_query_locks_itself_alone(trace: Trace) -> None:
 def test_a_session_has_its_memory_limit(trace: Trace) -> None:
     with Session(trace, "100MB").connect() as con:
         assert con.execute("SELECT current_setting('memory_limit')").fetchall() == [("95.3 MiB",)]
+
+
+def test_a_query_has_the_views_that_it_names_and_what_these_need(trace: Trace) -> None:
+    shared = Session(trace)
+    with shared.connect(["attempts"], "SELECT * FROM Waits -- not job_gpu_hours") as con:
+        assert _made(con) == {"jobs", "attempts", "job_classes", "waits"}
+        assert con.sql("SELECT count(*) FROM waits").fetchall() == [(0,)]
+    with shared.connect(["attempts"], "SELECT percentiles(run_s) FROM jobs, trace_zone") as con:
+        assert _made(con) == {"jobs", "attempts", "job_classes", "waits", "trace_zone"}
+        assert len(con.sql("SELECT percentiles(1)").fetchall()[0][0]) == 101
+    # SQL that lists what there is finds everything.
+    with shared.connect((), "SELECT * FROM duckdb_views()") as con:
+        assert _made(con) >= {"job_classes", "submissions_by_hour", "trace_tables", "trace_tenant"}
+
+
+def _made(con: duckdb.DuckDBPyConnection) -> set[str]:
+    sql = """SELECT view_name FROM duckdb_views() WHERE NOT internal AND database_name = current_database()
+             UNION ALL SELECT table_name FROM duckdb_tables() WHERE database_name = current_database()"""
+    return {name for (name,) in con.execute(sql).fetchall()}
+
+
+def test_sessions_in_one_instance_have_databases_of_their_own(trace: Trace, make_trace: MakeTrace) -> None:
+    other = make_trace(jobs=[{"job_id": "b"}, {"job_id": "c"}])
+    with Session(trace).connect() as first, Session(other).connect() as second:
+        first.execute("CREATE TABLE mine AS SELECT 1 AS x")
+        assert first.execute("SELECT job_id FROM jobs").fetchall() == [("a",)]
+        assert second.execute("SELECT job_id FROM jobs ORDER BY ALL").fetchall() == [("b",), ("c",)]
+        with pytest.raises(duckdb.CatalogException):
+            second.execute("FROM mine")
+
+
+def test_a_database_is_given_up_after_its_last_connection(trace: Trace) -> None:
+    con = Session(trace).connect()  # the session is gone, its connection is not
+    gc.collect()
+    name = con.execute("SELECT current_database()").fetchall()[0][0]
+    assert con.execute("SELECT job_id FROM jobs").fetchall() == [("a",)]
+    del con
+    gc.collect()
+    with Database() as database, database.connect() as other:
+        names = [row[0] for row in other.execute("SELECT database_name FROM duckdb_databases()").fetchall()]
+    assert name.startswith("database_")
+    assert name not in names

@@ -17,7 +17,7 @@ from tests.characterize.planted_faults import END, events_of, hour, job_over, re
 from tests.effort import examples
 from tracekit.characterize import answer_query, run_query
 from tracekit.characterize.failure_rates import exponential, gamma_rates, kaplan_meier, two_kinds, weibull
-from tracekit.characterize.timelines.times_between import MARGIN
+from tracekit.characterize.timelines.times_between_failures import MARGIN
 from tracekit.fit.choice import Effort
 from tracekit.fit.node_failures import fit_node_failures
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tracekit import schema
 from tracekit.characterize import list_views
-from tracekit.characterize.query import Query
-from tracekit.characterize.views import connect_with_views, order_views
+from tracekit.characterize.query import Query, words_of
+from tracekit.characterize.timeline import all_timelines
+from tracekit.characterize.views import TraceDatabase, connect_with_views, order_views
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
@@ -52,3 +53,34 @@ def test_each_view_has_the_columns_that_its_header_names(make_trace: Callable[..
             columns = [row[0] for row in con.execute(f"DESCRIBE {view.name}").fetchall()]
             described = [c.name for c in view.columns]
             assert columns[-len(described) :] == described, view.name
+
+
+@pytest.mark.parametrize("name", list(all_timelines()))
+def test_a_timeline_reads_no_view_that_it_does_not_declare(sample_trace: Callable[[str], Trace], name: str) -> None:
+    trace, timeline = sample_trace("slurm-outages"), all_timelines()[name]
+    described = {"trace_tables", "trace_capabilities", "trace_zone", "trace_nodes", "trace_tenant"}
+    known = {view.name for view in list_views()} | described
+    asked: set[str] = set()
+
+    class Noting:
+        """A connection that notes what its SQL names."""
+
+        def __init__(self, con: Any) -> None:
+            self._con = con
+
+        def sql(self, query: str, **more: Any) -> Any:
+            asked.update(words_of(query) & known)
+            return self._con.sql(query, **more)
+
+        def execute(self, query: str, *more: Any) -> Any:
+            asked.update(words_of(query) & known)
+            return self._con.execute(query, *more)
+
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(self._con, attribute)
+
+    chosen = {param.name: param.default for param in timeline.params}
+    with TraceDatabase(trace, also=timeline.also).connect() as con:
+        timeline.compute(cast("Any", Noting(con)), chosen)
+    assert timeline.views is not None
+    assert asked <= set(timeline.views)

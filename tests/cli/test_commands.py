@@ -281,16 +281,21 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     assert "TraceError" in result.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_ingest_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    big = tmp_path / "Saturn" / "cluster_log.csv"
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that takes a while."""
+    big = tmp_path_factory.mktemp("big") / "Saturn" / "cluster_log.csv"
     big.parent.mkdir()
     head = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
     row = "u,v,1,1,1,COMPLETED,2020-04-02 00:00:00,2020-04-02 00:00:00,2020-04-02 00:01:00,60,0\n"
     with big.open("w") as out:
         out.write(head)
-        for number_of_job in range(600_000):
-            out.write(f"{number_of_job},{row}")
+        out.writelines(f"{number},{row}" for number in range(600_000))
+    return big
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_ingest_leaves_nothing(big: Path, tmp_path: Path, number: signal.Signals) -> None:
     place = tmp_path / "place"
     command = [sys.executable, "-m", "tracekit", "ingest", str(big), "-o", str(place / "t")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

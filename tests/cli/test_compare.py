@@ -25,9 +25,12 @@ def traces(sample_trace: Callable[[str], Trace]) -> Path:
     return folder
 
 
-def test_three_sample_traces_give_one_page(traces: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "queries", [("--query", "overview/status"), pytest.param((), marks=pytest.mark.thorough)], ids=["one", "all"]
+)
+def test_three_sample_traces_give_one_page(traces: Path, tmp_path: Path, queries: tuple[str, ...]) -> None:
     out = tmp_path / "out"
-    result = run("compare", *(traces / n for n in ("philly", "helios", "alibaba-pai")), "-o", out)
+    result = run("compare", *(traces / n for n in ("philly", "helios", "alibaba-pai")), "-o", out, *queries)
     assert result.returncode == 0, result.stderr
     assert result.stdout == f"comparison: {out / 'compare.html'}\n"
     page = (out / "compare.html").read_text(encoding="utf-8")

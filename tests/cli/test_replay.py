@@ -248,7 +248,14 @@ def test_policies_are_listed_with_their_cards() -> None:
     assert "unknown policy 'srtff'; did you mean 'srtf'?" in wrong.stderr
 
 
-@pytest.mark.parametrize("first", ["", "import tracekit.replay.api", "tracekit.replay"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import tracekit.replay.api",
+        pytest.param("", marks=pytest.mark.thorough),
+        pytest.param("tracekit.replay", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_package_is_the_function_before_and_after_its_modules_are_imported(traces: Path, first: str) -> None:
     code = (
         f"import tracekit\n{first}\n"

@@ -8,10 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tests.command import run, run_alone
+from tests.command import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,8 +29,10 @@ def test_the_template_is_printed_and_a_file_is_needed() -> None:
     assert "--template prints an example" in missing.stderr
 
 
-def test_ctrl_c_keeps_finished_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    assert run("ingest", ROOT / "sample_traces" / "philly", "-o", tmp_path / "t").returncode == 0
+def test_ctrl_c_keeps_finished_runs_and_the_same_command_goes_on(
+    sample_trace: Callable[[str], Trace], tmp_path: Path
+) -> None:
+    (tmp_path / "t").symlink_to(sample_trace("philly").path)
     seeds = ", ".join(map(str, range(2000)))
     (tmp_path / "s.toml").write_text(f'traces = ["t"]\npolicies = ["fifo", "sjf"]\nseeds = [{seeds}]\n')
     env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
@@ -54,7 +62,7 @@ def test_ctrl_c_keeps_finished_runs_and_the_same_command_goes_on(tmp_path: Path)
     assert all(name.endswith(".json") and not name.startswith(".") for name in kept)
 
     (tmp_path / "s.toml").write_text('traces = ["t"]\npolicies = ["fifo", "sjf"]\nseeds = [0, 1]\n')
-    again = run_alone("sweep", "s.toml", "-o", "out", "--workers", "1", cwd=tmp_path)
+    again = run("sweep", "s.toml", "-o", "out", "--workers", "1", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     table = pl.read_parquet(tmp_path / "out" / "sweep.parquet")
     assert table.height == 4

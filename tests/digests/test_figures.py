@@ -163,7 +163,9 @@ def test_use_of_a_week_is_that_of_the_efficiency(make_trace: Callable[..., Trace
     assert (row["used_gpu_h"], row["idle_gpu_h"]) == pytest.approx((0.5, 0.5))
 
 
-@pytest.mark.parametrize("name", ["philly", "slurm", "alibaba-pai"])
+@pytest.mark.parametrize(
+    "name", ["philly", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("slurm", "alibaba-pai"))]
+)
 def test_weeks_add_up_to_the_efficiency(name: str, sample_trace: Callable[[str], Trace]) -> None:
     trace = sample_trace(name)
     with Session(trace).connect(USE_TABLES) as con:

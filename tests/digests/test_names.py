@@ -11,7 +11,7 @@ from tracekit.digests.names import file_names
 
 
 @given(st.lists(st.text(), unique=True))
-@example(["index", "con", "..", "/etc/passwd", "a" * 10_000_000, "Alice", "alice", "ALICE", "a b", "a-b", "", "\ud800"])
+@example(["index", "con", "..", "/etc/passwd", "a" * 1_000_000, "Alice", "alice", "ALICE", "a b", "a-b", "", "\ud800"])
 @example(["x.e3b0c44298fc1c14", ""])
 def test_names_are_safe_and_differ(names: list[str]) -> None:
     found = file_names(names)

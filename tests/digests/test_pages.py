@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.golden import Golden
     from tracekit.trace import Trace
 
 HOSTILE = [
@@ -132,7 +133,13 @@ def test_hostile_names_are_text(folder: Path) -> None:
         assert text.count("\n# ") == 0
 
 
-def test_changes_are_named_for_whom_they_are(folder: Path) -> None:
+def _lines_with(text: str, words: str) -> list[str]:
+    found = [line.strip().removeprefix("- ") for line in text.splitlines() if words in line]
+    assert found, words
+    return found
+
+
+def test_changes_are_named_for_whom_they_are(folder: Path, golden: Golden) -> None:
     made = json.loads((folder / "digest.json").read_text())
     told = {
         part["name"]: {c["figure"]: c["verdict"] for c in part["changes"] if c["verdict"] in {"above", "below"}}
@@ -141,18 +148,20 @@ def test_changes_are_named_for_whom_they_are(folder: Path) -> None:
     assert told["ann"] == {"jobs": "above", "held_gpu_h": "above"}
     assert told["bob"] == {"failed_share": "above"}
     assert not any(told[name] for name in told if name not in {"ann", "bob"})
-    ann = (folder / "users" / "ann.md").read_text()
-    assert "- Jobs submitted: 100, above the usual " in ann
-    assert "- GPU-hours held: 50, above the usual " in ann
-    bob = (folder / "users" / "bob.md").read_text()
-    assert "- Share of jobs that failed: 50.0 %, above the usual " in bob
-    assert "more: share of jobs that failed" in (folder / "index.html").read_text()
+    golden(
+        [
+            *_lines_with((folder / "users" / "ann.md").read_text(), "the usual"),
+            *_lines_with((folder / "users" / "bob.md").read_text(), "the usual"),
+            *re.findall(r"\bmore: [^<]*", (folder / "index.html").read_text()),
+        ]
+    )
 
 
 def test_jobs_of_nobody_stand_in_the_table_alone(folder: Path) -> None:
     made = json.loads((folder / "digest.json").read_text())
     assert made["nobody"]["figures"]["jobs"] == 2
-    assert "| not named in the log | 2 |" in (folder / "index.md").read_text()
+    (row,) = _lines_with((folder / "index.md").read_text(), "not named")
+    assert [cell.strip() for cell in row.split("|")][2] == "2"
 
 
 def test_same_history_gives_the_same_bytes(history: Trace, folder: Path, tmp_path: Path) -> None:
@@ -161,11 +170,11 @@ def test_same_history_gives_the_same_bytes(history: Trace, folder: Path, tmp_pat
         assert path.read_bytes() == (tmp_path / "again" / path.relative_to(folder)).read_bytes(), path.name
 
 
-def test_week_in_the_middle_has_fewer_before(history: Trace, tmp_path: Path) -> None:
+def test_week_in_the_middle_has_fewer_before(history: Trace, tmp_path: Path, golden: Golden) -> None:
     made = tracekit.digest(history, tmp_path / "out", week="2026-W12")
     assert made["weeks_before"] == ["2026-W10", "2026-W11"]
     assert {c["verdict"] for c in made["everyone"]["changes"]} == {"too few"}
-    assert "Too few jobs, or too few whole weeks before" in (tmp_path / "out" / "index.md").read_text()
+    golden(_lines_with((tmp_path / "out" / "index.md").read_text(), "Too few"))
 
 
 def test_by_account(history: Trace, tmp_path: Path) -> None:
@@ -175,20 +184,20 @@ def test_by_account(history: Trace, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "accounts" / "lab.html").is_file()
 
 
-def test_week_that_the_history_does_not_hold_is_refused(history: Trace, tmp_path: Path) -> None:
+def test_week_that_the_history_does_not_hold_is_refused(history: Trace, tmp_path: Path, golden: Golden) -> None:
     told = run("digest", history.path, "-o", tmp_path / "out", "--week", "2026-W19")
     assert told.returncode == 2
-    assert "the history has nothing of 2026-W19; it reaches from 2026-03-02 to 2026-05-03 (UTC)" in told.stderr
+    golden(told.stderr.replace(str(history.path), "HISTORY"))
 
 
-def test_week_that_is_not_whole_says_so(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+def test_week_that_is_not_whole_says_so(make_trace: Callable[..., Trace], tmp_path: Path, golden: Golden) -> None:
     # From Wednesday, 4 March, 00:00 to Friday, 6 March, 00:31.
     trace = make_trace(jobs=jobs_of("ann", 49, 2), attempts=[])
     told = run("digest", trace.path, "-o", tmp_path / "out")
     assert told.stdout.startswith("digest of 2026-W10: ")
-    assert "note: the history ends 2.98 d before the week does" in told.stderr
-    assert "note: the history begins 2 d after the week does" in told.stderr
-    assert "Note: the history ends 2.98 d before" in (tmp_path / "out" / "index.md").read_text()
+    notes = _lines_with(told.stderr, "note: ")
+    assert len(notes) == 2
+    golden([*notes, *_lines_with((tmp_path / "out" / "index.md").read_text(), "Note: ")])
 
 
 def test_output_is_replaced_only_when_asked(history: Trace, tmp_path: Path) -> None:
@@ -211,7 +220,14 @@ def test_log_that_names_no_accounts(sample_trace: Callable[[str], Trace], tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["philly", "slurm", "helios", "swf", "acme", "alibaba-pai"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "slurm",
+        "swf",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("philly", "helios", "acme", "alibaba-pai")),
+    ],
+)
 def test_samples_have_a_digest(name: str, sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
     made = tracekit.digest(sample_trace(name), tmp_path / "out")
     held = sum(part["figures"]["held_gpu_h"] or 0 for part in [*made["parts"], *filter(None, [made["nobody"]])])

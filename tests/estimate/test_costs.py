@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,14 +70,16 @@ def estimate(row: dict[str, Any], tmp_path: Path) -> Need | None:
 MEASURED = [row for row in ROWS if row["case"] != "policies"]
 
 
-@pytest.mark.parametrize("row", MEASURED, ids=[f"{r['what']} {r['size']}" for r in MEASURED])
-def test_an_estimate_is_above_what_was_measured_and_not_far_above(row: dict[str, Any], tmp_path: Path) -> None:
-    found = estimate(row, tmp_path)
-    assert found is not None
-    limit = 10**9 if row["what"].endswith(", 1GB") or row["what"] == "ingest" else None
-    ratio = found.memory(limit) / MIB / row["peak_mib"]
-    assert ratio >= LEAST
-    assert ratio <= MOST or row["what"].removeprefix("query ") in UNSAID
+def test_estimates_are_above_what_was_measured_and_not_far_above(tmp_path: Path) -> None:
+    ratios = []
+    for row in MEASURED:
+        found = estimate(row, tmp_path)
+        assert found is not None, row["what"]
+        limit = 10**9 if row["what"].endswith(", 1GB") or row["what"] == "ingest" else None
+        most = math.inf if row["what"].removeprefix("query ") in UNSAID else MOST
+        ratios.append((row["what"], row["size"], found.memory(limit) / MIB / row["peak_mib"], most))
+    assert len(ratios) > 200
+    assert [one for one in ratios if not LEAST <= one[2] <= one[3]] == []
 
 
 def test_the_engine_alone_is_within_the_estimate_of_a_replay() -> None:
@@ -115,7 +118,10 @@ def test_files_count_their_bytes_and_compressed_ones_ten_times(tmp_path: Path) -
     assert of_files("slurm:") is None
 
 
-def test_processes_stay_below_their_estimates(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names", [("query",), pytest.param(("export", "ingest"), marks=pytest.mark.thorough)], ids="-".join
+)
+def test_processes_stay_below_their_estimates(tmp_path: Path, names: tuple[str, ...]) -> None:
     logs, trace = tmp_path / "logs", tmp_path / "trace"
     write_helios_logs(logs, 60_000)
     manifest = ingest_logs(logs, trace).manifest
@@ -126,6 +132,8 @@ def test_processes_stay_below_their_estimates(tmp_path: Path) -> None:
         ("ingest", str(logs), "-o", str(tmp_path / "again")): of_files(logs),
     }
     for command, need in commands.items():
+        if command[0] not in names:
+            continue
         assert need is not None
         ratio = need.memory(need.limit_of(None)) / MIB / run("-m", "tracekit", *command).peak_mib
         assert LEAST <= ratio <= MOST, (command[0], ratio)

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
+FIRST = ("alibaba-pai", "slurm")
+"""Parts of GPUs and instances; attempts and jobs that never ran."""
 SAMPLES = (
     "philly",
     "helios",
-    "alibaba-pai",
     "alibaba-openb",
     "alibaba-spot",
     "alibaba-dlrm",
     "acme",
-    "slurm",
     "kubernetes",
     "pbs",
     "lsf",
@@ -75,7 +75,7 @@ def test_every_target_has_a_loader() -> None:
 
 
 @pytest.mark.parametrize("target", sorted(LOADERS))
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("sample", [*FIRST, *(pytest.param(s, marks=pytest.mark.thorough) for s in SAMPLES)])
 def test_a_loader_has_the_jobs_of_the_trace(
     sample: str, target: str, sample_trace: Callable[[str], Trace], tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_traces"
+THOROUGH = pytest.mark.thorough
 ENDED = ("completed", "failed", "cancelled", "timeout", "node_fail", "out_of_memory", "preempted")
 
 OF_SLURM = ["account", "partition", "qos", "eligible_time"]
@@ -58,10 +59,14 @@ def through_swf(trace: Trace, folder: Path, **options: str) -> tuple[pl.DataFram
 
 
 @pytest.mark.parametrize(
-    "sample", ["helios", "slurm", "acme", "alibaba-pai", "alibaba-openb", "alibaba-spot", "philly"]
+    "sample",
+    [
+        *("slurm", "alibaba-pai"),
+        *(pytest.param(s, marks=THOROUGH) for s in ("helios", "acme", "alibaba-openb", "alibaba-spot", "philly")),
+    ],
 )
-def test_jobs_of_the_samples_survive_swf(sample: str, tmp_path: Path) -> None:
-    trace = ingest_logs(SAMPLES / sample, tmp_path / "trace")
+def test_jobs_of_the_samples_survive_swf(sample: str, sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
+    trace = sample_trace(sample)
     before, after = through_swf(trace, tmp_path, fractions="keep", seconds="exact")
     # A job that never ran keeps its end in the log only when it was cancelled.
     odd = before["start_time"].is_null() & (before["status"] != "cancelled") & before["end_time"].is_not_null()
@@ -85,9 +90,9 @@ def test_a_log_in_swf_comes_back_with_its_numbers(tmp_path: Path) -> None:
     assert back.manifest.rejected == 0
 
 
-@pytest.mark.parametrize("sample", ["helios", "alibaba-openb", "slurm"])
-def test_jobs_of_the_samples_survive_helios(sample: str, tmp_path: Path) -> None:
-    trace = ingest_logs(SAMPLES / sample, tmp_path / "trace")
+@pytest.mark.parametrize("sample", ["helios", "slurm", pytest.param("alibaba-openb", marks=THOROUGH)])
+def test_jobs_of_the_samples_survive_helios(sample: str, sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
+    trace = sample_trace(sample)
     back = read_back(trace, tmp_path, "helios", incomplete="keep", user="", vc="")
     assert back.manifest.rejected == 0
     lost = (
@@ -107,15 +112,22 @@ def test_jobs_of_the_samples_survive_helios(sample: str, tmp_path: Path) -> None
 def test_run_times_of_jobs_without_start_and_end_survive(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
     at = {"submit_time": "2020-05-01", "cluster": "Earth", "vc": "a", "user": "u", "gpu_count": 1, "status": "failed"}
     jobs = [{**at, "job_id": f"Earth/{n}", "run_s": float(n)} for n in range(1, 4)]
+    trace = make_trace(jobs=jobs)
     for to in ("swf", "helios", "csv"):
-        back = read_back(make_trace(jobs=jobs), tmp_path, to)
+        back = read_back(trace, tmp_path, to)
         found = back.scan("jobs").sort("run_s").select("run_s", "start_time", "gpu_count").collect()
         assert found.rows() == [(1.0, None, 1.0), (2.0, None, 1.0), (3.0, None, 1.0)], to
 
 
-@pytest.mark.parametrize("sample", ["helios", "slurm", "acme", "alibaba-pai", "alibaba-spot", "alibaba-dlrm", "philly"])
-def test_jobs_of_the_samples_survive_csv(sample: str, tmp_path: Path) -> None:
-    trace = ingest_logs(SAMPLES / sample, tmp_path / "trace")
+@pytest.mark.parametrize(
+    "sample",
+    [
+        *("slurm", "alibaba-pai"),
+        *(pytest.param(s, marks=THOROUGH) for s in ("helios", "acme", "alibaba-spot", "alibaba-dlrm", "philly")),
+    ],
+)
+def test_jobs_of_the_samples_survive_csv(sample: str, sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
+    trace = sample_trace(sample)
     back = read_back(trace, tmp_path, "csv")
     assert_frame_equal(jobs_of(trace, CSV_LOST), jobs_of(back, CSV_LOST), check_exact=False)
     assert back.manifest.time_base == (
@@ -177,33 +189,40 @@ def fresh(tmp_path: Path) -> Callable[[], Path]:
     return make
 
 
-ONE_FIXTURE = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@ONE_FIXTURE
-@given(rows=tables())
-def test_any_jobs_survive_swf(
-    make_trace: Callable[..., Trace], fresh: Callable[[], Path], rows: list[dict[str, Any]]
-) -> None:
-    before, after = through_swf(make_trace(jobs=rows), fresh(), fractions="keep", seconds="exact")
-    assert_frame_equal(before.drop("memory_gib"), after.drop("memory_gib"), abs_tol=1e-6)
-
-
-@ONE_FIXTURE
-@given(rows=tables(step_us=1_000_000, whole=True))
-def test_any_jobs_of_whole_seconds_survive_helios(
-    make_trace: Callable[..., Trace], fresh: Callable[[], Path], rows: list[dict[str, Any]]
-) -> None:
-    trace = make_trace(jobs=[{**row, "job_id": f"Earth/{row['job_id'][1:]}", "cluster": "Earth"} for row in rows])
-    back = read_back(trace, fresh(), "helios", incomplete="keep", user="", vc="", guard="no")
-    assert_frame_equal(jobs_of(back, HELIOS_LOST), jobs_of(trace, HELIOS_LOST))
-
-
-@ONE_FIXTURE
-@given(rows=tables())
-def test_any_jobs_survive_csv(
-    make_trace: Callable[..., Trace], fresh: Callable[[], Path], rows: list[dict[str, Any]]
-) -> None:
+def survives(make_trace: Callable[..., Trace], folder: Path, to: str, rows: list[dict[str, Any]]) -> None:
+    """Assert that jobs are the same when they were written in a format and read again."""
+    if to == "helios":
+        rows = [{**row, "job_id": f"Earth/{row['job_id'][1:]}", "cluster": "Earth"} for row in rows]
     trace = make_trace(jobs=rows)
-    back = read_back(trace, fresh(), "csv")
-    assert_frame_equal(jobs_of(back, []), jobs_of(trace, []))
+    if to == "swf":
+        before, after = through_swf(trace, folder, fractions="keep", seconds="exact")
+        assert_frame_equal(before.drop("memory_gib"), after.drop("memory_gib"), abs_tol=1e-6)
+    elif to == "helios":
+        back = read_back(trace, folder, to, incomplete="keep", user="", vc="", guard="no")
+        assert_frame_equal(jobs_of(back, HELIOS_LOST), jobs_of(trace, HELIOS_LOST))
+    else:
+        assert_frame_equal(jobs_of(read_back(trace, folder, to), []), jobs_of(trace, []))
+
+
+ONE_FIXTURE = [HealthCheck.function_scoped_fixture]
+FORMATS = {"swf": tables(), "helios": tables(step_us=1_000_000, whole=True), "csv": tables()}
+"""Helios' log has whole seconds and whole GPUs."""
+
+
+@pytest.mark.parametrize("to", FORMATS)
+@settings(max_examples=3, suppress_health_check=ONE_FIXTURE)
+@given(data=st.data())
+def test_any_jobs_survive(
+    make_trace: Callable[..., Trace], fresh: Callable[[], Path], data: st.DataObject, to: str
+) -> None:
+    survives(make_trace, fresh(), to, data.draw(FORMATS[to]))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("to", FORMATS)
+@settings(max_examples=16, suppress_health_check=ONE_FIXTURE)
+@given(data=st.data())
+def test_any_jobs_survive_in_more_cases(
+    make_trace: Callable[..., Trace], fresh: Callable[[], Path], data: st.DataObject, to: str
+) -> None:
+    survives(make_trace, fresh(), to, data.draw(FORMATS[to]))

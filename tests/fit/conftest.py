@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from threadpoolctl import threadpool_limits
 
+import tracekit
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from tracekit.fit.model import WorkloadModel
+    from tracekit.trace import Trace
+
+_MAPPING = Path(__file__).parents[2] / "docs" / "mapping" / "philly_jobs.toml"
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -16,3 +25,19 @@ def _one_blas_thread() -> Iterator[None]:
     """Fit as `tracekit.fit` does, also where a test calls what is below it."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
+
+
+@pytest.fixture(scope="session")
+def philly_list(real_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """Return the Trace of the released list of Philly's jobs, which no test may change."""
+    folder = tmp_path_factory.mktemp("philly")
+    (folder / "source").mkdir()
+    shutil.copy(real_data("philly/philly_jobs_2017-09_10.csv.gz"), folder / "source")
+    return tracekit.ingest_logs(folder / "source", folder / "trace", format_name="csv", options={"map": str(_MAPPING)})
+
+
+@pytest.fixture(scope="session")
+def philly_model(philly_list: Trace) -> WorkloadModel:
+    """Return the model of the released list of Philly's jobs, which no test may change."""
+    model: WorkloadModel = tracekit.fit(philly_list, replicates=0, scores=0)
+    return model

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,11 +16,10 @@ from tracekit.fit.closure import closure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tracekit.fit.model import WorkloadModel
     from tracekit.trace import Trace
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -125,24 +122,19 @@ def test_closure_sees_another_workload(model: WorkloadModel, make_trace: Callabl
     assert "jobs_per_day" not in outside
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["philly", "helios"])
 def test_the_sample_traces_close(sample_trace: Callable[[str], Trace], tmp_path: Path, name: str) -> None:
-    trace = sample_trace(name)
-    assert_closes(trace, tmp_path)
+    assert_closes(tracekit.fit(sample_trace(name), replicates=0, scores=0), tmp_path)
 
 
-def test_the_real_philly_jobs_close(real_data: Callable[[str], Path], tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    shutil.copy(real_data("philly/philly_jobs_2017-09_10.csv.gz"), source)
-    mapping = ROOT / "docs" / "mapping" / "philly_jobs.toml"
-    trace = tracekit.ingest_logs(source, tmp_path / "trace", format_name="csv", options={"map": str(mapping)})
-    assert trace.manifest.tables["jobs"].rows == 52_849
-    assert_closes(trace, tmp_path)
+@pytest.mark.thorough
+def test_the_real_philly_jobs_close(philly_list: Trace, philly_model: WorkloadModel, tmp_path: Path) -> None:
+    assert philly_list.manifest.tables["jobs"].rows == 52_849
+    assert_closes(philly_model, tmp_path)
 
 
-def assert_closes(trace: Trace, folder: Path) -> None:
-    model = tracekit.fit(trace, replicates=0, scores=0)
+def assert_closes(model: WorkloadModel, folder: Path) -> None:
     made = tracekit.generate(model, folder / "made", jobs=model.document["source"]["jobs"], seed=1)
     assert made.validate() == []
     assert [r for r in closure(model, tracekit.fit(made, replicates=0, scores=0)) if not r.within] == []

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.golden import Golden
     from tracekit.trace import Trace
 
 
@@ -119,11 +120,11 @@ def test_what_scored_best_is_taken_unless_another_is_asked_for(
     assert notes.said == []
 
 
-def test_without_scores_days_are_resampled_and_it_says_so(trace: Trace, tmp_path: Path) -> None:
+def test_without_scores_days_are_resampled_and_it_says_so(trace: Trace, tmp_path: Path, golden: Golden) -> None:
     notes = Notes()
     found = tracekit.generate(trace, tmp_path / "t", days=3, progress=notes)
     assert found.manifest.options["method"] == "resample"
-    assert notes.said == ["days of the log are resampled; a model with scores (--model) says what comes nearest to it"]
+    golden(notes.said)
 
 
 def test_a_model_alone_says_what_would_be_nearer(model: WorkloadModel, tmp_path: Path) -> None:

@@ -20,15 +20,12 @@ from tracekit.fit.jobs import read_jobs
 from tracekit.fit.modulation import Modulated, fit_gamma
 from tracekit.fit.pieces import fit_rate, rate_entry
 from tracekit.fit.rate import fit_level, hourly_counts, hours_between
-from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from tracekit.fit.pieces import RateFit
+    from tracekit.trace import Trace
 
 MONDAY = 1_507_507_200  # 2017-10-09 00:00 UTC
 
@@ -174,20 +171,10 @@ def test_a_piece_without_arrivals_keeps_a_small_rate() -> None:
     assert np.isfinite(rate.log_likelihood)
 
 
-def test_the_philly_list_has_a_hump(real_data: Callable[[str], Path], tmp_path: Path) -> None:
-    import shutil
-    from pathlib import Path
-
-    import tracekit
-
-    source = tmp_path / "source"
-    source.mkdir()
-    shutil.copy(real_data("philly/philly_jobs_2017-09_10.csv.gz"), source)
-    mapping = Path(__file__).parents[2] / "docs" / "mapping" / "philly_jobs.toml"
-    tracekit.ingest_logs(source, tmp_path / "trace", format_name="csv", options={"map": str(mapping)})
-    trace = Trace.of(tmp_path / "trace")
-    times = np.unique(read_jobs(trace).frame["submit_us"].to_numpy() // 1_000_000).astype(float)
-    found = fit_rate(times, hours_between(int(times[0]), int(times[-1]) + 1, trace.timezone))
+@pytest.mark.thorough
+def test_the_philly_list_has_a_hump(philly_list: Trace) -> None:
+    times = np.unique(read_jobs(philly_list).frame["submit_us"].to_numpy() // 1_000_000).astype(float)
+    found = fit_rate(times, hours_between(int(times[0]), int(times[-1]) + 1, philly_list.timezone))
     levels = [p.per_hour for p in found.rate.pieces]
     assert len(levels) >= 3
     assert levels[0] < 1

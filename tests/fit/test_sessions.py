@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +25,7 @@ from tracekit.fit.sessions import share_with_error, tenants_of, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -117,6 +116,7 @@ def test_planted_sessions_are_recovered(model: WorkloadModel) -> None:
     assert shift == pytest.approx(np.log(2), abs=0.12)
 
 
+@pytest.mark.thorough
 def test_what_is_drawn_is_found_again(model: WorkloadModel, again: WorkloadModel) -> None:
     first, second = (m.document["arrivals"]["sessions"] for m in (model, again))
     assert again.document["arrivals"]["process"] == "sessions"
@@ -189,7 +189,7 @@ def test_drawn_sessions_scale_and_repeat(model: WorkloadModel, tmp_path: Path) -
     assert asked / 40 == pytest.approx(0.6, rel=0.1)
 
 
-@pytest.mark.parametrize("tenant", ["user", "vc"])
+@pytest.mark.parametrize("tenant", ["user", pytest.param("vc", marks=pytest.mark.thorough)])
 def test_independent_arrivals_have_no_sessions(make_trace: Callable[..., Trace], tenant: str) -> None:
     rng = np.random.default_rng(7)
     jobs = planted(2, tenant=tenant)
@@ -214,13 +214,13 @@ def test_bursts_of_all_tenants_are_no_sessions(make_trace: Callable[..., Trace])
     assert found["process"] != "sessions"
 
 
+@pytest.mark.parametrize(("tenant", "by"), [("vc", "vc"), pytest.param("name", "nobody", marks=pytest.mark.thorough)])
 def test_sessions_are_of_vcs_where_users_are_unknown_and_of_nobody_where_both_are(
-    make_trace: Callable[..., Trace],
+    make_trace: Callable[..., Trace], tenant: str, by: str
 ) -> None:
-    for tenant, by in (("vc", "vc"), ("name", "nobody")):
-        frame = read_jobs(make_trace(jobs=planted(4, tenant=tenant))).frame
-        found = fit_arrivals(frame, "UTC", np.random.default_rng(0))
-        assert found["sessions"]["by"] == by
+    frame = read_jobs(make_trace(jobs=planted(4, tenant=tenant))).frame
+    found = fit_arrivals(frame, "UTC", np.random.default_rng(0))
+    assert found["sessions"]["by"] == by
 
 
 def test_tenants_are_told_apart() -> None:
@@ -361,22 +361,19 @@ def test_a_model_whose_sessions_are_missing_is_refused(model: WorkloadModel) -> 
         WorkloadModel.checked({**model.document, "arrivals": arrivals})
 
 
-def test_the_philly_list_comes_in_sessions_of_vcs(real_data: Callable[[str], Path], tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    shutil.copy(real_data("philly/philly_jobs_2017-09_10.csv.gz"), source)
-    mapping = Path(__file__).parents[2] / "docs" / "mapping" / "philly_jobs.toml"
-    trace = tracekit.ingest_logs(source, tmp_path / "trace", format_name="csv", options={"map": str(mapping)})
-    model = tracekit.fit(trace, replicates=0, scores=0)
-    assert model.document["arrivals"]["process"] == "sessions"
-    assert model.document["arrivals"]["sessions"]["by"] == "vc"
+@pytest.mark.thorough
+def test_the_philly_list_comes_in_sessions_of_vcs(
+    philly_list: Trace, philly_model: WorkloadModel, tmp_path: Path
+) -> None:
+    assert philly_model.document["arrivals"]["process"] == "sessions"
+    assert philly_model.document["arrivals"]["sessions"]["by"] == "vc"
 
     def told(trace: Trace) -> tuple[float, float]:
         jobs = trace.scan("jobs").select("submit_time", "run_s").sort("submit_time").collect()
         gaps = np.diff(jobs["submit_time"].dt.epoch("us").to_numpy())
         return float(gaps.std() / gaps.mean()), float(stats.spearmanr(jobs["run_s"][1:], jobs["run_s"][:-1]).statistic)
 
-    made = tracekit.generate(model, tmp_path / "made", jobs=52_849, seed=1, rate="fitted")
-    (real_gaps, real_runs), (gaps, runs) = told(trace), told(made)
+    made = tracekit.generate(philly_model, tmp_path / "made", jobs=52_849, seed=1, rate="fitted")
+    (real_gaps, real_runs), (gaps, runs) = told(philly_list), told(made)
     assert gaps == pytest.approx(real_gaps, rel=0.4)
     assert runs == pytest.approx(real_runs, abs=0.15)

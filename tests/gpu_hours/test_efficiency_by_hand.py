@@ -13,6 +13,7 @@ from tracekit.errors import QueryError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.golden import Golden
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -145,17 +146,17 @@ def test_jobs_to_look_at_say_why_in_words(small: Trace) -> None:
     assert run_query(small, "utilization/jobs_to_look_at", n=1)["job_id"].to_list() == ["b"]
 
 
-def test_a_job_that_never_used_its_gpus_is_told_apart_from_one_that_mostly_idles(make_trace: MakeTrace) -> None:
+def test_a_job_that_never_used_its_gpus_is_told_apart_from_one_that_mostly_idles(
+    make_trace: MakeTrace, golden: Golden
+) -> None:
     trace = make_trace(
         jobs=[job("never", "x", 1), job("little", "x", 1), job("unwatched", "x", 1)],
         attempts=[attempt(name, 1, 10, 4) for name in ("never", "little", "unwatched")],
         job_usage=[{"job_id": "never", "gpu_util_pct": 0}, {"job_id": "little", "gpu_util_pct": 5}],
     )
-    rows = run_query(trace, "utilization/jobs_to_look_at").select("job_id", "wasted_gpu_h", "reason").rows()
-    assert rows == [
-        ("never", 4.0, "never used its GPUs in the 4.0 GPU-hours that were watched"),
-        ("little", pytest.approx(3.8), "used its GPUs 5.0 % on average, which left 3.8 GPU-hours idle"),
-    ]
+    rows = run_query(trace, "utilization/jobs_to_look_at")
+    assert rows.select("job_id", "wasted_gpu_h").rows() == [("never", 4.0), ("little", pytest.approx(3.8))]
+    golden(rows["reason"].to_list())
 
 
 def test_samples_cover_no_more_than_was_held_and_of_a_part_of_a_gpu_that_part(make_trace: MakeTrace) -> None:

@@ -114,7 +114,17 @@ def test_gpu_hours_and_limits_of_the_slurm_sample(sample_trace: Callable[[str], 
     assert wasted == sorted(wasted, reverse=True)
 
 
-@pytest.mark.parametrize("sample", ["philly", "slurm", "alibaba-pai", "helios", "acme", "alibaba-openb"])
+@pytest.mark.parametrize(
+    "sample",
+    [
+        "philly",
+        "slurm",
+        *(
+            pytest.param(name, marks=pytest.mark.thorough)
+            for name in ("alibaba-pai", "helios", "acme", "alibaba-openb")
+        ),
+    ],
+)
 def test_no_hour_is_counted_twice_and_none_is_negative(sample: str, sample_trace: Callable[[str], Trace]) -> None:
     rows = run_query(sample_trace(sample), "utilization/efficiency").to_dicts()
     assert rows

@@ -17,6 +17,7 @@ from tracekit.guidelines.run import guidelines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.golden import Golden
     from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 
@@ -173,7 +174,6 @@ def test_a_node_that_fails_for_one_user_only_is_told_but_not_named(make_trace: M
     assert found.verdict == "does not hold"
     assert found.finding is not None
     assert found.finding.numbers["one_user_nodes"].value == 1
-    assert found.finding.text.endswith("once the failures of its most frequent user are left out.")
 
 
 def test_the_user_is_left_out_of_both_sides(make_trace: MakeTrace) -> None:
@@ -226,7 +226,7 @@ def test_bad_nodes_are_found_beside_the_burst_of_one_user_too(make_trace: MakeTr
     assert named(make_trace, BAD.burst(log) if with_burst else log) == ("n03", "n07", "n11")
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_thousand_instant_failures_and_a_job_tried_again_300_times_blame_no_node(
     make_trace: MakeTrace, seed: int
 ) -> None:
@@ -236,10 +236,13 @@ def test_a_thousand_instant_failures_and_a_job_tried_again_300_times_blame_no_no
     assert named(make_trace, log) == ()
 
 
-def test_what_is_expected_of_bad_nodes_is_what_good_ones_would_have_had(make_trace: MakeTrace) -> None:
+@pytest.mark.parametrize(("worlds", "off"), [(1, 0.3), pytest.param(3, 0.2, marks=pytest.mark.thorough)])
+def test_what_is_expected_of_bad_nodes_is_what_good_ones_would_have_had(
+    make_trace: MakeTrace, worlds: int, off: float
+) -> None:
     """The same jobs with the same luck on a cluster without bad nodes say how many failures there would have been."""
     expected, failed = [], []
-    for seed in range(3):
+    for seed in range(worlds):
         log, twin = BAD.log(seed), Cluster(bad=BAD.bad, bad_risk=0.0).log(seed)
         rows = run_query(make_trace(**log.tables), "failures/by_node").filter(pl.col("suspect"))
         same = run_query(make_trace(**twin.tables), "failures/by_node").filter(
@@ -248,8 +251,8 @@ def test_what_is_expected_of_bad_nodes_is_what_good_ones_would_have_had(make_tra
         assert rows["trials"].sum() == same["trials"].sum()
         expected.append(rows["expected_failed_trials"].sum())
         failed.append(same["failed_trials"].sum())
-    # 20 % is two standard deviations of a hundred failures.
-    assert sum(expected) == pytest.approx(sum(failed), rel=0.2)
+    # 20 % is two standard deviations of a hundred failures, of which a world has a third or more.
+    assert sum(expected) == pytest.approx(sum(failed), rel=off)
 
 
 @pytest.mark.slow
@@ -262,20 +265,20 @@ def test_good_nodes_are_named_in_no_more_worlds_than_stated(make_trace: MakeTrac
     assert wrong <= 7
 
 
-def test_users_whom_the_log_does_not_name_may_be_one(make_trace: MakeTrace) -> None:
+def test_users_whom_the_log_does_not_name_may_be_one(make_trace: MakeTrace, golden: Golden) -> None:
     log = failing_nodes(2)
     for job in log.tables["jobs"]:
         job["user"] = None
     found = judged(make_trace, log, "drain-nodes")
     assert found.verdict == "cannot tell"
-    assert found.why == ("The log names no users, so that a bad node looks like a user whose jobs fail there.",)
+    golden(found.why)
     half = failing_nodes(2)
     for k, job in enumerate(half.tables["jobs"]):
         job["user"] = None if k % 100 < 97 else "u"
     assert judged(make_trace, half, "drain-nodes").verdict == "does not hold"
 
 
-def test_gpus_are_spoken_of_where_some_suspects_have_some(make_trace: MakeTrace) -> None:
+def test_gpus_are_spoken_of_where_some_suspects_have_some(make_trace: MakeTrace, golden: Golden) -> None:
     log = failing_nodes(2, gpus=0)
     for node in "ab":
         log.add("nodes", node_id=node, gpu_count=8)
@@ -293,18 +296,18 @@ def test_gpus_are_spoken_of_where_some_suspects_have_some(make_trace: MakeTrace)
     found = judged(make_trace, log, "drain-nodes").finding
     assert found is not None
     assert [row["node_id"] for row in found.rows] == ["k", "a"]
-    assert "with those of the GPUs and a bandwidth test where there are some" in found.advice
-    assert found.cost == "These nodes are missing while they are tested."
+    assert "GPU" in found.advice
+    golden([found.advice, found.cost])
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
-def test_gpus_are_spoken_of_where_there_are_some(make_trace: MakeTrace, gpus: int) -> None:
+def test_gpus_are_spoken_of_where_there_are_some(make_trace: MakeTrace, gpus: int, golden: Golden) -> None:
     log = failing_nodes(2, gpus=gpus)
     (entry,) = guidelines(make_trace(**log.tables), only=["drain-nodes"]).document()["guidelines"]
     assert entry["verdict"] == "holds"
     told = " ".join([entry["advice"], entry["cost"], entry["risk"], *entry["practice"].values()])
     assert ("GPU" in told) is bool(gpus)
-    assert entry["advice"].startswith("Drain these nodes, run the vendor's ")
+    golden(entry["advice"])
 
 
 def long_jobs(status: str) -> Log:

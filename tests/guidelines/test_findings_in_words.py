@@ -12,11 +12,10 @@ from tracekit.guidelines.run import guidelines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.golden import Golden
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
-
-MORE = "(is the log whole?)"
 
 
 def told(make_trace: MakeTrace, log: Log, name: str) -> str:
@@ -35,33 +34,21 @@ def nodes(names: str, held: str, hours: float) -> Log:
     return log
 
 
-def test_unused_nodes_are_told_beside_the_others(make_trace: MakeTrace) -> None:
-    # c and d are idle always, a and b in 24 of 48 hours.
-    text = told(make_trace, nodes("abcd", "ab", 24), "power-down")
-    assert text.startswith(
-        f"Nodes are wholly idle in 75.0 % of their hours. Of 4 nodes, 2 nodes ran no job of this log {MORE}, and the "
-        "others are wholly idle in 50.0 % of their hours. At 75 W an idle GPU, theirs take 43.2 kWh a day, "
+def test_idle_nodes_are_told_with_those_that_ran_no_job(make_trace: MakeTrace, golden: Golden) -> None:
+    def of(names: str, held: str, hours: float) -> str:
+        return told(make_trace, nodes(names, held, hours), "power-down")
+
+    other = nodes("ab", "", 0)
+    other.job(0, 60, gpus=0, node="of CPUs")
+    golden(
+        f"{what}: {text}"
+        for what, text in {
+            "c and d are idle always, a and b in 24 of 48 hours": of("abcd", "ab", 24),
+            "all are used": of("ab", "ab", 24),
+            "one is held to the end": of("a", "a", 100),
+            "only jobs of another log use them": told(make_trace, other, "power-down"),
+        }.items()
     )
-    assert text.endswith(" 14.4 kWh a day of it on nodes that ran a job.")
-
-
-def test_no_nodes_are_told_where_all_are_used(make_trace: MakeTrace) -> None:
-    text = told(make_trace, nodes("ab", "ab", 24), "power-down")
-    start = "Nodes are wholly idle in 50.0 % of their hours. At 75 W an idle"
-    assert text.startswith(start)
-    assert text.endswith(" GPU, theirs take 14.4 kWh a day.")
-
-
-def test_no_node_is_told_where_all_are_held_to_the_end(make_trace: MakeTrace) -> None:
-    assert told(make_trace, nodes("a", "a", 100), "power-down") == "No node is ever wholly idle."
-
-
-def test_nodes_that_only_jobs_of_another_log_use_are_told_as_a_whole(make_trace: MakeTrace) -> None:
-    log = nodes("ab", "", 0)
-    log.job(0, 60, gpus=0, node="of CPUs")
-    text = told(make_trace, log, "power-down")
-    start = "Nodes are wholly idle in 100 % of their hours, and no node ran a job of this log "
-    assert text.startswith(f"{start}{MORE}. At 75 W an idle GPU")
 
 
 def used(pct: float) -> Log:
@@ -97,94 +84,25 @@ def on_nodes(failed: str, *users: str) -> Log:
     return log
 
 
-@pytest.mark.parametrize(
-    ("name", "log", "text"),
-    [
-        (
-            "checkpoint-long",
-            run(DAY, "failed"),
-            (
-                "1 attempt cut short after a day or more took 48 GPU-hours, 50.0 % of all held; if nothing was saved, a"
-                " checkpoint an hour would have kept 48 GPU-hours."
-            ),
-        ),
-        (
-            "checkpoint-long",
-            run(DAY, "completed"),
-            "No attempt was cut short after a day or more; attempts of that length took 100 % of the GPU-hours.",
-        ),
-        (
-            "drain-nodes",
-            on_nodes("a", *"abcdefghij"),
-            (
-                "There are more failures than chance explains on 1 node: 30.0 % of the attempts there failed, 30 "
-                "attempts more than expected."
-            ),
-        ),
-        ("drain-nodes", on_nodes(""), "No node fails more often than chance explains."),
-        (
-            "drain-nodes",
-            on_nodes("a", "a"),
-            "No node fails more often than chance explains, once the failures of its most frequent user are left out.",
-        ),
-        (
-            "stop-retries",
-            retried(3),
-            (
-                "A job that fails for a reason that will not go away is tried 3 times; 2 trials after the first took 2 "
-                "GPU-hours, 66.7 % of all failed trials."
-            ),
-        ),
-        (
-            "stop-retries",
-            retried(1),
-            "No job was tried again after it failed for a reason that will not go away.",
-        ),
-        (
-            "reclaim-idle",
-            used(5),
-            (
-                "2 jobs held GPUs for an hour or more at 10 % utilization or less; they wasted 5.7 GPU-hours, 95.0 % "
-                "of what was measured."
-            ),
-        ),
-        ("reclaim-idle", used(30), "No measured job held GPUs for an hour or more at 10 % utilization or less."),
-        (
-            "right-size-gangs",
-            used(30),
-            (
-                "1 gang had GPUs that were busy 10 to 50 % of the time, with 100 % of the GPU-hours of gangs; half the "
-                "GPUs would spare up to 2 GPU-hours."
-            ),
-        ),
-        ("right-size-gangs", used(5), "No measured gang had GPUs that were busy 10 to 50 % of the time."),
-        (
-            "share-gpus",
-            used(30),
-            (
-                "1 job of at most one GPU kept it busy 10 to 50 % of the time, with 33.3 % of the measured GPU-hours; "
-                "in pairs such jobs would free up to 1 GPU-hour."
-            ),
-        ),
-        ("share-gpus", used(5), "No measured job of at most one GPU kept it busy 10 to 50 % of the time."),
-        (
-            "pre-run-pool",
-            run(600, "failed", gpus=16),
-            (
-                "50.0 % of gangs fail within ten minutes of their first start; 10 min on one GPU first, for gangs of 2 "
-                "GPUs or more, would save 2.33 GPU-hours net (43.8 %)."
-            ),
-        ),
-        ("pre-run-pool", run(601, "failed"), "No gang fails within ten minutes of its first start."),
-        (
-            "pre-run-pool",
-            run(600, "failed"),
-            (
-                "50.0 % of gangs fail within ten minutes of their first start; some minutes on one GPU first would "
-                "take as much as they save."
-            ),
-        ),
-    ],
-)
-def test_some_and_none(make_trace: MakeTrace, name: str, log: Log, text: str) -> None:
-    assert told(make_trace, log, name) == text
+WORLDS: dict[str, tuple[Log, tuple[str, ...]]] = {
+    "attempts of a day that fail": (run(DAY, "failed"), ("checkpoint-long",)),
+    "attempts of a day that complete": (run(DAY, "completed"), ("checkpoint-long",)),
+    "a node on which jobs of all fail": (on_nodes("a", *"abcdefghij"), ("drain-nodes",)),
+    "nodes on which nobody fails": (on_nodes(""), ("drain-nodes",)),
+    "a node on which one user fails": (on_nodes("a", "a"), ("drain-nodes",)),
+    "a job tried three times": (retried(3), ("stop-retries",)),
+    "a job tried once": (retried(1), ("stop-retries",)),
+    "GPUs 5 % busy": (used(5), ("reclaim-idle", "right-size-gangs", "share-gpus")),
+    "GPUs 30 % busy": (used(30), ("reclaim-idle", "right-size-gangs", "share-gpus")),
+    "gangs of 16 that fail at ten minutes": (run(600, "failed", gpus=16), ("pre-run-pool",)),
+    "gangs that fail after ten minutes": (run(601, "failed"), ("pre-run-pool",)),
+    "gangs that fail at ten minutes": (run(600, "failed"), ("pre-run-pool",)),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_some_and_none(make_trace: MakeTrace, world: str, golden: Golden) -> None:
+    log, names = WORLDS[world]
+    entries = guidelines(make_trace(**log.tables), only=names).document()["guidelines"]
+    assert sorted(entry["id"] for entry in entries) == sorted(names)
+    golden(f"{entry['id']}: {entry['finding']['text']}" for entry in entries)

@@ -34,6 +34,7 @@ from tracekit.progress import Progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.golden import Golden
     from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 
@@ -118,15 +119,14 @@ def test_what_decides_is_said(trace: Trace, share: Number, wait: Number, verdict
 
 
 @pytest.mark.parametrize(("covers", "verdict"), [(None, "does not hold"), (0.5, "does not hold"), (0.2, "cannot tell")])
-def test_a_problem_is_not_absent_where_nobody_looked(trace: Trace, covers: float | None, verdict: str) -> None:
+def test_a_problem_is_not_absent_where_nobody_looked(
+    trace: Trace, covers: float | None, verdict: str, golden: Golden
+) -> None:
     numbers = {"share": Number(0.1, 40), "wait_s": Number(5, 1)}
     found = judge(replace(PLAIN, find=lambda evidence: Finding(numbers, covers=covers)), Evidence(trace))
     assert found.verdict == verdict
-    assert found.why[-1] == "The share: 10.0 % (needed: at least 50.0 %)."
-    if verdict == "cannot tell":
-        assert found.why[0] == (
-            "Only 20.0 % of the GPU-hours are measured: the problem may stand elsewhere (50.0 % are needed)."
-        )
+    assert len(found.why) == (2 if verdict == "cannot tell" else 1)
+    golden(found.why)
 
 
 def test_a_problem_that_was_found_stands_however_little_was_looked_at(trace: Trace) -> None:
@@ -154,7 +154,9 @@ def test_no_advice_without_every_threshold_crossed(trace: Trace, share: Number, 
     assert (found.verdict == "holds") == (not found.why)
 
 
-def test_a_capability_that_is_lacking_is_told_before_anything_is_computed(make_trace: MakeTrace) -> None:
+def test_a_capability_that_is_lacking_is_told_before_anything_is_computed(
+    make_trace: MakeTrace, golden: Golden
+) -> None:
     from tracekit.manifest import Capability
 
     log = Log()
@@ -162,8 +164,9 @@ def test_a_capability_that_is_lacking_is_told_before_anything_is_computed(make_t
     lacking = {"utilization": Capability(available=False, coverage=0.0, note="no telemetry.")}
     trace = make_trace(**log.tables, manifest_overrides={"capabilities": lacking})
     found = judge(replace(PLAIN, needs=("utilization",), tables=("nodes",)), Evidence(trace))
-    assert (found.verdict, found.why) == ("cannot tell", ("The trace does not state utilization: no telemetry.",))
-    assert judge(replace(PLAIN, tables=("nodes",)), Evidence(trace)).why == ("The trace has no table 'nodes'.",)
+    other = judge(replace(PLAIN, tables=("nodes",)), Evidence(trace))
+    assert [found.verdict, other.verdict] == ["cannot tell"] * 2
+    golden([*found.why, *other.why])
 
 
 def test_a_function_may_say_what_is_lacking(trace: Trace) -> None:
@@ -174,16 +177,11 @@ def test_a_function_may_say_what_is_lacking(trace: Trace) -> None:
     assert (found.verdict, found.why, found.finding) == ("cannot tell", ("There is no sun.",), None)
 
 
-def test_a_plug_in_that_fails_is_told_and_stops_nothing(trace: Trace) -> None:
+def test_a_plug_in_that_fails_is_told_and_stops_nothing(trace: Trace, golden: Golden) -> None:
     def broken(evidence: Evidence) -> Finding:
         raise KeyError("x\ny")
 
-    assert judge(replace(PLAIN, find=broken), Evidence(trace)).why == (
-        "The function of this guideline failed: KeyError: 'x\\ny'.",
-    )
-    assert judge(PLAIN, Evidence(trace)).why == (
-        "The function of this guideline failed: ValueError: it gives no number 'share'.",
-    )
+    golden([*judge(replace(PLAIN, find=broken), Evidence(trace)).why, *judge(PLAIN, Evidence(trace)).why])
 
 
 @pytest.mark.parametrize(
@@ -259,8 +257,8 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_plugin_is_a_guideline_like_any_other_and_broken_ones_are_told() -> None:
     assert registry.find_guideline("plain") is PLAIN
     broken = registry.broken_plugins()
-    assert "there is already a guideline called 'backfill'" in broken["taken"]
-    assert "it is no instance of tracekit.guidelines.interface.Guideline" in broken["nothing"]
+    assert "called 'backfill'" in broken["taken"]
+    assert "tracekit.guidelines.interface.Guideline" in broken["nothing"]
     assert "ModuleNotFoundError" in broken["gone"]
 
 
@@ -302,18 +300,16 @@ def test_what_a_plug_in_says_of_its_failure_is_cut(trace: Trace, length: int, cu
 
     (why,) = judge(replace(PLAIN, find=find), Evidence(trace)).why
     told = "ValueError: " + "x" * ((299 if cut else 300) - len("ValueError: ")) + ("…" if cut else "")
-    assert why == f"The function of this guideline failed: {told}."
+    assert why.endswith(f" failed: {told}.")
 
 
-def test_a_guideline_that_holds_says_why_there_is_no_effect(trace: Trace) -> None:
+def test_a_guideline_that_holds_says_why_there_is_no_effect(trace: Trace, golden: Golden) -> None:
     numbers = {"share": Number(0.9, 40), "wait_s": Number(5, 1)}
     tried = replace(PLAIN, find=lambda evidence: Finding(numbers), trial=Trial(("srtf",)), no_trial="")
-    assert judge(tried, Evidence(trace)).no_effect.startswith("No twin of the log was given; 'tracekit calibrate")
+    without = judge(tried, Evidence(trace))
     found = judge(tried, Evidence(trace), Twins(trace, 100))
     assert (found.verdict, found.effect) == ("holds", None)
-    assert found.no_effect.endswith(
-        "jobs of the first part of the log have a known start; calibrating takes 50 or more."
-    )
+    golden([without.no_effect, found.no_effect])
 
 
 def test_each_guideline_is_told_before_it_is_judged(trace: Trace) -> None:

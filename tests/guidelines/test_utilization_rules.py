@@ -15,6 +15,7 @@ from tracekit.guidelines.run import guidelines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.golden import Golden
     from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 
@@ -55,7 +56,7 @@ def test_busy_jobs_and_short_idle_ones_are_left_in_peace(make_trace: MakeTrace) 
     assert found.verdict == "does not hold"
 
 
-def test_idle_jobs_are_not_ruled_out_by_a_look_at_a_part(make_trace: MakeTrace) -> None:
+def test_idle_jobs_are_not_ruled_out_by_a_look_at_a_part(make_trace: MakeTrace, golden: Golden) -> None:
     log = used_jobs([(4, 3, 80)])
     log.job(0, 130 * 3600, gpus=4)
     # 40 jobs of 12 GPU-hours are measured, of 480 + 520.
@@ -63,13 +64,11 @@ def test_idle_jobs_are_not_ruled_out_by_a_look_at_a_part(make_trace: MakeTrace) 
     assert found.verdict == "cannot tell"
     assert found.finding is not None
     assert found.finding.covers == pytest.approx(0.48)
-    assert found.why[0].startswith("Only 48.0 % of the GPU-hours are measured")
     log.job(0, 500 * 3600, gpus=1)
     undecided = judged(make_trace, log, "right-size-gangs")
-    assert undecided.why[0].startswith("Only 48.0 % of the GPU-hours of gangs are measured")
-    gangs = judged(make_trace, log, "right-size-gangs").finding
-    assert gangs is not None
-    assert gangs.covers == pytest.approx(0.48)
+    golden([found.why[0], undecided.why[0]])
+    assert undecided.finding is not None
+    assert undecided.finding.covers == pytest.approx(0.48)
 
 
 def test_low_jobs_of_one_gpu_are_found(make_trace: MakeTrace) -> None:
@@ -97,12 +96,12 @@ def test_busy_gangs_keep_their_size(make_trace: MakeTrace) -> None:
     assert judged(make_trace, used_jobs([(4, 2, 80), (1, 2, 30)]), "right-size-gangs").verdict == "does not hold"
 
 
-def test_without_utilization_nothing_can_be_told(make_trace: MakeTrace) -> None:
+def test_without_utilization_nothing_can_be_told(make_trace: MakeTrace, golden: Golden) -> None:
     log = used_jobs([(1, 2, 40)])
     del log.tables["job_usage"]
     found = judged(make_trace, log, "share-gpus")
     assert found.verdict == "cannot tell"
-    assert found.why == ("The trace has no table 'gpu_utilization' or 'job_usage'.",)
+    golden(found.why)
 
 
 def beside(pct: float, days: int = 16) -> Log:
@@ -198,15 +197,11 @@ def test_the_wait_is_that_of_the_spread_ones_and_not_of_those_that_were_placed_w
     assert found.finding.numbers["extra_wait_s"].value == pytest.approx(later_s)
 
 
-def test_spread_gangs_that_always_have_other_neighbours_tell_nothing(make_trace: MakeTrace) -> None:
+def test_spread_gangs_that_always_have_other_neighbours_tell_nothing(make_trace: MakeTrace, golden: Golden) -> None:
     # Others are on the rest of both nodes all the time, and of the node of a packed gang never.
     found = judged(make_trace, held_up(5000), "wait-for-locality")
     assert found.verdict == "cannot tell"
-    (why,) = found.why
-    assert why == (
-        "Spread attempts never had as many neighbours on their nodes as 5 attempts of the same size on the fewest, so "
-        "that a loss by spreading cannot be told from one by neighbours."
-    )
+    golden(found.why)
 
 
 def neighbours(spreading: float, beside: float, days: int = 16) -> Log:
@@ -255,12 +250,13 @@ def test_a_loss_by_spreading_is_found_beside_interference_with_its_size(make_tra
     assert found.finding.numbers["extra_wait_s"].value == 0
 
 
-def test_few_spread_gangs_are_too_few(make_trace: MakeTrace) -> None:
+def test_few_spread_gangs_are_too_few(make_trace: MakeTrace, golden: Golden) -> None:
     found = judged(make_trace, gangs(65, 60, days=10), "wait-for-locality")
-    assert (found.verdict, found.why) == ("cannot tell", ("20 spread attempts are too few: 30 are needed.",))
+    assert found.verdict == "cannot tell"
+    golden(found.why)
 
 
-def test_the_times_to_wait_are_tried_by_size_and_under_the_bracket(make_trace: MakeTrace) -> None:
+def test_the_times_to_wait_are_tried_by_size_and_under_the_bracket(make_trace: MakeTrace, golden: Golden) -> None:
     log = gangs(65, 60, days=50)
     log.nodes("ab", 8)
     advice = guidelines(make_trace(**log.tables), only=["wait-for-locality"], try_jobs=1000)
@@ -273,8 +269,7 @@ def test_the_times_to_wait_are_tried_by_size_and_under_the_bracket(make_trace: M
     assert effect.verdict == "no change"
     assert_valid(advice.document())
     told = advice.document()["guidelines"][0]["effect"]["text"]
-    assert told.startswith("No: gangs wait for the fewest nodes at most 10 min, mean completion time 20.3 min ->")
-    assert told.endswith("; the replay shows no gain.")
+    golden(told)
     for text in (advice.html(), advice.markdown()):
-        assert "; the replay shows no gain." in text
+        assert "shows no gain." in text
         assert "Best by size of job" not in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,30 @@ def append(tmp_path: Path, write_source: WriteSource) -> Callable[..., Trace]:
     return run
 
 
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> list[Trace]:
+    """Return the Trace after each of the three days, which no test may change."""
+    place = tmp_path_factory.mktemp("days")
+    found: list[Trace] = []
+    for number, text in enumerate((DAY1, DAY2, DAY3), 1):
+        (place / f"sacct-{number}.txt").write_text(text)
+        if found:
+            shutil.copytree(found[-1].path, place / str(number))
+        found.append(ingest_logs(place / f"sacct-{number}.txt", place / str(number), append=True))
+        assert found[-1].validate() == []
+    return found
+
+
+@pytest.fixture
+def after(history: list[Trace], tmp_path: Path) -> Callable[[int], Trace]:
+    """Return a function that puts the Trace after so many of the three days where `append` goes on."""
+
+    def copy(days: int) -> Trace:
+        return Trace.open(shutil.copytree(history[days - 1].path, tmp_path / "history" / "trace"))
+
+    return copy
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -83,16 +108,14 @@ def lives(trace: Trace, rows: Rows) -> list[tuple[Any, ...]]:
             for job in rows(trace, "jobs")]  # fmt: skip
 
 
-def test_three_days_give_one_history(append: Callable[..., Trace], rows: Rows) -> None:
-    first = append({"sacct-1.txt": DAY1})
+def test_three_days_give_one_history(history: list[Trace], rows: Rows) -> None:
+    first, _, trace = history
     assert lives(first, rows) == [
         ("c/7", "completed", "04 08", "04 09", "04 10", 1),
         ("c/8", "running", "04 08", "04 10", None, 1),
         ("c/9", "pending", "04 12", None, None, 0),
     ]
     assert first.manifest.additions == []
-    append({"sacct-2.txt": DAY2})
-    trace = append({"sacct-3.txt": DAY3})
     assert lives(trace, rows) == [
         ("c/7", "completed", "04 08", "04 09", "04 10", 1),
         ("c/8", "failed", "04 08", "04 10", "05 10", 1),
@@ -148,9 +171,8 @@ def test_the_manifest_accounts_for_every_export(append: Callable[..., Trace]) ->
     assert manifest.created <= manifest.additions[0].created
 
 
-def test_the_same_files_again_change_no_byte(append: Callable[..., Trace]) -> None:
-    append({"sacct-1.txt": DAY1})
-    trace = append({"sacct-2.txt": DAY2})
+def test_the_same_files_again_change_no_byte(append: Callable[..., Trace], after: Callable[[int], Trace]) -> None:
+    trace = after(2)
     before = contents(trace.path)
     for again in ({"sacct-2.txt": DAY2}, {"sacct-1.txt": DAY1}, {"sacct-1.txt": DAY1, "sacct-2.txt": DAY2}):
         assert contents(append(again).path) == before
@@ -164,19 +186,20 @@ def test_the_same_name_again_changes_no_byte_after_it_got_a_number(append: Calla
     assert contents(append({"sacct.txt": DAY1}).path) == before
 
 
-@pytest.mark.parametrize("copy", [DAY1, DAY2, DAY3, DAY1.replace("c|", "c|", 1)])
-def test_a_copy_under_another_name_changes_no_table(append: Callable[..., Trace], copy: str) -> None:
-    for name, text in (("sacct-1.txt", DAY1), ("sacct-2.txt", DAY2), ("sacct-3.txt", DAY3)):
-        trace = append({name: text})
-    before = tables(trace)
-    again = append({"sacct-copy.txt": copy})
-    assert tables(again) == before
-    assert again.manifest.additions[-1].jobs_added == 0
-    assert tables(append({"sacct-copy-2.txt": copy})) == before
+def test_a_copy_under_another_name_changes_no_table(
+    append: Callable[..., Trace], after: Callable[[int], Trace]
+) -> None:
+    before = tables(after(3))
+    for number, copy in enumerate([DAY1, DAY2, DAY3, DAY1]):
+        again = append({f"sacct-copy-{number}.txt": copy})
+        assert tables(again) == before
+        assert again.manifest.additions[-1].jobs_added == 0
 
 
-def test_a_growing_folder_counts_each_file_once(append: Callable[..., Trace], rows: Rows) -> None:
-    append({"sacct-1.txt": DAY1})
+def test_a_growing_folder_counts_each_file_once(
+    append: Callable[..., Trace], after: Callable[[int], Trace], rows: Rows
+) -> None:
+    after(1)
     trace = append({"sacct-1.txt": DAY1, "sacct-2.txt": DAY2})
     assert [(f.path, f.kept) for f in trace.manifest.files] == [("sacct-1.txt", 3), ("sacct-2.txt", 4)]
     assert [job["job_id"] for job in rows(trace, "jobs")] == ["c/7", "c/8", "c/9", "c/10"]
@@ -400,8 +423,10 @@ def test_an_id_of_two_clusters_is_refused(append: Callable[..., Trace], tmp_path
     assert contents(tmp_path / "history" / "trace") == before
 
 
-def test_what_does_not_go_together_is_refused(append: Callable[..., Trace], tmp_path: Path) -> None:
-    before = contents(append({"sacct-1.txt": DAY1}).path)
+def test_what_does_not_go_together_is_refused(
+    append: Callable[..., Trace], after: Callable[[int], Trace], tmp_path: Path
+) -> None:
+    before = contents(after(1).path)
     for source, arguments, error, message in (
         (
             {"E/cluster_log.csv": LOG + helios(1)},
@@ -430,8 +455,10 @@ def test_relative_times_are_refused(append: Callable[..., Trace], tmp_path: Path
 
 
 @pytest.mark.parametrize("kept", [0, 100])
-def test_a_damaged_table_of_the_trace_is_one_line(append: Callable[..., Trace], kept: int) -> None:
-    trace = append({"sacct-1.txt": DAY1})
+def test_a_damaged_table_of_the_trace_is_one_line(
+    append: Callable[..., Trace], after: Callable[[int], Trace], kept: int
+) -> None:
+    trace = after(1)
     path = trace.files("attempts")[0]
     content = path.read_bytes()
     path.write_bytes(b"no parquet" if not kept else content[:4] + bytes(kept) + content[4 + kept :])
@@ -444,9 +471,13 @@ def test_a_damaged_table_of_the_trace_is_one_line(append: Callable[..., Trace], 
 @pytest.mark.parametrize("failure", [RuntimeError("boom"), KeyboardInterrupt()])
 @pytest.mark.parametrize("place", ["tracekit.ingest.append.write_tables", "tracekit.ingest.run.run_common_checks"])
 def test_a_failure_in_the_middle_keeps_the_old_trace(
-    append: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch, failure: BaseException, place: str
+    append: Callable[..., Trace],
+    after: Callable[[int], Trace],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    place: str,
 ) -> None:
-    trace = append({"sacct-1.txt": DAY1})
+    trace = after(1)
     before = contents(trace.path)
 
     def fail(*_: object, **__: object) -> None:
@@ -461,9 +492,9 @@ def test_a_failure_in_the_middle_keeps_the_old_trace(
 
 
 def test_a_trace_that_changes_meanwhile_is_not_replaced(
-    append: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch
+    append: Callable[..., Trace], after: Callable[[int], Trace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace = append({"sacct-1.txt": DAY1})
+    trace = after(1)
     flush = Sink.flush
 
     def meanwhile(sink: Sink) -> None:
@@ -476,9 +507,9 @@ def test_a_trace_that_changes_meanwhile_is_not_replaced(
 
 
 def test_a_trace_set_aside_by_a_killed_run_is_put_back_and_appended_to(
-    append: Callable[..., Trace], rows: Rows
+    append: Callable[..., Trace], after: Callable[[int], Trace], rows: Rows
 ) -> None:
-    trace = append({"sacct-1.txt": DAY1})
+    trace = after(1)
     trace.path.rename(trace.path.with_name(".trace.old-99999999"))
     assert len(rows(append({"sacct-2.txt": DAY2}), "jobs")) == 4
     assert [p.name for p in trace.path.parent.iterdir()] == ["trace"]
@@ -560,9 +591,24 @@ def appended(exports: Iterable[str], place: Path) -> Trace:
     return trace
 
 
-@settings(max_examples=8)
-@given(logs(), st.lists(st.integers(5, 60), min_size=1, max_size=4))
+WINDOWS = st.lists(st.integers(5, 60), min_size=1, max_size=4)
+
+
+@settings(max_examples=2)
+@given(logs(), WINDOWS)
 def test_windows_appended_one_by_one_are_what_all_of_them_tell_at_once(jobs: list[Any], steps: list[int]) -> None:
+    assert_same_history(jobs, steps)
+
+
+@pytest.mark.thorough
+@settings(max_examples=8)
+@given(logs(), WINDOWS)
+def test_many_windows_appended_one_by_one_are_what_all_of_them_tell_at_once(jobs: list[Any], steps: list[int]) -> None:
+    assert_same_history(jobs, steps)
+
+
+def assert_same_history(jobs: list[Any], steps: list[int]) -> None:
+    """Compare what windows give one by one with what they give at once, and with a single export of all."""
     cuts = [0, *itertools.accumulate([*steps, 1000])]
     exports = [export(jobs, since, until) for since, until in itertools.pairwise(cuts)]
     with tempfile.TemporaryDirectory() as folder:

@@ -420,13 +420,27 @@ def outcome_of(source: Path, out: Path) -> Trace | TracekitError:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@settings(max_examples=examples(40))
+@settings(max_examples=3)
 @given(seed=st.integers(0, 2**32))
 def test_damaged_bytes_give_a_valid_trace_or_one_error(
     name: str, seed: int, sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    assert_lawful(name, seed, sample_source, tmp_path_factory.mktemp("damaged"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", SAMPLES)
+@settings(max_examples=examples(40))
+@given(seed=st.integers(0, 2**32))
+def test_many_damaged_bytes_give_a_valid_trace_or_one_error(
+    name: str, seed: int, sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert_lawful(name, seed, sample_source, tmp_path_factory.mktemp("damaged"))
+
+
+def assert_lawful(name: str, seed: int, sample_source: Callable[[str], Path], folder: Path) -> None:
+    """Damage a log, and check that it gives a valid Trace or one error."""
     draw = random.Random(seed)
-    folder = tmp_path_factory.mktemp("damaged")
     for path, content in excerpts(sample_source)[name].items():
         (folder / "source" / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / "source" / path).write_bytes(damaged(content, draw) if draw.random() < 0.6 else content)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tracekit.ingest import ingest_logs
@@ -149,12 +149,29 @@ def _ingested(log: Log, records: list[tuple[dt.datetime | None, ...]], folder: P
     return ingest_logs(folder / "source", folder / "trace", format_name=log.format, options=options, force=True)
 
 
+_Drawn = list[tuple[int | str | dt.timedelta | None, ...]]
+_DRAWN = st.lists(st.tuples(_TIME, _TIME, _TIME), min_size=1, max_size=6)
+_FEW = settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_MANY = settings(_FEW, max_examples=8)
+
+
 @pytest.mark.parametrize("log", LOGS, ids=[log.format for log in LOGS])
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(drawn=st.lists(st.tuples(_TIME, _TIME, _TIME), min_size=1, max_size=6))
-def test_every_record_is_kept_and_only_possible_times_stand(
-    log: Log, drawn: list[tuple[int | str | dt.timedelta | None, ...]], tmp_path: Path
-) -> None:
+@_FEW
+@given(drawn=_DRAWN)
+@example(drawn=[(5, "epoch", 7), (5, 7, 6), (None, 5, dt.timedelta(days=12_000)), (7, 6, None), ("epoch", 5, 6)])
+def test_every_record_is_kept_and_only_possible_times_stand(log: Log, drawn: _Drawn, tmp_path: Path) -> None:
+    _hold_to_the_rule(log, drawn, tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("log", LOGS, ids=[log.format for log in LOGS])
+@_MANY
+@given(drawn=_DRAWN)
+def test_every_record_of_many_logs_is_kept(log: Log, drawn: _Drawn, tmp_path: Path) -> None:
+    _hold_to_the_rule(log, drawn, tmp_path)
+
+
+def _hold_to_the_rule(log: Log, drawn: _Drawn, tmp_path: Path) -> None:
     sound = (100, 200, 5_000_000)
     # A record without submission has no place in Slurm's own accounting.
     drawn = [(100 if log.format == "slurm" and times[0] is None else times[0], *times[1:]) for times in drawn]
@@ -194,19 +211,33 @@ _SPOT = {"job_info_df.csv": "{id},o,A10,1,1,1,{s},10,HP"}
 _SPOT_HEADER = "job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,job_type\n"
 
 
-@pytest.mark.parametrize(
-    ("form", "files", "header", "unknown"),
-    [("alibaba-pai", _PAI, "", ""), ("swf", _SWF, "", "-1"), ("alibaba-spot", _SPOT, _SPOT_HEADER, "")],
+_SECONDS = {"alibaba-pai": (_PAI, "", ""), "swf": (_SWF, "", "-1"), "alibaba-spot": (_SPOT, _SPOT_HEADER, "")}
+"""The files of a format, their header, and its word for unknown."""
+_DRAWN_S = st.lists(
+    st.tuples(*[st.one_of(_GOOD, st.none(), st.sampled_from([0, -500, 10**12]))] * 3), min_size=1, max_size=6
 )
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    drawn=st.lists(
-        st.tuples(*[st.one_of(_GOOD, st.none(), st.sampled_from([0, -500, 10**12]))] * 3), min_size=1, max_size=6
-    )
-)
-def test_no_time_of_seconds_goes_back(
-    form: str, files: dict[str, str], header: str, unknown: str, drawn: list[tuple[int | None, ...]], tmp_path: Path
+
+
+@pytest.mark.parametrize("form", _SECONDS)
+@_FEW
+@given(drawn=_DRAWN_S)
+@example(drawn=[(5, 4, 7), (5, 7, 6), (None, -500, 10**12), (10**12, 6, None), (0, 0, 0)])
+def test_no_time_of_seconds_goes_back(form: str, drawn: list[tuple[int | None, ...]], tmp_path: Path) -> None:
+    _hold_to_their_order(form, drawn, tmp_path)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("form", _SECONDS)
+@_MANY
+@given(drawn=_DRAWN_S)
+def test_no_time_of_many_logs_of_seconds_goes_back(
+    form: str, drawn: list[tuple[int | None, ...]], tmp_path: Path
 ) -> None:
+    _hold_to_their_order(form, drawn, tmp_path)
+
+
+def _hold_to_their_order(form: str, drawn: list[tuple[int | None, ...]], tmp_path: Path) -> None:
+    files, header, unknown = _SECONDS[form]
     source = tmp_path / "source"
     source.mkdir(exist_ok=True)
     records = [(100, 200, 300)] * (2 * len(drawn) + 1) + drawn

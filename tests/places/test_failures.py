@@ -13,10 +13,11 @@ from tests.command import run
 from tests.places.conftest import SECRET, fresh_clients
 from tracekit.characterize import answer_query
 from tracekit.comparison import compare
+from tracekit.databases import connect_duckdb
 from tracekit.errors import StoreError, TracekitError
 from tracekit.places import failure_behind, place_of, stores
 from tracekit.places.in_duckdb import connect_stores
-from tracekit.trace import Trace, connect_duckdb
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

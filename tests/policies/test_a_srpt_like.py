@@ -15,6 +15,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.a_srpt_like import virtual_order
 
@@ -85,23 +86,22 @@ def test_what_comes_later_decides_nothing(rows: list[tuple[int, int]], gpus: int
     assert np.argsort(early).tolist() == np.argsort(late).tolist()
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(jobs=job_lists(horizon_s=0), cluster=clusters(), scan=st.sampled_from(["stop", "skip"]))
+@tried(7, 20, jobs=job_lists(horizon_s=0), cluster=clusters(), scan=st.sampled_from(["stop", "skip"]))
 def test_all_at_once_it_is_smallest_first(jobs: Jobs, cluster: Cluster, scan: str) -> None:
     assert ends(jobs, cluster, f"a-srpt-like,scan={scan}") == ends(jobs, cluster, f"ssf,scan={scan}")
     single = replace(jobs, devices=np.ones_like(jobs.devices))
     assert ends(single, cluster, f"a-srpt-like,scan={scan}") == ends(single, cluster, f"sjf,scan={scan}")
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(jobs=job_lists(), cluster=clusters(), size=st.integers(1, 4), fit=st.sampled_from(["place", "count"]))
+@tried(7, 20, jobs=job_lists(), cluster=clusters(), size=st.integers(1, 4), fit=st.sampled_from(["place", "count"]))
 def test_jobs_that_are_alike_are_first_in_first_out(jobs: Jobs, cluster: Cluster, size: int, fit: str) -> None:
     alike = replace(jobs, devices=np.full_like(jobs.devices, size), work_ms=np.full_like(jobs.work_ms, 7_000))
     assert ends(alike, cluster, f"a-srpt-like,fit={fit}") == ends(alike, cluster, f"fifo,fit={fit}")
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(jobs=job_lists(), cluster=clusters(), options=st.sampled_from(["", ",scan=skip", ",noise=1", ",fit=count"]))
+@tried(
+    7, 20, jobs=job_lists(), cluster=clusters(), options=st.sampled_from(["", ",scan=skip", ",noise=1", ",fit=count"])
+)
 def test_the_laws_hold_and_the_same_comes_out_again(jobs: Jobs, cluster: Cluster, options: str) -> None:
     one, two = (run_engine(jobs, cluster, f"a-srpt-like{options}") for _ in range(2))
     assert one.log is not None

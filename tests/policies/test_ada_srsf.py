@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.policies.networks import assert_alike, ideal, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.policies.ada_srsf import sum_of_ends
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-FEW = settings(max_examples=15, deadline=None)
 times = st.floats(1.0, 100.0)
 factors = st.floats(1.0, 4.0)
 
@@ -100,8 +100,7 @@ def _one_model(cluster: Cluster) -> Cluster:
     return replace(cluster, model=np.zeros_like(cluster.model), rack=cluster.rack[order], gpus=cluster.gpus[order])
 
 
-@FEW
-@given(jobs=job_lists(typed=False), cluster=clusters())
+@tried(5, 15, jobs=job_lists(typed=False), cluster=clusters())
 def test_single_gpus_are_smallest_service_first(jobs: Jobs, cluster: Cluster) -> None:
     single = replace(jobs, devices=np.ones_like(jobs.devices))
     one = _one_model(cluster)
@@ -109,24 +108,21 @@ def test_single_gpus_are_smallest_service_first(jobs: Jobs, cluster: Cluster) ->
     assert mine.end_ms.tolist() == other.end_ms.tolist()
 
 
-@FEW
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(5, 15, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_where_links_slow_nobody_gangs_need_only_enough_gpus(jobs: Jobs, cluster: Cluster) -> None:
     one = _one_model(cluster)
     mine = run(jobs, one, "ada-srsf,gap=0,accept=any", ideal())
     assert mine.end_ms.tolist() == run(jobs, one, "ssf,scan=skip,fit=count", ideal()).end_ms.tolist()
 
 
-@FEW
-@given(jobs=job_lists(typed=False))
+@tried(5, 15, jobs=job_lists(typed=False))
 def test_on_one_node_nobody_sends(jobs: Jobs) -> None:
     node = make_cluster((20,), domain="")
     for accept in ("never", "two", "any"):
         assert_alike(jobs, node, "ada-srsf,gap=0", f"ada-srsf,gap=0,accept={accept}", talking())
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_the_same_comes_out_again(jobs: Jobs, cluster: Cluster) -> None:
     for options in ("look=2", "accept=never,gap=0", "accept=two,place=first-fit", "kappa=4,noise=1,gap=1"):
         one, two = run(jobs, cluster, f"ada-srsf,{options}"), run(jobs, cluster, f"ada-srsf,{options}")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.policies.resized import assert_lawful, elastic, run, same, takes
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.replay.native import kernel
 
 if TYPE_CHECKING:
@@ -94,8 +95,7 @@ def test_with_room_for_all_everyone_has_the_most() -> None:
     assert sorted((j, n) for _, j, n in takes(outcome)) == [(0, 2), (1, 4), (2, 8)]
 
 
+@tried(4, 12, jobs=job_lists(), cluster=clusters())
 @pytest.mark.parametrize("sigma", [0.0, 0.1])
-@settings(max_examples=12, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold(sigma: float, jobs: Jobs, cluster: Cluster) -> None:
     assert_lawful(jobs, cluster, run(jobs, cluster, "afs-l,gap=1", elastic(sigma=sigma)))

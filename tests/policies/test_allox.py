@@ -17,6 +17,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.allox import match_queues
 from tracekit.replay.assumptions.models import Models, load_models
@@ -105,8 +106,7 @@ def test_a_gang_is_matched_with_its_size() -> None:
     assert outcome.end_ms.tolist() == [115_000, 10_000, 15_000]
 
 
-@settings(max_examples=25, deadline=None)
-@given(jobs=job_lists(), cluster=clusters(changing=False))
+@tried(9, 25, jobs=job_lists(), cluster=clusters(changing=False))
 def test_alike_types_are_shortest_first(jobs: Jobs, cluster: Cluster) -> None:
     shortest = run_engine(jobs, cluster, "sjf,scan=skip")
     assert run_engine(jobs, cluster, "allox").end_ms.tolist() == shortest.end_ms.tolist()
@@ -119,8 +119,9 @@ def test_without_a_choice_it_is_fifo(jobs: Jobs) -> None:
     assert run_engine(jobs, make_cluster((1,)), "allox,alpha=0").end_ms.tolist() == fifo.end_ms.tolist()
 
 
-@settings(max_examples=20, deadline=None)
-@given(
+@tried(
+    7,
+    20,
     jobs=job_lists(),
     cluster=clusters(),
     ratio=st.sampled_from([0.2, 0.7, 1.0, 3.0]),
@@ -150,7 +151,7 @@ GAVELS_SAMPLE = {42: 59_492.106756, 1234: 64_494.582453, 15: 54_834.129989}
 three types, with a job every 9,000 s on average."""
 
 
-@pytest.mark.parametrize("seed", GAVELS_SAMPLE)
+@pytest.mark.parametrize("seed", [42, *(pytest.param(s, marks=pytest.mark.thorough) for s in (1234, 15))])
 def test_the_documented_sample_of_gavels_simulator(seed: int) -> None:
     """Its generator: a job in five runs 10^3 to 10^4 minutes, others 10^1.5 to 10^3, uniform in the exponent.
 

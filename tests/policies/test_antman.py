@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
 
 from tests.policies.sharing_runs import lawful, same, sharing_jobs
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,15 +58,13 @@ def test_guaranteed_jobs_stay_within_their_quota_and_others_do_not() -> None:
     assert lawful(jobs, none, "antman", 2).end_ms.tolist() == [-1, -1, 10_000]
 
 
-@settings(max_examples=20, deadline=None)
-@given(jobs=sharing_jobs(preemptible=0), cluster=clusters())
+@tried(7, 20, jobs=sharing_jobs(preemptible=0), cluster=clusters())
 def test_without_opportunistic_jobs_it_is_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     assert same(run_engine(jobs, cluster, "antman"), run_engine(jobs, cluster, "limits"))
     assert same(run_engine(jobs, cluster, "antman,quota=off"), run_engine(jobs, cluster, "fifo,scan=skip"))
 
 
-@settings(max_examples=15, deadline=None)
-@given(jobs=sharing_jobs(), cluster=clusters())
+@tried(5, 15, jobs=sharing_jobs(), cluster=clusters())
 def test_guaranteed_jobs_do_not_notice_the_others(jobs: Jobs, cluster: Cluster) -> None:
     ours = lawful(jobs, cluster, "antman,guests=2", 3)
     none = lawful(jobs, cluster, "antman,guests=2,cap=0", 3)

@@ -15,12 +15,14 @@ from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.reservations import Need, Reservations
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
+    from tests.golden import Golden
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
@@ -49,7 +51,7 @@ def told(result: ReplayResult) -> str:
     return str(result.summary["assumptions"]["promises"]["value"])
 
 
-def test_leases_are_reserved_late_and_kept() -> None:
+def test_leases_are_reserved_late_and_kept(golden: Golden) -> None:
     jobs = make_jobs([(0, 1, 20), (0, 1, 20), (5, 1, 10)])
     # Deadlines at 40, 40 and 25 s. The first has leases 2 and 3, the second what is left: 0 and 1. The third could only
     # have lease 1 (20 s to 25 s is no whole lease), nor does it help to move the others: declined, and it waits for
@@ -57,7 +59,7 @@ def test_leases_are_reserved_late_and_kept() -> None:
     result = run(jobs, make_cluster((1,)), EXACT, due(2, 2))
     assert result.outcome.end_ms.tolist() == [40_000, 20_000, 50_000]
     assert result.summary["late_share"] == pytest.approx(1 / 3)
-    assert told(result) == ("3 jobs had a deadline; 2 were promised to meet it, of which 2 did; 1 were declined")
+    golden(told(result))
     # Without promises the smallest remaining goes first at 10 s: 10 s left of job 0, then all of job 2, then job 1.
     none = run(jobs, make_cluster((1,)), f"{EXACT},admission=none", due(2, 2))
     assert none.outcome.end_ms.tolist() == [20_000, 50_000, 30_000]
@@ -110,8 +112,7 @@ def test_the_declined_go_last_behind_jobs_without_deadlines() -> None:
     raise AssertionError("no seed gives the first job alone a deadline")
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(rows=_WHOLE, gpus=st.sampled_from([1, 2, 4, 8]))
+@tried(7, 20, rows=_WHOLE, gpus=st.sampled_from([1, 2, 4, 8]))
 def test_without_deadlines_it_is_srsf_where_leases_begin(rows: list[tuple[int, int, int]], gpus: int) -> None:
     jobs, cluster = make_jobs([(float(at), g, float(s)) for at, g, s in rows]), make_cluster((gpus,))
     one = run(jobs, cluster, "chronus,slo=0,between=off,overhead=none,lease=1").outcome
@@ -163,8 +164,7 @@ def test_without_deadlines_it_is_a_walk_by_leases(rows: list[tuple[int, int, int
     assert [end // 1000 for end in found.end_ms.tolist()] == walk(rows, gpus, lease)
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(rows=_WHOLE, gpus=st.sampled_from([1, 4, 8]))
+@tried(7, 20, rows=_WHOLE, gpus=st.sampled_from([1, 4, 8]))
 def test_with_endless_leases_nothing_is_stopped(rows: list[tuple[int, int, int]], gpus: int) -> None:
     jobs, cluster = make_jobs([(float(at), g, float(s)) for at, g, s in rows]), make_cluster((gpus,))
     one = run(jobs, cluster, "chronus,slo=0,lease=1e9").outcome
@@ -256,8 +256,9 @@ def test_every_promise_is_kept_where_nothing_disturbs(jobs: Jobs, gpus: int, adm
     assert (outcome.run_ms[able] == jobs.work_ms[able]).all()
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(
+@tried(
+    4,
+    10,
     jobs=job_lists(),
     cluster=clusters(),
     text=st.sampled_from(["", ",between=off", ",declined=drop,slo=0.5", ",declined=last,admission=program"]),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.clocks import ClockProgram
 from tracekit.policies.interface import parse_policy
@@ -113,8 +114,9 @@ def test_at_full_clocks_it_is_fifo(jobs: Jobs, cluster: Cluster, text: str) -> N
     assert found.energy_kwh == pytest.approx(free.energy_kwh, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=25)
-@given(
+@tried(
+    9,
+    25,
     job_lists(sizes=st.just(1), typed=False),
     clusters(changing=False),
     st.floats(0.3, 1.0),
@@ -153,8 +155,9 @@ def energy_of_log(jobs: Jobs, cluster: Cluster, found: Outcome) -> float:
     return joule / 3.6e6
 
 
-@settings(max_examples=40)
-@given(
+@tried(
+    14,
+    40,
     job_lists(typed=False),
     clusters(changing=False),
     st.floats(0.3, 1.0),

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from tests.policies.networks import assert_alike, ideal, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-
-FEW = settings(max_examples=15, deadline=None)
 
 
 @pytest.mark.parametrize(
@@ -50,16 +48,14 @@ def test_the_quiet_placement_is_taken_where_it_is_cheaper() -> None:
     assert found.end_ms.sum() < near.end_ms.sum()
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_single_gpus_have_no_choice(jobs: Jobs, cluster: Cluster) -> None:
     single = replace(jobs, devices=np.ones_like(jobs.devices))
     assert_alike(single, cluster, "contention-greedy,gap=0", "fifo,scan=skip", talking())
     assert_alike(single, cluster, "contention-greedy,order=shortest,gap=0", "sjf,scan=skip", talking())
 
 
-@FEW
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(5, 15, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_where_links_slow_nobody_nobody_waits(jobs: Jobs, cluster: Cluster) -> None:
     order = np.lexsort((cluster.rack, cluster.domain))
     one = replace(cluster, model=np.zeros_like(cluster.model), rack=cluster.rack[order], gpus=cluster.gpus[order])
@@ -68,8 +64,7 @@ def test_where_links_slow_nobody_nobody_waits(jobs: Jobs, cluster: Cluster) -> N
     assert mine.end_ms.tolist() == other.end_ms.tolist()
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_the_same_comes_out_again(jobs: Jobs, cluster: Cluster) -> None:
     for options in ("gap=0", "gap=2,look=1,order=shortest", "wait=off,gap=0"):
         one = run(jobs, cluster, f"contention-greedy,{options}", talking())

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from tests.policies.networks import assert_alike, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.policies.crux_like import _levels, intensity
 from tracekit.replay.assumptions.sections.network import TrafficFamily
 
@@ -71,8 +72,7 @@ def test_what_is_left_of_a_link_is_never_nothing() -> None:
     assert np.abs(found.end_ms - [10_000, 19_500]).max() <= 2
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_without_priority_it_is_delay_scheduling(jobs: Jobs, cluster: Cluster) -> None:
     for how in ("skip", "stop"):
         other = f"delay-scheduling,rack=0,any=0,gap=0,scan={how}"
@@ -90,8 +90,7 @@ def test_alone_on_their_links_gangs_have_no_use_for_priority(jobs: Jobs) -> None
     assert_alike(apart, cluster, "crux-like,gap=0", "crux-like,priority=none,gap=0", talking())
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_the_same_comes_out_again(jobs: Jobs, cluster: Cluster) -> None:
     for options in ("gap=0,scan=stop", "gap=2,levels=0", "gap=0,levels=1"):
         one, two = run(jobs, cluster, f"crux-like,{options}"), run(jobs, cluster, f"crux-like,{options}")

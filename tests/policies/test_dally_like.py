@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from tests.policies.networks import assert_alike, ideal, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.policies.waits import Waits
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-FEW = settings(max_examples=15, deadline=None)
 FIXED = "tune=off,migrate=off,gap=0"
 
 
@@ -88,8 +87,7 @@ def test_who_moved_stays_for_a_while(quantum: int, moves: int) -> None:
     assert found.migrations.tolist() == [0, 0, moves]
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_without_patience_it_is_delay_scheduling(jobs: Jobs, cluster: Cluster) -> None:
     other = "delay-scheduling,rack=0,any=0,gap=0"
     assert_alike(jobs, cluster, f"dally-like,node=0,rack=0,{FIXED}", other, talking())
@@ -97,8 +95,7 @@ def test_without_patience_it_is_delay_scheduling(jobs: Jobs, cluster: Cluster) -
     assert_alike(jobs, cluster, "dally-like,gap=0,links=off", f"{other},links=off", ideal())
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_with_endless_patience_gangs_have_a_node(jobs: Jobs, cluster: Cluster) -> None:
     least = int(cluster.gpus.min())
     small = replace(jobs, devices=np.minimum(jobs.devices, least))
@@ -106,8 +103,7 @@ def test_with_endless_patience_gangs_have_a_node(jobs: Jobs, cluster: Cluster) -
     assert_alike(small, cluster, endless, "delay-scheduling,rack=inf,any=inf,gap=0", talking())
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_the_same_comes_out_again(jobs: Jobs, cluster: Cluster) -> None:
     for links in ("on", "off"):
         policy = f"dally-like,node=3,rack=5,quantum=2,overhead=none,gap=1,links={links}"

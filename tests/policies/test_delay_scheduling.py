@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from tests.policies.networks import assert_alike, ideal, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-FEW = settings(max_examples=20, deadline=None)
 TWO_RACKS = make_cluster((2, 2, 2), rack=["r0", "r0", "r1"])
 JOBS = make_jobs([(0, 1, 100), (0, 2, 20), (0, 2, 40), (1, 2, 10), (2, 1, 5)])
 
@@ -79,8 +78,7 @@ def test_the_mean_of_past_waits_is_expected() -> None:
     assert early.first_start_ms[1] == 101_000
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(7, 20, jobs=job_lists(), cluster=clusters())
 def test_with_endless_patience_it_is_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     fits = _strictly(jobs, cluster)
     endless = "delay-scheduling,rack=inf,any=inf,gap=0"
@@ -88,16 +86,14 @@ def test_with_endless_patience_it_is_first_in_first_out(jobs: Jobs, cluster: Clu
     assert_alike(fits, cluster, f"{endless},scan=stop", "fifo", ideal())
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(7, 20, jobs=job_lists(), cluster=clusters())
 def test_with_one_timer_it_is_a_gang_that_relaxes(jobs: Jobs, cluster: Cluster) -> None:
     fits = _strictly(jobs, cluster)
     mine = "delay-scheduling,rack=5,any=inf,links=off,gap=0"
     assert_alike(fits, cluster, mine, "fifo,scan=skip,relax=5,relax_to=rack")
 
 
-@FEW
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(7, 20, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_without_patience_it_counts_gpus(jobs: Jobs, cluster: Cluster) -> None:
     order = np.lexsort((cluster.rack, cluster.domain))
     one = replace(cluster, model=np.zeros_like(cluster.model), rack=cluster.rack[order], gpus=cluster.gpus[order])
@@ -108,16 +104,14 @@ def test_without_patience_it_counts_gpus(jobs: Jobs, cluster: Cluster) -> None:
     assert free.end_ms.tolist() == first.end_ms.tolist()
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(7, 20, jobs=job_lists(), cluster=clusters())
 def test_jobs_of_one_gpu_never_wait_for_a_tier(jobs: Jobs, cluster: Cluster) -> None:
     single = replace(jobs, devices=np.ones_like(jobs.devices))
     assert_alike(single, cluster, "delay-scheduling,gap=0", "fifo,scan=skip")
     assert_alike(single, cluster, "delay-scheduling,gap=0,rack=0,any=0,cost=mean", "fifo,scan=skip")
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(7, 20, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_with_every_cost_test(jobs: Jobs, cluster: Cluster) -> None:
     for cost in ("off", "mean", "oracle"):
         policy = f"delay-scheduling,rack=3,any=9,cost={cost},gap=2"

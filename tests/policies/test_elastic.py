@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.outcome import LOG_KINDS, Outcome
 from tracekit.replay.scenario import Scenario
@@ -62,20 +62,17 @@ def assert_same(jobs: Jobs, cluster: Cluster, policy: str, other: str) -> None:
         assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
 
 
-@settings(max_examples=60, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
+@tried(21, 60, jobs=job_lists(), cluster=clusters())
 def test_jobs_of_fixed_size_are_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     assert_same(jobs, cluster, f"elastic-fifo,{RIGID}", "fifo,scan=skip")
 
 
-@settings(max_examples=60, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
+@tried(21, 60, jobs=job_lists(), cluster=clusters())
 def test_jobs_of_fixed_size_that_nobody_stops_are_shortest_first(jobs: Jobs, cluster: Cluster) -> None:
     assert_same(jobs, cluster, f"elastic-srjf,preempt=off,{RIGID}", "sjf,scan=skip")
 
 
-@settings(max_examples=60, deadline=None)
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(21, 60, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_jobs_of_fixed_size_that_are_stopped_are_shortest_remaining_first(jobs: Jobs, cluster: Cluster) -> None:
     assert_same(jobs, cluster, f"elastic-srjf,{RIGID},fit=count,overhead=none", "srtf,scan=skip,fit=count")
     # Under las jobs of one submission never evict each other; here the one named first does.
@@ -136,17 +133,15 @@ def test_a_change_that_costs_more_than_it_gains_is_not_made() -> None:
     assert run(jobs, make_cluster((8,)), "pollux-lite,delta=1").migrations.tolist() == [1, 0]
 
 
+@tried(9, 25, jobs=job_lists(), cluster=clusters())
 @pytest.mark.parametrize("policy", ELASTIC)
-@settings(max_examples=25, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold(policy: str, jobs: Jobs, cluster: Cluster) -> None:
     outcome = run_engine(jobs, cluster, policy)
     assert outcome.log is not None
     assert audit(jobs, cluster, outcome.log, outcome, gang="elastic") == []
 
 
-@settings(max_examples=25, deadline=None)
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(9, 25, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_nobody_is_stopped_unless_told(jobs: Jobs, cluster: Cluster) -> None:
     one_model = replace(cluster, model=np.zeros_like(cluster.model))
     order = np.lexsort((one_model.rack, one_model.domain))

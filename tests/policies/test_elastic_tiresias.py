@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
 
 from tests.policies.resized import assert_lawful, elastic, run, same, takes
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,17 +69,15 @@ def test_with_room_for_all_everyone_has_the_most() -> None:
     assert sorted((j, n) for _, j, n in takes(outcome)) == [(0, 2), (1, 4), (2, 8)]
 
 
-@settings(max_examples=20, deadline=None)
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(7, 20, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_one_queue_and_fixed_sizes_are_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     rigid = elastic(rigid=True)
     one = run(jobs, cluster, f"{FREE},queues=none,fit=count", rigid)
     same(one, run(jobs, cluster, "fifo,scan=skip,fit=count", rigid))
 
 
+@tried(4, 12, jobs=job_lists(), cluster=clusters())
 @pytest.mark.parametrize("policy", [FREE + ",queues=30/90,promote=1,crowd=0", "elastic-tiresias,gap=1,queues=20"])
-@settings(max_examples=12, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold(policy: str, jobs: Jobs, cluster: Cluster) -> None:
     outcome = run(jobs, cluster, policy)
     assert_lawful(jobs, cluster, outcome)

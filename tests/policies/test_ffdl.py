@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.policies.networks import ideal, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-
-FEW = settings(max_examples=15, deadline=None)
 
 
 @pytest.mark.parametrize("samples", [0, 100])
@@ -47,8 +45,7 @@ def test_the_largest_of_those_that_come_at_once_is_first_and_holds_up_the_others
     assert skip.first_start_ms.tolist() == [0, 5_000, 10_000, 10_000]
 
 
-@settings(max_examples=25, deadline=None)
-@given(sizes=st.lists(st.integers(1, 4), min_size=2, max_size=4), data=st.data())
+@tried(9, 25, sizes=st.lists(st.integers(1, 4), min_size=2, max_size=4), data=st.data())
 def test_many_samples_find_the_best_of_all_packed_placements(sizes: list[int], data: st.DataObject) -> None:
     first = data.draw(st.integers(1, max(sizes)))
     second = data.draw(st.integers(1, sum(sizes) - first))
@@ -83,8 +80,7 @@ def _apart(jobs: Jobs) -> Jobs:
     return replace(jobs, submit_ms=jobs.submit_ms + np.arange(len(jobs)))
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_single_gpus_are_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     single = _apart(replace(jobs, devices=np.ones_like(jobs.devices)))
     one_model = replace(cluster, model=np.zeros_like(cluster.model))
@@ -100,8 +96,7 @@ def test_single_gpus_are_first_in_first_out(jobs: Jobs, cluster: Cluster) -> Non
         assert drawn.end_ms.tolist() == mine.end_ms.tolist()
 
 
-@FEW
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(5, 15, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_gangs_need_only_enough_gpus(jobs: Jobs, cluster: Cluster) -> None:
     order = np.lexsort((cluster.rack, cluster.domain))
     one = replace(cluster, model=np.zeros_like(cluster.model), rack=cluster.rack[order], gpus=cluster.gpus[order])
@@ -109,8 +104,7 @@ def test_gangs_need_only_enough_gpus(jobs: Jobs, cluster: Cluster) -> None:
     assert mine.end_ms.tolist() == run(_apart(jobs), one, "fifo,fit=count", ideal()).end_ms.tolist()
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_the_same_comes_out_again(jobs: Jobs, cluster: Cluster) -> None:
     for options in ("nodes=1,samples=3", "place=spread,samples=4,scan=skip", "samples=0,gap=3"):
         one, two = run(jobs, cluster, f"ffdl,{options}"), run(jobs, cluster, f"ffdl,{options}")

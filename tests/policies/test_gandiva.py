@@ -13,6 +13,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.scenario import Scenario
@@ -105,8 +106,7 @@ def test_a_gang_wider_than_the_cluster_is_not_accepted() -> None:
     assert outcome.unschedulable.tolist() == [1, 0, 0]
 
 
-@settings(max_examples=15, deadline=None)
-@given(jobs=job_lists(typed=False), size=st.integers(1, 8))
+@tried(5, 15, jobs=job_lists(typed=False), size=st.integers(1, 8))
 def test_on_one_node_without_slices_it_is_fifo(jobs: Jobs, size: int) -> None:
     cluster = make_cluster((size,))
     plain = run(jobs, cluster, f"{PLAIN},slices=off")
@@ -134,8 +134,7 @@ def test_jobs_that_do_not_fit_together_are_never_packed(jobs: Jobs, cluster: Clu
     assert ends[0] == ends[1]
 
 
-@settings(max_examples=25, deadline=None)
-@given(jobs=job_lists(), cluster=clusters(), grow=st.sampled_from(["on", "off"]))
+@tried(9, 25, jobs=job_lists(), cluster=clusters(), grow=st.sampled_from(["on", "off"]))
 def test_the_laws_hold_and_all_ends_that_can(jobs: Jobs, cluster: Cluster, grow: str) -> None:
     outcome = run(jobs, cluster, f"gandiva,quantum=5,depth=3,grow={grow}")
     assert run(jobs, cluster, f"gandiva,quantum=5,depth=3,grow={grow}").end_ms.tolist() == outcome.end_ms.tolist()

@@ -14,6 +14,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.tickets import fill_segments, fill_shares, trade
 from tracekit.replay.assumptions.models import load_models
@@ -130,8 +131,7 @@ def test_users_have_no_quotas() -> None:
         run_engine(make_jobs([(0, 1, 1)]), make_cluster((1,)), "gandiva-fair,weight=quota")
 
 
-@settings(max_examples=10, deadline=None)
-@given(gpus=st.integers(1, 4), counts=st.lists(st.integers(4, 7), min_size=2, max_size=4))
+@tried(4, 10, gpus=st.integers(1, 4), counts=st.lists(st.integers(4, 7), min_size=2, max_size=4))
 def test_users_have_equal_times_however_many_jobs_they_have(gpus: int, counts: list[int]) -> None:
     users = [f"u{i}" for i, count in enumerate(counts) for _ in range(count)]
     jobs = make_jobs([(0, 1, 1200)] * len(users), user=users)
@@ -141,15 +141,13 @@ def test_users_have_equal_times_however_many_jobs_they_have(gpus: int, counts: l
     assert max(had) - min(had) <= 60 * 2 * max(counts)
 
 
-@settings(max_examples=15, deadline=None)
-@given(jobs=job_lists(typed=False), cluster=clusters())
+@tried(5, 15, jobs=job_lists(typed=False), cluster=clusters())
 def test_with_one_gain_nobody_trades(jobs: Jobs, cluster: Cluster) -> None:
     ends = [run_engine(jobs, cluster, f"{FREE},quantum=5,trade={on}").end_ms.tolist() for on in ("on", "off")]
     assert ends[0] == ends[1]
 
 
-@settings(max_examples=15, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_room_for_all_is_used_at_once(jobs: Jobs, cluster: Cluster) -> None:
     run(jobs, cluster, "gandiva-fair,quantum=5")
     wide = make_cluster((200, 200), model=["A100", "V100"])

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.policies.gavel_shares import max_min_shares
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.outcome import LOG_KINDS
@@ -90,8 +90,7 @@ def test_who_has_the_left_over_gpus(leftover: str, rounds: int) -> None:
     assert abs(had / ROUND_MS - rounds) <= 1
 
 
-@settings(max_examples=30, deadline=None)
-@given(size=st.sampled_from([1, 2, 4]), runs=st.lists(st.integers(1, 60), min_size=1, max_size=8))
+@tried(10, 30, size=st.sampled_from([1, 2, 4]), runs=st.lists(st.integers(1, 60), min_size=1, max_size=8))
 def test_jobs_of_one_size_leave_nothing_over(size: int, runs: list[int]) -> None:
     jobs = make_jobs([(0, size, run) for run in runs])
     ends = [
@@ -101,8 +100,9 @@ def test_jobs_of_one_size_leave_nothing_over(size: int, runs: list[int]) -> None
     assert ends[0] == ends[1]
 
 
-@settings(max_examples=80, deadline=None)
-@given(
+@tried(
+    28,
+    80,
     kinds=st.lists(
         st.tuples(
             st.integers(1, 9),
@@ -178,8 +178,7 @@ def test_a_stop_costs_what_the_preset_says() -> None:
     assert paid.end_ms.tolist() == [1_140_000, 760_000]
 
 
-@settings(max_examples=40, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
+@tried(14, 40, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_the_same_comes_out_again(jobs: Jobs, cluster: Cluster) -> None:
     def go() -> Outcome:
         return run_engine(jobs, cluster, "gavel,round=5,again=20")

@@ -16,6 +16,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.gavel_objectives import OBJECTIVES, Active, find_shares
 from tracekit.replay.assumptions.costs import gpu_prices
@@ -143,8 +144,9 @@ def test_throughput_is_the_best_assignment(speed: list[list[float]], capacity: l
     assert (found * np.array(speed)).sum() == pytest.approx(best)
 
 
-@settings(max_examples=25, deadline=None)
-@given(speed=st.lists(_speeds, min_size=2, max_size=5), left=st.lists(st.integers(10, 20), min_size=5, max_size=5))
+@tried(
+    9, 25, speed=st.lists(_speeds, min_size=2, max_size=5), left=st.lists(st.integers(10, 20), min_size=5, max_size=5)
+)
 def test_makespan_is_that_of_a_search(speed: list[list[float]], left: list[int]) -> None:
     # As the released code does it: halve a span of ends, each tried by a program of its own.
     work, k = np.array([STEP**e for e in left[: len(speed)]]), len(speed)
@@ -190,8 +192,7 @@ def test_the_short_job_of_two_waits_where_the_last_end_counts() -> None:
     assert turns.end_ms[0] <= 4 * ROUND_MS < 6 * ROUND_MS <= last.end_ms[0]
 
 
-@settings(max_examples=12, deadline=None)
-@given(jobs=job_lists(most=8, sizes=st.sampled_from([1, 2, 4])))
+@tried(4, 12, jobs=job_lists(most=8, sizes=st.sampled_from([1, 2, 4])))
 def test_with_room_for_all_objectives_do_not_differ(jobs: Jobs) -> None:
     cluster = make_cluster([8] * 4, model=["A100", "A100", "V100", "V100"])
     usual = run_engine(jobs, cluster, "gavel,round=5,again=20").end_ms.tolist()
@@ -199,8 +200,7 @@ def test_with_room_for_all_objectives_do_not_differ(jobs: Jobs) -> None:
         assert run_engine(jobs, cluster, f"gavel,round=5,again=20,objective={objective}").end_ms.tolist() == usual
 
 
-@settings(max_examples=8, deadline=None)
-@given(jobs=job_lists(), cluster=clusters(changing=False))
+@tried(4, 8, jobs=job_lists(), cluster=clusters(changing=False))
 def test_objectives_that_are_equal(jobs: Jobs, cluster: Cluster) -> None:
     models = load_models()
     models = replace(models, gpu_price=replace(models.gpu_price, models={}))
@@ -238,16 +238,16 @@ def test_without_memory_for_two_nobody_is_packed(jobs: Jobs) -> None:
     assert abs(max(one) - max(two)) <= 50_000
 
 
-@settings(max_examples=10, deadline=None)
-@given(jobs=job_lists(), cluster=clusters(), objective=st.sampled_from(OBJECTIVES))
+@tried(4, 10, jobs=job_lists(), cluster=clusters(), objective=st.sampled_from(OBJECTIVES))
 def test_the_laws_hold(jobs: Jobs, cluster: Cluster, objective: str) -> None:
     inside = "fifo" if len(jobs) % 2 else "fair"
     policy = f"gavel,round=5,again=20,objective={objective},inside={inside}"
     assert laws(jobs, cluster, policy, load_models()) == []
 
 
-@settings(max_examples=15, deadline=None)
-@given(
+@tried(
+    5,
+    15,
     jobs=job_lists(),
     cluster=clusters(),
     objective=st.sampled_from(["max_min", "throughput", "cost"]),

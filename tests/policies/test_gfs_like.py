@@ -17,6 +17,7 @@ from tests.policies.sharing_runs import lawful, same
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.policies.least_harm import cheapest_cover, cheapest_nodes
 from tracekit.policies.spot_quota import Demand, Feedback
 
@@ -252,8 +253,7 @@ def test_every_run_keeps_the_laws(jobs: Jobs, cluster: Cluster, options: str) ->
     assert (found.end_ms >= 0).tolist() == (~found.unschedulable & (found.first_start_ms >= 0)).tolist()
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(jobs=mixed_jobs(horizon_s=4 * HOUR), cluster=clusters(changing=False), data=st.data())
+@tried(5, 13, jobs=mixed_jobs(horizon_s=4 * HOUR), cluster=clusters(changing=False), data=st.data())
 def test_another_future_changes_nothing_before_it(jobs: Jobs, cluster: Cluster, data: st.DataObject) -> None:
     now = data.draw(st.integers(1, 4 * HOUR * 1000))
     long = replace(jobs, work_ms=jobs.work_ms * 100)

@@ -16,6 +16,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.kernel import buy_bundles
@@ -161,23 +162,22 @@ def test_bundles_are_bought_as_the_rule_says(
     assert left.tolist() == [f - t for f, t in zip(free, took, strict=True)]
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(7, 20, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_with_one_type_it_is_smallest_or_first_first(jobs: Jobs, cluster: Cluster) -> None:
     one = one_model(cluster)
     assert ends(jobs, one, "hadar-like,preempt=off,round=0") == ends(jobs, one, "ssf,scan=skip")
     assert ends(jobs, one, "hadar-like,preempt=off,round=0,utility=work") == ends(jobs, one, "fifo,scan=skip")
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(7, 20, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_with_one_type_and_single_gpus_it_is_shortest_remaining_first(jobs: Jobs, cluster: Cluster) -> None:
     single, one = replace(jobs, devices=np.ones_like(jobs.devices)), one_model(cluster)
     assert ends(single, one, "hadar-like,round=0") == ends(single, one, "srtf")
 
 
-@settings(max_examples=examples(90), deadline=None)
-@given(
+@tried(
+    10,
+    30,
     jobs=job_lists(),
     cluster=clusters(),
     ratio=st.sampled_from([0.2, 0.7, 1.0, 3.0]),

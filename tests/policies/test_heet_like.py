@@ -16,6 +16,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.type_trades import Traders, change_places, match_types, move_to_idle
 from tracekit.replay.assumptions.models import Models, load_models
@@ -182,8 +183,7 @@ def test_nobody_who_would_save_by_moving_is_left(
         assert gpus == 0 or found.price[job, 1 - pool] / gpus >= (1 - margin) * price[job] * (1 - 1e-9)
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(7, 20, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_with_one_type_and_fixed_sizes_it_is_smallest_or_shortest_first(jobs: Jobs, cluster: Cluster) -> None:
     one = one_model(cluster)
     assert ends(jobs, one, f"{RIGID},balance=1") == ends(jobs, one, "ssf,scan=skip")
@@ -205,8 +205,9 @@ def test_with_room_for_all_everybody_has_the_most_or_the_least(jobs: Jobs, balan
     assert outcome.first_start_ms.tolist() == jobs.submit_ms.tolist()
 
 
-@settings(max_examples=examples(90), deadline=None)
-@given(
+@tried(
+    10,
+    30,
     jobs=job_lists(),
     cluster=clusters(),
     ratio=st.sampled_from([0.2, 0.7, 1.0, 3.0]),

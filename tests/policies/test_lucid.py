@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from tests.policies.sharing_runs import lawful, same, sharing_jobs
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.scenario import Scenario
@@ -79,8 +79,7 @@ def test_nobody_is_packed_while_few_come() -> None:
     assert busy.first_start_ms.tolist()[:2] == [0, 1000]
 
 
-@settings(max_examples=20, deadline=None)
-@given(jobs=sharing_jobs(), cluster=clusters())
+@tried(7, 20, jobs=sharing_jobs(), cluster=clusters())
 def test_without_pairs_and_profiler_it_is_smallest_first(jobs: Jobs, cluster: Cluster) -> None:
     assert same(run_engine(jobs, cluster, "lucid,profile=0,pack=off"), run_engine(jobs, cluster, "ssf"))
     models = load_models()
@@ -89,8 +88,7 @@ def test_without_pairs_and_profiler_it_is_smallest_first(jobs: Jobs, cluster: Cl
     assert same(ours, run_engine(jobs, cluster, "ssf,scan=skip"))
 
 
-@settings(max_examples=15, deadline=None)
-@given(jobs=sharing_jobs(), cluster=clusters())
+@tried(5, 15, jobs=sharing_jobs(), cluster=clusters())
 def test_the_laws_hold(jobs: Jobs, cluster: Cluster) -> None:
     lawful(jobs, cluster, "lucid,time=7,calm=0,overhead=lucid,noise=helios", 2)
     lawful(jobs, cluster, "lucid,profile=1,pack=on,score=4,ratio=inf,idle_first=on", 2)

@@ -14,6 +14,7 @@ from tests.policies.sharing_runs import lawful, same, sharing_jobs
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.slices import Layouts, Resident, Slice
 from tracekit.replay.assumptions.models import load_models
@@ -100,8 +101,7 @@ def test_an_online_job_is_never_slowed() -> None:
     assert outcome.end_ms.tolist() == [100_000, 5_000 + -(-30_000 * FULL // (3 * FULL // 7 * FULL // 900_000))]
 
 
-@settings(max_examples=15, deadline=None)
-@given(jobs=sharing_jobs(preemptible=1), cluster=clusters())
+@tried(5, 15, jobs=sharing_jobs(preemptible=1), cluster=clusters())
 def test_whole_gpus_are_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     fifo = run_engine(jobs, cluster, "fifo,scan=skip")
     assert same(run_engine(jobs, cluster, "miger-like,slices=whole,mps=1"), fifo)

@@ -15,6 +15,7 @@ from tests.policies.sharing_runs import lawful, same, sharing_jobs
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.matching import best_assignment
 from tracekit.replay.assumptions.models import Models, load_models
@@ -82,8 +83,7 @@ def test_a_busy_service_stops_offline_work_and_sends_it_away_in_time() -> None:
     assert outcome.end_ms.tolist() == [230_000, 110_000]
 
 
-@settings(max_examples=12, deadline=None)
-@given(jobs=sharing_jobs(preemptible=1), cluster=clusters())
+@tried(4, 12, jobs=sharing_jobs(preemptible=1), cluster=clusters())
 def test_offline_jobs_alone_are_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     assert same(run_engine(jobs, cluster, "muxflow-like"), run_engine(jobs, cluster, "fifo,scan=skip"))
     online = replace(jobs, preemptible=np.zeros(len(jobs), np.int8), devices=np.ones(len(jobs), np.int32))

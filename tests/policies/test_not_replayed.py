@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from tracekit.policies.interface import parse_policy
 from tracekit.policies.not_replayed import NOT_REPLAYED, NotReplayed
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.registry import policies
+
+if TYPE_CHECKING:
+    from tests.golden import Golden
 
 
 @pytest.mark.parametrize("system", NOT_REPLAYED, ids=lambda system: system.name)
@@ -30,7 +34,7 @@ def test_the_systems_of_the_field_are_told() -> None:
         assert title in names
 
 
-def test_the_command_prints_them_as_table_and_json() -> None:
+def test_the_command_prints_them_as_table_and_json(golden: Golden) -> None:
     shown = run("policies", "--not-replayed")
     assert shown.returncode == 0
     assert all(system.why in shown.stdout for system in NOT_REPLAYED)
@@ -39,4 +43,4 @@ def test_the_command_prints_them_as_table_and_json() -> None:
     assert told[0]["policies"] == list(NOT_REPLAYED[0].policies)
     wrong = run("policies", "fifo", "--not-replayed")
     assert wrong.returncode == 2
-    assert "--not-replayed lists systems that are no policies here" in wrong.stderr
+    golden(wrong.stderr)

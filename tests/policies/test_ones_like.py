@@ -15,6 +15,7 @@ from tests.effort import examples
 from tests.policies.resized import assert_all_work_done, assert_lawful, elastic, run, same, takes
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.divisions import Bounds
 from tracekit.policies.goodput import goodputs
@@ -154,8 +155,7 @@ def test_with_room_for_all_everyone_has_the_most(profile: str) -> None:
     assert sorted((j, n) for _, j, n in takes(outcome)) == [(0, 2), (1, 4), (2, 8)]
 
 
-@settings(max_examples=examples(15), deadline=None)
-@given(work=st.lists(st.integers(1, 60), min_size=1, max_size=8))
+@tried(4, 5, work=st.lists(st.integers(1, 60), min_size=1, max_size=8))
 def test_on_one_gpu_the_shortest_goes_first(work: list[int]) -> None:
     jobs, models = make_jobs([(0, 1, w) for w in work]), applied(PLAIN)
     for profile in ("none", "small"):

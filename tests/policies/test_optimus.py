@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.policies.resized import assert_all_work_done, assert_lawful, elastic, run, same, takes
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.speeds import server_speed
@@ -131,15 +132,13 @@ def test_without_a_place_for_servers_nobody_runs() -> None:
     assert outcome.end_ms.tolist() == [-1]
 
 
+@tried(4, 8, jobs=job_lists(), cluster=clusters())
 @pytest.mark.parametrize("policy", ["optimus,interval=5", "optimus,interval=5,servers=on", AT_ONCE])
-@settings(max_examples=8, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold(policy: str, jobs: Jobs, cluster: Cluster) -> None:
     assert_lawful(jobs, cluster, run(jobs, cluster, policy))
 
 
-@settings(max_examples=10, deadline=None)
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(4, 10, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_all_work_is_done(jobs: Jobs, cluster: Cluster) -> None:
     for options in ("servers=on,resize=0,overhead=none", "servers=on", "servers=off"):
         outcome = run(jobs, cluster, f"optimus,interval=5,{options}", load_models())

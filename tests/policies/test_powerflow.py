@@ -14,6 +14,7 @@ from tests.policies.test_clock_mpc import energy_of_log
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.interface import parse_policy
 from tracekit.replay.assumptions.models import load_models
@@ -70,8 +71,7 @@ DRAWN = np.array([[90.0, 50.0, 30.0], [40.0, 40.0, 25.0]])
 SPEED = np.array([1.0, 0.7, 0.4])
 
 
-@settings(max_examples=100)
-@given(flow_rows, st.integers(0, 8), st.integers(0, 8), st.integers(-50, 2000))
+@tried(35, 100, flow_rows, st.integers(0, 8), st.integers(0, 8), st.integers(-50, 2000))
 def test_the_steps_are_those_of_the_rule(
     given_rows: list[tuple[int, int, int, int, int]], first: int, second: int, room: int
 ) -> None:
@@ -126,8 +126,7 @@ def test_the_shortest_job_has_its_full_clock_too() -> None:
     assert run(jobs, make_cluster((4, 4)), "powerflow-like,elastic=off,cap_w=inf,gap=0").end_ms.tolist() == [1]
 
 
-@settings(max_examples=20)
-@given(job_lists(), clusters())
+@tried(7, 20, job_lists(), clusters())
 def test_at_full_clocks_it_is_sjf(jobs: Jobs, cluster: Cluster) -> None:
     free = run(jobs, cluster, "sjf,scan=skip")
     found = run(jobs, cluster, "powerflow-like,elastic=off,cap_w=inf,gap=0")
@@ -148,8 +147,15 @@ def test_with_room_for_all_every_job_has_its_maximum(jobs: Jobs) -> None:
     assert found.held_milli_ms.tolist() == (2000 * jobs.devices * found.run_ms).tolist()
 
 
-@settings(max_examples=40)
-@given(job_lists(typed=False), clusters(changing=False), st.floats(0.2, 1.0), st.booleans(), st.sampled_from([0, 9]))
+@tried(
+    14,
+    40,
+    job_lists(typed=False),
+    clusters(changing=False),
+    st.floats(0.2, 1.0),
+    st.booleans(),
+    st.sampled_from([0, 9]),
+)
 def test_the_laws_of_a_replay_and_the_cap_hold(
     jobs: Jobs, cluster: Cluster, share: float, elastic: bool, gap: int
 ) -> None:

@@ -14,6 +14,7 @@ from tests.policies.test_power_down import PER_JOB, switched
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.interface import parse_policy
 from tracekit.policies.price_aware import booked_starts
@@ -80,8 +81,9 @@ def test_the_prices_of_the_day_go_by_the_clock() -> None:
     assert (prices.paid(24 * HOUR) - prices.paid(0)) / HOUR == pytest.approx(sum(day))
 
 
-@settings(max_examples=20)
-@given(job_lists(horizon_s=20_000), clusters(), st.sampled_from(["fifo", "sjf"]), st.sampled_from(["stop", "skip"]))
+@tried(
+    7, 20, job_lists(horizon_s=20_000), clusters(), st.sampled_from(["fifo", "sjf"]), st.sampled_from(["stop", "skip"])
+)
 def test_without_patience_or_differences_it_is_power_down(jobs: Jobs, cluster: Cluster, order: str, scan: str) -> None:
     rest = f"order={order},scan={scan},idle=60"
     down = run(jobs, cluster, f"power-down,{rest}")

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
+from tests.replay.tiers import tried
 from tracekit.policies.qssf import foretell_ms
 
 # user, GPUs, name, run time: all of u and v, ended when the others come
@@ -58,8 +57,7 @@ def test_a_job_counts_from_the_ms_after_its_recorded_end() -> None:
     assert foretell_ms(make_jobs(rows), 1.0).tolist() == [1000, 10_000, 10_000]
 
 
-@settings(max_examples=examples(200))
-@given(data=st.data())
+@tried(23, 66, data=st.data())
 def test_what_had_not_ended_tells_nothing(data: st.DataObject) -> None:
     count = data.draw(st.integers(2, 15))
     times = st.integers(0, 60)

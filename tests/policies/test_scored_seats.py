@@ -12,6 +12,7 @@ from tests.policies.sharing_runs import lawful, same, sharing_jobs
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.scenario import Scenario
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 POLICIES = ("schedtune-like", "iadeep", "interference-greedy")
 
 
-@settings(max_examples=10, deadline=None)
-@given(jobs=sharing_jobs(typed=False), cluster=clusters())
+@tried(4, 10, jobs=sharing_jobs(typed=False), cluster=clusters())
 @pytest.mark.parametrize("policy", POLICIES)
 def test_alone_on_a_gpu_it_is_first_in_first_out(policy: str, jobs: Jobs, cluster: Cluster) -> None:
     fifo = run_engine(jobs, cluster, "fifo,scan=skip")
@@ -38,8 +38,7 @@ def test_shortest_first_alone(jobs: Jobs, cluster: Cluster) -> None:
     assert same(run_engine(jobs, cluster, "interference-greedy,key=sjf,residents=1"), sjf)
 
 
-@settings(max_examples=8, deadline=None)
-@given(jobs=sharing_jobs(), cluster=clusters())
+@tried(4, 8, jobs=sharing_jobs(), cluster=clusters())
 @pytest.mark.parametrize(
     ("policy", "residents"),
     [

@@ -14,11 +14,13 @@ from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.welfare import Window, greedy, log_progress, solve
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
+    from tests.golden import Golden
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.results.comparison import ReplayResult
@@ -47,7 +49,7 @@ def test_each_round_goes_where_the_logarithm_grows_most(solver: str) -> None:
     assert result.outcome.end_ms.tolist() == [40_000, 60_000]
 
 
-def test_idle_gpus_go_to_the_longest() -> None:
+def test_idle_gpus_go_to_the_longest(golden: Golden) -> None:
     # For a GPU, from nothing: the gang 13.102 / 2, job 1 (a tenth) 6.103, job 2 (a fifth) 12.206. The gang does not
     # fit beside job 2; the GPU left is for the longest, job 1. At 10 s: 6.551 for the gang, 6.103, 0.693: the gang. At
     # 20 s: 0.357, 6.103, 0.693: jobs 1 and 2. At 30 s: 0.357, 0.347, 0.405: job 2, and job 1 as the longest. At 40 s:
@@ -55,7 +57,7 @@ def test_idle_gpus_go_to_the_longest() -> None:
     jobs = make_jobs([(0, 2, 20), (0, 1, 100), (0, 1, 50)])
     result = run(jobs, make_cluster((2,)), FAIR)
     assert result.outcome.end_ms.tolist() == [50_000, 120_000, 70_000]
-    assert told(result) == "5 windows were shared out, 0 without the bound on the finish-time ratio"
+    golden(told(result))
 
 
 def test_the_longest_job_counts_by_its_price() -> None:
@@ -144,8 +146,9 @@ def test_the_greedy_way_keeps_to_the_window(window: Window) -> None:
         assert (np.minimum(counts, window.left) >= window.need - 1e-9).all()
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(
+@tried(
+    12,
+    33,
     rows=st.lists(st.tuples(st.just(1), st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=5),
     capacity=st.integers(1, 4),
 )
@@ -158,8 +161,9 @@ def test_among_jobs_of_one_size_the_greedy_way_is_the_best_for_one_round(
     assert window.value(counts.astype(np.float64)) == pytest.approx(best_of_all(window), abs=1e-9)
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(
+@tried(
+    4,
+    10,
     rows=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 60)), min_size=2, max_size=5),
     gpus=st.integers(1, 4),
 )
@@ -197,9 +201,8 @@ def test_with_room_for_all_nobody_waits_beyond_a_round() -> None:
     assert outcome.preemptions.sum() == 0
 
 
+@tried(4, 6, jobs=job_lists(), cluster=clusters())
 @pytest.mark.parametrize("text", ["", ",window=1,k=10"])
-@settings(max_examples=examples(20), deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold(text: str, jobs: Jobs, cluster: Cluster) -> None:
     lawful(jobs, cluster, f"shockwave-like,round=5,overhead=gandiva{text}")
 

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from tests.policies.networks import assert_alike, ideal, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-
-FEW = settings(max_examples=15, deadline=None)
 
 
 def test_the_smallest_is_first() -> None:
@@ -66,16 +64,14 @@ def _one_model(cluster: Cluster) -> Cluster:
     return replace(cluster, model=np.zeros_like(cluster.model), rack=cluster.rack[order], gpus=cluster.gpus[order])
 
 
-@FEW
-@given(jobs=job_lists(typed=False), cluster=clusters())
+@tried(5, 15, jobs=job_lists(typed=False), cluster=clusters())
 def test_single_gpus_are_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     single, one = replace(jobs, devices=np.ones_like(jobs.devices)), _one_model(cluster)
     mine = run(single, one, "sjf-bco-like,gap=0")
     assert mine.end_ms.tolist() == run(single, one, "fifo,scan=skip").end_ms.tolist()
 
 
-@FEW
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(5, 15, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_where_links_slow_nobody_the_choice_makes_no_difference(jobs: Jobs, cluster: Cluster) -> None:
     one = _one_model(cluster)
     ends = [
@@ -85,15 +81,13 @@ def test_where_links_slow_nobody_the_choice_makes_no_difference(jobs: Jobs, clus
     assert ends[0] == ends[1] == ends[2]
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_kappa_lies_between_packed_and_quiet(jobs: Jobs, cluster: Cluster) -> None:
     assert_alike(jobs, cluster, "sjf-bco-like,place=kappa,kappa=99", "sjf-bco-like,place=packed", talking())
     assert_alike(jobs, cluster, "sjf-bco-like,place=kappa,kappa=0", "sjf-bco-like,place=quiet", talking())
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_the_same_comes_out_again(jobs: Jobs, cluster: Cluster) -> None:
     for options in ("gap=0", "gap=2,noise=1"):
         one, two = run(jobs, cluster, f"sjf-bco-like,{options}"), run(jobs, cluster, f"sjf-bco-like,{options}")

@@ -13,6 +13,7 @@ from tests.policies.sharing_runs import lawful, same
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.synergy import make_hosts
 from tracekit.replay.assumptions.models import Models, load_models
@@ -80,8 +81,7 @@ def test_shortest_first_stops_running_jobs_in_rounds() -> None:
     assert las.end_ms.tolist() == [130_000, 50_000]
 
 
-@settings(max_examples=20, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
+@tried(7, 20, jobs=job_lists(), cluster=clusters())
 def test_in_proportion_it_is_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     fifo = run_engine(jobs, cluster, "fifo,scan=skip")
     assert same(run_engine(jobs, cluster, "synergy,mode=proportional,round=0"), fifo)
@@ -90,8 +90,9 @@ def test_in_proportion_it_is_first_in_first_out(jobs: Jobs, cluster: Cluster) ->
         assert same(run(jobs, cluster, f"synergy,mode={mode},round=0", flat), fifo)
 
 
-@settings(max_examples=15, deadline=None)
-@given(
+@tried(
+    5,
+    15,
     jobs=job_lists(most=12),
     cluster=clusters(),
     mode=st.sampled_from(["tune", "greedy"]),

@@ -15,6 +15,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.auctions import best_bundles, best_sizes
 
@@ -124,8 +125,7 @@ def test_with_endless_leases_jobs_alike_are_first_in_first_out(times: list[int],
     assert outcome.preemptions.sum() == 0
 
 
-@settings(max_examples=20, deadline=None)
-@given(jobs=job_lists(), cluster=clusters(), form=st.sampled_from(["rigid", "elastic"]))
+@tried(7, 20, jobs=job_lists(), cluster=clusters(), form=st.sampled_from(["rigid", "elastic"]))
 def test_the_laws_hold_and_room_for_all_is_used(jobs: Jobs, cluster: Cluster, form: str) -> None:
     gang = "exact" if form == "rigid" else "elastic"
     text = f"themis,form={form},lease=5,interval=1,overhead=gandiva,resize=1"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.replay.outcome import LOG_KINDS
 
@@ -83,8 +83,7 @@ def test_decisions_every_five_seconds(
     assert audit(jobs, cluster, outcome.log, outcome) == []
 
 
-@settings(max_examples=60, deadline=None)
-@given(jobs=job_lists(), cluster=clusters(), interval=st.sampled_from(["0.5", "7", "60"]))
+@tried(21, 60, jobs=job_lists(), cluster=clusters(), interval=st.sampled_from(["0.5", "7", "60"]))
 def test_with_an_interval_nothing_starts_or_stops_in_between(jobs: Jobs, cluster: Cluster, interval: str) -> None:
     outcome = run_engine(jobs, cluster, f"las,queues=20,interval={interval}")
     assert outcome.log is not None
@@ -97,8 +96,7 @@ def test_with_an_interval_nothing_starts_or_stops_in_between(jobs: Jobs, cluster
     assert ((outcome.end_ms >= 0) == (free.end_ms >= 0)).all()
 
 
-@settings(max_examples=60, deadline=None)
-@given(jobs=job_lists(), cluster=clusters())
+@tried(21, 60, jobs=job_lists(), cluster=clusters())
 def test_an_interval_of_a_millisecond_changes_nothing(jobs: Jobs, cluster: Cluster) -> None:
     often, always = (run_engine(jobs, cluster, f"las,queues=20{more}") for more in (",interval=0.001", ""))
     assert often.end_ms.tolist() == always.end_ms.tolist()
@@ -139,8 +137,9 @@ def test_who_is_planned_by_number_and_finds_no_place(fit: str, ends_s: list[int]
     assert outcome.preemptions.tolist() == preemptions
 
 
-@settings(max_examples=40, deadline=None)
-@given(
+@tried(
+    14,
+    40,
     jobs=job_lists(),
     cluster=clusters(),
     policy=st.sampled_from(["srtf", "srsf", "las,queues=20", "las,queues=5/20,within=running,interval=7"]),
@@ -151,11 +150,12 @@ def test_plans_by_number_keep_the_laws(jobs: Jobs, cluster: Cluster, policy: str
     assert audit(jobs, cluster, outcome.log, outcome) == []
 
 
-@settings(max_examples=60, deadline=None)
-@given(
+@tried(
+    21,
+    60,
     rows=st.lists(
         st.tuples(st.integers(0, 30), st.just(1), st.integers(1, 40)), min_size=1, max_size=12, unique_by=lambda r: r[0]
-    )
+    ),
 )
 def test_with_jobs_of_one_gpu_quota_is_place(rows: list[tuple[int, int, int]]) -> None:
     jobs, cluster = make_jobs(sorted(rows)), make_cluster([2, 1])

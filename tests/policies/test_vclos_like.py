@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from tests.policies.networks import assert_alike, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.replay.outcome import LOG_KINDS
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def test_nobody_is_ever_slowed(jobs: Jobs, cluster: Cluster) -> None:
     assert not (found.log["kind"] == LOG_KINDS["rate"]).any()
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_without_isolation_it_is_delay_scheduling(jobs: Jobs, cluster: Cluster) -> None:
     for how in ("skip", "stop"):
         other = f"delay-scheduling,rack=0,any=0,gap=0,scan={how}"
@@ -72,15 +72,13 @@ def test_without_isolation_it_is_delay_scheduling(jobs: Jobs, cluster: Cluster) 
     assert_alike(single, cluster, "vclos-like,gap=0", "fifo,scan=skip", talking())
 
 
-@FEW
-@given(jobs=job_lists(sizes=None, typed=False))
+@tried(5, 15, jobs=job_lists(sizes=None, typed=False))
 def test_on_one_node_nothing_is_allocated(jobs: Jobs) -> None:
     node = make_cluster((20,))
     assert_alike(jobs, node, "vclos-like,gap=0", "vclos-like,isolate=off,gap=0", talking())
 
 
-@FEW
-@given(jobs=job_lists(), cluster=clusters())
+@tried(5, 15, jobs=job_lists(), cluster=clusters())
 def test_the_laws_hold_and_the_same_comes_out_again(jobs: Jobs, cluster: Cluster) -> None:
     for options in ("gap=0,scan=stop", "gap=2"):
         one, two = run(jobs, cluster, f"vclos-like,{options}"), run(jobs, cluster, f"vclos-like,{options}")

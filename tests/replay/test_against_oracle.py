@@ -16,6 +16,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import canonical
 from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
 from tracekit.replay.keys import by_arrival, least_attained, shortest, shortest_left, smallest, smallest_left
@@ -95,9 +96,16 @@ def check(jobs: Jobs, cluster: Cluster, rule: Rule) -> Outcome:
     return engine
 
 
-@settings(max_examples=examples(1000))
+@settings(max_examples=100)
 @given(job_lists(), clusters(), ordered_rules())
 def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+    check(jobs, cluster, rule)
+
+
+@pytest.mark.thorough
+@settings(max_examples=examples(1000))
+@given(job_lists(), clusters(), ordered_rules())
+def test_engine_and_oracle_agree_in_more_cases(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     check(jobs, cluster, rule)
 
 
@@ -121,6 +129,7 @@ def crowds(draw: st.DrawFn) -> tuple[Jobs, Cluster, Rule]:
     return jobs, make_cluster(nodes), rule
 
 
+@pytest.mark.thorough
 @settings(max_examples=examples(1000))
 @given(crowds())
 def test_engine_and_oracle_agree_on_crowds(case: tuple[Jobs, Cluster, Rule]) -> None:
@@ -139,7 +148,7 @@ def test_who_comes_first_by_anothers_overhead_is_tried() -> None:
 def test_crowds_evict_and_move() -> None:
     preemptions = migrations = cases = 0
 
-    @settings(max_examples=100, database=None)
+    @settings(max_examples=60, database=None)
     @given(crowds())
     def count(case: tuple[Jobs, Cluster, Rule]) -> None:
         nonlocal preemptions, migrations, cases
@@ -153,8 +162,7 @@ def test_crowds_evict_and_move() -> None:
     assert migrations > cases / 4
 
 
-@settings(max_examples=examples(200))
-@given(job_lists(), clusters(), ordered_rules())
+@tried(23, 66, job_lists(), clusters(), ordered_rules())
 def test_what_a_policy_says_about_its_keys_changes_only_the_speed(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     engine, truth = run_both(jobs, cluster, replace(rule, mode="preemptive"), drift="any")
     agree(engine, truth)
@@ -174,15 +182,21 @@ def test_engine_and_oracle_agree_on_ten_thousand_more_crowds(case: tuple[Jobs, C
     check(*case)
 
 
-@pytest.mark.parametrize("order", ["srtf", "srsf", "las"])
-def test_a_long_run_agrees_too(order: str) -> None:
+LONG = [
+    *(("srtf", 400), ("las", 400)),
+    *(pytest.param(o, 1500, marks=pytest.mark.thorough) for o in ("srtf", "srsf", "las")),
+]
+
+
+@pytest.mark.parametrize(("order", "count"), LONG)
+def test_a_long_run_agrees_too(order: str, count: int) -> None:
     random = np.random.default_rng(7)
     rows = [
         (float(t), int(g), float(d))
         for t, g, d in zip(
-            np.sort(random.integers(0, 6000, 1500)),
-            random.choice([1, 2, 4, 8, 12, 16], 1500, p=[0.6, 0.12, 0.12, 0.1, 0.03, 0.03]),
-            random.integers(1, 400, 1500),
+            np.sort(random.integers(0, 4 * count, count)),
+            random.choice([1, 2, 4, 8, 12, 16], count, p=[0.6, 0.12, 0.12, 0.1, 0.03, 0.03]),
+            random.integers(1, 400, count),
             strict=True,
         )
     ]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.replay.auditor import audit, quotas_of
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.oracle import OracleOutcome, Row, Rule, oracle
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.replay.outcome import LOG_KINDS, Timeline
 
 if TYPE_CHECKING:
@@ -368,8 +368,7 @@ def test_integrals_and_timeline_are_recomputed() -> None:
         assert [line.split(" is ")[0] for line in found] == [f"timeline.{name} at 2000 ms"]
 
 
-@settings(max_examples=100)
-@given(job_lists(), clusters(), st.data())
+@tried(35, 100, job_lists(), clusters(), st.data())
 def test_a_row_that_is_lost_is_noticed(jobs: Jobs, cluster: Cluster, data: st.DataObject) -> None:
     rule = Rule("srtf", "preemptive", "skip", overhead_ms=(1_000, 1_000, 1_000))
     log = oracle(jobs, cluster, rule).log

@@ -178,7 +178,7 @@ def test_nodes_that_join_and_leave(tmp_path: Path) -> None:
         ("[[pool]]\nnodes = true\ngpus_per_node = 0\n", "c.toml, line 2: pool[1].nodes: True is not a whole number"),
         ("[[pool]]\nnodes = 2.5\ngpus_per_node = 0\n", "c.toml, line 2: pool[1].nodes: 2.5 is not a whole number"),
         (
-            "[[pool]]\nnodes = 600_000\ngpus_per_node = 8\n" * 2,
+            POOL + "[[pool]]\nnodes = 1_000_000\ngpus_per_node = 8\n",
             "c.toml, line 5: pool[2].nodes: the pools have more than 1,000,000 nodes; write fewer",
         ),
         (POOL + "model = 1\n", "c.toml, line 4: pool[1].model: 1 is not a text; write it in quotes"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tracekit.errors import UsageError
+from tracekit.replay.results import comparison
 from tracekit.replay.results.comparison import ReplayResult, compare_policies, comparison_rows, day_intervals
 from tracekit.replay.results.summary import summarize
 
@@ -122,14 +123,19 @@ def test_intervals_are_those_of_resampled_days() -> None:
     assert turned[0] == pytest.approx(found[0])
 
 
-def test_resampling_many_days_in_parts_keeps_every_draw() -> None:
-    days = np.repeat(np.arange(30_000), 2)
+@pytest.mark.parametrize(("number", "chunk"), [(1500, 20_000), pytest.param(30_000, None, marks=pytest.mark.thorough)])
+def test_resampling_many_days_in_parts_keeps_every_draw(
+    monkeypatch: pytest.MonkeyPatch, number: int, chunk: int | None
+) -> None:
+    if chunk is not None:
+        monkeypatch.setattr(comparison, "_CHUNK", chunk)
+    days = np.repeat(np.arange(number), 2)
     values = (days % 2).astype(np.float64)
     found = day_intervals(days, [values, -values], seed=0)
     assert found is not None
     (low, high), (negative_low, negative_high) = found
-    assert low == pytest.approx(0.5 - 1.96 * 0.5 / np.sqrt(30_000), abs=0.001)
-    assert high == pytest.approx(0.5 + 1.96 * 0.5 / np.sqrt(30_000), abs=0.001)
+    assert low == pytest.approx(0.5 - 1.96 * 0.5 / np.sqrt(number), abs=0.18 / np.sqrt(number))
+    assert high == pytest.approx(0.5 + 1.96 * 0.5 / np.sqrt(number), abs=0.18 / np.sqrt(number))
     assert negative_low == pytest.approx(-high)
     assert negative_high == pytest.approx(-low)
 

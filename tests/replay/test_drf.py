@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from hypothesis import given, settings
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tests.replay.turns import broken, ends_of, run_policy
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def test_strict_sharing_waits_for_the_tenant_whose_turn_it_is() -> None:
     assert ends_of(run_policy(jobs, cluster, "drf,scan=skip")) == [10, 20, 3]
 
 
-@settings(max_examples=30)
-@given(jobs=job_lists(), cluster=clusters())
+@tried(10, 30, jobs=job_lists(), cluster=clusters())
 def test_one_tenant_is_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     jobs = replace(jobs, user=np.zeros_like(jobs.user))
     one, fifo = run_policy(jobs, cluster, "drf,of=user"), run_policy(jobs, cluster, "fifo,scan=stop")
@@ -68,15 +67,13 @@ def test_one_tenant_is_first_in_first_out(jobs: Jobs, cluster: Cluster) -> None:
     assert one.log.tolist() == fifo.log.tolist()
 
 
-@settings(max_examples=30)
-@given(jobs=job_lists(), cluster=clusters())
+@tried(10, 30, jobs=job_lists(), cluster=clusters())
 def test_gpus_alone_are_shared_as_fair_share_does(jobs: Jobs, cluster: Cluster) -> None:
     dominant, usage = run_policy(jobs, cluster, "drf,scan=skip"), run_policy(jobs, cluster, "fair-share,scan=stop")
     assert dominant.end_ms.tolist() == usage.end_ms.tolist()
 
 
-@settings(max_examples=40)
-@given(jobs=job_lists(typed=False), cluster=clusters(changing=False))
+@tried(14, 40, jobs=job_lists(typed=False), cluster=clusters(changing=False))
 def test_no_resource_is_exceeded(jobs: Jobs, cluster: Cluster) -> None:
     jobs = replace(jobs, cpu_milli=jobs.devices.astype(np.int64) * 3_000)
     cluster = replace(cluster, cpu_milli=cluster.gpus.astype(np.int64) * 2_000)

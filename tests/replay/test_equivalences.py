@@ -30,12 +30,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.policies.tiresias import Gittins, gittins_index
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.results.tables import jobs_table
@@ -61,8 +62,8 @@ def assert_same(jobs: Jobs, cluster: Cluster, policy: str, other: str) -> None:
         assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
 
 
+@tried(5, 25, jobs=job_lists(typed=False))
 @pytest.mark.parametrize("policy", ORDERING)
-@given(jobs=job_lists(typed=False))
 def test_no_job_waits_where_there_is_room(policy: str, jobs: Jobs) -> None:
     # A node for each job: whatever else runs, one is wholly free.
     outcome = run_engine(jobs, make_cluster([20] * len(jobs)), policy)
@@ -70,8 +71,9 @@ def test_no_job_waits_where_there_is_room(policy: str, jobs: Jobs) -> None:
     assert outcome.end_ms.tolist() == (jobs.submit_ms + jobs.work_ms).tolist()
 
 
-@settings(max_examples=60)
-@given(
+@tried(
+    21,
+    60,
     rows=st.lists(st.tuples(st.integers(0, 30), st.just(1), st.integers(1, 20)), min_size=8, max_size=30),
     gpus=st.integers(1, 5),
 )
@@ -95,8 +97,8 @@ def use(begin: NDArray[np.int64], end: NDArray[np.int64], times: NDArray[np.int6
     return [int(((begin <= t) & (t < end)).sum()) for t in times]
 
 
+@tried(5, 25, jobs=ONE_GPU, cluster=clusters())
 @pytest.mark.parametrize("scan", ["stop", "skip"])
-@given(jobs=ONE_GPU, cluster=clusters())
 def test_with_one_gpu_each_small_is_short(scan: str, jobs: Jobs, cluster: Cluster) -> None:
     assert_same(jobs, cluster, f"ssf,scan={scan}", f"sjf,scan={scan}")
     assert_same(jobs, cluster, f"qssf,oracle=on,scan={scan}", f"sjf,scan={scan}")
@@ -107,22 +109,22 @@ def test_foretelling_the_truth_is_smallest_first(jobs: Jobs, cluster: Cluster) -
     assert_same(jobs, cluster, "qssf,oracle=on", "ssf")
 
 
+@tried(5, 25, jobs=EQUAL_SIZES, cluster=clusters())
 @pytest.mark.parametrize("more", ["", ",overhead=helios", ",overhead=helios,charge=event", ",fit=count,scan=stop"])
-@given(jobs=EQUAL_SIZES, cluster=clusters())
 def test_with_equal_sizes_remaining_service_is_remaining_time(more: str, jobs: Jobs, cluster: Cluster) -> None:
     assert_same(jobs, cluster, f"srsf{more}", f"srtf{more}")
 
 
-@settings(max_examples=60)
-@given(works=st.lists(st.integers(0, 60), min_size=1, max_size=25), gpus=st.integers(1, 8), cluster=clusters())
+@tried(21, 60, works=st.lists(st.integers(0, 60), min_size=1, max_size=25), gpus=st.integers(1, 8), cluster=clusters())
 def test_with_all_jobs_there_remaining_time_is_run_time(works: list[int], gpus: int, cluster: Cluster) -> None:
     jobs = make_jobs([(0, gpus, work) for work in works], vc="a", tenants=["a", "b", "c"])
     assert_same(jobs, cluster, "srtf", "sjf")
     assert_same(jobs, cluster, "srsf", "ssf")
 
 
-@settings(max_examples=40)
-@given(
+@tried(
+    14,
+    40,
     submits=st.lists(st.integers(0, 40), min_size=1, max_size=25),
     gpus=st.integers(1, 8),
     work=st.integers(0, 30),
@@ -134,15 +136,15 @@ def test_equal_jobs_go_in_the_order_of_arrival(submits: list[int], gpus: int, wo
         assert_same(jobs, cluster, policy, "fifo")
 
 
-@given(jobs=EQUAL_SIZES, cluster=clusters())
+@tried(5, 25, jobs=EQUAL_SIZES, cluster=clusters())
 def test_with_equal_sizes_there_is_nothing_to_skip(jobs: Jobs, cluster: Cluster) -> None:
     for policy in ("fifo", "sjf", "qssf"):
         assert_same(jobs, cluster, f"{policy},scan=skip,fit=count", f"{policy},scan=stop,fit=count")
 
 
+@tried(5, 25, jobs=job_lists(), cluster=clusters())
 @pytest.mark.parametrize("scan", ["skip", "stop"])
 @pytest.mark.parametrize("fit", ["place", "count"])
-@given(jobs=job_lists(), cluster=clusters())
 def test_one_queue_that_evicts_nobody_is_fifo(scan: str, fit: str, jobs: Jobs, cluster: Cluster) -> None:
     assert_same(jobs, cluster, f"las,queues=none,within=running,scan={scan},fit={fit}", f"fifo,scan={scan},fit={fit}")
 
@@ -195,10 +197,10 @@ def test_gittins_of_a_decreasing_hazard_is_las() -> None:
     assert run_engine(jobs, cluster, "gittins,queues=320").preemptions.sum() > 100
 
 
+@tried(5, 25, jobs=job_lists(), cluster=clusters())
 @pytest.mark.parametrize(
     "policy", ["srtf", "srsf", "las,queues=12", "las,queues=12,within=running", "gittins,queues=12"]
 )
-@given(jobs=job_lists(), cluster=clusters())
 def test_overhead_changes_no_useful_gpu_time(policy: str, jobs: Jobs, cluster: Cluster) -> None:
     costs = ["none", "helios", "lucid"] + (["helios,charge=event"] if "gittins" not in policy else [])
     for cost in costs:

@@ -13,6 +13,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
@@ -110,12 +111,14 @@ def test_an_unknown_rule_is_told() -> None:
         run(make_jobs([(0, 1, 1)]), make_cluster([1]), "best")
 
 
-@pytest.mark.parametrize("rule", RULES)
-@given(
+@tried(
+    5,
+    25,
     job_lists(sizes=st.just(1), typed=False),
     st.lists(st.integers(1, 8), min_size=1, max_size=5),
     st.sampled_from(["stop", "skip"]),
 )
+@pytest.mark.parametrize("rule", RULES)
 def test_with_jobs_of_one_whole_gpu_every_rule_is_fifo(rule: str, jobs: Jobs, nodes: list[int], scan: Scan) -> None:
     cluster = make_cluster(nodes)
     outcome = run(jobs, cluster, rule, scan)

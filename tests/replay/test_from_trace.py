@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
     MakeTrace = Callable[..., Trace]
 
-SAMPLES = (
-    *("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs"),
-    *("philly", "slurm", "swf"),
-)
+THOROUGH = pytest.mark.thorough
+OTHERS = ("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-spot", "helios", "kubernetes", "lsf", "pbs")
+SAMPLES = ["alibaba-pai", "philly", "slurm", "swf", *(pytest.param(name, marks=THOROUGH) for name in OTHERS)]
 
 
 def job(job_id: str, minute: float | None = 0, *, run_s: float | None = 60, gpus: float | None = 1, **more: Any) -> Any:
@@ -353,7 +352,7 @@ def _recomputed(trace: Trace, cluster: str) -> list[tuple[str, dt.datetime, floa
     return sorted(found, key=lambda r: r[1])
 
 
-@pytest.mark.parametrize("name", ["alibaba-pai", "slurm", "philly"])
+@pytest.mark.parametrize("name", ["alibaba-pai", *(pytest.param(name, marks=THOROUGH) for name in ("slurm", "philly"))])
 def test_utilization_is_that_of_the_query_of_idle_jobs(sample_trace: Callable[[str], Trace], name: str) -> None:
     from tracekit.characterize import run_query
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.cells_oracle import cells_oracle
 from tests.replay.engines import run_engine
 from tests.replay.strategies import VCS, clusters, job_lists
 from tests.replay.test_against_oracle import agree
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.hived import HiveD
 from tracekit.replay.assumptions.models import load_models
@@ -196,8 +196,7 @@ def mechanism_of(jobs: Jobs, cluster: Cluster, policy: str) -> Cells:
     return HiveD(**given_).mechanism(jobs, cluster, load_models(None), 0)
 
 
-@settings(max_examples=examples(600), deadline=None)
-@given(cases())
+@tried(70, 200, cases())
 def test_engine_and_oracle_agree(case: tuple[Jobs, Cluster, str]) -> None:
     jobs, cluster, policy = case
     mechanism = mechanism_of(jobs, cluster, policy)
@@ -210,8 +209,7 @@ def test_engine_and_oracle_agree(case: tuple[Jobs, Cluster, str]) -> None:
     assert audit(jobs, cluster, engine.log, engine, gang="rounded") == []
 
 
-@settings(max_examples=examples(200), deadline=None)
-@given(cases(changing=False))
+@tried(23, 66, cases(changing=False))
 def test_guaranteed_jobs_run_as_in_a_cluster_of_their_own(case: tuple[Jobs, Cluster, str]) -> None:
     jobs, cluster, policy = case
     mechanism = mechanism_of(jobs, cluster, policy)
@@ -226,9 +224,13 @@ def test_guaranteed_jobs_run_as_in_a_cluster_of_their_own(case: tuple[Jobs, Clus
         assert getattr(outcome, name)[own].tolist() == getattr(alone, name).tolist(), name
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    job_lists(typed=False), st.integers(1, 5), st.sampled_from([1, 2, 4, 8, 6, 3]), st.sampled_from(["skip", "stop"])
+@tried(
+    21,
+    60,
+    job_lists(typed=False),
+    st.integers(1, 5),
+    st.sampled_from([1, 2, 4, 8, 6, 3]),
+    st.sampled_from(["skip", "stop"]),
 )
 def test_one_vc_that_owns_all_is_fifo_in_blocks(jobs: Jobs, nodes: int, size: int, scan: str) -> None:
     jobs = replace(jobs, tenant=np.zeros(len(jobs), np.int32))
@@ -239,8 +241,7 @@ def test_one_vc_that_owns_all_is_fifo_in_blocks(jobs: Jobs, nodes: int, size: in
         assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
 
 
-@settings(max_examples=60, deadline=None)
-@given(job_lists(), clusters(), st.sampled_from(["skip", "stop"]))
+@tried(21, 60, job_lists(), clusters(), st.sampled_from(["skip", "stop"]))
 def test_without_guarantees_it_is_fifo_in_blocks(jobs: Jobs, cluster: Cluster, scan: str) -> None:
     jobs = replace(jobs, preemptible=np.ones(len(jobs), np.int8))
     one = run_engine(jobs, cluster, f"hived,opportunistic=preemptible,scan={scan}")

@@ -225,6 +225,7 @@ def test_the_documented_command_gives_the_published_allocation(
     assert beyond.select("policy", "arrived_percent", "gpu_allocation_ratio", "mean", "sd").rows() == []
 
 
+@pytest.mark.thorough
 def test_the_default_workload_of_the_study_gives_the_published_tables(
     openb: Callable[[str], Path], study_tables: Path, tmp_path: Path
 ) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import VCS, clusters, job_lists
+from tests.replay.tiers import tried
 from tests.replay.turns import broken, ends_of, run_policy
 from tracekit.replay.outcome import LOG_KINDS
 
@@ -128,8 +128,7 @@ def test_a_place_that_is_missing_is_told() -> None:
     assert outcome.columns["fragmentation_wait_ms"].tolist() == [0, 0, 10_000]
 
 
-@settings(max_examples=40)
-@given(jobs=job_lists(sizes=st.integers(1, 4), typed=False))
+@tried(14, 40, jobs=job_lists(sizes=st.integers(1, 4), typed=False))
 def test_without_a_cohort_each_queue_is_first_in_first_out(jobs: Jobs) -> None:
     """StrictFIFO of isolated quotas is FIFO in as many isolated clusters."""
     quota = dict.fromkeys(VCS, 4)
@@ -138,8 +137,9 @@ def test_without_a_cohort_each_queue_is_first_in_first_out(jobs: Jobs) -> None:
     assert kueue.end_ms.tolist() == apart.end_ms.tolist()
 
 
-@settings(max_examples=80)
-@given(
+@tried(
+    28,
+    80,
     jobs=job_lists(most=16),
     cluster=clusters(),
     urgency=st.lists(st.integers(0, 3), min_size=16, max_size=16),

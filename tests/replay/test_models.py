@@ -23,6 +23,7 @@ from tracekit.replay.scenario import Scenario
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.golden import Golden
     from tracekit.replay.assumptions.models import Models
 
 PPM = 1_000_000
@@ -369,20 +370,16 @@ def test_deadlines_lie_between_half_and_one_and_a_half_run_times() -> None:
 # ---- printing ----
 
 
-def test_a_result_prints_the_numbers_in_use_with_their_sources(tmp_path: Path) -> None:
+def test_a_result_prints_the_numbers_in_use_with_their_sources(tmp_path: Path, golden: Golden) -> None:
     found = used_assumptions(DEFAULT, ["M9", "M4", "D5"], overhead="helios")
     assert list(found) == ["D5", "M4", "M9"]
-    assert found["M4"]["title"] == "Speed of a gang that spans more nodes than it needs"
-    assert found["M4"]["value"].startswith("speed is 1 / (1 + 0.3 * log2(nodes / fewest nodes)) ('default')")
-    assert found["M9"]["value"].startswith(
-        "7 s up to 1 GPU, 30 s up to 8 GPUs, 60 s above (the values called 'helios'); "
-    )
+    golden(f"{number} {entry['title']}: {entry['value']}" for number, entry in found.items())
     assert "Helios simulator" in found["M9"]["source"]
     assert "Lucid simulator" not in found["M9"]["source"]
     assert "Gavel" not in found["D5"]["source"]
     own = used_assumptions(changed(tmp_path, "[spread]\nlevels.default = 0.2"), ["M4"])
     assert "(1 + 0.2 *" in own["M4"]["value"]
-    assert own["M4"]["source"].startswith("levels.default: the user's own, from own.toml; ")
+    assert "from own.toml" in own["M4"]["source"]
 
 
 def test_every_assumption_and_preset_prints_on_one_line() -> None:
@@ -395,10 +392,10 @@ def test_every_assumption_and_preset_prints_on_one_line() -> None:
         used_assumptions(DEFAULT, ["M9"], overhead="x")
 
 
-def test_names_of_the_user_cannot_break_the_line(tmp_path: Path) -> None:
+def test_names_of_the_user_cannot_break_the_line(tmp_path: Path, golden: Golden) -> None:
     models = changed(tmp_path, '[memory]\nlevel = "a\\nb"\nlevels."a\\nb" = 0.3')
     entry = used_assumptions(models, ["M2"])["M2"]
-    assert "0.3 of a GPU's memory ('a\\nb';" in entry["value"]
+    golden(entry["value"])
     assert entry["source"].isprintable()
 
 

@@ -18,6 +18,7 @@ from tracekit.replay.clusters.of_trace import cluster_of_trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.golden import Golden
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.trace import Trace
 
@@ -40,7 +41,7 @@ def moves(cluster: Cluster) -> list[tuple[int, str, bool]]:
     return [(at, cluster.node_id[node], bool(up)) for at, node, up in rows]
 
 
-def test_a_node_is_away_while_it_is_down_drained_or_in_maintenance(make_trace: MakeTrace) -> None:
+def test_a_node_is_away_while_it_is_down_drained_or_in_maintenance(make_trace: MakeTrace, golden: Golden) -> None:
     events = [
         event("n1", "01:00", "02:00", "down"),
         event("n1", "01:30", "03:00", "drained"),  # overlaps
@@ -55,7 +56,7 @@ def test_a_node_is_away_while_it_is_down_drained_or_in_maintenance(make_trace: M
     found = cluster_of_trace(trace, JOBS)
     assert moves(found) == [(1 * HOUR, "n1", False), (4 * HOUR, "n1", True), (8 * HOUR, "n2", False)]
     assert found.absent.tolist() == [0, 0]
-    assert found.origin == "nodes of the Trace; away while its node events say so"
+    golden(found.origin)
     assert found.total_gpus == 16
     # Jobs that come twice as fast meet the same events.
     assert [at for at, _, _ in moves(cluster_of_trace(trace, JOBS, load=2))] == [HOUR // 2, 2 * HOUR, 4 * HOUR]

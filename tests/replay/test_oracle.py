@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.replay.auditor import audit, quotas_of
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.oracle import OracleOutcome, Rule, oracle
 from tests.replay.strategies import cases, clusters, job_lists, rules, spread_speed
+from tests.replay.tiers import tried
 
 if TYPE_CHECKING:
     from tests.replay.oracle import Mode, Scan
@@ -50,15 +50,13 @@ def same_schedule(one: OracleOutcome, other: OracleOutcome) -> None:
     assert (one.first_start_ms, one.end_ms) == (other.first_start_ms, other.end_ms)
 
 
-@settings(max_examples=examples(400))
-@given(cases())
+@tried(47, 133, cases())
 def test_random_replays_break_no_law(case: tuple[Jobs, Cluster, Rule]) -> None:
     outcome = audited(*case)
     assert len(outcome.end_ms) == len(case[0])
 
 
-@settings(max_examples=100)
-@given(job_lists(), clusters(changing=False), rules())
+@tried(35, 100, job_lists(), clusters(changing=False), rules())
 def test_on_a_cluster_that_stays_every_job_ends_or_is_rejected(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     outcome = audited(jobs, cluster, replace(rule, hard_quota=False))
     assert all((end >= 0) != rejected for end, rejected in zip(outcome.end_ms, outcome.unschedulable, strict=True))
@@ -177,15 +175,13 @@ def test_easy_lets_a_long_narrow_job_pass_on_nodes_the_head_does_not_need() -> N
 # ---- rules that must coincide (zero overhead, count fit unless noted) ----
 
 
-@settings(max_examples=60)
-@given(job_lists(typed=False), st.sampled_from(["list", "easy", "conservative", "preemptive"]))
+@tried(21, 60, job_lists(typed=False), st.sampled_from(["list", "easy", "conservative", "preemptive"]))
 def test_with_gpus_for_all_every_job_starts_at_its_submission(jobs: Jobs, mode: Mode) -> None:
     outcome = oracle(jobs, make_cluster((400,)), Rule(mode=mode, scan="skip"))
     assert outcome.first_start_ms == [int(t) for t in jobs.submit_ms]
 
 
-@settings(max_examples=60)
-@given(st.integers(1, 4), st.data(), st.sampled_from(["easy", "conservative"]))
+@tried(21, 60, st.integers(1, 4), st.data(), st.sampled_from(["easy", "conservative"]))
 def test_backfilling_of_equal_gangs_is_fifo(gang: int, data: st.DataObject, mode: Mode) -> None:
     jobs = data.draw(job_lists(sizes=st.just(gang), typed=False))
     cluster = make_cluster((8,))
@@ -194,8 +190,7 @@ def test_backfilling_of_equal_gangs_is_fifo(gang: int, data: st.DataObject, mode
     same_schedule(oracle(jobs, cluster, Rule(fit="count", scan="skip")), fifo)
 
 
-@settings(max_examples=100)
-@given(st.data())
+@tried(35, 100, st.data())
 def test_easy_with_two_queued_jobs_is_conservative(data: st.DataObject) -> None:
     running = data.draw(st.lists(st.tuples(st.just(0.0), st.integers(1, 3), st.integers(1, 9)), max_size=3))
     used = sum(gpus for _, gpus, _ in running)
@@ -208,8 +203,7 @@ def test_easy_with_two_queued_jobs_is_conservative(data: st.DataObject) -> None:
     )
 
 
-@settings(max_examples=60)
-@given(st.data(), st.sampled_from(["stop", "skip"]))
+@tried(21, 60, st.data(), st.sampled_from(["stop", "skip"]))
 def test_weighted_by_gpus_or_not_equal_gangs_have_one_order(data: st.DataObject, scan: Scan) -> None:
     jobs = data.draw(job_lists(sizes=st.just(2), typed=False))
     cluster = make_cluster((4, 4))
@@ -219,8 +213,7 @@ def test_weighted_by_gpus_or_not_equal_gangs_have_one_order(data: st.DataObject,
     )
 
 
-@settings(max_examples=60)
-@given(st.data())
+@tried(21, 60, st.data())
 def test_srtf_of_jobs_submitted_together_is_sjf(data: st.DataObject) -> None:
     jobs = data.draw(job_lists(sizes=st.just(3), horizon_s=0, typed=False))
     cluster = make_cluster((9,))
@@ -238,8 +231,7 @@ def test_equal_jobs_are_served_in_order_of_submission(data: st.DataObject, order
     same_schedule(oracle(jobs, cluster, Rule(order)), oracle(jobs, cluster, Rule()))
 
 
-@settings(max_examples=60)
-@given(st.integers(1, 3), st.data())
+@tried(21, 60, st.integers(1, 3), st.data())
 def test_las_of_one_level_and_equal_gangs_is_fifo(gang: int, data: st.DataObject) -> None:
     jobs = data.draw(job_lists(sizes=st.just(gang), typed=False))
     cluster = make_cluster((6,))
@@ -248,16 +240,14 @@ def test_las_of_one_level_and_equal_gangs_is_fifo(gang: int, data: st.DataObject
     same_schedule(las, oracle(jobs, cluster, Rule(fit="count")))
 
 
-@settings(max_examples=60)
-@given(job_lists(typed=False))
+@tried(21, 60, job_lists(typed=False))
 def test_fair_share_of_one_tenant_is_fifo(jobs: Jobs) -> None:
     jobs = replace(jobs, tenant=jobs.tenant * 0)
     cluster = make_cluster((8, 4))
     same_schedule(oracle(jobs, cluster, Rule(mode="fair", weights={"a": 1})), oracle(jobs, cluster, Rule()))
 
 
-@settings(max_examples=60)
-@given(job_lists(sizes=st.just(1), typed=False))
+@tried(21, 60, job_lists(sizes=st.just(1), typed=False))
 def test_single_gpus_go_alike_under_every_placement(jobs: Jobs) -> None:
     cluster = make_cluster((4, 2, 1))
     one = oracle(jobs, cluster, Rule("srtf", "preemptive", "skip"))
@@ -266,8 +256,7 @@ def test_single_gpus_go_alike_under_every_placement(jobs: Jobs) -> None:
         same_schedule(other, one)
 
 
-@settings(max_examples=60)
-@given(job_lists(sizes=st.just(1), typed=False), st.sampled_from(["sjf", "ssf"]))
+@tried(21, 60, job_lists(sizes=st.just(1), typed=False), st.sampled_from(["sjf", "ssf"]))
 def test_single_gpus_are_all_busy_while_a_queue_exists(jobs: Jobs, order: str) -> None:
     cluster = make_cluster((3,))
     curves = []
@@ -278,8 +267,7 @@ def test_single_gpus_are_all_busy_while_a_queue_exists(jobs: Jobs, order: str) -
     assert curves[0] == curves[1] == sum(int(work) for work in jobs.work_ms) * 1000
 
 
-@settings(max_examples=60)
-@given(job_lists(typed=False), st.integers(0, 100))
+@tried(21, 60, job_lists(typed=False), st.integers(0, 100))
 def test_overhead_changes_no_useful_work(jobs: Jobs, cost_s: int) -> None:
     cluster = make_cluster((20,))
     rule = Rule("srtf", "preemptive", "skip", overhead_ms=(cost_s * 1000,) * 3)
@@ -288,9 +276,8 @@ def test_overhead_changes_no_useful_work(jobs: Jobs, cost_s: int) -> None:
     assert useful == [int(work) for work in jobs.work_ms]
 
 
+@tried(21, 60, jobs=job_lists(typed=False))
 @pytest.mark.parametrize("mode", ["easy", "conservative"])
-@settings(max_examples=60)
-@given(jobs=job_lists(typed=False))
 def test_backfilling_by_exact_estimates_never_delays_the_head_of_the_queue(jobs: Jobs, mode: Mode) -> None:
     cluster = make_cluster((20,))
     modes: tuple[Mode, Mode] = (mode, "list")
@@ -300,8 +287,7 @@ def test_backfilling_by_exact_estimates_never_delays_the_head_of_the_queue(jobs:
         assert backfilled.first_start_ms[blocked[0]] <= fifo.first_start_ms[blocked[0]]
 
 
-@settings(max_examples=60)
-@given(jobs=job_lists(typed=False))
+@tried(21, 60, jobs=job_lists(typed=False))
 def test_a_conservative_reservation_never_slips_when_estimates_are_exact(jobs: Jobs) -> None:
     outcome = oracle(jobs, make_cluster((20,)), Rule(mode="conservative", fit="count"))
     for job, reserved in enumerate(outcome.reservations):

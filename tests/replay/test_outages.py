@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import canonical
@@ -18,6 +16,7 @@ from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists, seconds
 from tests.replay.test_against_oracle import SMALL, mechanism_of, ordered_rules
 from tests.replay.test_backfill import backfill
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies import parse_policy
 from tracekit.replay.assumptions.models import load_models
@@ -260,24 +259,21 @@ def agree(jobs: Jobs, cluster: Cluster, rule: Rule, mechanism: Mechanism, saving
     assert audit(jobs, cluster, engine.log, engine, checkpoints=saving) == []
 
 
-@settings(max_examples=examples(400))
-@given(failing(), ordered_rules())
+@tried(47, 133, failing(), ordered_rules())
 def test_engine_and_oracle_agree_on_outages(case: tuple[Jobs, Cluster, Checkpoints], rule: Rule) -> None:
     jobs, cluster, saving = case
     rule = replace(rule, fit="place")
     agree(jobs, cluster, rule, mechanism_of(rule), saving)
 
 
-@settings(max_examples=examples(300))
-@given(failing(least=8, most=24, horizon_s=15, sizes=SMALL, typed=False), ordered_rules())
+@tried(35, 100, failing(least=8, most=24, horizon_s=15, sizes=SMALL, typed=False), ordered_rules())
 def test_engine_and_oracle_agree_on_outages_in_crowds(case: tuple[Jobs, Cluster, Checkpoints], rule: Rule) -> None:
     jobs, cluster, saving = case
     rule = replace(rule, fit="place", mode="preemptive", order="srtf" if rule.mode == "list" else rule.order)
     agree(jobs, cluster, rule, mechanism_of(rule), saving)
 
 
-@settings(max_examples=examples(300))
-@given(failing(most=14), st.sampled_from(["easy", "conservative"]), st.booleans(), st.data())
+@tried(35, 100, failing(most=14), st.sampled_from(["easy", "conservative"]), st.booleans(), st.data())
 def test_engine_and_oracle_agree_on_outages_under_backfilling(
     case: tuple[Jobs, Cluster, Checkpoints], kind: Any, wrong: bool, data: st.DataObject
 ) -> None:
@@ -290,8 +286,7 @@ def test_engine_and_oracle_agree_on_outages_under_backfilling(
     agree(jobs, cluster, rule, backfill(kind, estimates), saving)
 
 
-@settings(max_examples=examples(60))
-@given(case=failing(), policy=st.sampled_from(KINDS))
+@tried(7, 20, case=failing(), policy=st.sampled_from(KINDS))
 def test_laws_hold_whatever_the_mechanism(case: tuple[Jobs, Cluster, Checkpoints], policy: str) -> None:
     jobs, cluster, saving = case
     if cluster.lent is not None and policy == "optimus":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,26 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def peers(real_data: Callable[[str], Path]) -> Path:
     return real_data("peers")
 
 
+@pytest.fixture(scope="module")
+def walked(peers: Path) -> Callable[[int, str], QuotaWalk]:
+    """Return a function that gives the walk of the peers' rule for a policy on so many nodes, made once."""
+
+    @functools.cache
+    def made(nodes: int, policy: str) -> QuotaWalk:
+        jobs = logged_jobs(peers)
+        if policy == "las":
+            return walk(jobs, nodes, lucid_cost).two_queues(18_000, 60)
+        return walk(jobs, nodes, helios_cost).srtf()
+
+    return made
+
+
+@functools.cache
 def logged_jobs(peers: Path, *, partitioned: bool = False) -> Jobs:
     """The 5,000 jobs, by submission, ties as in the file."""
     log = pl.read_csv(peers / "cluster_log_5k.csv.gz", try_parse_dates=True)
@@ -135,13 +151,14 @@ def lucid_cost(gpus: int) -> int:
     return 40 if gpus <= 8 else 60
 
 
-def test_the_rule_of_the_peers_in_plain_python(peers: Path) -> None:
+@pytest.mark.thorough
+def test_the_rule_of_the_peers_in_plain_python(peers: Path, walked: Callable[[int, str], QuotaWalk]) -> None:
     """Helios' SRTF start by start, end by end; Lucid's Tiresias but for 4 starts and 22 ends of 5,000."""
     jobs = logged_jobs(peers)
-    found, told = walk(jobs, 42, helios_cost).srtf(), peer_schedule(peers, "helios__all_5k__srtf", jobs)
+    found, told = walked(42, "srtf"), peer_schedule(peers, "helios__all_5k__srtf", jobs)
     assert (found.start, found.end) == (told["start"].to_list(), told["end"].to_list())
     assert found.preemptions == told["preemptions"].to_list()
-    found = walk(jobs, 100, lucid_cost).two_queues(18_000, 60)
+    found = walked(100, "las")
     told = peer_schedule(peers, "lucid__mid_5k__tiresias", jobs)
     assert sum(a != b for a, b in zip(found.start, told["start"], strict=True)) <= 4
     assert sum(a != b for a, b in zip(found.end, told["end"], strict=True)) <= 22
@@ -164,14 +181,19 @@ LOADED = {
 """Our mean completion time against the peers' rule, on nodes so few that jobs wait for days: what the cards state."""
 
 
-@pytest.mark.parametrize(("nodes", "policy"), LOADED)
-def test_what_differs_where_the_cluster_is_full(peers: Path, nodes: int, policy: str) -> None:
+FIRST = (42, "las,queues=18000,overhead=lucid,interval=60,fit=quota"), (60, "srtf,overhead=helios,fit=count")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "policy"),
+    [*FIRST, *(pytest.param(*case, marks=pytest.mark.thorough) for case in LOADED if case not in FIRST)],
+)
+def test_what_differs_where_the_cluster_is_full(
+    peers: Path, walked: Callable[[int, str], QuotaWalk], nodes: int, policy: str
+) -> None:
     """Theirs leaves GPUs idle for planned jobs that find no place, and so does fit=quota; fit=place does not."""
     jobs = logged_jobs(peers)
-    if policy.startswith("las"):
-        theirs = walk(jobs, nodes, lucid_cost).two_queues(18_000, 60)
-    else:
-        theirs = walk(jobs, nodes, helios_cost).srtf()
+    theirs = walked(nodes, policy.split(",", maxsplit=1)[0])
     mean = float(np.mean(np.array(theirs.end) - jobs.submit_ms // 1000))
     ours = mean_jct_s(jobs, Scenario.make(jobs, make_cluster([8] * nodes)).run(policy).outcome)
     assert ours / mean - 1 == pytest.approx(LOADED[nodes, policy], abs=0.002)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tests.replay.turns import broken, ends_of, run_policy
 from tracekit.replay.results.tables import jobs_table
 
@@ -87,8 +88,7 @@ def test_a_resting_gang_does_not_start() -> None:
     assert run_policy(jobs, cluster, "philly,attempt=10,backoff=0").first_start_ms.tolist() == [0, 0, 12_000]
 
 
-@settings(max_examples=30)
-@given(jobs=job_lists(sizes=st.integers(1, 10)), size=st.integers(1, 8), quota=st.integers(0, 8))
+@tried(10, 30, jobs=job_lists(sizes=st.integers(1, 10)), size=st.integers(1, 8), quota=st.integers(0, 8))
 def test_one_tenant_on_one_node_is_first_in_first_out(jobs: Jobs, size: int, quota: int) -> None:
     jobs = replace(jobs, tenant=np.zeros_like(jobs.tenant))
     cluster = make_cluster((size,), quota={"a": quota, "b": 1})
@@ -98,8 +98,7 @@ def test_one_tenant_on_one_node_is_first_in_first_out(jobs: Jobs, size: int, quo
     assert philly.log.tolist() == fifo.log.tolist()
 
 
-@settings(max_examples=30)
-@given(jobs=job_lists(typed=False), nodes=st.lists(st.integers(1, 8), min_size=1, max_size=5))
+@tried(10, 30, jobs=job_lists(typed=False), nodes=st.lists(st.integers(1, 8), min_size=1, max_size=5))
 def test_without_locality_only_numbers_count(jobs: Jobs, nodes: list[int]) -> None:
     jobs = replace(jobs, tenant=np.zeros_like(jobs.tenant))
     cluster = make_cluster(nodes, quota={"a": 4})
@@ -114,8 +113,9 @@ def test_quotas_never_reached_evict_nobody(jobs: Jobs, cluster: Cluster) -> None
     assert run_policy(jobs, plenty, "philly,theta=0").preemptions.sum() == 0
 
 
-@settings(max_examples=80)
-@given(
+@tried(
+    28,
+    80,
     jobs=job_lists(),
     cluster=clusters(),
     theta=st.sampled_from(["0", "0.9", "1"]),

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.places import NodeMap, find_place, wants
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
@@ -227,8 +226,7 @@ def fifo(jobs: Jobs, cluster: Cluster, placement: str) -> Callable[[View], Plan]
     return plan
 
 
-@settings(max_examples=examples(300))
-@given(job_lists(), clusters(), st.sampled_from(["consolidate", "worst-fit", "first-fit"]))
+@tried(35, 100, job_lists(), clusters(), st.sampled_from(["consolidate", "worst-fit", "first-fit"]))
 def test_fifo_by_nodes_is_fifo(jobs: Jobs, cluster: Cluster, placement: str) -> None:
     named = run(jobs, cluster, fifo(jobs, cluster, placement))
     truth = simulate(

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.places import wants
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
@@ -405,8 +404,7 @@ class Dice:
             crowd.update((node, gpu) for _, _, gpu in self.named[j])
 
 
-@settings(max_examples=examples(300))
-@given(job_lists(), clusters(), st.integers(2, 4), st.integers(0, 1 << 30))
+@tried(35, 100, job_lists(), clusters(), st.integers(2, 4), st.integers(0, 1 << 30))
 def test_random_company_keeps_the_laws(jobs: Jobs, cluster: Cluster, share: int, seed: int) -> None:
     dice = Dice(jobs, cluster, share, seed)
     outcome = run(jobs, cluster, dice, share=share, overhead_ms=ints(0, 500, 2000), resize_ms=700)

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.interface import parse_policy
 from tracekit.replay.assumptions.models import load_models
@@ -69,8 +68,7 @@ def test_the_lowest_clock_is_the_last_and_time_above_the_cap_is_told() -> None:
     assert result.outcome.energy_kwh == pytest.approx(energy / 3.6e6, rel=1e-9)
 
 
-@settings(max_examples=examples(150))
-@given(job_lists(), clusters(), st.sampled_from(["fifo", "sjf", "ssf"]), st.sampled_from(["stop", "skip"]))
+@tried(18, 50, job_lists(), clusters(), st.sampled_from(["fifo", "sjf", "ssf"]), st.sampled_from(["stop", "skip"]))
 def test_without_a_cap_it_is_the_order_and_the_energy_is_the_formula(
     jobs: Jobs, cluster: Cluster, order: str, scan: str
 ) -> None:
@@ -111,8 +109,9 @@ def spans_of(jobs: Jobs, outcome: Outcome) -> list[tuple[int, set[int], set[int]
     return spans
 
 
-@settings(max_examples=examples(300))
-@given(job_lists(typed=False), clusters(changing=False), st.floats(0.2, 1.0), st.sampled_from(["stop", "skip"]))
+@tried(
+    35, 100, job_lists(typed=False), clusters(changing=False), st.floats(0.2, 1.0), st.sampled_from(["stop", "skip"])
+)
 def test_the_clock_is_the_highest_that_keeps_the_cap(jobs: Jobs, cluster: Cluster, share: float, scan: str) -> None:
     found = run(jobs, cluster, f"power-cap,share={share},scan={scan}").outcome
     cap = cluster.total_gpus * 300 * share
@@ -134,8 +133,7 @@ def test_the_clock_is_the_highest_that_keeps_the_cap(jobs: Jobs, cluster: Cluste
     assert found.energy_kwh == pytest.approx(energy / 3.6e9, rel=1e-5, abs=1e-12)
 
 
-@settings(max_examples=examples(300))
-@given(job_lists(), clusters(), st.floats(0.05, 0.9), st.sampled_from(["place", "count"]))
+@tried(35, 100, job_lists(), clusters(), st.floats(0.05, 0.9), st.sampled_from(["place", "count"]))
 def test_the_laws_of_a_replay_hold_under_a_cap(jobs: Jobs, cluster: Cluster, share: float, fit: str) -> None:
     found = run(jobs, cluster, f"power-cap,share={share},scan=skip,fit={fit}").outcome
     assert found.log is not None

@@ -116,7 +116,12 @@ def response_srpt(load: float) -> float:
     return MEAN_S * float(np.trapezoid((waits + serves) * density, x))
 
 
-@pytest.mark.parametrize(("gpus", "load"), [(1, 0.5), (1, 0.8), (4, 0.8), (16, 0.9)])
+THOROUGH = pytest.mark.thorough
+
+
+@pytest.mark.parametrize(
+    ("gpus", "load"), [(4, 0.8), *(pytest.param(*case, marks=THOROUGH) for case in ((1, 0.5), (1, 0.8), (16, 0.9)))]
+)
 def test_first_in_first_out_is_the_queue_of_erlang(gpus: int, load: float) -> None:
     jobs = poisson_jobs(exponential(500_000, 1), gpus * load / MEAN_S, 1)
     theory = response_mmc(gpus, load)
@@ -125,13 +130,13 @@ def test_first_in_first_out_is_the_queue_of_erlang(gpus: int, load: float) -> No
     agrees(responses_s(jobs, gpus, FIFO), theory)
 
 
-@pytest.mark.parametrize(("squared_variation", "load"), [(0.0, 0.8), (1.44, 0.5)])
+@pytest.mark.parametrize(("squared_variation", "load"), [pytest.param(0.0, 0.8, marks=THOROUGH), (1.44, 0.5)])
 def test_first_in_first_out_is_the_formula_of_pollaczek_and_khinchine(squared_variation: float, load: float) -> None:
     run_s = two_sizes(300_000, 2) if squared_variation else np.full(300_000, MEAN_S)
     agrees(responses_s(poisson_jobs(run_s, load / MEAN_S, 2), 1, FIFO), response_mg1(load, squared_variation))
 
 
-@pytest.mark.parametrize("load", [0.5, 0.8])
+@pytest.mark.parametrize("load", [0.5, pytest.param(0.8, marks=THOROUGH)])
 def test_shortest_remaining_time_first_is_the_formula_of_schrage_and_miller(load: float) -> None:
     jobs = poisson_jobs(exponential(300_000, 3), load / MEAN_S, 3)
     theory = response_srpt(load)
@@ -145,7 +150,7 @@ def share_equally(view: View) -> Plan:
     return Plan(view.job, np.ones(count, np.int64), rate=np.full(count, 1_000_000 // max(count, 1)))
 
 
-@pytest.mark.parametrize("sizes", ["two", "exponential"])
+@pytest.mark.parametrize("sizes", ["two", pytest.param("exponential", marks=THOROUGH)])
 def test_equal_sharing_is_processor_sharing_whatever_the_sizes(sizes: str) -> None:
     """M/G/1-PS: E[T(x)] = x / (1 - rho) for any distribution of sizes.
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.sharing_oracle import Rules, end_together, pair, simulate_plainly
 from tests.replay.strategies import clusters, job_lists
+from tests.replay.tiers import tried
 from tracekit.policies.sharing import SjfBsbf, SjfFfs
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.speeds import interference_ppm
@@ -226,8 +226,7 @@ def test_more_than_two_residents_multiply_their_slowdowns() -> None:
 # ---- equalities ----
 
 
-@settings(max_examples=40, deadline=None)
-@given(job_lists(typed=False), st.sampled_from([1, 2]), st.booleans())
+@tried(14, 40, job_lists(typed=False), st.sampled_from([1, 2]), st.booleans())
 def test_without_seats_it_is_shortest_first_with_skip(jobs: Jobs, residents: int, test: bool) -> None:
     cluster = make_cluster((4, 3, 8))
     shared = run(jobs, cluster, all_alike(len(jobs), m=550_000, residents=residents, test=test))
@@ -238,8 +237,7 @@ def test_without_seats_it_is_shortest_first_with_skip(jobs: Jobs, residents: int
     assert (shared.makespan_ms, shared.busy_milli_ms) == (alone.makespan_ms, alone.busy_milli_ms)
 
 
-@settings(max_examples=30, deadline=None)
-@given(job_lists(), clusters())
+@tried(10, 30, job_lists(), clusters())
 def test_without_interference_the_test_never_refuses_who_leaves_work(jobs: Jobs, cluster: Cluster) -> None:
     free = {"u": 0, "m": 0}
     tested = run(jobs, cluster, all_alike(len(jobs), **free))
@@ -272,8 +270,7 @@ def rules_for(draw: st.DrawFn, count: int) -> Rules:
     )
 
 
-@settings(max_examples=examples(250), deadline=None)
-@given(st.data())
+@tried(29, 83, st.data())
 def test_the_engine_agrees_with_the_plain_simulation_and_breaks_no_law(data: st.DataObject) -> None:
     jobs, cluster = data.draw(job_lists()), data.draw(clusters())
     rules = data.draw(rules_for(len(jobs)))

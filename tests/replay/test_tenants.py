@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.replay.auditor import quotas_of
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import VCS, clusters, job_lists
+from tests.replay.tiers import tried
 from tests.replay.turns import Turns, broken, ends_of, run_policy
 from tracekit.errors import UsageError
 from tracekit.policies.quotas import quotas
@@ -113,9 +114,8 @@ def test_quotas_that_no_table_tells_follow_from_the_log() -> None:
         quotas(unknown, make_cluster((8,)), load_models(None))
 
 
+@tried(14, 40, jobs=job_lists(sizes=st.integers(1, 8), typed=False))
 @pytest.mark.parametrize(("policy", "rule"), SHARING)
-@settings(max_examples=40)
-@given(jobs=job_lists(sizes=st.integers(1, 8), typed=False))
 def test_the_engine_agrees_with_a_second_reckoning(policy: str, rule: dict[str, Any], jobs: Jobs) -> None:
     quota = [4, 4, 4, 0]
     weight = [1] * 4 if rule.get("weight") == "equal" else [4, 4, 4, 1]
@@ -125,8 +125,7 @@ def test_the_engine_agrees_with_a_second_reckoning(policy: str, rule: dict[str, 
     assert outcome.end_ms.tolist() == expected
 
 
-@settings(max_examples=60)
-@given(jobs=job_lists(), cluster=clusters(), scan=st.sampled_from(["stop", "skip"]))
+@tried(21, 60, jobs=job_lists(), cluster=clusters(), scan=st.sampled_from(["stop", "skip"]))
 def test_a_quota_is_never_exceeded(jobs: Jobs, cluster: Cluster, scan: str) -> None:
     outcome = run_policy(jobs, cluster, f"kueue,cohort=off,scan={scan}")
     found = broken(jobs, cluster, outcome, quotas=quotas_of(cluster), preemptive=False)
@@ -144,8 +143,7 @@ def test_sharing_keeps_the_laws(jobs: Jobs, cluster: Cluster, policy: str) -> No
     assert broken(jobs, cluster, outcome, preemptive=False, conserve=policy == "fair-share,scan=skip") == []
 
 
-@settings(max_examples=30)
-@given(jobs=job_lists(), cluster=clusters(), scan=st.sampled_from(["stop", "skip"]))
+@tried(10, 30, jobs=job_lists(), cluster=clusters(), scan=st.sampled_from(["stop", "skip"]))
 def test_one_tenant_is_first_in_first_out(jobs: Jobs, cluster: Cluster, scan: str) -> None:
     jobs = replace(jobs, user=np.zeros_like(jobs.user))
     one = run_policy(jobs, cluster, f"fair-share,of=user,scan={scan}")

@@ -11,10 +11,11 @@ from tracekit.replay.workload.from_trace import jobs_of_trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.golden import Golden
     from tracekit.trace import Trace
 
 
-def test_a_node_has_the_model_of_most_of_its_gpu_hours(make_trace: Callable[..., Trace]) -> None:
+def test_a_node_has_the_model_of_most_of_its_gpu_hours(make_trace: Callable[..., Trace], golden: Golden) -> None:
     """n ran 4 GPU-hours of h100 and 1 of a slice of one; m an either-or alone; k states its own."""
     log = Log()
     log.nodes("nmk", 8)
@@ -31,4 +32,4 @@ def test_a_node_has_the_model_of_most_of_its_gpu_hours(make_trace: Callable[...,
         "m": "",
         "k": "v100",
     }
-    assert "1 node of no stated model with that of most of the GPU-hours on them" in made.origin
+    golden(made.origin)

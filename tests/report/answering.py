@@ -1,7 +1,8 @@
-"""Answers made of rows, as a query would give them."""
+"""Answers made of rows, as a query would give them, and what is told of them."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import polars as pl
@@ -31,3 +32,11 @@ def why(found: Answer | Unanswered) -> tuple[str, ...]:
     """Return why a question must have none."""
     assert isinstance(found, Unanswered)
     return found.reasons
+
+
+def told(text: str | None, *facts: str) -> str:
+    """Return a text that must be there and state these numbers and names; `golden` knows its wording."""
+    assert text is not None
+    lacking = [fact for fact in facts if not re.search(rf"(?<![\w.,]){re.escape(fact)}(?![\w%]|[.,]\d)", text)]
+    assert lacking == [], text
+    return text

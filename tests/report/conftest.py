@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
+    from tracekit.report.charts import Panel
     from tracekit.report.structure import Report
     from tracekit.trace import Trace
 
@@ -129,6 +130,14 @@ def report(analysis: Analysis) -> Report:
 @pytest.fixture(scope="session")
 def page(analysis: Analysis) -> str:
     return analysis.report.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def drawn_panels(report: Report) -> dict[str, list[Panel]]:
+    """Return the charts of each answer of the report, which no test may change."""
+    from tracekit.report.sections.interface import panels
+
+    return {a["name"]: panels(a["name"], a["rows"]) for s in report["sections"] for a in s["answers"]}
 
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -11,16 +13,27 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.command import run
-from tracekit.analysis import Analysis, analyze
+from tests.report.asking import asking
+from tracekit.analysis import analyze
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tracekit.analysis import Analysis
+    from tracekit.trace import Trace
+
 
 @pytest.fixture(scope="module")
-def analysis(sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Analysis:
-    return analyze(sample_source("slurm"), tmp_path_factory.mktemp("again") / "out", by="account")
+def analysis(analyzed: Callable[..., Analysis]) -> Analysis:
+    """Return an analysis with replays, a plan and a fit."""
+    return analyzed("slurm")
+
+
+@pytest.fixture
+def place(analysis: Analysis, tmp_path: Path) -> Path:
+    """Return a copy of the folder of the analysis, in which commands write."""
+    return shutil.copytree(analysis.folder, tmp_path / "out")
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +42,11 @@ def answers(analysis: Analysis) -> dict[str, dict[str, Any]]:
     return {a["name"]: a for s in report["sections"] for a in s["answers"]}
 
 
-def _again(analysis: Analysis, commands: list[str]) -> None:
+def _again(place: Path, commands: list[str]) -> None:
     for line in commands:
         program, *words = shlex.split(line)
         assert program == "tracekit"
-        done = run(*words, cwd=analysis.folder)
+        done = run(*words, cwd=place)
         assert done.returncode == 0, done.stderr
 
 
@@ -42,13 +55,21 @@ def test_each_answer_has_a_command(answers: dict[str, dict[str, Any]]) -> None:
     assert {one["kind"] for one in answers.values()} == {"query", "replay", "fit"}
 
 
-def test_queries(analysis: Analysis, answers: dict[str, dict[str, Any]]) -> None:
-    asked = [one for one in answers.values() if one["kind"] == "query"]
-    assert len(asked) > 30
-    for one in asked:
+# One without tenants, one with them, one by a dimension of its own.
+_FEW = ("overview/status", "queuing/queue_delay", "utilization/efficiency")
+
+
+@pytest.mark.parametrize("asked", ["few", pytest.param("all", marks=pytest.mark.thorough)])
+def test_queries(asked: str, sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
+    with asking(*_FEW) if asked == "few" else contextlib.nullcontext():
+        done = analyze(sample_trace("slurm").path, tmp_path / "out", by="account", fit=False, replay_jobs=0)
+    report = json.loads(done.data.read_text())
+    found = [a for s in report["sections"] for a in s["answers"] if a["kind"] == "query"]
+    assert len(found) == len(_FEW) if asked == "few" else len(found) > 30
+    for one in found:
         (line,) = one["commands"]
-        _again(analysis, [f"{line} -f parquet -o asked.parquet --force"])
-        again, shown = (pl.read_parquet(p) for p in (analysis.folder / "asked.parquet", analysis.results[one["name"]]))
+        _again(done.folder, [f"{line} -f parquet -o asked.parquet --force"])
+        again, shown = (pl.read_parquet(p) for p in (done.folder / "asked.parquet", done.results[one["name"]]))
         # A question that has no tenants to choose is asked by the unit that was ingested, empty in this log.
         assert_frame_equal(
             again.rename({"vc": "account"}, strict=False),
@@ -56,9 +77,9 @@ def test_queries(analysis: Analysis, answers: dict[str, dict[str, Any]]) -> None
         )
 
 
-def test_replays(analysis: Analysis, answers: dict[str, dict[str, Any]]) -> None:
-    _again(analysis, answers["replay/policies"]["commands"])
-    again = pl.read_parquet(analysis.folder / "replayed" / "comparison.parquet")
+def test_replays(analysis: Analysis, answers: dict[str, dict[str, Any]], place: Path) -> None:
+    _again(place, answers["replay/policies"]["commands"])
+    again = pl.read_parquet(place / "replayed" / "comparison.parquet")
     shown = pl.read_parquet(analysis.results["replay/policies"])
     both = ["policy", *(name for name in shown.columns if name in again.columns and shown[name].dtype.is_numeric())]
     assert {"avg_jct_s", "avg_queue_s", "policy_queue_s", "recorded_queue_s", "jobs"} <= set(both)
@@ -68,9 +89,9 @@ def test_replays(analysis: Analysis, answers: dict[str, dict[str, Any]]) -> None
     assert len(effects) > 10
 
 
-def test_plan(analysis: Analysis, answers: dict[str, dict[str, Any]]) -> None:
-    _again(analysis, answers["plan/nodes"]["commands"])
-    again = json.loads((analysis.folder / "plan" / "plan.json").read_text())
+def test_plan(answers: dict[str, dict[str, Any]], place: Path) -> None:
+    _again(place, answers["plan/nodes"]["commands"])
+    again = json.loads((place / "plan" / "plan.json").read_text())
     *drawn, recorded = answers["plan/nodes"]["rows"]
     assert len(drawn) > 5
     assert [{name: row[name] for name in row if name != "cluster"} for row in drawn] == [
@@ -79,7 +100,7 @@ def test_plan(analysis: Analysis, answers: dict[str, dict[str, Any]]) -> None:
     assert again["recorded"]["mean_wait_s"] == recorded["mean_wait_s"]
 
 
-def test_fit(analysis: Analysis, answers: dict[str, dict[str, Any]]) -> None:
-    _again(analysis, answers["fit/run_time"]["commands"])
-    again, shown = (json.loads((analysis.folder / name).read_text()) for name in ("fitted.json", "workload.json"))
+def test_fit(answers: dict[str, dict[str, Any]], place: Path) -> None:
+    _again(place, answers["fit/run_time"]["commands"])
+    again, shown = (json.loads((place / name).read_text()) for name in ("fitted.json", "workload.json"))
     assert again == shown

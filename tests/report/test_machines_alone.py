@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.report.answering import answers_of
+from tests.report.answering import answers_of, told
 from tracekit.analysis import analyze
 from tracekit.report.headline import headline
 from tracekit.report.machines_alone import about_machines, cause_shares, machine_cards
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.golden import Golden
     from tracekit.report.structure import TimeInfo
     from tracekit.trace import Trace
 
@@ -61,15 +62,16 @@ WHEN: TimeInfo = {
 }
 
 
-def test_the_opening_tells_what_was_observed_and_what_it_cost() -> None:
-    assert about_machines(_answers(CAUSES), WHEN) == (
-        "4 nodes, observed for 100 days; the trace holds no jobs. The nodes were fit for work 90.0 % of the time: 5"
-        " outages of 3 nodes took 40 node-hours. Of these hours fan took most, 62.5 %; the cause of 25.0 % is unknown."
-    )
-    assert (about_machines(_answers(CAUSES[1:]), None) or "").endswith("Of these hours fan took most, 83.3 %.")
+def test_the_opening_tells_what_was_observed_and_what_it_cost(golden: Golden) -> None:
     assert (about_machines(_answers(CAUSES[:1]), None) or "").endswith(" Their causes are not known.")
     none = about_machines(_answers([], outages=0, down_node_h=0, availability_share=1), None)
-    assert none == "4 nodes; the trace holds no jobs. No outage of a node is recorded."
+    golden(
+        [
+            told(about_machines(_answers(CAUSES), WHEN), "4", "100", "90.0 %", "5", "3", "40", "62.5 %", "25.0 %"),
+            told(about_machines(_answers(CAUSES[1:]), None), "83.3 %"),
+            told(none, "4"),
+        ]
+    )
     assert about_machines({}, WHEN) is None
 
 
@@ -84,26 +86,27 @@ def test_causes_are_compared_by_hours_and_degraded_nodes_are_left_out() -> None:
     assert cause_shares(CAUSES[4:], "gpu_hours") == []
     (panel,) = panels("failures/out_of_service", CAUSES)
     (values,) = panel.to_dict()["datasets"].values()
-    assert [(v["key"], v["share"]) for v in values if v["measure"] == "share of GPU-hours out of service"] == [
+    assert [(v["key"], v["share"]) for v in values if "GPU-hours" in v["measure"]] == [
         ("nic", 0.4),
         ("unknown", 0.4),
         ("fan", 0.2),
     ]
 
 
-def test_the_numbers_of_the_first_screen_are_of_machines() -> None:
+def test_the_numbers_of_the_first_screen_are_of_machines(golden: Golden) -> None:
     cards = machine_cards(_answers(CAUSES))
-    assert [(c["text"], c["label"], c["note"]) for c in cards] == [
-        ("90.0 %", "of the time fit for work", "the mean over all nodes"),
-        ("4", "nodes", "3 of them had an outage"),
-        ("5", "outages", "in 4 days; 1 event had not ended"),
-        ("40", "node-hours out of service", "200 GPU-hours, of the 3 nodes whose GPUs are known"),
-        ("2", "nodes out at once", "the most at one moment"),
-    ]
-    assert machine_cards(_answers([], down_gpu_h=None))[3]["note"] == "GPUs of nodes are not known"
+    assert [c["text"] for c in cards] == ["90.0 %", "4", "5", "40", "2"]
+    numbers = ((), ("3",), ("4", "1"), ("200", "3"), ())
+    notes = [told(c["note"], *stated) for c, stated in zip(cards, numbers, strict=True)]
     # A rate a year is told of a log of a week or more.
     weeks = machine_cards(_answers([], observed_h=876, outages_per_node_year=12.5))[2]["note"]
-    assert weeks == "12.5 a node and year; 1 event had not ended"
+    golden(
+        [
+            *(f"{c['label']}: {note}" for c, note in zip(cards, notes, strict=True)),
+            told(machine_cards(_answers([], down_gpu_h=None))[3]["note"]),
+            told(weeks, "12.5", "1"),
+        ]
+    )
     assert machine_cards(_answers([], availability_share=None)) == []
     capacity: Any = {"gpus": None}
     assert headline(_answers(CAUSES), capacity) == cards
@@ -111,40 +114,43 @@ def test_the_numbers_of_the_first_screen_are_of_machines() -> None:
     assert [c["label"] for c in headline(_answers(CAUSES) | jobs, capacity)] == ["jobs"]
 
 
-def test_what_nobody_could_judge_is_no_absence_of_problems() -> None:
+def test_what_nobody_could_judge_is_no_absence_of_problems(golden: Golden) -> None:
     entry = {"id": "x", "title": "X", "verdict": "cannot tell", "effect": None, "no_effect": None}
     found = summary(_answers(CAUSES), {"guidelines": [entry, entry]})
-    assert found["heading"] == "No advice: the trace has no jobs to judge"
-    assert found["verdict"].startswith("None of the 2 problems looked for can be told: they are")
     jobs = answers_of(overview__summary=[{"metric": "jobs", "value": 3.0}])
-    assert summary(jobs, {"guidelines": [entry]})["heading"] == "No advice: this log states too little"
     decided = summary(jobs, {"guidelines": [entry, {**entry, "verdict": "does not hold"}]})
-    assert decided["heading"] == "No problem found on this evidence; nothing was replayed"
-
-
-def test_sentences_of_the_cluster_and_of_its_worst_time() -> None:
-    rows = [{"metric": name, "value": value} for name, (value, _) in METRICS.items()]
-    assert finding("failures/cluster_availability", rows) == (
-        "The 4 nodes were fit for work 90.0 % of the time; 5 outages of 3 nodes took 40 node-hours, and 200 GPU-hours"
-        " of the 3 nodes whose GPUs are known, at most 2 nodes at once."
+    golden(
+        [
+            told(found["heading"]),
+            told(found["verdict"], "2"),
+            told(summary(jobs, {"guidelines": [entry]})["heading"]),
+            told(decided["heading"]),
+        ]
     )
+
+
+def test_sentences_of_the_cluster_and_of_its_worst_time(golden: Golden) -> None:
+    rows = [{"metric": name, "value": value} for name, (value, _) in METRICS.items()]
     short = [{**row, "value": 0.077} if row["metric"] in {"down_node_h", "down_gpu_h"} else row for row in rows]
-    assert "took 0.077 node-hours, and 0.077 GPU-hours" in str(finding("failures/cluster_availability", short))
     whole = {"node_id": None, "rank": 0, "span_h": 48.0}
     spans = [
         {**whole, "start_time": "1970-01-01T00:00:00", "nodes_down": 0.5, "down_h": 24.0, "down_share": 0.125},
         {**whole, "start_time": "1970-01-03T00:00:00", "nodes_down": 1.5, "down_h": 72.0, "down_share": 0.375},
     ]
     relative = TraceFacts(dated=False)
-    assert finding("failures/availability_over_time", spans, relative) == (
-        "On average 1 node was out of service, and 1.5 in the 48.0 hours from day 2 on, the most."
+    golden(
+        [
+            told(finding("failures/cluster_availability", rows), "4", "90.0 %", "5", "3", "40", "200", "2"),
+            told(str(finding("failures/cluster_availability", short)), "0.077"),
+            told(finding("failures/availability_over_time", spans, relative), "1", "1.5", "48.0", "2"),
+        ]
     )
     assert finding("failures/availability_over_time", [{**s, "nodes_down": 0.0} for s in spans], relative) is None
     assert panels("failures/availability_over_time", spans, relative) == []
 
 
 @pytest.mark.parametrize("dated", [True, False])
-def test_a_strip_has_a_row_for_each_of_the_worst_nodes(dated: bool) -> None:
+def test_a_strip_has_a_row_for_each_of_the_worst_nodes(golden: Golden, dated: bool) -> None:
     base = {"start_time": "1970-01-03T00:00:00", "span_h": 24.0}
     base |= {"nodes_down": 1.0, "down_h": 24.0, "down_share": 0.5}
     whole = [{**base, "node_id": None, "rank": 0, "start_time": f"1970-01-0{day}T00:00:00"} for day in (2, 3)]
@@ -160,7 +166,7 @@ def test_a_strip_has_a_row_for_each_of_the_worst_nodes(dated: bool) -> None:
     spec = strip.to_dict()
     # Names that are alike once they are cut are told apart by their rank.
     assert [name.rpartition(" ")[2] for name in spec["encoding"]["y"]["scale"]["domain"]] == ["(1)", "(2)"]
-    assert strip.note.startswith("Drawn: the 2 nodes that were out longest, in 2 spans")
+    golden(told(strip.note, "2"))
 
 
 def test_the_lead_speaks_of_what_is_there() -> None:
@@ -171,7 +177,9 @@ def test_the_lead_speaks_of_what_is_there() -> None:
     assert "outage" not in section_lead("failures")
 
 
-def test_a_trace_without_jobs_gives_a_report_that_says_so(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+def test_a_trace_without_jobs_gives_a_report_that_says_so(
+    golden: Golden, make_trace: Callable[..., Trace], tmp_path: Path
+) -> None:
     times = [("a", "2020-01-01", "2020-01-03", "down", "fan"), ("b", "2020-01-05", "2020-01-11", "degraded", None)]
     events = [dict(zip(("node_id", "start_time", "end_time", "state", "cause"), one, strict=True)) for one in times]
     absent = {name: {"available": False, "note": "not stated"} for name in ("arrivals", "run_time", "statuses")}
@@ -183,11 +191,12 @@ def test_a_trace_without_jobs_gives_a_report_that_says_so(make_trace: Callable[.
     analyze(trace.path, tmp_path / "out")
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["time"]["text"] == "1 to 11 January 2020"
-    assert report["opening"]["about"] == (
-        "4 nodes, observed for 10 days; the trace holds no jobs. The nodes were fit for work 95.0 % of the time: 1"
-        " outage of 1 node took 48 node-hours. Of these hours fan took most, 100 %."
+    golden(
+        [
+            told(report["opening"]["about"], "4", "10", "95.0 %", "1", "48", "100 %"),
+            told(report["opening"]["heading"]),
+        ]
     )
-    assert report["opening"]["heading"] == "No advice: the trace has no jobs to judge"
     assert {
         tuple(u["reasons"]) for u in report["unanswered"] if u["name"].startswith(("queuing", "fit", "replay"))
     } == {("The trace has no jobs.",)}

@@ -6,7 +6,6 @@ import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
-from tracekit.report.page import render_report
 from tracekit.report.table_view import ON_PAPER
 from tracekit.text import clock, count, duration, percent, size, visible
 
@@ -94,8 +93,8 @@ def test_a_number_that_is_not_in_report_json_is_found(report: Report, page: str)
     assert found - _told(dict(report)) - _derived(report) - OWN == {"987,654"}
 
 
-def test_the_first_screen_shows_what_report_json_says(report: Report) -> None:
-    words = _plain(_Prose(render_report(report)).words)
+def test_the_first_screen_shows_what_report_json_says(report: Report, page: str) -> None:
+    words = _plain(_Prose(page).words)
     opening = report["opening"]
     told = [opening["about"], opening["verdict"], *(h["text"] for h in report["headline"])]
     told += [text for c in opening["changes"] for text in (c["title"], c["finding"], c["effect"] or "")]

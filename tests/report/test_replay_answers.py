@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tracekit
+from tests.report.answering import told
+from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.answer import Answer
 from tracekit.calibration.twins import Twins
@@ -25,10 +27,12 @@ from tracekit.report.sections.interface import finding, panels
 from tracekit.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tracekit.report.structure import CapacityInfo
+    from tests.golden import Golden
+    from tracekit.answer import Unanswered
+    from tracekit.report.structure import CapacityInfo, ReplayInfo
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -77,17 +81,23 @@ def in_order(make_trace: MakeTrace) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
-    results, info = replayed_answers(Twins(trace, 100))
+def replayed(trace: Trace) -> tuple[Sequence[Answer | Unanswered], ReplayInfo]:
+    return replayed_answers(Twins(trace, 100))
+
+
+@pytest.fixture(scope="module")
+def rows(replayed: tuple[Sequence[Answer | Unanswered], ReplayInfo]) -> dict[str, list[dict[str, Any]]]:
+    return {a.name: a.frame.to_dicts() if isinstance(a, Answer) else [] for a in replayed[0]}
+
+
+def test_what_was_replayed_and_what_was_left_out_is_told(
+    golden: Golden, replayed: tuple[Sequence[Answer | Unanswered], ReplayInfo]
+) -> None:
+    (_, info) = replayed
     assert info["jobs"] == 3
     assert info["cluster"] == {"nodes": 1, "gpus": 2, "nodes_without_gpus": 1}
-    assert info["notes"][0] == (
-        "2 of the 5 jobs of the log are not replayed; each counts once, for the first of these reasons that holds. No"
-        " GPUs (CPU only): 1; no start and no run time: 1"
-    )
-    assert info["notes"][1].startswith("the log (recorded): the log holds more GPUs than there are")
     assert info["reason"] is None
-    return {a.name: a.frame.to_dicts() if isinstance(a, Answer) else [] for a in results}
+    golden([told(info["notes"][0], "2 of the 5", "1"), told(info["notes"][1])])
 
 
 def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -104,7 +114,9 @@ def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[di
     assert (waits["b", "fifo"], waits["b", "sjf"]) == (118 * 60, 58 * 60)
 
 
-def test_a_change_is_told_where_the_log_is_the_first_policy(in_order: dict[str, list[dict[str, Any]]]) -> None:
+def test_a_change_is_told_where_the_log_is_the_first_policy(
+    golden: Golden, in_order: dict[str, list[dict[str, Any]]]
+) -> None:
     by = {r["policy"]: r for r in in_order["replay/policies"]}
     base, fast = (59 + 118) * 60 + 7260, (60 + 58) * 60 + 7260
     assert by["sjf"]["jct_diff_share"] == pytest.approx(fast / base - 1)
@@ -114,13 +126,14 @@ def test_a_change_is_told_where_the_log_is_the_first_policy(in_order: dict[str, 
     assert by["sjf"]["policy_queue_s"] == pytest.approx((60 + 58) * 60 / 3)
     assert by["sjf"]["recorded_jct_s"] == pytest.approx(base / 3)
     text = finding("replay/policies", in_order["replay/policies"]) or ""
-    assert "Of the policies that are given the true run times, s" in text
-    assert "By the log they waited 59 min on average." in text
+    golden(told(text, "59 min"))
     assert re.search(r"\N{MINUS SIGN}\d", text)
     assert " and at best " in (finding("replay/by_gpu_class", in_order["replay/by_gpu_class"]) or "")
 
 
-def test_no_change_is_told_and_nothing_ranked_where_there_is_no_twin(rows: dict[str, list[dict[str, Any]]]) -> None:
+def test_no_change_is_told_and_nothing_ranked_where_there_is_no_twin(
+    golden: Golden, rows: dict[str, list[dict[str, Any]]]
+) -> None:
     """First in, first out lets the jobs wait 59 min; by the log they waited 6 h less a minute."""
     why = (
         "there is no twin of the log: 2 jobs of the first part of the log have a known start; calibrating takes 50 or"
@@ -131,20 +144,20 @@ def test_no_change_is_told_and_nothing_ranked_where_there_is_no_twin(rows: dict[
         assert (row["effect_told"], row["effect_reason"]) == (False, why)
         assert {row[key] for key in effects} == {None}
         assert row["recorded_queue_s"] == pytest.approx(6 * 3600 - 60)
-    assert finding("replay/policies", rows["replay/policies"]) == (
-        "Under first in, first out (FIFO) these 3 jobs take 1.66 h from submission to end on average, 59 min of it"
-        " waiting (one in a hundred over 1.95 h). By the log they waited 5.98 h on average, for causes that the replays"
-        f" do not know, such as quotas or reserved nodes. T{why[1:]}. By the log, 50.4 % of the GPU-hours of these jobs"
-        " were on GPUs that the source does not list, on some nodes or in some VCs: compare the policies with each"
-        " other, not with the log."
-    )
-    assert finding("replay/by_gpu_class", rows["replay/by_gpu_class"]) == (
-        "Under first in, first out (FIFO) jobs of 2-4 GPUs wait 59 min on average (one in twenty over 1.87 h; by the"
-        " log 5.98 h). What another policy would change cannot be told, since the replays do not wait as the log did,"
-        " or wait longer."
-    )
-    assert finding("replay/by_vc", rows["replay/by_vc"]) == (
-        "Which VC would gain or pay cannot be told, since the replays do not wait as the log did, or wait longer."
+    golden(
+        [
+            told(
+                finding("replay/policies", rows["replay/policies"]),
+                "3",
+                "1.66 h",
+                "59 min",
+                "1.95 h",
+                "5.98 h",
+                "50.4 %",
+            ),
+            told(finding("replay/by_gpu_class", rows["replay/by_gpu_class"]), "2-4", "59 min", "1.87 h", "5.98 h"),
+            told(finding("replay/by_vc", rows["replay/by_vc"])),
+        ]
     )
 
 
@@ -188,42 +201,44 @@ def test_the_log_holds_more_than_the_two_gpus_there_are(rows: dict[str, list[dic
     assert set(found.values()) == {None}
 
 
-def test_policies_are_told_in_words_and_by_whether_they_keep_quotas(rows: dict[str, list[dict[str, Any]]]) -> None:
+def test_policies_are_told_in_words_and_by_whether_they_keep_quotas(
+    golden: Golden, rows: dict[str, list[dict[str, Any]]]
+) -> None:
     by = {r["policy"]: r for r in rows["replay/policies"]}
     assert by["sjf"]["what"] == "shortest job first"
-    assert by["fifo,scan=skip"]["what"] == "first in, first out; later jobs may pass one that cannot start"
+    golden(told(by["fifo,scan=skip"]["what"]))
     assert {name for name, r in by.items() if r["quotas"] == "kept"} == {"philly", "kueue", "hived"}
     assert by["recorded"]["quotas"] is None
     assert {(r["policy"], r["quotas"]) for r in rows["replay/by_vc"]} == {(n, r["quotas"]) for n, r in by.items()}
 
 
-def test_each_value_of_an_assumption_names_its_policies(rows: dict[str, list[dict[str, Any]]]) -> None:
-    told = [(r["id"], r["value"].partition(";")[0], r["policies"]) for r in rows["replay/assumptions"]]
-    assert ("M9", "0 s (the values called 'none')", "srtf; srsf; las; gittins; kueue") in told
-    assert (
-        "M9",
-        "7 s up to 1 GPU, 30 s up to 8 GPUs, 60 s above (the values called 'helios')",
+def test_each_value_of_an_assumption_names_its_policies(golden: Golden, rows: dict[str, list[dict[str, Any]]]) -> None:
+    found = [(r["id"], r["value"].partition(";")[0], r["policies"]) for r in rows["replay/assumptions"]]
+    golden([f"{value}: {policies}" for name, value, policies in found if name == "M9"])
+    assert [policies for name, _, policies in found if name == "M9"][:2] == [
+        "srtf; srsf; las; gittins; kueue",
         "philly; hived",
-    ) in told
-    assert [policies for name, _, policies in told if name in {"D1", "M7", "M11"}] == [
+    ]
+    assert [policies for name, _, policies in found if name in {"D1", "M7", "M11"}] == [
         "all but recorded",
         "all",
         "sjf; ssf; easy; conservative",
     ]
-    names = [name for name, _, _ in told]
+    names = [name for name, _, _ in found]
     assert names.index("M9") + 1 == len(names) - names[::-1].index("M9") - 1
 
 
 def test_assumptions_stand_in_full_and_other_texts_are_bounded(trace: Trace, tmp_path: Path) -> None:
-    done = analyze(trace.path, tmp_path / "out", replay_jobs=100, fit=False)
+    with asking("overview/status"):
+        done = analyze(trace.path, tmp_path / "out", replay_jobs=100, fit=False)
     report = json.loads(done.data.read_text())
     answers = {a["name"]: a for s in report["sections"] for a in s["answers"]}
-    told = answers["replay/assumptions"]["rows"]
-    assert max(len(r["value"]) for r in told) > 300
-    assert "more characters" not in json.dumps(told)
+    assumed = answers["replay/assumptions"]["rows"]
+    assert max(len(r["value"]) for r in assumed) > 300
+    assert "more characters" not in json.dumps(assumed)
     page = (tmp_path / "out" / "report.html").read_text()
     markdown = (tmp_path / "out" / "report.md").read_text()
-    assert "1 node without GPUs is left out." in page
+    assert "1 node without GPUs" in page
     for row in answers["replay/policies"]["rows"]:
         assert f'<td><bdi>{row["policy"]}</bdi></td><td class="text"><bdi>{row["what"]}</bdi></td>' in page
         assert f"- {escaped(row['policy'])}: {escaped(row['what'])}\n" in markdown
@@ -270,30 +285,30 @@ def test_policies_that_change_something_come_after_the_first(
             assert group == [policy for policy in standard_panel() if policy in group]
 
 
-def test_means_of_other_jobs_are_told(make_trace: MakeTrace) -> None:
+def test_means_of_other_jobs_are_told(golden: Golden, make_trace: MakeTrace) -> None:
     job = {"submit_time": "2020-03-01 00:00:00", "run_s": 60, "gpu_count": 1, "status": "completed"}
     ends = {"start_time": "2020-03-01 00:00:00", "end_time": "2020-03-01 00:01:00"}
     made = make_trace(
         jobs=[{**job, **ends, "job_id": "a"}, {**job, "job_id": "b"}], nodes=[{"node_id": "n", "gpu_count": 2}]
     )
     results, _ = replayed_answers(Twins(made, 100))
-    note = "the means of fifo are over 2 jobs, those of recorded over 1: not the same jobs"
-    assert [a.notes[:1] for a in results[3:5] if isinstance(a, Answer)] == [
-        (f"{note}. A change compares only jobs that both completed",),
-        (note,),
-    ]
+    notes = [a.notes[0] for a in results[3:5] if isinstance(a, Answer)]
+    golden([told(note, "fifo", "2", "recorded", "1") for note in notes])
+    assert len(notes) == 2
 
 
-def test_a_limit_is_told_where_it_cuts(make_trace: MakeTrace) -> None:
+def test_a_limit_is_told_where_it_cuts(golden: Golden, make_trace: MakeTrace) -> None:
     times = {"submit_time": "2020-03-01 00:00:00", "start_time": "2020-03-01 00:00:00", "run_s": 60}
     jobs = [{**times, "job_id": name, "end_time": "2020-03-01 00:01:00", "gpu_count": 1} for name in "abc"]
     made = make_trace(jobs=jobs, nodes=[{"node_id": "n", "gpu_count": 4}])
     cut, whole = (replayed_answers(Twins(made, limit))[1]["notes"] for limit in (2, 3))
-    assert cut[0] == "only the first 2 jobs by submission; --replay-jobs moves the limit"
+    golden(told(cut[0], "2"))
     assert not any("only the first" in note for note in whole)
 
 
-def test_a_sentence_about_replays_is_of_all_rows_also_where_a_report_keeps_the_first(trace: Trace) -> None:
+def test_a_sentence_about_replays_is_of_all_rows_also_where_a_report_keeps_the_first(
+    golden: Golden, trace: Trace
+) -> None:
     rows = [
         {"vc": f"v{k}", "policy": p, "quotas": q, "jobs": 1, "avg_jct_s": 9.0, "avg_queue_s": wait}
         for p, q, wait in (("fifo", "ignored", 60.0), ("sjf", "ignored", 70.0), ("hived", "kept", 90.0))
@@ -302,7 +317,7 @@ def test_a_sentence_about_replays_is_of_all_rows_also_where_a_report_keeps_the_f
     report = build_report(trace, [TENANTS.answered(rows)], capacity=CAPACITY, source="x")
     (answer,) = report["sections"][0]["answers"]
     assert len(answer["rows"]) == 2000
-    assert "Of those that keep them (separate parts for tenants (HiveD))" in (answer["finding"] or "")
+    golden(told(answer["finding"]))
 
 
 def test_every_policy_of_the_panel_is_there_or_has_a_reason(trace: Trace) -> None:
@@ -321,10 +336,11 @@ def test_a_trace_that_cannot_be_replayed_has_the_reason(make_trace: MakeTrace) -
     assert results == [question.unanswered(str(info["reason"])) for question in REPLAY_QUESTIONS]
 
 
-def test_no_replay_and_no_fit_can_be_chosen(trace: Trace, tmp_path: Path) -> None:
-    done = analyze(trace.path, tmp_path / "out", replay_jobs=0, fit=False)
-    assert done.unanswered["replay/policies"] == ("No replay was asked for (--replay-jobs 0).",)
-    assert done.unanswered["fit/run_time"] == ("No fit was asked for (--no-fit).",)
+def test_no_replay_and_no_fit_can_be_chosen(golden: Golden, trace: Trace, tmp_path: Path) -> None:
+    with asking("overview/status"):
+        done = analyze(trace.path, tmp_path / "out", replay_jobs=0, fit=False)
+    (replays,), (fit,) = (done.unanswered[name] for name in ("replay/policies", "fit/run_time"))
+    golden([told(replays, "--replay-jobs 0"), told(fit, "--no-fit")])
     assert not (done.folder / "workload.json").exists()
     assert "--no-fit --replay-jobs 0" in done.data.read_text()
     with pytest.raises(UsageError, match="below 0"):

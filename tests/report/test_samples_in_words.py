@@ -5,50 +5,37 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.report.page_words import words_by_part
-from tracekit.analysis import analyze
 from tracekit.report.data import trace_facts
 from tracekit.report.site_words import with_unit
 from tracekit.text import alike_durations, count, duration, percent, quantity, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
+    from tracekit.analysis import Analysis
     from tracekit.answer import Row
     from tracekit.report.structure import AnswerInfo, Report
 
-SAMPLES = ("philly", "slurm", "slurm-outages")
+SAMPLES = ("philly", "slurm", pytest.param("slurm-outages", marks=pytest.mark.thorough))
 """Those whose pages are the longest: with telemetry, with a scheduler's words, and with outages."""
+SETTINGS: dict[str, dict[str, bool]] = {"slurm": {}}
+"""A fit of the others takes longer than the rest of their analyses."""
 MOST_WORDS = 2500
 _ELSEWHERE = {"part-work", "part-quality-and-method"}
 
 
-@pytest.fixture(scope="module")
-def drawn_of(
-    sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], tuple[Report, str]]:
-    """Return a function that gives the report of a sample trace and its page, made once."""
-
-    @cache
-    def draw(name: str) -> tuple[Report, str]:
-        done = analyze(sample_source(name), tmp_path_factory.mktemp("words") / "out", fit=False)
-        report: Report = json.loads(done.data.read_text(encoding="utf-8"))
-        return report, done.report.read_text(encoding="utf-8")
-
-    return draw
-
-
-@pytest.fixture(params=SAMPLES)
-def drawn(request: pytest.FixtureRequest, drawn_of: Callable[[str], tuple[Report, str]]) -> tuple[Report, str]:
+@pytest.fixture(scope="module", params=SAMPLES)
+def drawn(request: pytest.FixtureRequest, analyzed: Callable[..., Analysis]) -> tuple[Report, str]:
     """Return the report of each sample trace, and its page."""
-    return drawn_of(request.param)
+    done = analyzed(request.param, **SETTINGS.get(request.param, {"fit": False}))
+    report: Report = json.loads(done.data.read_text(encoding="utf-8"))
+    return report, done.report.read_text(encoding="utf-8")
 
 
 def test_what_is_read_at_once_has_a_bound(drawn: tuple[Report, str]) -> None:
@@ -278,6 +265,13 @@ def _of_failures(rows: list[Row], _: Report) -> list[float]:
     return _sums(_of_gpus(rows))
 
 
+def _of_arrivals(rows: list[Row], _: Report) -> list[float]:
+    fitted, seen = ({r["hour"]: r for r in rows if r["rate"] == rate} for rate in ("fitted", "observed"))
+    days = [name for name in rows[0] if name.endswith("day") or name.startswith("day_")]
+    known = [(fitted[hour][day], r[day]) for hour, r in seen.items() for day in days if r[day] is not None]
+    return [float(len(known)), *_ratios([sum(abs(one - other) for one, other in known)], len(known))]
+
+
 DERIVED: dict[str, Callable[[list[Row], Report], list[float]]] = {
     "overview/job_size": _of_sizes,
     "queuing/queue_delay": _of_waits,
@@ -292,6 +286,7 @@ DERIVED: dict[str, Callable[[list[Row], Report], list[float]]] = {
     "failures/by_user": _of_users,
     "failures/run_time_to_failure": _of_failures,
     "failures/goodput": _of_goodput,
+    "fit/arrival_rate": _of_arrivals,
 }
 """What single sentences make of the rows of their answers, computed here once more."""
 

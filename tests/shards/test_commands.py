@@ -48,17 +48,45 @@ CASES: dict[str, tuple[str, list[str], str]] = {
     ),
     "plan of spares": ("slurm-outages", ["plan", "--gang", "8nodes", "--resamples", "5"], "runs"),
     "fit": ("alibaba-openb", ["fit", "--scores", "1", "--bootstrap", "0"], "workloads"),
+    "fit of a small log": ("small", ["fit", "--scores", "1", "--bootstrap", "0"], "workloads"),
 }
+"""What a command is given: a sample, or the small log; options; and what its results are called."""
+LONG = {"calibrate", "plan", "fit"}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.fixture(scope="module")
+def small(make_trace: Callable[..., Trace]) -> Trace:
+    """A log just long enough for generators to be judged on its last part."""
+    days = [
+        {
+            "job_id": str(i),
+            "user": f"u{i % 3}",
+            "status": "completed",
+            "submit_time": f"2020-03-{1 + i // 30:02} {i % 30 * 48 // 60:02}:{i % 30 * 48 % 60:02}",
+            "gpu_count": 1,
+            "run_s": 10 + 7 * (i % 41),
+        }
+        for i in range(480)
+    ]
+    return make_trace(jobs=days)
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.thorough if case in LONG else ()) for case in CASES]
+)
 def test_shards_make_what_one_process_makes(
-    case: str, sample_trace: Callable[[str], Trace], twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str,
+    sample_trace: Callable[[str], Trace],
+    small: Trace,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sample, (name, *options), what = CASES[case]
-    command: list[str | Path] = [name, sample_trace(sample).path, *options]
+    trace = small if sample == "small" else sample_trace(sample)
+    command: list[str | Path] = [name, trace.path, *options]
     if case == "plan":
-        command += ["--twin", twin]
+        command += ["--twin", request.getfixturevalue("twin")]
     out, runs = tmp_path / "out", tmp_path / "out.runs"
     shown = said(*command, "-o", tmp_path / "alone")
 
@@ -92,7 +120,7 @@ def test_shards_make_what_one_process_makes(
         "next: the same command with --collect in place of --shard",
     ]
     assert not out.exists()
-    if case != "fit":
+    if name != "fit":
         assert f"all {what} are done; 0 of them here" in said(*command, "-o", out, "--shard", "3/3")
         assert len(results(runs)) == made + 3
 

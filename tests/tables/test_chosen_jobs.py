@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.command import run
@@ -212,8 +212,23 @@ def test_the_command_asks_about_some_jobs(layouts: tuple[Trace, Trace]) -> None:
 NAMES = st.text(max_size=20).filter(lambda name: "\0" not in name)
 
 
-@given(st.lists(NAMES, min_size=1, max_size=5, unique=True))
+USERS = st.lists(NAMES, min_size=1, max_size=5, unique=True)
+
+
+@given(USERS)
+@example([HOSTILE, "' OR 1=1 --", "$user", ""])
+@settings(max_examples=3)
 def test_a_value_may_be_any_text_and_is_never_sql(make_trace: Callable[..., Trace], users: list[str]) -> None:
+    assert_each_finds_its_jobs(make_trace, users)
+
+
+@pytest.mark.thorough
+@given(USERS)
+def test_many_values_may_be_any_text(make_trace: Callable[..., Trace], users: list[str]) -> None:
+    assert_each_finds_its_jobs(make_trace, users)
+
+
+def assert_each_finds_its_jobs(make_trace: Callable[..., Trace], users: list[str]) -> None:
     trace = make_trace(jobs=[{"job_id": str(n), "user": user} for n, user in enumerate(users)])
     for number, user in enumerate(users):
         part = trace.window(where={"user": user})

@@ -59,16 +59,37 @@ TABLES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.fixture
-def layouts(make_trace: Callable[..., Trace], tmp_path: Path) -> tuple[Trace, Trace]:
-    """Return the same Trace with its tables as files and in partitions."""
+@pytest.fixture(scope="module")
+def laid_out(make_trace: Callable[..., Trace], tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, Trace]:
+    """Return the same Trace with its tables as files and in partitions, which no test may change."""
     plain = make_trace(**TABLES)
-    return plain, ingest_logs(plain.path, tmp_path / "parts", partition="day")
+    return plain, ingest_logs(plain.path, tmp_path_factory.mktemp("laid-out") / "parts", partition="day")
 
 
-@given(st.lists(st.one_of(st.none(), st.text(max_size=200)), min_size=2, max_size=6, unique=True))
-@settings(max_examples=examples(300), deadline=None)
+@pytest.fixture
+def layouts(laid_out: tuple[Trace, Trace], tmp_path: Path) -> tuple[Trace, Trace]:
+    """Return the same Trace with its tables as files and in partitions, of which a test may change the second."""
+    plain, parts = laid_out
+    return plain, Trace.open(shutil.copytree(parts.path, tmp_path / "parts"))
+
+
+NAMES = st.lists(st.one_of(st.none(), st.text(max_size=200)), min_size=2, max_size=6, unique=True)
+
+
+@given(NAMES)
+@settings(max_examples=examples(60))
 def test_each_cluster_has_a_place_of_its_own_inside_the_folder(names: list[str | None]) -> None:
+    assert_places_of_their_own(names)
+
+
+@pytest.mark.thorough
+@given(NAMES)
+@settings(max_examples=examples(300))
+def test_many_clusters_have_places_of_their_own_inside_the_folder(names: list[str | None]) -> None:
+    assert_places_of_their_own(names)
+
+
+def assert_places_of_their_own(names: list[str | None]) -> None:
     paths = [partition_path("jobs", name, DAY) for name in names]
     assert len({path.casefold() for path in paths}) == len(names)
     for path in paths:
@@ -247,10 +268,16 @@ def test_a_manifest_that_tells_partitions_wrongly_is_refused(
         Trace.open(parts.path)
 
 
+@pytest.fixture(scope="module")
+def helios_laid_out(sample_trace: Callable[[str], Trace], tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """Return the sample of Helios in partitions, which no test may change."""
+    return ingest_logs(sample_trace("helios").path, tmp_path_factory.mktemp("helios") / "helios", partition="day")
+
+
 @pytest.fixture
-def helios(sample_trace: Callable[[str], Trace], tmp_path: Path) -> Trace:
-    """Return the sample of Helios in partitions."""
-    return ingest_logs(sample_trace("helios").path, tmp_path / "helios", partition="day")
+def helios(helios_laid_out: Trace, tmp_path: Path) -> Trace:
+    """Return the sample of Helios in partitions, which the test may change."""
+    return Trace.open(shutil.copytree(helios_laid_out.path, tmp_path / "helios"))
 
 
 def first(trace: Trace) -> Path:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tracekit.databases import connect_duckdb
 from tracekit.errors import UsageError
 from tracekit.ingest.capabilities import measure_capabilities
 from tracekit.ingest.interface import TimeFrame
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.tables.parquet import files_sql
-from tracekit.trace import Trace, connect_duckdb
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.manifest import Capability
+    from tracekit.trace import Trace
 
 __all__ = ["copy_part"]
 

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.characterize.occupancy import attempts_sql, most_held, running, tenants
-from tracekit.characterize.quotas import beside_use
-from tracekit.characterize.views import connect_with_views
+from tracekit.characterize.session import Session
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.trace import Trace
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Capacity", "capacity"]
 
 _TABLES = ("nodes", "placements", "gpu_utilization", "capacity", "jobs", "attempts")
+_READ = "cluster_gpus job_classes node_gpus trace_capabilities trace_nodes trace_window " + " ".join(_TABLES)
+"""Tables and views that are read."""
 _SOURCES = "choose 'listed', 'observed' or a CSV file with the columns node_id,gpu_count"
 
 
@@ -71,7 +71,7 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
         The trace does not have this source, or the file cannot be used.
     """
     trace = Trace.of(trace)
-    with connect_with_views(trace, also=_TABLES) as con:
+    with Session(trace).connect(_TABLES, _READ) as con:
         seen, listed = _seen_nodes(con), _listed(con, trace)
         # Where machines are known, neither quotas nor what jobs hold at once say more.
         most = {} if seen or listed else _most_held(con)
@@ -109,6 +109,8 @@ def _stated(
     con: duckdb.DuckDBPyConnection, trace: Trace, most: Mapping[str | None, float], *, machines: bool
 ) -> Capacity | None:
     """Return the totals of the capacity table, or the sum of its quotas where no machines are known."""
+    from tracekit.characterize.quotas import beside_use
+
     rows = con.execute(
         "SELECT cluster, gpus, source, since, changes FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster"
     ).fetchall()
@@ -164,6 +166,8 @@ def _seen_nodes(con: duckdb.DuckDBPyConnection) -> Capacity | None:
 
 def _most_held(con: duckdb.DuckDBPyConnection) -> dict[str | None, float]:
     """Return the most GPUs that the jobs of each cluster held at one time [GPUs]."""
+    from tracekit.characterize.occupancy import attempts_sql, most_held, running, tenants
+
     groups = tenants(con)
     ran, _ = running(con, attempts_sql(con), with_gpus=True)
     return most_held(ran, groups)

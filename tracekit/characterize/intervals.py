@@ -6,9 +6,9 @@ wider; samples of telemetry are autocorrelated and get no interval at all.
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ GRID = 101
 
 def with_intervals(frame: pl.DataFrame, intervals: tuple[Interval, ...]) -> pl.DataFrame:
     """Return the ends of each interval as columns <column>_low and <column>_high; NULL where nothing can be said."""
+    import numpy as np
+
     columns: list[pl.Series] = []
     for interval in intervals:
         counts = frame[interval.count].cast(pl.Float64)
@@ -43,6 +45,7 @@ def with_intervals(frame: pl.DataFrame, intervals: tuple[Interval, ...]) -> pl.D
 
 
 def _proportion(share: Floats, n: Floats) -> tuple[Floats, Floats]:
+    import numpy as np
     from scipy.special import betaincinv
 
     tail = (1 - CONFIDENCE) / 2
@@ -56,9 +59,9 @@ def _proportion(share: Floats, n: Floats) -> tuple[Floats, Floats]:
 
 
 def _median(quantiles: pl.Series, n: Floats) -> tuple[Floats, Floats]:
-    from scipy.special import ndtri
+    import numpy as np
 
-    reach = ndtri((1 + CONFIDENCE) / 2) / 2
+    reach = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) / 2
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
     grid = np.linspace(0, 1, GRID)
     for row, values in enumerate(quantiles.to_list()):

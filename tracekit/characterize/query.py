@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tracekit.answer import Question
@@ -13,7 +15,13 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Kind
 
-__all__ = ["RESERVED_PARAMS", "Query"]
+__all__ = ["RESERVED_PARAMS", "Query", "words_of"]
+
+
+@lru_cache(maxsize=1000)
+def words_of(sql: str) -> frozenset[str]:
+    """Return the words of SQL in lower case, comments left out: the names in it, and more."""
+    return frozenset(re.findall(r"\w+", re.sub(r"--[^\n]*", "", sql).lower()))
 
 
 RESERVED_PARAMS = ("time_base", "timezone")

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from tracekit.answer import Answer
 from tracekit.characterize.catalog import find_query, list_queries
 from tracekit.characterize.engines.choice import engine_of
-from tracekit.characterize.engines.duckdb import sql_error
+from tracekit.characterize.engines.duckdb import DuckdbEngine, sql_error
 from tracekit.characterize.engines.interface import Asked
-from tracekit.characterize.intervals import with_intervals
 from tracekit.characterize.named_tenant import with_tenant
 from tracekit.characterize.parameters import bind_params
 from tracekit.characterize.query import Query
@@ -21,13 +20,13 @@ from tracekit.errors import QueryError
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import polars as pl
 
     from tracekit.characterize.engines.interface import Engine
-    from tracekit.characterize.timeline import TimelineRows
+    from tracekit.characterize.timeline import TimelineRows, TimelineTable
 
 __all__ = ["answer_query", "lacks", "run_query", "tenant_of_query"]
 
@@ -77,7 +76,9 @@ def run_query(
     query = find_query(name_or_path)
     column, given = tenant_of_query(query, by, params)
     chosen = Trace.of(trace).by(column)
-    answer = answer_query(chosen, query, given, memory_limit=memory_limit, sandbox=sandbox, engine=engine)
+    answer = answer_query(
+        chosen, query, given, memory_limit=memory_limit, sandbox=sandbox, engine=engine, intervals=False
+    )
     return with_tenant(answer, chosen.tenant).frame
 
 
@@ -111,6 +112,7 @@ def answer_query(
     session: Session | None = None,
     sandbox: bool | None = None,
     engine: Engine | str | None = None,
+    intervals: bool = True,
 ) -> Answer:
     """Answer a query.
 
@@ -134,6 +136,8 @@ def answer_query(
     engine : Engine or str, optional
         What runs the SQL: 'duckdb', 'spark', or an engine (`engine_of`, which takes Spark's master). By default that
         of the session, or DuckDB.
+    intervals : bool
+        Compute confidence intervals too, which takes longer than most queries.
 
     Raises
     ------
@@ -157,9 +161,10 @@ def answer_query(
     notes: list[str] = []
     locked = bool(sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path)))
     chosen = engine_of(session.engine if engine is None and session is not None else engine)
-    shared = Session(trace, memory_limit, chosen) if session is None or locked else session
+    shared = Session(trace, memory_limit, chosen, alone=locked) if session is None or locked else session
     chosen.check(query, locked=locked)
-    with shared.connect(also) as con:
+    named = _named(query, timelines) if isinstance(chosen, DuckdbEngine) else None
+    with shared.connect(also, named) as con:
         found: dict[str, TimelineRows] = {}
         for timeline in timelines:
             rows = found[timeline.name] = shared.timeline(con, timeline, values, chosen, also)
@@ -179,7 +184,17 @@ def answer_query(
             raise QueryError(what, where=query.path)
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
     notes = [*(trace.tenant.words(note) for note in notes), *trace.notes]
-    return Answer(query, shown, values, tuple(notes), _intervals(frame, query), covered)
+    return Answer(query, shown, values, tuple(notes), _intervals(frame, query) if intervals else None, covered)
+
+
+def _named(query: Query, timelines: Iterable[TimelineTable]) -> str | None:
+    """Return SQL, or words, that name all tables and views that a query and its timelines read; None: it may be any."""
+    words = [query.sql]
+    for timeline in timelines:
+        if timeline.views is None:
+            return None
+        words += [*timeline.tables, *timeline.also, *timeline.views]
+    return "\n".join(words)
 
 
 def _intervals(frame: pl.DataFrame, query: Query) -> pl.DataFrame | None:
@@ -191,7 +206,11 @@ def _intervals(frame: pl.DataFrame, query: Query) -> pl.DataFrame | None:
                     where=query.path,
                     hint="add it to the SQL",
                 )
-    return with_intervals(frame, query.intervals) if query.intervals else None
+    if not query.intervals:
+        return None
+    from tracekit.characterize.intervals import with_intervals
+
+    return with_intervals(frame, query.intervals)
 
 
 def _params_used(query: Query) -> set[str]:

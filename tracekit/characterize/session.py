@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.engines.choice import engine_of
-from tracekit.characterize.views import connect_with_views
-from tracekit.trace import cursor_of
+from tracekit.characterize.views import TraceDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,18 +34,34 @@ class Session:
         Most memory DuckDB may use before it spills to disk, such as '2GB'.
     engine : Engine, optional
         What answers queries; DuckDB by default. What others ask of `connect` is DuckDB's all the same.
+    alone : bool
+        Have an instance of DuckDB that nothing else uses, so that it can be locked.
     """
 
-    def __init__(self, trace: Trace, memory_limit: str | None = None, engine: Engine | None = None) -> None:
-        self._trace, self._memory_limit = trace, memory_limit
+    def __init__(
+        self,
+        trace: Trace,
+        memory_limit: str | None = None,
+        engine: Engine | None = None,
+        *,
+        alone: bool = False,
+    ) -> None:
+        self._trace, self._memory_limit, self._alone = trace, memory_limit, alone
         self.engine = engine_of(engine)
-        self._databases: dict[frozenset[str], duckdb.DuckDBPyConnection] = {}
+        self._databases: dict[frozenset[str], TraceDatabase] = {}
         self._timelines: dict[tuple[str, tuple[tuple[str, Value], ...]], TimelineRows] = {}
 
-    def connect(self, also: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
-        """Return a connection for one query, with what `connect_with_views` gives; tables of `also` may be empty.
+    def connect(self, also: Iterable[str] = (), sql: str | None = None) -> duckdb.DuckDBPyConnection:
+        """Return a connection for one query, with the tables, views and descriptions of the Trace (`views`).
 
-        What the query makes for a moment ends with it. Close the connection, not the session.
+        What the query makes for a moment ends with it. Close the connection, and keep the session until then.
+
+        Parameters
+        ----------
+        also : iterable of str
+            Tables that are there without rows if the Trace lacks them.
+        sql : str, optional
+            What will be asked: only what it names is sure to be there. By default everything is.
 
         Raises
         ------
@@ -58,10 +73,10 @@ class Session:
         # A query that forgot to name a table must not find it empty because another one did.
         empty = frozenset(also).difference(self._trace.tables)
         if empty not in self._databases:
-            self._databases[empty] = connect_with_views(
-                self._trace, also=sorted(empty), memory_limit=self._memory_limit
+            self._databases[empty] = TraceDatabase(
+                self._trace, also=sorted(empty), memory_limit=self._memory_limit, alone=self._alone
             )
-        return cursor_of(self._databases[empty])
+        return self._databases[empty].connect(sql)
 
     def timeline(
         self,

@@ -1,17 +1,18 @@
 """Relations that follow a trace through time: computed in Python, used in SQL like any table.
 
-A timeline is one module in `tracekit/characterize/timelines/` with an object named `TIMELINE`. Any query, shipped or a
-user's own, gets its rows by naming it in SQL.
+A timeline is one module in `tracekit/characterize/timelines/`, called like it, with an object named `TIMELINE`. Any
+query, shipped or a user's own, gets its rows by naming it in SQL.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
+
+from tracekit.characterize.query import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,6 +51,8 @@ class TimelineTable:
     """Given a connection with the tables and the shared views, and the value of each parameter."""
     also: tuple[str, ...] = ()
     """Tables that are read where the Trace has them, and are empty where it has not."""
+    views: tuple[str, ...] | None = None
+    """Shared views, and tables that describe the Trace, that are read, beside the tables above; None: any of them."""
     by_cluster: bool = False
     """Whether the rows of a cluster follow from its own jobs and nodes, and the window of the whole trace alone; views
     that tell more of the trace than that (`tracekit.characterize.engines.spark.by_cluster`) are handed in."""
@@ -60,14 +63,20 @@ class TimelineTable:
 @cache
 def all_timelines() -> dict[str, TimelineTable]:
     """Return every timeline by name, in alphabetical order."""
-    package = import_module("tracekit.characterize.timelines")
-    modules = [import_module(f"{package.__name__}.{m.name}") for m in iter_modules(package.__path__)]
-    found = [module.TIMELINE for module in modules if hasattr(module, "TIMELINE")]
+    modules = [import_module(f"tracekit.characterize.timelines.{name}") for name in _timeline_modules()]
+    found = [module.TIMELINE for module in modules]
     return {timeline.name: timeline for timeline in sorted(found, key=lambda t: t.name)}
+
+
+@cache
+def _timeline_modules() -> tuple[str, ...]:
+    """Return the modules of the timelines; each is called like its timeline."""
+    return tuple(module.name for module in iter_modules(import_module("tracekit.characterize.timelines").__path__))
 
 
 def timelines_in(query: Query) -> tuple[TimelineTable, ...]:
     """Return the timelines that the SQL of a query names."""
-    code = re.sub(r"--[^\n]*", "", query.sql)
-    words = set(re.findall(r"\w+", code))
+    words = words_of(query.sql)
+    if words.isdisjoint(_timeline_modules()):  # importing all of them takes longer than most queries
+        return ()
     return tuple(timeline for name, timeline in all_timelines().items() if name in words)

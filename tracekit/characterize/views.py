@@ -1,6 +1,6 @@
 """Shared definitions: the views of queries/views/, and the tables that describe the Trace itself.
 
-A query's connection holds, beside the tables of the Trace:
+A query's connection has, beside the tables of the Trace, those of these that its SQL names:
 
     trace_tables(name)                                      the tables that the Trace really has
     trace_capabilities(name, available, coverage, note)     what the manifest says it can answer
@@ -16,14 +16,17 @@ A query's connection holds, beside the tables of the Trace:
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit import resources, schema
 from tracekit.characterize.catalog import read_sql
 from tracekit.characterize.header import VIEW_PARTS, parse_query
 from tracekit.characterize.intervals import GRID
+from tracekit.characterize.query import words_of
 from tracekit.characterize.zone import known_zone
+from tracekit.databases import Database
 from tracekit.errors import QueryError, nearest
+from tracekit.places import is_remote
 from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
-__all__ = ["FROM_JOBS", "connect_with_views", "list_views"]
+__all__ = ["FROM_JOBS", "TraceDatabase", "connect_with_views", "list_views"]
 
 FROM_JOBS = frozenset({"kubernetes", "lsf", "pbs", "slurm"})
 """Formats without a list of machines: unless one lies beside the log, their table of nodes holds those that jobs ran
@@ -82,53 +85,150 @@ def _view(path: Path) -> Query:
     return parse_query(read_sql(path), path, name=path.stem, parts=VIEW_PARTS)
 
 
+class TraceDatabase:
+    """A database in which each table and view of a Trace is made when a question first names it.
+
+    Parameters
+    ----------
+    trace : Trace
+        What is asked.
+    also : iterable of str
+        Tables that are there without rows if the Trace lacks them.
+    memory_limit : str, optional
+        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+    alone : bool
+        Have an instance of DuckDB whose settings can be changed.
+
+    Raises
+    ------
+    UsageError
+        The memory limit is not a size.
+    """
+
+    def __init__(
+        self, trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None, alone: bool = False
+    ) -> None:
+        self._trace = trace
+        # A store's files are read by what is registered with the instance.
+        self._database = Database(memory_limit, alone=alone or is_remote(trace.path))
+        self._made: set[str] = set()
+        empty = [table for table in also if not trace.has(table)]
+        self._empty = frozenset(empty)
+        self._described = _descriptions(trace)
+        self._views = _views_over({*trace.tables, *empty})
+        self._names = frozenset({*trace.tables, *empty, *self._described, *self._views})
+        if is_remote(trace.path):
+            from tracekit.places.in_duckdb import connect_stores
+
+            with self._database.connect() as con:
+                connect_stores(con)
+
+    def connect(self, sql: str | None = None) -> duckdb.DuckDBPyConnection:
+        """Return a new connection, with the tables and views that `sql` names and what these need; by default with all.
+
+        Raises
+        ------
+        DamagedTraceError
+            The file of a table is damaged.
+        """
+        con = self._database.connect()
+        try:
+            for name in sorted(self._names if sql is None else self._named(sql)):
+                self._make(con, name)
+        except BaseException:
+            con.close()
+            raise
+        return con
+
+    def _named(self, sql: str) -> frozenset[str]:
+        """Return what SQL names: as a table, or in any other way, which does no harm."""
+        words = words_of(sql)
+        return self._names if words & _CATALOG else self._names & words
+
+    def _make(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        if name in self._made:
+            return
+        if name in self._views:
+            view = self._views[name]
+            for other in sorted({*view.tables, *view.views, *(words_of(view.sql) & self._described.keys())}):
+                self._make(con, other)
+            con.execute(f"CREATE VIEW {name} AS {view.sql}")
+        elif name in self._described:
+            if name == "trace_nodes" and self._trace.has("nodes"):
+                self._make(con, "nodes")
+            con.execute(*self._described[name])
+        elif name in self._empty:
+            columns = ", ".join(f'"{c.name}" {c.sql}' for c in schema.common(name).columns)
+            con.execute(f"CREATE TABLE {name} ({columns})")
+        else:
+            if name not in ("jobs", "nodes"):  # the rows that are asked may be those of asked jobs and nodes
+                for other in sorted(words_of(self._trace.condition_sql(name)) & {"jobs", "nodes"}):
+                    self._make(con, other)
+            self._trace.create_view(con, name)
+        self._made.add(name)
+
+    def close(self) -> None:
+        """Give the database up; its connections are of no more use."""
+        self._database.close()
+
+
+_CATALOG = frozenset(
+    {"duckdb_columns", "duckdb_tables", "duckdb_views", "information_schema", "pg_catalog", "query", "query_table"}
+)
+"""Words of SQL that lists what there is, or that puts names together: it finds all."""
+
+
+def _views_over(tables: set[str]) -> dict[str, Query]:
+    """Return the shared views whose tables are there, by name, each after those that it stands on."""
+    found: dict[str, Query] = {}
+    for view in list_views():
+        if tables.issuperset(view.tables) and found.keys() >= set(view.views):
+            found[view.name] = view
+    return found
+
+
 def connect_with_views(
     trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection with the tables of `trace` and the shared views; tables of `also` that it lacks are empty."""
-    con = trace.connect(memory_limit)
-    present = set(trace.tables)
-    for table in also:
-        if table not in present:
-            columns = ", ".join(f'"{c.name}" {c.sql}' for c in schema.common(table).columns)
-            con.execute(f"CREATE TABLE {table} ({columns})")
-            present.add(table)
+    """Return a connection of its own with the tables of `trace` and all shared views; tables of `also` may be empty."""
+    return TraceDatabase(trace, also=also, memory_limit=memory_limit, alone=True).connect()
+
+
+def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
+    """Return what describes the Trace, by name: the statement that makes it, and its values."""
     grid = ", ".join(f"{i / (GRID - 1):g}" for i in range(GRID))
-    con.execute(f"CREATE MACRO percentiles(x) AS quantile_cont(x, [{grid}])")
-    _describe(con, trace)
-    created: set[str] = set()
-    for view in list_views():
-        if present.issuperset(view.tables) and created.issuperset(view.views):
-            con.execute(f"CREATE VIEW {view.name} AS {view.sql}")
-            created.add(view.name)
-    return con
-
-
-def _describe(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
-    # One statement a table: a row at a time takes longer than most queries.
-    con.execute("CREATE TABLE trace_tables (name VARCHAR)")
-    con.execute("CREATE TABLE trace_capabilities (name VARCHAR, available BOOLEAN, coverage DOUBLE, note VARCHAR)")
-    con.execute("INSERT INTO trace_tables SELECT unnest(CAST(? AS VARCHAR[]))", [list(trace.tables)])
     clock = None if trace.manifest.time_base == "relative" else known_zone(trace.timezone)
-    con.execute(
-        "CREATE TABLE trace_zone AS SELECT CAST(? AS VARCHAR) AS timezone, CAST(? AS VARCHAR) AS clock",
-        [trace.timezone, clock],
-    )
+    capabilities = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
     listed = trace.manifest.format not in FROM_JOBS
     # A list of machines beside such a log makes it as good as any other.
-    stated = (
-        con.execute("SELECT DISTINCT source FROM nodes WHERE source IS NOT NULL ORDER BY source").fetchall()
+    nodes = (
+        "CAST(? AS BOOLEAN) OR count(source) > 0 AS listed,"
+        " string_agg(DISTINCT source, ' and ' ORDER BY source) AS source FROM nodes"
         if trace.has("nodes")
-        else []
+        else "CAST(? AS BOOLEAN) AS listed, CAST(NULL AS VARCHAR) AS source"
     )
-    con.execute(
-        "CREATE TABLE trace_nodes AS SELECT CAST(? AS BOOLEAN) AS listed, CAST(? AS VARCHAR) AS source",
-        [listed or bool(stated), " and ".join(str(row[0]) for row in stated) or None],
-    )
-    con.execute("CREATE TABLE trace_tenant AS SELECT CAST(? AS BOOLEAN) AS ingested", [trace.tenant_column == INGESTED])
-    rows = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
-    con.execute(
-        "INSERT INTO trace_capabilities SELECT unnest(CAST(? AS VARCHAR[])), unnest(CAST(? AS BOOLEAN[])),"
-        " unnest(CAST(? AS DOUBLE[])), unnest(CAST(? AS VARCHAR[]))",
-        [[row[i] for row in rows] for i in range(4)],
-    )
+    return {
+        "percentiles": (f"CREATE MACRO percentiles(x) AS quantile_cont(x, [{grid}])", None),
+        "trace_tables": (
+            "CREATE TABLE trace_tables AS SELECT unnest(CAST(? AS VARCHAR[])) AS name",
+            [list(trace.tables)],
+        ),
+        # One statement a table: a row at a time takes longer than most queries.
+        "trace_capabilities": (
+            (
+                "CREATE TABLE trace_capabilities AS SELECT unnest(CAST(? AS VARCHAR[])) AS name,"
+                " unnest(CAST(? AS BOOLEAN[])) AS available, unnest(CAST(? AS DOUBLE[])) AS coverage,"
+                " unnest(CAST(? AS VARCHAR[])) AS note"
+            ),
+            [[row[i] for row in capabilities] for i in range(4)],
+        ),
+        "trace_zone": (
+            "CREATE TABLE trace_zone AS SELECT CAST(? AS VARCHAR) AS timezone, CAST(? AS VARCHAR) AS clock",
+            [trace.timezone, clock],
+        ),
+        "trace_nodes": (f"CREATE TABLE trace_nodes AS SELECT {nodes}", [listed]),
+        "trace_tenant": (
+            "CREATE TABLE trace_tenant AS SELECT CAST(? AS BOOLEAN) AS ingested",
+            [trace.tenant_column == INGESTED],
+        ),
+    }

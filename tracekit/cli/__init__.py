@@ -8,38 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracekit.cli import (
-    analyze,
-    calibrate,
-    classify_logs,
-    compare,
-    datasets,
-    digest,
-    efficiency,
-    export,
-    fidelity,
-    fit,
-    formats,
-    generate,
-    guidelines,
-    info,
-    ingest,
-    plan,
-    plot,
-    policies,
-    queries,
-    query,
-    replay,
-    schema,
-    serve,
-    sweep,
-    validate,
-    wait,
-)
 from tracekit.cli.streams import ReaderGoneError, standard_streams
 from tracekit.damage import explain_damage
 from tracekit.errors import TracekitError
@@ -47,67 +20,47 @@ from tracekit.interruption import handle_signals
 from tracekit.text import visible
 from tracekit.version import __version__
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    app: typer.Typer
+    """The program with all its commands."""
+
 __all__ = ["app", "main"]
 
 _LONGEST_LINE = 300
 """Most characters of the line of an error."""
 
-app = typer.Typer(
-    name="tracekit",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    help=(
-        "Turn GPU-cluster logs into answers: why jobs wait, where GPUs idle, what fails.\n\n"
-        "Start with **tracekit analyze LOGS -o out** and open out/report.html. "
-        "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** lists the known formats, and "
-        "**tracekit datasets** fetches public ones.\n\n"
-        "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
-        "**validate** look at it, **queries** lists the questions it can answer, **query** answers one, "
-        "**serve** shows the report with the Trace behind it. "
-        "**efficiency** tells who holds GPU-hours, how many are idle or lost, and what they cost, "
-        "**wait** how long a job will wait; **digest** puts a week on a page for the operator and each user. "
-        "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
-        "**calibrate** finds the replay that comes nearest to the log, and says how near. **replay** asks what would "
-        "have been: the same jobs under another policy or on another cluster. **plan** says how many nodes a wait "
-        "takes. **policies** lists the policies, **fidelity** measures how far to trust a replay, **sweep** tries many "
-        "combinations. "
-        "**guidelines** says what to change, where the trace carries the evidence. "
-        "**fit** makes a model of the workload, **plot** draws pictures of it, **generate** synthetic traces from it, "
-        "**export** writes the jobs as other simulators read them."
-    ),
-)
-
 _GROUPS = {
-    "Start": (analyze.analyze, digest.digest),
-    "Look": (
-        info.info,
-        validate.validate,
-        queries.queries,
-        query.query,
-        serve.serve,
-        efficiency.efficiency,
-        wait.wait,
-        compare.compare,
-    ),
-    "What if": (
-        calibrate.calibrate,
-        replay.replay,
-        plan.plan,
-        guidelines.guidelines,
-        sweep.sweep,
-        policies.policies,
-        fidelity.fidelity,
-    ),
-    "Workloads": (fit.fit, generate.generate, plot.plot, export.export),
-    "Data": (ingest.ingest, classify_logs.classify_logs, formats.formats, schema.schema),
+    "Start": ("analyze", "digest"),
+    "Look": ("info", "validate", "queries", "query", "serve", "efficiency", "wait", "compare"),
+    "What if": ("calibrate", "replay", "plan", "guidelines", "sweep", "policies", "fidelity"),
+    "Workloads": ("fit", "generate", "plot", "export"),
+    "Data": ("ingest", "classify-logs", "formats", "schema", "datasets"),
 }
-"""The commands as the help groups them, the first ones first."""
+"""The commands as the help groups them, the first ones first: each a function in a module of its name."""
 
-for _group, _commands in _GROUPS.items():
-    for _command in _commands:
-        app.command(rich_help_panel=_group)(_command)
-app.add_typer(datasets.group, name="datasets", rich_help_panel="Data")
+_COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
+
+_HELP = (
+    "Turn GPU-cluster logs into answers: why jobs wait, where GPUs idle, what fails.\n\n"
+    "Start with **tracekit analyze LOGS -o out** and open out/report.html. "
+    "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** lists the known formats, and "
+    "**tracekit datasets** fetches public ones.\n\n"
+    "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
+    "**validate** look at it, **queries** lists the questions it can answer, **query** answers one, "
+    "**serve** shows the report with the Trace behind it. "
+    "**efficiency** tells who holds GPU-hours, how many are idle or lost, and what they cost, "
+    "**wait** how long a job will wait; **digest** puts a week on a page for the operator and each user. "
+    "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
+    "**calibrate** finds the replay that comes nearest to the log, and says how near. **replay** asks what would "
+    "have been: the same jobs under another policy or on another cluster. **plan** says how many nodes a wait "
+    "takes. **policies** lists the policies, **fidelity** measures how far to trust a replay, **sweep** tries many "
+    "combinations. "
+    "**guidelines** says what to change, where the trace carries the evidence. "
+    "**fit** makes a model of the workload, **plot** draws pictures of it, **generate** synthetic traces from it, "
+    "**export** writes the jobs as other simulators read them."
+)
 
 
 def _show_version(value: bool) -> None:
@@ -121,7 +74,6 @@ def _set_debug(value: bool) -> None:
         os.environ["TRACEKIT_DEBUG"] = "1"
 
 
-@app.callback()
 def _global_options(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
@@ -131,6 +83,31 @@ def _global_options(
     ] = False,
 ) -> None:
     """Options that hold for every command."""
+
+
+def _app_of(commands: Collection[str]) -> typer.Typer:
+    """Return the program with some of its commands; their modules are imported, and no others."""
+    made = typer.Typer(
+        name="tracekit", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP
+    )
+    made.callback()(_global_options)
+    for panel, names in _GROUPS.items():
+        for name in names:
+            if name not in commands:
+                continue
+            function = name.replace("-", "_")
+            module = import_module(f"tracekit.cli.{function}")
+            if hasattr(module, "group"):
+                made.add_typer(module.group, name=name, rich_help_panel=panel)
+            else:
+                made.command(rich_help_panel=panel)(getattr(module, function))
+    return made
+
+
+def __getattr__(name: str) -> typer.Typer:
+    if name != "app":
+        raise AttributeError(f"module 'tracekit.cli' has no attribute '{name}'")
+    return _app_of(_COMMANDS)
 
 
 def main() -> None:
@@ -145,7 +122,7 @@ def _exit_code() -> int:
     try:
         try:
             with explain_damage(by_warnings=True):
-                app()
+                _app_of(_named(sys.argv[1:]))()
         finally:
             sys.stdout.flush()
     except SystemExit as end:
@@ -158,6 +135,12 @@ def _exit_code() -> int:
         typer.echo(_line(*_words(error)), err=True)
         return 2
     return 0
+
+
+def _named(arguments: Sequence[str]) -> Collection[str]:
+    """Return the command that the arguments name; all of them where they name none, for help or an error."""
+    first = next((word for word in arguments if not word.startswith("-")), None)
+    return (first,) if first in _COMMANDS else _COMMANDS
 
 
 def _words(error: Exception) -> tuple[str, str | None]:

@@ -111,7 +111,15 @@ def query(
         engine_of(engine, master) as runs,
     ):
         chosen = source.trace.by(column)
-        found = answer_query(chosen, asked, params, memory_limit=memory_limit, sandbox=sandbox, engine=runs)
+        found = answer_query(
+            chosen,
+            asked,
+            params,
+            memory_limit=memory_limit,
+            sandbox=sandbox,
+            engine=runs,
+            intervals=intervals,
+        )
         answer = with_tenant(found, chosen.tenant)
         write_frame(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
         for note in (*source.notes, *answer.notes):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.databases import sql_text
 from tracekit.errors import UsageError
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

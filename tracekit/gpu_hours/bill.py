@@ -207,7 +207,7 @@ def make_bill(
         A table cannot be read.
     """
     session = session or Session(trace, memory_limit)
-    with session.connect(_TABLES) as con:
+    with session.connect(_TABLES, _SQL) as con:
         ends = con.execute(
             "SELECT min(start_time - to_microseconds(CAST(round(coalesce(wait_s, 0) * 1000000) AS BIGINT))),"
             " max(coalesce(end_time, start_time)) FROM attempts"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracekit.databases import sql_text
 from tracekit.errors import SourceError
 from tracekit.ingest.companion import CompanionFiles, find_companions, named_telemetry
 from tracekit.ingest.derived import shown_gpus
 from tracekit.ingest.telemetry._own_samples import samples_lack_jobs
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from pathlib import Path

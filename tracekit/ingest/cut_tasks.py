@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from tracekit.databases import connect_duckdb
 from tracekit.errors import OutputError, TracekitError
 from tracekit.ingest.file_tasks import SHARE, unfit
 from tracekit.ingest.join_errors import join_errors
@@ -22,7 +23,6 @@ from tracekit.outputs import output_errors
 from tracekit.tables.cutting import Part, cut_table, list_parts, write_parts
 from tracekit.tables.parquet import files_sql
 from tracekit.tables.partitions import SAMPLE_TABLES
-from tracekit.trace import connect_duckdb
 from tracekit.version import __version__
 
 if TYPE_CHECKING:

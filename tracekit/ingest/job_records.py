@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.databases import sql_text
 from tracekit.ingest.record_times import TimeColumns, clipped_seconds
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit import schema
+from tracekit.databases import sql_text
 from tracekit.errors import TraceError
 from tracekit.ingest.derived import shown_gpus
 from tracekit.ingest.machines._interface import LISTS
@@ -17,7 +18,6 @@ from tracekit.ingest.untouched import untouched_jobs, untouched_samples
 from tracekit.tables.cutting import row_sql
 from tracekit.tables.parquet import files_sql
 from tracekit.tables.partitions import SAMPLE_TABLES, table_files
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.trace import sql_text
+from tracekit.databases import sql_text
 
 if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
+from tracekit.databases import Database
 from tracekit.ingest.files import HashingReader
 from tracekit.manifest import Check, FileAccount
 from tracekit.outputs import output_errors
-from tracekit.trace import connect_duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -118,9 +118,11 @@ class Sink:
         """Folder of the Trace being written; tables that are complete can be read from it."""
         return self.writer.folder
 
-    def connect(self) -> duckdb.DuckDBPyConnection:
-        """Return a DuckDB connection for joins of staged tables, with the memory that this ingest may use."""
-        return connect_duckdb(self.memory_limit)
+    @contextmanager
+    def connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Give the block a DuckDB connection for joins of staged tables, with the memory that this ingest may use."""
+        with Database(self.memory_limit) as database, database.connect() as con:
+            yield con
 
     @contextmanager
     def opened(self, file: SourceFile) -> Iterator[OpenedFile]:

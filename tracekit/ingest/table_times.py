@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit import schema
+from tracekit.databases import sql_text
 from tracekit.ingest.record_times import CHECKS
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     import duckdb

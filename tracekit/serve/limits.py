@@ -96,9 +96,9 @@ class AskedSession(Session):
             finally:
                 self._stop = Stop()
 
-    def connect(self, also: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+    def connect(self, also: Iterable[str] = (), sql: str | None = None) -> duckdb.DuckDBPyConnection:
         """Return a connection for one query that `stop` reaches."""
-        con = super().connect(also)
+        con = super().connect(also, sql)
         self._stop.watch(con)
         return con
 

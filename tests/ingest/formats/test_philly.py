@@ -282,9 +282,8 @@ def test_naive_times_are_taken_as_they_stand(ingest: Ingest, rows: Rows) -> None
     assert trace.timezone == "UTC"
 
 
-@pytest.mark.parametrize(
-    ("bad", "column", "reason"),
-    [
+def test_a_job_of_a_wrong_shape_is_set_aside_with_its_column(ingest: Ingest, rows: Rows) -> None:
+    cases: list[tuple[dict[str, Any], str, str]] = [
         (job(HALF, jobid=None), "jobid", "is missing"),
         (job(HALF, jobid=7), "jobid", "is not text"),
         (job(HALF), "jobid", "repeats the key of an earlier record"),
@@ -306,19 +305,19 @@ def test_naive_times_are_taken_as_they_stand(ingest: Ingest, rows: Rows) -> None
             "is not a time like %Y-%m-%d %H:%M:%S",
         ),
         (job(HALF, {"end_time": "soon"}, jobid="b"), "attempts[1].end_time", "is not a time like %Y-%m-%d %H:%M:%S"),
-    ],
-)
-def test_a_job_of_a_wrong_shape_is_set_aside_with_its_column(
-    ingest: Ingest, rows: Rows, bad: dict[str, Any], column: str, reason: str
-) -> None:
-    good = json.dumps(job(HALF))
-    trace = ingest({"cluster_job_log": f"[\n{good},\n{json.dumps(bad)}\n]\n"})
+    ]
+    for number, (bad, *_) in enumerate(cases):
+        if bad.get("jobid") == "b":
+            bad["jobid"] = f"b{number}"
+    texts = [json.dumps(job(HALF)), *(json.dumps(bad) for bad, *_ in cases)]
+    trace = ingest({"cluster_job_log": "[\n" + ",\n".join(texts) + "\n]\n"}, max_reject_share=0.99)
     assert rows(trace, "jobs") == [WHOLE_JOB]
     assert rows(trace, "attempts") == [WHOLE_ATTEMPT]
-    assert rows(trace, "rejects") == [
-        {"source_file": "cluster_job_log", "line": 3, "column": column, "reason": reason, "raw": json.dumps(bad)}
+    assert sorted(rows(trace, "rejects"), key=lambda row: int(row["line"])) == [
+        {"source_file": "cluster_job_log", "line": line, "column": column, "reason": reason, "raw": json.dumps(bad)}
+        for line, (bad, column, reason) in enumerate(cases, 3)
     ]
-    assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(2, 1, 1)]
+    assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(len(texts), 1, len(cases))]
 
 
 def test_an_attempt_on_a_node_without_gpus_has_no_known_size(ingest: Ingest, rows: Rows) -> None:

@@ -27,7 +27,7 @@ FORMS = ("readme-columns", "site", "all-columns", "headerless", "delimiter", "ep
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dumps(sample_source: Callable[[str], Path]) -> Path:
     return sample_source("slurm-dumps")
 
@@ -80,17 +80,22 @@ def test_machines_events_and_samples_stand_beside_the_jobs(dumps: Path) -> None:
     assert [line.split("|")[1] for line in events[2:]] == ["node2", "node3", "node4"]
 
 
-def test_the_site_is_read_with_its_machines_beside(dumps: Path, tmp_path: Path) -> None:
+def test_the_site_is_read_with_its_machines_beside(dumps: Path, jobs_of_the_plain_form: Any, tmp_path: Path) -> None:
     trace = read(dumps / "site", tmp_path / "trace")
-    assert by_job(trace) == by_job(read(dumps / "readme-columns", tmp_path / "plain"))
+    assert by_job(trace) == jobs_of_the_plain_form
+
+
+@pytest.fixture(scope="module")
+def jobs_of_the_plain_form(dumps: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return by_job(read(dumps / "readme-columns", tmp_path_factory.mktemp("plain") / "trace"))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_tells_the_same_jobs(dumps: Path, form: str, tmp_path: Path) -> None:
+def test_every_form_tells_the_same_jobs(dumps: Path, jobs_of_the_plain_form: Any, form: str, tmp_path: Path) -> None:
     options = {"fields": COLUMNS} if form == "headerless" else {}
     trace = read(dumps / form, tmp_path / "trace", **options)
     assert trace.manifest.rejected == 0
-    assert by_job(trace) == by_job(read(dumps / "readme-columns", tmp_path / "plain"))
+    assert by_job(trace) == jobs_of_the_plain_form
 
 
 def test_the_json_form_has_the_same_number_of_runs(dumps: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.ingest.formats.test_slurm import ATTEMPT_ROW, JOB_ROW, sacct
+from tests.ingest.formats.test_slurm import ATTEMPT_ROW, JOB_ROW, numbered, sacct
 from tracekit.errors import UsageError
 from tracekit.ingest import ingest_logs
 
@@ -266,33 +266,25 @@ NIGHT = {"Submit": "2023-10-29T00:30:00", "Eligible": "", "Suspended": "00:00:00
 """Of the night in which clocks in Berlin went back from 03:00 to 02:00, at 01:00 UTC."""
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "elapsed", "instants"),
-    [
+@pytest.mark.parametrize("choice", ["bounded", "null"])
+def test_elapsed_decides_what_a_doubled_hour_means(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks, choice: str
+) -> None:
+    cases = [
         ("01:30:00", "02:30:00", "01:00:00", ("2023-10-28 23:30:00", "2023-10-29 00:30:00")),
         ("01:30:00", "02:30:00", "02:00:00", ("2023-10-28 23:30:00", "2023-10-29 01:30:00")),
         ("02:30:00", "04:00:00", "02:30:00", ("2023-10-29 00:30:00", "2023-10-29 03:00:00")),
         ("02:30:00", "04:00:00", "01:30:00", ("2023-10-29 01:30:00", "2023-10-29 03:00:00")),
         ("02:30:00", "02:40:00", "01:10:00", ("2023-10-29 00:30:00", "2023-10-29 01:40:00")),
         ("02:50:00", "02:10:00", "00:20:00", ("2023-10-29 00:50:00", "2023-10-29 01:10:00")),
-    ],
-)
-@pytest.mark.parametrize("choice", ["bounded", "null"])
-def test_elapsed_decides_what_a_doubled_hour_means(
-    ingest: Ingest,
-    rows: Rows,
-    found_checks: FoundChecks,
-    start: str,
-    end: str,
-    elapsed: str,
-    instants: tuple[str, str],
-    choice: str,
-) -> None:
-    times = {"Start": f"2023-10-29T{start}", "End": f"2023-10-29T{end}", "Elapsed": elapsed}
-    options = {"timezone": "Europe/Berlin", "doubled_hour": choice}
-    trace = ingest(sacct({**NIGHT, **times}), options=options)
-    (job,) = rows(trace, "jobs")
-    assert (job["start_time"], job["end_time"]) == instants
+    ]
+    changes = [
+        {**NIGHT, "Start": f"2023-10-29T{start}", "End": f"2023-10-29T{end}", "Elapsed": elapsed}
+        for start, end, elapsed, _ in cases
+    ]
+    trace = ingest(numbered(changes), options={"timezone": "Europe/Berlin", "doubled_hour": choice})
+    found = [(job["start_time"], job["end_time"]) for job in rows(trace, "jobs")]
+    assert found == [instants for *_, instants in cases]
     assert found_checks(trace) == {}
     assert rows(trace, "doubtful_times") == []
 

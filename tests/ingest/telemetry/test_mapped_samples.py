@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.ingest.telemetry.monitored import DAY, Cluster, series
+from tracekit.databases import connect_duckdb
 from tracekit.ingest import ingest_logs
-from tracekit.trace import connect_duckdb
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace

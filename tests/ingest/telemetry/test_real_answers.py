@@ -80,7 +80,11 @@ def ingest(path: Path, folder: Path) -> Trace:
 
 @pytest.mark.parametrize(
     ("name", "invented"),
-    [("prometheus_day_all_30s.json.gz", 7000), ("hour_util_30s.json", None), ("live_stale.json", 0)],
+    [
+        pytest.param("prometheus_day_all_30s.json.gz", 7000, marks=pytest.mark.thorough),
+        ("hour_util_30s.json", None),
+        ("live_stale.json", 0),
+    ],
 )
 def test_every_sample_and_its_job_are_those_of_the_answer(tmp_path: Path, name: str, invented: int | None) -> None:
     if not (ANSWERS / name).is_file():

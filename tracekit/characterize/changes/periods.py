@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.characterize.changes.measures import LONG_WAIT_S
-from tracekit.characterize.views import connect_with_views
+from tracekit.characterize.session import Session
 from tracekit.errors import QueryError, UsageError
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None
         raise QueryError(f"{called} has no jobs", where=trace.path)
     also = ("attempts", "job_usage", "placements", "gpu_utilization")
     params = {"timezone": trace.timezone}
-    with connect_with_views(trace, also=also, memory_limit=memory_limit) as con:
+    asked = "\n".join([_SUMS, _VALUES, _USERS, _USED, _TELEMETRY])
+    with Session(trace, memory_limit).connect(also, asked) as con:
 
         def rows(sql: str) -> pl.DataFrame:
             try:

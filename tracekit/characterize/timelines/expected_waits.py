@@ -42,6 +42,7 @@ TIMELINE = TimelineTable(
     name="expected_waits",
     title="The wait that each job would have been told, and whether its own fell in",
     tables=("jobs",),
+    views=("job_classes",),
     params=(
         Param("level", 0.8, "share of the waits that an interval shall hold"),
         Param("window", 100, "how many of the latest jobs like it are looked at"),

@@ -134,6 +134,7 @@ TIMELINE = TimelineTable(
     name="faults_at_once",
     title="Failures of several nodes that come together",
     tables=("node_events",),
+    views=(),
     also=("nodes", "jobs", "attempts"),
     params=(
         Param("window_min", 60, "longest time between the begins of two failures that come together, in minutes"),

@@ -57,6 +57,7 @@ TIMELINE = TimelineTable(
     name="free_gpus",
     title="Free GPUs of each cluster through time, and how scattered they are",
     tables=("jobs", "attempts", "placements"),
+    views=("node_gpus", "trace_window"),
     also=("nodes", "gpu_utilization", "node_events"),
     by_cluster=True,
     params=(STEP, CAPACITY, EVENTS),

@@ -107,6 +107,7 @@ TIMELINE = TimelineTable(
     name="gang_hits",
     title="How likely a gang of nodes is hit by a failure",
     tables=("node_events",),
+    views=(),
     also=("nodes", "jobs", "attempts"),
     params=(
         Param("within_h", 24, "how long the gang runs, in hours"),

@@ -168,6 +168,7 @@ TIMELINE = TimelineTable(
     name="gpu_timeline",
     title="Running and waiting jobs and GPUs of each VC through time",
     tables=("jobs", "attempts"),
+    views=("job_classes", "trace_capabilities", "trace_nodes", "trace_tenant", "trace_window"),
     also=("capacity", "nodes", "node_events", "placements"),
     by_cluster=True,
     params=(STEP, QUOTA, CLUSTER_GPUS, EVENTS),

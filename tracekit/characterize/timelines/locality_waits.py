@@ -119,6 +119,7 @@ TIMELINE = TimelineTable(
     name="locality_waits",
     title="How much later spread gangs could have started on the fewest nodes",
     tables=("jobs", "attempts", "placements"),
+    views=("node_gpus", "trace_window"),
     also=("nodes", "gpu_utilization", "node_events"),
     params=(CAPACITY,),
     columns=(

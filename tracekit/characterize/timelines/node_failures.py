@@ -100,6 +100,7 @@ TIMELINE = TimelineTable(
     name="node_failures",
     title="Failed attempts of each node against what equal risk would give",
     tables=("jobs", "attempts", "placements"),
+    views=("attempt_outcomes",),
     params=(
         Param(
             "rule",

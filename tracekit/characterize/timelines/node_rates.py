@@ -69,6 +69,7 @@ TIMELINE = TimelineTable(
     name="node_rates",
     title="How often each node fails, shrunk towards the cluster's rate",
     tables=("node_events",),
+    views=(),
     also=("nodes", "jobs", "attempts"),
     params=(Param("times", 2, "how many times the cluster's rate a lemon exceeds"),),
     columns=(

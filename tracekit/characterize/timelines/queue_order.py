@@ -137,6 +137,7 @@ TIMELINE = TimelineTable(
     name="queue_order",
     title="Each period in the queue, and whether it was out of order",
     tables=("jobs", "attempts"),
+    views=("job_classes", "node_gpus", "trace_capabilities", "trace_nodes", "trace_tenant", "trace_window"),
     also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
     by_cluster=True,
     params=PARAMS,

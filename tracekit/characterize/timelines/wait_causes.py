@@ -134,6 +134,7 @@ TIMELINE = TimelineTable(
     name="wait_causes",
     title="The causes of each wait",
     tables=("jobs", "attempts"),
+    views=("job_classes", "node_gpus", "trace_capabilities", "trace_nodes", "trace_tenant", "trace_window"),
     also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
     by_cluster=True,
     params=PARAMS,

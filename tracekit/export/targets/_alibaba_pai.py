@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.databases import sql_text
 from tracekit.export.interface import ExportLog, Field, JobSelection
 from tracekit.export.text import whole_seconds
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit import schema
+from tracekit.databases import sql_text
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 
 from tracekit import schema
+from tracekit.databases import sql_text
 from tracekit.ingest.csv_table import read_table
 from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.samples import RepeatProof
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

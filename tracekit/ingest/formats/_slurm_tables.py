@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.databases import sql_text
 from tracekit.ingest.checks import SqlCheck, run_checks
 from tracekit.ingest.derived import most_held
 from tracekit.ingest.formats._slurm_gangs import place_runs
 from tracekit.ingest.formats._slurm_gres import find_unlisted_gpus
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from pathlib import Path

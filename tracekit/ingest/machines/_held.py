@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.databases import sql_text
 from tracekit.ingest.checks import SqlCheck, run_checks
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit import schema
+from tracekit.databases import sql_text
 from tracekit.ingest.checks import SqlCheck, run_checks
 from tracekit.ingest.derived import shown_gpus
 from tracekit.ingest.machines._interface import LISTS
 from tracekit.text import counted
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     import duckdb

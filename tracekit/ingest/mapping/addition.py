@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit import schema
+from tracekit.databases import sql_text
 from tracekit.errors import UsageError
 from tracekit.ingest.mapping.model import load_mapping
 from tracekit.ingest.mapping.sections import files_by_section
 from tracekit.ingest.mapping.tables import read_mapped_table
 from tracekit.ingest.mapping.telemetry import read_telemetry, telemetry_files
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit import schema
+from tracekit.databases import sql_text
 from tracekit.errors import UsageError
 from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.mapping.blocks import read_rows
@@ -22,7 +23,6 @@ from tracekit.ingest.mapping.tables import chooser
 from tracekit.ingest.mapping.units import FACTORS
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.schema import Column
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -21,6 +21,7 @@ from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from tracekit.databases import sql_text
 from tracekit.errors import SourceError, UsageError
 from tracekit.ingest.companion import answers_of, companions
 from tracekit.ingest.file_tasks import read_each
@@ -33,7 +34,6 @@ from tracekit.ingest.telemetry._places import place_series
 from tracekit.ingest.telemetry._sample_file import SampleFile
 from tracekit.ingest.telemetry._series import SeriesTable
 from tracekit.outputs import output_errors
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

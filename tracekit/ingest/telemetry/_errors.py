@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.trace import sql_text
+from tracekit.databases import sql_text
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.databases import sql_text
 from tracekit.ingest.telemetry._clock import BusySamples, note_clock
 from tracekit.ingest.telemetry._errors import write_gpu_errors
 from tracekit.ingest.telemetry._holders import Holders
 from tracekit.ingest.telemetry._metrics import XID
 from tracekit.ingest.telemetry._pivot import batches
 from tracekit.ingest.telemetry._places import frame_of
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     import duckdb

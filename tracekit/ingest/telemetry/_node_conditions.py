@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.databases import sql_text
 from tracekit.ingest.machines._causes import cause_of
 from tracekit.ingest.machines._names import Machine, machine_ids
 from tracekit.ingest.telemetry._metrics import NODE_METRICS
 from tracekit.ingest.telemetry._series import Labels
 from tracekit.text import counted
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.databases import sql_text
 from tracekit.ingest.telemetry._metrics import COLUMNS
 from tracekit.ingest.telemetry._series import Labels, Samples
-from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -102,6 +102,7 @@ TIMELINE = TimelineTable(
     name="times_between_failures",
     title="Laws of the time between failures of nodes",
     tables=("node_events",),
+    views=(),
     also=("nodes", "jobs", "attempts"),
     columns=(AnswerColumn("place", "number", "order of the causes, the most frequent first"), *_COLUMNS),
     rule="""\
