@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -134,23 +135,38 @@ def _both(shared: Session, trace: Trace, name: str, params: dict[str, Value]) ->
         return timeline.compute(con, values), parts
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["no quotas", "quotas"])
-def three(request: pytest.FixtureRequest, make_trace: Callable[..., Trace]) -> tuple[Session, Trace]:
-    trace = _trace(make_trace, quotas=request.param)
-    return Session(trace), trace
+@pytest.fixture(scope="module")
+def three(make_trace: Callable[..., Trace]) -> Callable[[bool], tuple[Session, Trace]]:
+    """Return a function that gives the Trace of three clusters, with or without quotas, and what its queries share."""
+
+    @functools.cache
+    def made(quotas: bool) -> tuple[Session, Trace]:
+        trace = _trace(make_trace, quotas=quotas)
+        return Session(trace), trace
+
+    return made
+
+
+def _worlds() -> Iterator[Any]:
+    for name in BY_CLUSTER:
+        yield name, True
+        yield pytest.param(name, False, marks=() if name == "wait_causes" else pytest.mark.thorough)
 
 
 def _sorted(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
     return sorted(frame.rows(), key=repr)
 
 
-@pytest.mark.parametrize("name", BY_CLUSTER)
-def test_clusters_one_by_one_are_the_whole(name: str, three: tuple[Session, Trace]) -> None:
+@pytest.mark.parametrize(("name", "quotas"), list(_worlds()))
+def test_clusters_one_by_one_are_the_whole(
+    name: str, quotas: bool, three: Callable[[bool], tuple[Session, Trace]]
+) -> None:
+    shared, trace = three(quotas)
     steps: list[dict[str, Value]] = [{}]
     if "step_s" in {param.name for param in all_timelines()[name].params}:
         steps.append({"step_s": 0})
     for params in steps:
-        whole, parts = _both(*three, name, params)
+        whole, parts = _both(shared, trace, name, params)
         assert parts is not None
         assert whole.frame.height > 20
         assert parts.frame.schema == whole.frame.schema
