@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     FoundChecks = Callable[[Trace], dict[str, tuple[int, int | None]]]
 
 REAL = Path(__file__).parents[4] / "shared/data/slurm_services"
-needs_real = pytest.mark.skipif(not REAL.is_dir(), reason="the dumps of a real Slurm are not here")
 TEXT = sacct({})["sacct.txt"]
 
 
@@ -374,7 +373,9 @@ def test_requests_in_a_command(line: str, per_node: float | None, in_all: float 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trace]:
-    """Return a function that ingests one of the dumps of a real Slurm."""
+    """Return a function that ingests one of the dumps of a real Slurm, or skip the test."""
+    if not REAL.is_dir():
+        pytest.skip("the dumps of a real Slurm are not beside the repository")
     folder = tmp_path_factory.mktemp("real")
     done: dict[str, Trace] = {}
 
@@ -386,7 +387,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trace]:
     return read
 
 
-@needs_real
 def test_a_real_pair_of_text_and_json_gives_the_same_rows(real: Callable[[str], Trace]) -> None:
     text, parsed = real("sacct-more.txt"), real("sacct.json.gz")
     for table in ("jobs", "attempts", "placements", "nodes"):
@@ -398,7 +398,6 @@ def test_a_real_pair_of_text_and_json_gives_the_same_rows(real: Callable[[str], 
     assert [trace.manifest.records for trace in (text, parsed)] == [333, 333]
 
 
-@needs_real
 def test_every_column_of_a_real_dump_is_read_though_names_hold_the_delimiter(real: Callable[[str], Trace]) -> None:
     trace = real("sacct-all.txt.gz")
     assert (trace.manifest.records, trace.manifest.rejected) == (333, 0)
@@ -423,7 +422,6 @@ def test_every_column_of_a_real_dump_is_read_though_names_hold_the_delimiter(rea
         assert sums.get(f"tk/{name}", 0.0) == pytest.approx(stated[name][0], abs=4e-3), name
 
 
-@needs_real
 def test_real_resizes_are_attempts_that_do_not_overlap(real: Callable[[str], Trace]) -> None:
     runs = real("sacct-more.txt").scan("attempts").filter(pl.col("job_id").is_in(["tk/129", "tk/155"])).collect()
     assert runs.select("job_id", "run_s", "gpu_count", "wait_s").rows() == [
