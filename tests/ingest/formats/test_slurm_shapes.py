@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -22,6 +21,7 @@ from tracekit.ingest.formats._slurm_split import divide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     Rows = Callable[[Trace, str], list[dict[str, Any]]]
     FoundChecks = Callable[[Trace], dict[str, tuple[int, int | None]]]
 
-REAL = Path(__file__).parents[4] / "shared/data/slurm_services"
-needs_real = pytest.mark.skipif(not REAL.is_dir(), reason="the dumps of a real Slurm are not here")
 TEXT = sacct({})["sacct.txt"]
 
 
@@ -373,20 +371,20 @@ def test_requests_in_a_command(line: str, per_node: float | None, in_all: float 
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trace]:
+def real(real_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trace]:
     """Return a function that ingests one of the dumps of a real Slurm."""
+    dumps = real_data("slurm_services")
     folder = tmp_path_factory.mktemp("real")
     done: dict[str, Trace] = {}
 
     def read(name: str) -> Trace:
         if name not in done:
-            done[name] = ingest_logs(REAL / name, folder / name)
+            done[name] = ingest_logs(dumps / name, folder / name)
         return done[name]
 
     return read
 
 
-@needs_real
 def test_a_real_pair_of_text_and_json_gives_the_same_rows(real: Callable[[str], Trace]) -> None:
     text, parsed = real("sacct-more.txt"), real("sacct.json.gz")
     for table in ("jobs", "attempts", "placements", "nodes"):
@@ -398,15 +396,16 @@ def test_a_real_pair_of_text_and_json_gives_the_same_rows(real: Callable[[str], 
     assert [trace.manifest.records for trace in (text, parsed)] == [333, 333]
 
 
-@needs_real
-def test_every_column_of_a_real_dump_is_read_though_names_hold_the_delimiter(real: Callable[[str], Trace]) -> None:
+def test_every_column_of_a_real_dump_is_read_though_names_hold_the_delimiter(
+    real: Callable[[str], Trace], real_data: Callable[[str], Path]
+) -> None:
     trace = real("sacct-all.txt.gz")
     assert (trace.manifest.records, trace.manifest.rejected) == (333, 0)
     assert trace.manifest.checks["delimiter_in_name"].count == 3
     names = trace.scan("jobs").filter(pl.col("job_id") == "tk/30").select("name").collect().item()
     assert names == "a|b, `c` é"
     # The processor time of each job of one run is what its own row states.
-    lines = gzip.decompress((REAL / "sacct-all.txt.gz").read_bytes()).decode().splitlines()
+    lines = gzip.decompress(real_data("slurm_services/sacct-all.txt.gz").read_bytes()).decode().splitlines()
     header = lines[0].split("|")
     raw, total = header.index("JobIDRaw"), header.index("TotalCPU")
     cells = [line.split("|") for line in lines[1:] if line.count("|") == len(header) - 1]
@@ -423,7 +422,6 @@ def test_every_column_of_a_real_dump_is_read_though_names_hold_the_delimiter(rea
         assert sums.get(f"tk/{name}", 0.0) == pytest.approx(stated[name][0], abs=4e-3), name
 
 
-@needs_real
 def test_real_resizes_are_attempts_that_do_not_overlap(real: Callable[[str], Trace]) -> None:
     runs = real("sacct-more.txt").scan("attempts").filter(pl.col("job_id").is_in(["tk/129", "tk/155"])).collect()
     assert runs.select("job_id", "run_s", "gpu_count", "wait_s").rows() == [

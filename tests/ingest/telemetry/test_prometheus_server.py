@@ -26,9 +26,8 @@ RUN = 360
 """Samples of one job: three hours."""
 NODES, GPUS = 3, 4
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("prometheus") and shutil.which("promtool")), reason="Prometheus is not installed"
-)
+if not (shutil.which("prometheus") and shutil.which("promtool")):
+    pytest.skip("Prometheus is not installed", allow_module_level=True)
 
 
 def planted(node: int, gpu: int, number: int) -> tuple[float, str | None]:
