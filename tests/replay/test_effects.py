@@ -68,7 +68,7 @@ def test_all_means_are_over_the_jobs_whose_wait_the_log_tells(golden: Golden) ->
     assert (found.baseline_queue_s, found.policy_queue_s, found.reason) == (130.0, 50.0, None)
     none = support([-1], [0], [0])
     assert (none.recorded_jobs, none.recorded_queue_s, none.supported) == (0, None, False)
-    golden(none.sentence)
+    golden(str(none.sentence))
 
 
 @given(
