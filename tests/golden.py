@@ -75,7 +75,7 @@ class Golden:
         """
         text = found if isinstance(found, str) else "\n".join(f"- {item}" for item in found)
         text = text.rstrip("\n")
-        assert not _HEAD.search(text), "a line of the text looks like the head of a section"
+        assert not _HEAD.search(text + "\n"), "a line of the text looks like the head of a section"
         section = f"{self._test} {name}".rstrip()
         if self._files.update:
             self._files.take(self._file, section, text)
