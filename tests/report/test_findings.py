@@ -53,7 +53,7 @@ def test_job_size(golden: Golden) -> None:
 
 def test_arrivals(golden: Golden) -> None:
     rows = _rows("hour jobs", (0, 5), (15, 67), (23, 3))
-    golden(told(finding("overview/arrivals_by_hour", rows), "15", "00", "16", "67", "23", "3"))
+    golden(told(finding("overview/arrivals_by_hour", rows), "15:00", "16:00", "67", "23:00", "3"))
     assert finding("overview/arrivals_by_hour", _rows("hour jobs", (0, 5), (1, 5))) is None
 
 

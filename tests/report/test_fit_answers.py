@@ -147,7 +147,7 @@ def test_the_rate_is_a_table_of_hours_by_days(golden: Golden) -> None:
     assert len(rows) == 24
     assert {r["rate"] for r in rows} == {"fitted"}
     assert (rows[0]["monday"], rows[0]["tuesday"], rows[23]["sunday"]) == (20.0, 10.0, 10.0)
-    golden(told(finding("fit/arrival_rate", rows), "10.1", "20", "00", "01", "10", "02"))
+    golden(told(finding("fit/arrival_rate", rows), "10.1", "20", "Monday, 00:00", "10", "Monday, 01:00"))
     (panel,) = panels("fit/arrival_rate", rows)
     (values,) = panel.to_dict()["datasets"].values()
     assert [v["batches"] for v in values[:3]] == [20.0, 10.0, 10.0]

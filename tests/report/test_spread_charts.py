@@ -110,7 +110,7 @@ def test_a_week_of_next_to_no_jobs_is_not_drawn_nor_waits_that_are_none() -> Non
 
 
 def test_the_sentence_names_the_busiest_hour_and_the_longest_wait(golden: Golden) -> None:
-    golden(told(finding("queuing/week", [*WEEK, *BY_CLUSTER]), "23", "00", "7", "2 h"))
+    golden(told(finding("queuing/week", [*WEEK, *BY_CLUSTER]), "23:00", "7", "2 h"))
 
 
 @pytest.mark.parametrize(
