@@ -180,21 +180,18 @@ def test_independent_nodes_are_seldom_taken_for_others(make_trace: MakeTrace, wo
         assert low <= sum(p <= 0.25 for p in values) <= high
 
 
-def test_the_release_recomputed_by_hand(real_data: Callable[[str], Path], tmp_path: Path) -> None:
-    from tracekit import ingest_logs
-
-    trace = ingest_logs(real_data("infinitehbd"), tmp_path / "trace")
+def test_the_release_recomputed_by_hand(real_data: Callable[[str], Path], released_servers: Trace) -> None:
     outages, begin, end = outages_by_hand(real_data("infinitehbd"))
     failures = [(since, node) for node, own in outages.items() for since, _ in own]
     other = [(a, b) for a, b in combinations(failures, 2) if a[1] != b[1]]
     near = sum(abs(a[0] - b[0]) * 24 <= 1.0001 for a, b in other)
     share = 1 / 24 / (end - begin)
-    row = run_query(trace, "failures/at_once", shuffles=19).to_dicts()[0]
+    row = run_query(released_servers, "failures/at_once", shuffles=19).to_dicts()[0]
     assert (row["failures"], row["pairs"]) == (len(failures), near)
     assert row["expected_pairs"] == pytest.approx(len(other) * (2 * share - share**2), rel=1e-6)
     assert row["p_value"] == 1 / 20
     # A server alone: which moments of the log are followed by a failure of it within a day.
-    hit = run_query(trace, "failures/by_gang").filter(nodes=1)["hit_share"].item()
+    hit = run_query(released_servers, "failures/by_gang").filter(nodes=1)["hit_share"].item()
     steps = np.linspace(begin, end - 1, 200_001)
     alone = 0.0
     for own in outages.values():

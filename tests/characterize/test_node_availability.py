@@ -134,11 +134,8 @@ def test_both_agree_with_another_computation(
             assert row[name] == (None if not over.size else pytest.approx(over[0]))
 
 
-def test_the_release_recomputed_by_hand(real_data: Callable[[str], Path], tmp_path: Path) -> None:
-    from tracekit import ingest_logs
-
-    trace = ingest_logs(real_data("infinitehbd"), tmp_path / "trace")
-    answer = run_query(trace, "failures/node_availability")
+def test_the_release_recomputed_by_hand(real_data: Callable[[str], Path], released_servers: Trace) -> None:
+    answer = run_query(released_servers, "failures/node_availability")
     raw = pl.read_json(real_data("infinitehbd") / "fault_trace.json").with_columns(
         step=pl.when(pl.col("event_type") == "fault_start").then(1).otherwise(-1)
     )

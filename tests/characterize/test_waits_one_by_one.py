@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.golden import Golden
     from tracekit.answer import Answer
     from tracekit.trace import Trace
 
@@ -51,13 +52,13 @@ def test_each_wait_has_its_causes(ask: Ask) -> None:
     assert not [note for note in answer.notes if "below zero" in note]
 
 
-def test_waits_below_zero_are_left_out_and_counted(ask: Ask) -> None:
+def test_waits_below_zero_are_left_out_and_counted(ask: Ask, golden: Golden) -> None:
     plan = tables()
     plan["attempts"][2]["wait_s"] = -0.000001
     plan["attempts"][3]["wait_s"] = None
     answer = ask(plan, CAUSES)
     assert answer.frame["job_id"].to_list() == ["a", "b", "e", "f"]
-    assert "1 waits below zero are contradictions of the source and are left out" in answer.notes
+    golden(answer.notes)
 
 
 def test_of_equal_causes_the_quota_is_named_first_then_scattered_gpus(ask: Ask) -> None:

@@ -143,6 +143,7 @@ class Reader:
             "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(tools), str(ROOT), os.environ.get("PYTHONPATH")))),
             "TOOLS": str(tools),
+            "PYTHONUNBUFFERED": "1",  # the order of a terminal
         }
         self.alone = False
         """Whether every command is a process of its own."""
@@ -198,10 +199,8 @@ class Reader:
         return out.getvalue().decode() + printed
 
     def _inside(self, words: list[str], out: io.BytesIO, err: io.BytesIO) -> int:
-        """Run a command with these streams, and return its exit code."""
-        streams = [
-            io.TextIOWrapper(to, encoding="utf-8", line_buffering=line) for to, line in ((out, False), (err, True))
-        ]
+        """Run a command with these streams, which may be one, in the order of a terminal; return its exit code."""
+        streams = [io.TextIOWrapper(to, encoding="utf-8", line_buffering=True) for to in (out, err)]
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(sys, "argv", words if words[0] == "tracekit" else words[1:]))
             stack.enter_context(mock.patch.object(sys, "path", [str(self.folder), *sys.path]))
