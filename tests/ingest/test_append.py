@@ -24,6 +24,8 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tests.golden import Golden
+
     Rows = Callable[[Trace, str], list[dict[str, Any]]]
     WriteSource = Callable[[Mapping[str, str | bytes]], Path]
 
@@ -190,7 +192,7 @@ def test_a_copy_under_another_name_changes_no_table(
     append: Callable[..., Trace], after: Callable[[int], Trace]
 ) -> None:
     before = tables(after(3))
-    for number, copy in enumerate([DAY1, DAY2, DAY3, DAY1]):
+    for number, copy in enumerate([DAY1, DAY2, DAY3]):
         again = append({f"sacct-copy-{number}.txt": copy})
         assert tables(again) == before
         assert again.manifest.additions[-1].jobs_added == 0
@@ -322,14 +324,14 @@ def test_an_event_that_went_on_ends_in_a_newer_export(append: Callable[..., Trac
     ]
 
 
-def test_machines_of_a_second_cluster_keep_their_names_apart(append: Callable[..., Trace], rows: Rows) -> None:
+def test_machines_of_a_second_cluster_keep_their_names_apart(
+    append: Callable[..., Trace], rows: Rows, golden: Golden
+) -> None:
     append({"sacct-a.txt": dump(line("7", "04T08", "04T09", "04T10", "COMPLETED"))})
     trace = append({"sacct-b.txt": dump(line("7", "04T08", "04T09", "04T10", "COMPLETED", cluster="d"))})
     assert [n["node_id"] for n in rows(trace, "nodes")] == ["c/n1", "d/n1"]
     assert [p["node_id"] for p in rows(trace, "placements")] == ["c/n1", "d/n1"]
-    assert [note for note in trace.manifest.notes if note.startswith("the clusters")] == [
-        "the clusters of the appended export (d) are none of those before (c): no job is the same"
-    ]
+    golden(note for note in trace.manifest.notes if "cluster" in note)
     trace = append({"sacct-c.txt": dump(line("8", "04T08", "04T09", "04T10", "COMPLETED"))})
     assert [(p["job_id"], p["node_id"]) for p in rows(trace, "placements")][2:] == [("c/8", "c/n1")]
 
@@ -523,19 +525,18 @@ def test_a_link_leads_to_the_trace_that_is_appended_to(write_source: WriteSource
     assert len(rows(Trace.open(tmp_path / "disk" / "trace"), "jobs")) == 4
 
 
-def test_the_command_builds_a_history_and_shows_it(tmp_path: Path) -> None:
+def test_the_command_builds_a_history_and_shows_it(tmp_path: Path, golden: Golden) -> None:
     for number, text in ((1, DAY1), (2, DAY2), (2, DAY2)):
         (tmp_path / f"sacct-{number}.txt").write_text(text)
         result = run("ingest", tmp_path / f"sacct-{number}.txt", "-o", tmp_path / "t", "--append")
         assert result.returncode == 0, result.stderr
-    assert "holds every file of the source already: nothing is changed" in result.stderr
-    assert result.stdout.splitlines()[0] == "7 records: 7 kept, 0 rejected"
+    golden([*result.stderr.replace(str(tmp_path), "HERE").splitlines()[-1:], result.stdout.splitlines()[0]])
     shown = run("info", tmp_path / "t").stdout
     assert "jobs added" in shown
     assert "sacct-2.txt" in shown
     refused = run("ingest", tmp_path / "sacct-1.txt", "-o", tmp_path / "t", "--append", "--force")
     assert refused.returncode == 2
-    assert refused.stderr == "tracekit: error: --append: does not go with --force; add to the Trace, or replace it\n"
+    golden(refused.stderr, "refused")
 
 
 START = dt.datetime(2024, 3, 4)
@@ -594,7 +595,7 @@ def appended(exports: Iterable[str], place: Path) -> Trace:
 WINDOWS = st.lists(st.integers(5, 60), min_size=1, max_size=4)
 
 
-@settings(max_examples=2)
+@settings(max_examples=1)
 @given(logs(), WINDOWS)
 def test_windows_appended_one_by_one_are_what_all_of_them_tell_at_once(jobs: list[Any], steps: list[int]) -> None:
     assert_same_history(jobs, steps)
@@ -626,7 +627,7 @@ def assert_same_history(jobs: list[Any], steps: list[int]) -> None:
 IDLE = "JobID|Submit|Start|End|State\n"
 
 
-def test_an_idle_day_adds_nothing_and_makes_no_trace(write_source: WriteSource, tmp_path: Path) -> None:
+def test_an_idle_day_adds_nothing_and_makes_no_trace(write_source: WriteSource, tmp_path: Path, golden: Golden) -> None:
     class Told(Progress):
         def __init__(self) -> None:
             self.notes: list[str] = []
@@ -643,6 +644,6 @@ def test_an_idle_day_adds_nothing_and_makes_no_trace(write_source: WriteSource, 
     trace = ingest_logs(write_source({"sacct.txt": IDLE}), out, append=True, progress=told)
     assert (out / "manifest.json").read_bytes() == before
     assert trace.scan("jobs").collect().height == 1
-    assert told.notes[-1] == "the source holds no records, as on an idle day: nothing is changed"
+    golden(told.notes[-1])
     with pytest.raises(TooManyRejectsError, match="holds no usable record"):
         ingest_logs(write_source({"sacct.txt": IDLE + "x|y|z|z|z\n"}), out, append=True)

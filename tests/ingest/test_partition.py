@@ -237,8 +237,14 @@ def test_an_append_leaves_the_partitions_of_other_days_alone(tmp_path: Path) -> 
     assert after.validate(deep=True) == []
 
 
-@pytest.mark.parametrize("place", ["tracekit.ingest.run.lay_out", "tracekit.trace_writer.cut_table",
-                                   "tracekit.ingest.run.run_common_checks"])  # fmt: skip
+@pytest.mark.parametrize(
+    "place",
+    [
+        "tracekit.ingest.run.lay_out",
+        pytest.param("tracekit.trace_writer.cut_table", marks=pytest.mark.thorough),
+        pytest.param("tracekit.ingest.run.run_common_checks", marks=pytest.mark.thorough),
+    ],
+)
 def test_an_append_that_fails_leaves_the_partitions_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:

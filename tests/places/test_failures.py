@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.golden import Golden
     from tests.places.conftest import Asked, Store
 
 
@@ -39,13 +40,17 @@ def _error_of(*command: str | Path) -> str:
     return lines[0].removeprefix("tracekit: error: ")
 
 
-def test_a_bucket_that_is_not_there(store: Store, tmp_path: Path) -> None:
+def test_a_bucket_that_is_not_there(store: Store, tmp_path: Path, golden: Golden) -> None:
     where = "s3://no-such-bucket-anywhere/trace"
-    assert _error_of("info", where) == f"{where}/manifest.json: there is no such bucket; check its name"
-    assert "there is no such bucket" in _error_of("ingest", where, "-o", tmp_path / "trace")
-    assert _error_of("info", str(store.address("nothing"))) == (
-        f"{store.address('nothing')}: no such Trace; make one with 'tracekit ingest SRC -o TRACE'"
+    told = [
+        _error_of("info", where),
+        _error_of("ingest", where, "-o", tmp_path / "trace"),
+        _error_of("info", str(store.address("nothing"))),
+    ]
+    assert all(
+        line.startswith(place) for line, place in zip(told, (where, where, str(store.address("nothing"))), strict=True)
     )
+    golden(told)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,9 @@ def silent_server() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_a_store_that_never_answers(store: Store, silent_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_never_answers(
+    store: Store, silent_server: str, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", silent_server)
     monkeypatch.setattr(stores, "_REQUEST_S", 1.0)
     monkeypatch.setattr(stores, "_ATTEMPTS", 1)
@@ -93,7 +100,7 @@ def test_a_store_that_never_answers(store: Store, silent_server: str, monkeypatc
     begun = time.monotonic()
     told = _error_of("info", str(store.address("trace")))
     assert "cannot be reached: curlCode: 28" in told
-    assert told.endswith("; check AWS_ENDPOINT_URL, and try again")
+    golden(told.rpartition("; ")[2])
     assert time.monotonic() - begun < 15
 
 
@@ -145,7 +152,7 @@ def test_duckdb_passes_a_failure_on_and_it_is_told_as_it_was(trace: Trace, store
     assert found.where == f"{trace.path}/jobs.parquet"
 
 
-def test_messages_show_no_secret(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_show_no_secret(store: Store, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=1&sig=hushhush")
     store.fails = lambda _: None
 
@@ -155,25 +162,22 @@ def test_messages_show_no_secret(store: Store, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(stores, "store_of", fail)
     with pytest.raises(StoreError) as caught:
         store.address("x").is_file()
-    assert str(caught.value) == (
-        "s3://tracekit-tests/x: cannot be read: odd answer for ... at https://x/y?sig=...&a=1 with ..."
-    )
+    assert not any(secret in str(caught.value) for secret in (SECRET, "abc", "hushhush"))
+    golden(str(caught.value))
 
 
-def test_hadoop_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hadoop_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     for name in ("JAVA_HOME", "HADOOP_HOME", "CLASSPATH", "ARROW_LIBHDFS_DIR"):
         monkeypatch.delenv(name, raising=False)
     fresh_clients()
-    told = _error_of("info", "hdfs://name-node:9000/trace")
-    assert "needs Hadoop, whose library libhdfs is not found; set JAVA_HOME, HADOOP_HOME and CLASSPATH" in told
+    golden(_error_of("info", "hdfs://name-node:9000/trace"))
 
 
-def test_azure_needs_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure_needs_an_account(monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     for name in ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     fresh_clients()
-    told = _error_of("info", "az://container/trace")
-    assert "the environment does not say whose container it is; set AZURE_STORAGE_ACCOUNT" in told
+    golden(_error_of("info", "az://container/trace"))
     monkeypatch.setenv("AZURE_STORAGE_KEY", "a2V5")
     client = stores.store_of(place_of("abfss://container@site.dfs.core.windows.net/trace"))  # type: ignore[arg-type]  # an address
     assert client.type_name == "abfs"
