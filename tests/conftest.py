@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import fcntl
 import functools
 import itertools
+import os
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,19 +123,48 @@ def sample_source() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], Any]:
+    """Return a function that has one process of this run do a piece of work, whose result all others read.
+
+    `once("name", make)` returns what `make(folder)` returned, in whichever process that was. All work shares the
+    folder; what it leaves there stays as it is.
+    """
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def made(name: str, make: Callable[[Path], Any]) -> Any:
+        result = folder / f"{name}.result"
+        with (folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                result.write_bytes(pickle.dumps(make(folder)))
+        return pickle.loads(result.read_bytes())
+
+    return made
+
+
+@pytest.fixture(scope="session")
 def sample_trace(
-    sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+    sample_source: Callable[[str], Path], once: Callable[[str, Callable[[Path], Any]], Any]
 ) -> Callable[[str], Trace]:
     """Return a function that gives the Trace of sample_traces/<name>, read once, which no test may change.
 
     The Traces stand side by side in one folder, under the names of the samples.
     """
-    folder = tmp_path_factory.mktemp("samples")
-    return functools.cache(lambda name: ingest_logs(sample_source(name), folder / name))
+
+    def read(name: str) -> Trace:
+        trace: Trace = once(
+            f"sample-{name}", lambda folder: ingest_logs(sample_source(name), folder / "samples" / name)
+        )
+        return trace
+
+    return functools.cache(read)
 
 
 @pytest.fixture(scope="session")
-def analyzed(sample_trace: Callable[[str], Trace], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Analysis]:
+def analyzed(
+    sample_trace: Callable[[str], Trace], once: Callable[[str, Callable[[Path], Any]], Any]
+) -> Callable[..., Analysis]:
     """Return a function that gives the analysis of a sample's Trace, made once, which no test may change.
 
     `analyzed("slurm")` has everything that `tracekit analyze` makes; `analyzed("slurm", by="partition", fit=False)`
@@ -140,12 +172,12 @@ def analyzed(sample_trace: Callable[[str], Trace], tmp_path_factory: pytest.Temp
     """
     from tracekit.analysis import analyze
 
-    folder = tmp_path_factory.mktemp("analyzed")
-    numbers = itertools.count()
-
     @functools.cache
     def made(name: str, **settings: Any) -> Analysis:
-        return analyze(sample_trace(name).path, folder / f"{name}-{next(numbers)}", **settings)
+        words = [name, *(f"{key}={value}" for key, value in sorted(settings.items()))]
+        called = f"analyzed-{'-'.join(words)}"
+        found: Analysis = once(called, lambda folder: analyze(sample_trace(name).path, folder / called, **settings))
+        return found
 
     return made
 
