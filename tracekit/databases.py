@@ -30,9 +30,10 @@ class Database:
     Parameters
     ----------
     memory_limit : str, optional
-        Most memory before DuckDB spills to disk, such as '2GB': the database then has an instance of its own.
-    alone : bool
-        Have an instance of its own, whose settings can be changed.
+        Most memory before DuckDB spills to disk, such as '2GB'.
+    alone : bool, optional
+        Have an instance of its own, whose settings can be changed; otherwise all databases of the same memory limit
+        share one, limit included. By default a database with a limit is alone.
 
     Raises
     ------
@@ -40,12 +41,12 @@ class Database:
         The memory limit is not a size.
     """
 
-    def __init__(self, memory_limit: str | None = None, *, alone: bool = False) -> None:
+    def __init__(self, memory_limit: str | None = None, *, alone: bool | None = None) -> None:
         self._name: str | None = None
-        if alone or memory_limit is not None:
+        if memory_limit is not None if alone is None else alone:
             self._instance = connect_duckdb(memory_limit)
             return
-        self._instance = _shared_instance()
+        self._instance = _shared_instance(memory_limit)
         self._name = f"database_{next(_numbers)}"
         self._instance.cursor().execute(f"ATTACH ':memory:' AS {self._name}")
         self._detach = weakref.finalize(self, _detach, self._instance, self._name)
@@ -79,8 +80,8 @@ def _let_go(_: Database) -> None:
 
 
 @cache
-def _shared_instance() -> duckdb.DuckDBPyConnection:
-    return connect_duckdb()
+def _shared_instance(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
+    return connect_duckdb(memory_limit)
 
 
 def _detach(instance: duckdb.DuckDBPyConnection, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.damage import register_trace
-from tracekit.databases import connect_duckdb
+from tracekit.databases import Database
 from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, TracekitError, UsageError, nearest
 from tracekit.manifest import Capability, Manifest
 from tracekit.notebook import Brief
@@ -379,7 +379,7 @@ class Trace:
         DamagedTraceError
             A file of a table is damaged.
         """
-        con = self._connect(memory_limit)
+        con = self.database(memory_limit, alone=True).connect()
         try:
             for table in self.tables:
                 self.create_view(con, table)
@@ -411,13 +411,16 @@ class Trace:
                 f"the table {table} cannot be read: {reason}", where=self.path, hint=HINT
             ) from error
 
-    def _connect(self, memory_limit: str | None) -> duckdb.DuckDBPyConnection:
-        con = connect_duckdb(memory_limit)
-        if is_remote(self.path):
-            from tracekit.places.in_duckdb import connect_stores
+    def database(self, memory_limit: str | None = None, *, alone: bool | None = None) -> Database:
+        """Return an empty database whose connections can read the files of this Trace; for the rest see `Database`."""
+        if not is_remote(self.path):
+            return Database(memory_limit, alone=alone)
+        from tracekit.places.in_duckdb import connect_stores
 
+        database = Database(memory_limit, alone=True)  # a store is known to a whole instance
+        with database.connect() as con:
             connect_stores(con)
-        return con
+        return database
 
     def rows_sql(self, table: str) -> str:
         """Return a SELECT of the rows of a table that are asked, for DuckDB; it may name the views jobs and nodes.
@@ -486,7 +489,7 @@ class Trace:
         """
         from tracekit.tables.problems import find_problems
 
-        with self._connect(memory_limit) as con:
+        with self.database(memory_limit) as database, database.connect() as con:
             return find_problems(con, self.path, self.manifest, deep=deep)
 
 

@@ -24,9 +24,7 @@ from tracekit.characterize.header import VIEW_PARTS, parse_query
 from tracekit.characterize.intervals import GRID
 from tracekit.characterize.query import words_of
 from tracekit.characterize.zone import known_zone
-from tracekit.databases import Database
 from tracekit.errors import QueryError, nearest
-from tracekit.places import is_remote
 from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
@@ -109,19 +107,13 @@ class TraceDatabase:
         self, trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None, alone: bool = False
     ) -> None:
         self._trace = trace
-        # A store's files are read by what is registered with the instance.
-        self._database = Database(memory_limit, alone=alone or is_remote(trace.path))
+        self._database = trace.database(memory_limit, alone=alone or None)
         self._made: set[str] = set()
         empty = [table for table in also if not trace.has(table)]
         self._empty = frozenset(empty)
         self._described = _descriptions(trace)
         self._views = _views_over({*trace.tables, *empty})
         self._names = frozenset({*trace.tables, *empty, *self._described, *self._views})
-        if is_remote(trace.path):
-            from tracekit.places.in_duckdb import connect_stores
-
-            with self._database.connect() as con:
-                connect_stores(con)
 
     def connect(self, sql: str | None = None) -> duckdb.DuckDBPyConnection:
         """Return a new connection, with the tables and views that `sql` names and what these need; by default with all.

@@ -121,7 +121,8 @@ class Sink:
     @contextmanager
     def connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Give the block a DuckDB connection for joins of staged tables, with the memory that this ingest may use."""
-        with Database(self.memory_limit) as database, database.connect() as con:
+        alone = self.memory_limit != _JOIN_MEMORY
+        with Database(self.memory_limit, alone=alone) as database, database.connect() as con:
             yield con
 
     @contextmanager
