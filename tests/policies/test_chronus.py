@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, tried
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.reservations import Need, Reservations
 from tracekit.replay.assumptions.models import load_models

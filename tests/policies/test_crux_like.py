@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from tests.effort import tried
 from tests.policies.networks import assert_alike, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.policies.crux_like import _levels, intensity
 from tracekit.replay.assumptions.sections.network import TrafficFamily
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from tests.effort import tried
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.replay.assumptions.models import Models, load_models
 from tracekit.replay.outcome import LOG_KINDS, Outcome
 from tracekit.replay.scenario import Scenario

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, tried
 from tests.policies.resized import assert_lawful, elastic, same, takes
 from tests.policies.resized import run as run_plain
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.elasticflow import Levels
 from tracekit.replay.assumptions.models import load_models

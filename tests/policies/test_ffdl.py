@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.policies.networks import ideal, run, takes, talking
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster

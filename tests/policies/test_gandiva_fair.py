@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.tickets import fill_segments, fill_shares, trade
 from tracekit.replay.assumptions.models import load_models

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
+from tests.effort import examples, tried
 from tests.policies.networks import takes
 from tests.policies.sharing_runs import lawful, same
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.policies.least_harm import cheapest_cover, cheapest_nodes
 from tracekit.policies.spot_quota import Demand, Feedback
 

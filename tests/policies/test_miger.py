@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.policies.sharing_runs import lawful, same, sharing_jobs
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters
-from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.slices import Layouts, Resident, Slice
 from tracekit.replay.assumptions.models import load_models

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.policies.test_power_down import PER_JOB, switched
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.interface import parse_policy
 from tracekit.policies.price_aware import booked_starts

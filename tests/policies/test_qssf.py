@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
-from tests.replay.tiers import tried
 from tracekit.policies.qssf import foretell_ms
 
 # user, GPUs, name, run time: all of u and v, ended when the others come

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.auditor import audit, quotas_of
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.oracle import OracleOutcome, Row, Rule, oracle
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.replay.outcome import LOG_KINDS, Timeline
 
 if TYPE_CHECKING:

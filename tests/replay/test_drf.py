@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tests.effort import tried
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tests.replay.turns import broken, ends_of, run_policy
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.policies.tiresias import Gittins, gittins_index
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.results.tables import jobs_table

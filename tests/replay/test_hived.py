@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.cells_oracle import cells_oracle
 from tests.replay.engines import run_engine
 from tests.replay.strategies import VCS, clusters, job_lists
 from tests.replay.test_against_oracle import agree
-from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies.hived import HiveD
 from tracekit.replay.assumptions.models import load_models

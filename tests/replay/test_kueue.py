@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import VCS, clusters, job_lists
-from tests.replay.tiers import tried
 from tests.replay.turns import broken, ends_of, run_policy
 from tracekit.replay.outcome import LOG_KINDS
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.auditor import audit, quotas_of
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.oracle import OracleOutcome, Rule, oracle
 from tests.replay.strategies import cases, clusters, job_lists, rules, spread_speed
-from tests.replay.tiers import tried
 
 if TYPE_CHECKING:
     from tests.replay.oracle import Mode, Scan

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import canonical
@@ -16,7 +17,6 @@ from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists, seconds
 from tests.replay.test_against_oracle import SMALL, mechanism_of, ordered_rules
 from tests.replay.test_backfill import backfill
-from tests.replay.tiers import tried
 from tracekit.errors import UsageError
 from tracekit.policies import parse_policy
 from tracekit.replay.assumptions.models import load_models

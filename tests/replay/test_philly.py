@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tests.replay.turns import broken, ends_of, run_policy
 from tracekit.replay.results.tables import jobs_table
 

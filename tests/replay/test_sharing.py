@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.sharing_oracle import Rules, end_together, pair, simulate_plainly
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.tiers import tried
 from tracekit.policies.sharing import SjfBsbf, SjfFfs
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.speeds import interference_ppm

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tests.replay.auditor import quotas_of
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import VCS, clusters, job_lists
-from tests.replay.tiers import tried
 from tests.replay.turns import Turns, broken, ends_of, run_policy
 from tracekit.errors import UsageError
 from tracekit.policies.quotas import quotas
