@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tracekit.errors import UsageError
 from tracekit.policies import Card, Parameter, Policy, interface, parse_policy
 
 if TYPE_CHECKING:
-    from tests.effort import tried
-from tests.golden import Golden
+    from tests.golden import Golden
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
