@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden import Golden, GoldenFiles, golden_file, sections_of
+from tests.reviewed import Golden, GoldenFiles, golden_file, sections_of
 
 TESTS = Path(__file__).parent
 

@@ -18,7 +18,7 @@ from tracekit.calibration.workbench import JobTimes, in_twin
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 NAN = float("nan")
 

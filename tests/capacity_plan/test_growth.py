@@ -12,7 +12,7 @@ from tests.replay.builders import make_jobs
 from tracekit.capacity_plan.growth import LoadGrowth, load_growth, weekly_gpu_hours
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 WEEK = 7 * 86_400
 

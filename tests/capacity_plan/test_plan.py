@@ -26,7 +26,7 @@ from tracekit.capacity_plan.target import JobGroup, wait_target
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.calibration.api import ClusterCalibration
 
 DAY = 86_400

@@ -26,7 +26,7 @@ from tracekit.capacity_plan.target import WaitTarget
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.capacity_plan.basis import PlannedRun
 
 AXIS = NodeAxis(("",), (16,))

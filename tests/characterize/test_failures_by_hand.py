@@ -12,7 +12,7 @@ from tracekit.characterize.run import answer_query
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]

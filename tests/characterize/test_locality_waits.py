@@ -15,7 +15,7 @@ from tracekit.characterize.query import Query
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
 ROOT = Path(__file__).parents[2]

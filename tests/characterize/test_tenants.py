@@ -16,7 +16,7 @@ from tracekit.tenant import DIMENSIONS, VC, Tenant, tenant_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]

@@ -13,7 +13,7 @@ from tests.command import run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 ROOT = Path(__file__).parent.parent.parent
 NOWHERE = "http://127.0.0.1:9"

@@ -23,7 +23,7 @@ from tracekit.errors import TracekitError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
 ROOT = Path(__file__).parents[2]

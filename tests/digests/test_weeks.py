@@ -11,7 +11,7 @@ from tracekit.digests.weeks import last_whole_week, week_of, weeks_before
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 
 def test_week_begins_on_monday_in_its_zone() -> None:

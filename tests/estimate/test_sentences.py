@@ -12,7 +12,7 @@ from tracekit.estimate.machine import Machine, bytes_of, this_machine
 from tracekit.estimate.need import ENGINE_ROWS, LONG_S, Need, sentences
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 ROOT = Path(__file__).parents[2]
 GIB = 2**30

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
 # Every 100 s a job of 200 s: on 4 GPUs in the VC 'a' and on 2 in the VC 'b', in turns. From the first to the last

@@ -17,7 +17,7 @@ from tracekit.fit.sample import Sample
 from tracekit.fit.tail import fit_tail, tail_p_value
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 
 def test_kolmogorov_and_anderson_darling_are_the_textbooks() -> None:

@@ -17,7 +17,7 @@ from tracekit.fit.rate import hours_between
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.fit.independence import IndependenceResult
 
 

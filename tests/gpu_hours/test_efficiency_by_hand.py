@@ -13,7 +13,7 @@ from tracekit.errors import QueryError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]

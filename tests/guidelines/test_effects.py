@@ -35,7 +35,7 @@ from tracekit.text import signed_percent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.calibration.rules import Rules
     from tracekit.trace import Trace
 

@@ -34,7 +34,7 @@ from tracekit.progress import Progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 

@@ -18,8 +18,8 @@ from tracekit.replay.outages.texts import CheckpointsAsked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
     from tests.guidelines.outage_world import World
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]

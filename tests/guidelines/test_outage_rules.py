@@ -21,8 +21,8 @@ from tracekit.replay.outages.theory import best_interval
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
     from tests.guidelines.outage_world import Run
+    from tests.reviewed import Golden
     from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 

@@ -15,7 +15,7 @@ from tracekit.guidelines.run import guidelines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 

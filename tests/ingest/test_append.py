@@ -24,7 +24,7 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
     Rows = Callable[[Trace, str], list[dict[str, Any]]]
     WriteSource = Callable[[Mapping[str, str | bytes]], Path]

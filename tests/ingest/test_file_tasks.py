@@ -29,7 +29,7 @@ from tracekit.ingest import file_tasks, ingest_logs, recorded
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
 ROOT = Path(__file__).parents[2]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.golden import Golden
     from tests.places.conftest import Asked, Store
+    from tests.reviewed import Golden
 
 
 _NO_ACCESS = "may not be read with the credentials of the environment"

@@ -21,7 +21,7 @@ from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs

@@ -25,7 +25,7 @@ from tracekit.replay.scenario import Scenario
 if TYPE_CHECKING:
     from typing import Any
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs

@@ -14,7 +14,7 @@ from tracekit.errors import UsageError
 from tracekit.policies import Card, Parameter, Policy, interface, parse_policy
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs

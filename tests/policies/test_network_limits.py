@@ -14,7 +14,7 @@ from tracekit.replay.assumptions.models import load_models, used_assumptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 POLICIES = [
     "delay-scheduling",

@@ -15,7 +15,7 @@ from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.registry import policies
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 
 @pytest.mark.parametrize("system", NOT_REPLAYED, ids=lambda system: system.name)

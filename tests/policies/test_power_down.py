@@ -27,7 +27,7 @@ from tracekit.replay.scenario import Scenario
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome

@@ -19,7 +19,7 @@ from tracekit.policies.welfare import Window, greedy, log_progress, solve
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.results.comparison import ReplayResult

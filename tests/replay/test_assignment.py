@@ -14,7 +14,7 @@ from tracekit.errors import UsageError
 from tracekit.replay.clusters.assignment import assign
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.trace import Trace
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.results.effects import Support
 

@@ -13,7 +13,7 @@ from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.clusters.feasibility import Feasibility, check_feasibility
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 

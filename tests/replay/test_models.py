@@ -23,7 +23,7 @@ from tracekit.replay.scenario import Scenario
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.assumptions.models import Models
 
 PPM = 1_000_000

@@ -18,7 +18,7 @@ from tracekit.replay.native import kernel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
 ROOT = Path(__file__).parent.parent.parent

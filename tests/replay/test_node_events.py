@@ -18,7 +18,7 @@ from tracekit.replay.clusters.of_trace import cluster_of_trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.trace import Trace
 

@@ -18,7 +18,7 @@ from tracekit.replay.scenario import Scenario
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 

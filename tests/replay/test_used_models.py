@@ -11,7 +11,7 @@ from tracekit.replay.workload.from_trace import jobs_of_trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.answer import Row
     from tracekit.report.structure import Report, WhatChanged
     from tracekit.trace import Trace

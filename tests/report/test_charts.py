@@ -16,7 +16,7 @@ from tracekit.report.page import chart_payload
 from tracekit.report.sections.interface import panels
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.report.charts import Panel
 
 WITHOUT_CHART = {"overview/summary"}

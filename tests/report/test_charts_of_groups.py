@@ -10,7 +10,7 @@ from tests.report.answering import told
 from tracekit.report.sections.interface import panels
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 TIMES = {"mean_pct": 40.0, "p50_pct": 41.0, "p90_pct": 80.0, "p95_pct": 90.0}
 

@@ -23,7 +23,7 @@ from tracekit.report.structure import ROW_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.report.structure import CapacityInfo, Report
     from tracekit.trace import Trace
 

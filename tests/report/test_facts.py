@@ -21,7 +21,7 @@ from tracekit.report.telemetry_coverage import TelemetryCoverage
 from tracekit.report.times import known_zone, local, start_of_day
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.answer import Answer
     from tracekit.report.structure import AnswerInfo, CapabilityInfo, CapacityInfo, Quality, ReplayInfo, TimeInfo
 

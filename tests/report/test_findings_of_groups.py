@@ -10,7 +10,7 @@ from tests.report.answering import told
 from tracekit.report.sections.interface import TraceFacts, finding, why_empty
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 
 def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from tests.report.answering import answers_of, told
 from tracekit.report.first_numbers import first_numbers, state
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 
 def _row(period: str, number: int = 1, **values: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tracekit.report.fit_curves import growth_factor, half_days
 from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.answer import Answer
 
 BIC = {"constant": 1663.1, "hour_of_day": 1540.5, "hour_of_week": 2321.4}

@@ -11,7 +11,7 @@ from tests.report.answering import answers_of, told
 from tracekit.report.headline import headline
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.report.structure import CapacityInfo
 
 NO_CAPACITY = cast("CapacityInfo", {"requested": "auto", "used": None, "gpus": None, "alternatives": {}, "note": ""})

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.report.structure import TimeInfo
     from tracekit.trace import Trace
 

@@ -19,7 +19,7 @@ from tracekit.report.times import moment_words, start_of_day
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.report.structure import Report
     from tracekit.trace import Trace
 

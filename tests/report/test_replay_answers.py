@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.answer import Unanswered
     from tracekit.report.structure import CapacityInfo, ReplayInfo
     from tracekit.trace import Trace

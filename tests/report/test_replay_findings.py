@@ -14,7 +14,7 @@ from tracekit.report.replay_rows import axis_name
 from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 
 def policy(name: str, completion: float = 3600.0, wait: float = 0.0, **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.analysis import Analysis
     from tracekit.report.structure import Report
 

@@ -11,7 +11,7 @@ from tracekit.report.sections.interface import panels
 from tracekit.report.size_curves import percentile_size, size_curve
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 
 def _rows(jobs: dict[float, int]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from tracekit.report.spread_charts import SHARES, linear_shades, time_shades
 from tracekit.report.theme import pale, pale_value
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 
 def _spread(measure: str, scope: str, values: float, number: int = 9, **names: Any) -> dict[str, Any]:

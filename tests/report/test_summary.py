@@ -10,7 +10,7 @@ from tests.report.answering import answers_of, told
 from tracekit.report.summary import summary
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.answer import Answer
     from tracekit.report.structure import CapacityInfo, ReplayInfo, TimeInfo
 

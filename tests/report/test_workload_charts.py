@@ -16,7 +16,7 @@ from tracekit.report.rate_charts import arrivals_chart
 from tracekit.report.workload_charts import against, curves, run_time_chart, undrawn, workload_pictures
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
 
 
 def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:

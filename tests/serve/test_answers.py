@@ -25,7 +25,7 @@ from tracekit.tables.window import EVERYTHING
 from tracekit.text import duration
 
 if TYPE_CHECKING:
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.report.structure import AnswerInfo
     from tracekit.tables.window import Window
     from tracekit.trace import Trace

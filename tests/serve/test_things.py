@@ -19,7 +19,7 @@ from tracekit.serve.things.node import node
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
 
-    from tests.golden import Golden
+    from tests.reviewed import Golden
     from tracekit.serve.things.thing import Table
     from tracekit.serve.trace import ServedTrace
 
