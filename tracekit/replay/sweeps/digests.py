@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["code_of_replays", "digest_of", "kind_of", "policy_facts", "trace_facts"]
 
 _ROOMS = (
+    "databases",
     "decode",
     "manifest",
     "policies",

@@ -135,13 +135,13 @@ def _use(con: duckdb.DuckDBPyConnection, name: str) -> list[Row]:
     view = next(view.sql for view in list_views() if view.name == "attempt_samples")
     # The view's rule, asked of the rows of one job alone: its joins are of all jobs otherwise.
     sql = f"""
-        WITH attempts AS (SELECT * FROM memory.main.attempts WHERE job_id = $name),
-        placements AS (SELECT * FROM memory.main.placements WHERE job_id = $name),
+        WITH attempts AS (SELECT * FROM main.attempts WHERE job_id = $name),
+        placements AS (SELECT * FROM main.placements WHERE job_id = $name),
         gpu_utilization AS (
-            SELECT * FROM memory.main.gpu_utilization
+            SELECT * FROM main.gpu_utilization
             WHERE
                 "time" >= $since - INTERVAL 1 MINUTE AND "time" <= $until
-                AND (job_id = $name OR node_id IN (SELECT node_id FROM memory.main.placements WHERE job_id = $name))
+                AND (job_id = $name OR node_id IN (SELECT node_id FROM main.placements WHERE job_id = $name))
         )
         SELECT
             $since + to_microseconds(CAST(floor(epoch("time" - $since) / $step) * $step * 1e6 AS BIGINT)) AS time,
