@@ -56,6 +56,7 @@ def test_generators_are_judged_where_nothing_else_is_asked(trace: Path, tmp_path
     assert "5 draws each" in done.stdout
 
 
+@pytest.mark.thorough
 def test_pictures_of_a_model(model: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     path, _ = model
     done = run("plot", path, "-o", tmp_path / "pictures", "--png")

@@ -86,6 +86,7 @@ def test_every_chart_draws_and_nothing_is_asked_of_a_network(visit: _Visit) -> N
     assert visit.complaints == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("visit", [{"width": 375}], indirect=True)
 def test_a_phone_needs_no_sideways_scrolling_even_with_all_unfolded(visit: _Visit) -> None:
     visit.charts()
@@ -114,6 +115,7 @@ def test_no_words_of_a_chart_leave_it_on_a_phone(visit: _Visit) -> None:
     assert visit.page.evaluate(_BEYOND) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("visit", [{"width": 375}], indirect=True)
 def test_a_table_that_goes_on_behind_the_edge_has_a_shade_there(visit: _Visit) -> None:
     """The cover of the shade moves along with the table, the shade itself does not."""
@@ -123,6 +125,7 @@ def test_a_table_that_goes_on_behind_the_edge_has_a_shade_there(visit: _Visit) -
     assert visit.page.evaluate(f"{style}.backgroundImage") == "none"
 
 
+@pytest.mark.thorough
 def test_colours_follow_the_scheme_of_the_reader(visit: _Visit) -> None:
     visit.charts()
     colour = "getComputedStyle(document.querySelector('.plot svg .mark-rect path')).fill"
@@ -134,6 +137,7 @@ def test_colours_follow_the_scheme_of_the_reader(visit: _Visit) -> None:
     assert visit.page.evaluate(colour) == light
 
 
+@pytest.mark.thorough
 def test_paper_has_no_navigation_and_shows_the_tables(visit: _Visit) -> None:
     visit.charts()
     table = visit.page.locator("#q-overview-status table").first
@@ -146,6 +150,7 @@ def test_paper_has_no_navigation_and_shows_the_tables(visit: _Visit) -> None:
     assert visit.page.evaluate(widest) <= 680
 
 
+@pytest.mark.thorough
 def test_paper_shows_what_to_change_and_no_chart_beyond_its_edge(visit: _Visit) -> None:
     visit.charts()
     visit.page.emulate_media(media="print")
@@ -162,6 +167,7 @@ def _printing(visit: _Visit, event: str) -> None:
     visit.page.emulate_media(media="print" if event == "beforeprint" else "screen")
 
 
+@pytest.mark.thorough
 def test_paper_shows_no_more_than_a_few_rows_of_each_table_and_tells_of_the_rest(visit: _Visit) -> None:
     visit.charts()
     _printing(visit, "beforeprint")
@@ -177,6 +183,7 @@ def test_paper_shows_no_more_than_a_few_rows_of_each_table_and_tells_of_the_rest
     assert re.search(r"The \d+ rows behind it: tables/", curve.inner_text())
 
 
+@pytest.mark.thorough
 def test_charts_are_drawn_for_the_sheet_and_again_for_the_screen(visit: _Visit) -> None:
     visit.charts()
     size = "[...document.querySelectorAll('.plot svg')].map(s => [s.getAttribute('width'), s.getAttribute('height')])"
@@ -189,6 +196,7 @@ def test_charts_are_drawn_for_the_sheet_and_again_for_the_screen(visit: _Visit) 
     assert visit.page.evaluate(size) == before != printed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "visit",
     [pytest.param({"width": 360}, id="phone"), pytest.param({}, id="wide", marks=pytest.mark.thorough)],
@@ -237,6 +245,7 @@ def _turn_to(visit: _Visit, part: str) -> None:
     visit.page.wait_for_selector(f"#{part}:not(.away)")
 
 
+@pytest.mark.thorough
 def test_the_key_of_marks_stands_above_the_charts_that_draw_them(visit: _Visit) -> None:
     visit.charts()
     key = visit.page.locator("main .mark-key")
@@ -251,6 +260,7 @@ def test_the_key_of_marks_stands_above_the_charts_that_draw_them(visit: _Visit) 
     assert key.is_visible()
 
 
+@pytest.mark.thorough
 def test_a_button_turns_the_colours(visit: _Visit) -> None:
     visit.charts()
     paper = "getComputedStyle(document.body).backgroundColor"
@@ -359,6 +369,7 @@ LEFT = """part => [...document.querySelectorAll(':is(a[href], button, select, in
     .map(e => e.outerHTML.slice(0, 200))"""
 
 
+@pytest.mark.thorough
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(visit: _Visit) -> None:
     visit.charts()
     visit.page.wait_for_selector("html[data-parts=READY]", state="attached")
@@ -385,6 +396,7 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(visit: _Visit) ->
         assert visit.page.evaluate(LEFT, part) == []
 
 
+@pytest.mark.thorough
 def test_keys_move_a_time_over_the_strip_and_take_it_back(visit: _Visit) -> None:
     visit.charts()
     visit.page.wait_for_selector("html[data-parts=READY]", state="attached")
@@ -451,6 +463,7 @@ def test_no_name_from_the_log_ran(visit: _Visit) -> None:
     assert visit.page.evaluate("document.scripts.length") == 5
 
 
+@pytest.mark.thorough
 def test_a_table_of_parts_has_no_column_of_which_nothing_is_known(
     browser: Browser, sample_trace: Callable[[str], Trace], tmp_path: Path
 ) -> None:
@@ -465,6 +478,7 @@ def test_a_table_of_parts_has_no_column_of_which_nothing_is_known(
     opened.context.close()
 
 
+@pytest.mark.thorough
 def test_the_page_of_several_reports_leads_to_each(browser: Browser, hostile_trace: Trace, tmp_path: Path) -> None:
     index = analyze_many([hostile_trace.path, hostile_trace.path], tmp_path / "out", fit=False, replay_jobs=0)
     opened = _Visit(browser, index, width=375)

@@ -50,6 +50,7 @@ class _Visit:
             route.abort()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [pytest.param(1400, marks=pytest.mark.thorough), 375])
 def test_every_chart_draws_and_nothing_is_asked_of_a_network(browser: Browser, samples: Path, width: int) -> None:
     visit = _Visit(browser, samples, width)
@@ -64,6 +65,7 @@ def test_every_chart_draws_and_nothing_is_asked_of_a_network(browser: Browser, s
     visit.context.close()
 
 
+@pytest.mark.thorough
 def test_a_phone_needs_no_sideways_scrolling_even_with_all_unfolded(browser: Browser, samples: Path) -> None:
     visit = _Visit(browser, samples, 375)
     visit.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
@@ -71,6 +73,7 @@ def test_a_phone_needs_no_sideways_scrolling_even_with_all_unfolded(browser: Bro
     visit.context.close()
 
 
+@pytest.mark.thorough
 def test_paper_shows_the_tables_and_no_navigation(browser: Browser, samples: Path) -> None:
     visit = _Visit(browser, samples, 1400)
     table = visit.page.locator("#q-overview-status table").first

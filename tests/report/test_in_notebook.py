@@ -375,6 +375,7 @@ def test_logs_of_another_time_are_compared_and_forgotten(
 _HOST = "http://notebook.test/lab/tree/x.ipynb"
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_in_a_browser_the_frame_draws_follows_its_links_and_reaches_nothing(browser: Browser, page: str) -> None:
     host = f"<!DOCTYPE html><title>notebook</title><script>var secret = 1</script>{frame_of(page, 700)}"

@@ -68,6 +68,7 @@ def _sheets(pdf: Path) -> int:
     return body.count(b"/Type /Page\n") + body.count(b"/Type /Page ")
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 @pytest.mark.usefixtures("chromium")
 def test_the_page_becomes_a_pdf_of_several_sheets(analysis: Analysis, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def _column(page: Page, article: str, place: int) -> list[float]:
     return [float(text.split("\n")[0].replace(",", "").rstrip("†")) for text in cells.all_inner_texts()]
 
 
+@pytest.mark.thorough
 def test_a_heading_sorts_numbers_as_numbers_up_and_down(page_seen: Page) -> None:
     page_seen.goto(f"{page_seen.url.partition('#')[0]}#q-overview-job-size")
     heading = page_seen.locator("#q-overview-job-size table").first.locator("thead th", has_text="jobs").first
@@ -58,6 +59,7 @@ def test_a_heading_sorts_numbers_as_numbers_up_and_down(page_seen: Page) -> None
     assert heading.get_attribute("aria-sort") == "descending"
 
 
+@pytest.mark.thorough
 def test_rows_are_searched_as_one_types(page_seen: Page) -> None:
     page_seen.goto(f"{page_seen.url.partition('#')[0]}#q-queuing-queue-delay")
     article = page_seen.locator("#q-queuing-queue-delay")
@@ -102,11 +104,13 @@ def test_a_chart_leads_to_its_query(page_seen: Page) -> None:
     page_seen.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
 
 
+@pytest.mark.thorough
 def test_every_chart_offers_its_numbers(page_seen: Page) -> None:
     charts = page_seen.locator("figure .plot").count()
     assert page_seen.locator("figure .offers button:text-is('CSV')").count() == charts > 20
 
 
+@pytest.mark.thorough
 def test_every_chart_leads_to_what_computes_it(page_seen: Page) -> None:
     figures = page_seen.locator("figure:has(.plot)")
     kinds = [set(figures.nth(k).locator(".offers button").all_text_contents()) for k in range(figures.count())]

@@ -205,6 +205,7 @@ def test_an_answer_to_an_earlier_part_is_dropped(address: str, page: Page) -> No
     assert all("only user alice" in note and "3 May 2020" in note for note in notes)
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_a_job_its_user_a_node_and_a_part_are_opened_and_read_well(address: str, browser: Browser) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
