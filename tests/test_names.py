@@ -8,6 +8,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "tracekit").rglob("*.py"))
 COMPILED = sorted((ROOT / "tracekit").rglob("*.pxi"))
@@ -100,6 +102,7 @@ def docstrings(path: Path) -> list[tuple[int, str]]:
     ]
 
 
+@pytest.mark.thorough  # a thousand modules are parsed
 def test_names_in_docstrings_exist() -> None:
     found = [
         f"{path.relative_to(ROOT)}, line {line}: {name}"

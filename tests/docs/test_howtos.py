@@ -15,18 +15,11 @@ HOWTOS = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "howto").g
 
 
 SHORT: dict[str, dict[str, str | None]] = {
-    "howto/compare.md": {
-        "tracekit analyze sample_traces/philly": None,
-        " out/report.md": None,
-        "python changed.py": None,
-    },
-    "howto/format.md": {"python -m pytest": None},
     "howto/guideline.md": {"tracekit ingest sample_traces/philly": None, "python -m pytest": None},
     "howto/policy.md": {"python -m pytest": None},
     "howto/query.md": {},
-    "howto/shards.md": {"tracekit calibrate": None, "python study.py": None},
 }
-"""What makes each page short."""
+"""Pages that the first tier follows too, and what makes each short."""
 
 
 @pytest.mark.parametrize("page", SHORT)
@@ -48,15 +41,12 @@ def test_all_of_its_code_is_used(page: str) -> None:
 
 
 def test_there_is_one_for_changes_one_for_shards_and_one_for_each_kind_of_plug_in() -> None:
-    assert (
-        HOWTOS
-        == list(SHORT)
-        == [
-            "howto/compare.md",
-            "howto/format.md",
-            "howto/guideline.md",
-            "howto/policy.md",
-            "howto/query.md",
-            "howto/shards.md",
-        ]
-    )
+    assert {*SHORT} <= {*HOWTOS}
+    assert HOWTOS == [
+        "howto/compare.md",
+        "howto/format.md",
+        "howto/guideline.md",
+        "howto/policy.md",
+        "howto/query.md",
+        "howto/shards.md",
+    ]

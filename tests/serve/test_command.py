@@ -286,5 +286,6 @@ def test_a_damaged_trace_is_one_line(trace: Trace, tmp_path: Path) -> None:
 
 
 def test_no_other_command_loads_the_server() -> None:
-    code = "import tracekit.cli, sys; print([m for m in ('starlette', 'uvicorn', 'anyio') if m in sys.modules])"
+    servers = "('starlette', 'uvicorn', 'anyio')"
+    code = f"from tracekit.cli import app; import sys; print([m for m in {servers} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
