@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tracekit.characterize import answer_query
+from tracekit.characterize import answer_query, find_query, lacks
 from tracekit.characterize.session import Session
+from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,3 +52,11 @@ class Asking:
     def answer(self, question: Query | str, **params: object) -> Answer:
         """Return the result of a query with its notes."""
         return answer_query(self.trace, question, params, session=self.session)
+
+    def is_refused(self, name: str) -> bool:
+        """Return whether the Trace lacks what a query needs; then every sentence of that must be in the error."""
+        missing = lacks(find_query(name), self.trace)
+        if missing:
+            with pytest.raises(QueryError, match=re.escape(" ".join(missing).rstrip("."))):
+                self(name)
+        return bool(missing)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.characterize.asking import Asking, samples, seeds
 from tests.guidelines.planted import when
-from tracekit.characterize import find_query, lacks, run_query
+from tracekit.characterize import run_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -392,10 +392,8 @@ def sample(request: pytest.FixtureRequest, sample_trace: Callable[[str], Trace])
 @pytest.mark.parametrize("case", CASES)
 def test_the_queries_agree_on_every_sample_trace(sample: tuple[Asking, Tables], case: str) -> None:
     ask, tables = sample
-    query = find_query(case.partition(" ")[0])
-    if lacks(query, ask.trace):
-        pytest.skip(" ".join(lacks(query, ask.trace)))
-    check(ask, tables, case)
+    if not ask.is_refused(case.partition(" ")[0]):
+        check(ask, tables, case)
 
 
 @pytest.mark.parametrize("seed", seeds(1, 3))

@@ -18,7 +18,8 @@ from tracekit.report.sections.queuing_load import submitting
 from tracekit.report.table_view import table_view
 from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.telemetry_coverage import TelemetryCoverage
-from tracekit.report.times import known_zone, local, start_of_day
+from tracekit.report.times import local, start_of_day
+from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
     from tests.reviewed import Golden

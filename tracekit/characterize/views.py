@@ -23,9 +23,9 @@ from tracekit.characterize.catalog import read_sql
 from tracekit.characterize.header import VIEW_PARTS, parse_query
 from tracekit.characterize.intervals import GRID
 from tracekit.characterize.query import words_of
-from tracekit.characterize.zone import known_zone
 from tracekit.errors import QueryError, nearest
 from tracekit.tenant import INGESTED
+from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

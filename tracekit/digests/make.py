@@ -17,8 +17,8 @@ from tracekit.digests.use import USE_TABLES
 from tracekit.digests.weeks import SLACK, last_whole_week, week_at, week_of, weeks_before
 from tracekit.errors import QueryError, UsageError
 from tracekit.outputs import StagedFolder, output_errors
-from tracekit.report.times import known_zone
 from tracekit.text import duration
+from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
     import datetime as dt

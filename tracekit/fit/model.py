@@ -7,7 +7,6 @@ that sum to 1, a chosen family that was fitted).
 from __future__ import annotations
 
 import itertools
-import zoneinfo
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from tracekit.errors import UsageError
 from tracekit.notebook import Brief
 from tracekit.outputs import StagedFiles, check_files, output_errors
 from tracekit.text import count, duration
+from tracekit.timezones import is_known_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -304,9 +304,7 @@ def _bad_shares(document: dict[str, Any]) -> Iterator[str]:
         if abs(listed + left - 1) > 1e-6:
             yield f"{place}: the shares sum to {listed + left:g}, not to 1"
     zone = document["arrivals"].get("timezone", "UTC")
-    try:
-        zoneinfo.ZoneInfo(zone)
-    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+    if not is_known_zone(zone):
         yield f"arrivals: no time zone '{zone}'"
 
 

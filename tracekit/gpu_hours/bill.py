@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.characterize.session import Session
-from tracekit.gpu_hours.periods import known_zone, periods_between
+from tracekit.gpu_hours.periods import periods_between
 from tracekit.gpu_hours.rounding import apportion, rounded
 from tracekit.text import counted
+from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,12 +6,12 @@ import datetime as dt
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Period", "known_zone", "periods_between"]
+__all__ = ["Period", "periods_between"]
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,6 @@ class Period:
     """First moment after it [UTC]."""
     month: str
     """Such as '2026-11', in the time zone of the Trace."""
-
-
-def known_zone(timezone: str) -> str:
-    """Return a time zone by its name, or UTC where the database of zones does not have it."""
-    try:
-        ZoneInfo(timezone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return "UTC"
-    return timezone
 
 
 def periods_between(

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
 from tracekit.decode import NonEmpty, Range, Text, abbreviated
-from tracekit.gpu_hours.periods import known_zone
+from tracekit.timezones import known_zone
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracekit.manifest import CAPABILITIES, Capability
 
@@ -16,52 +16,52 @@ __all__ = ["measure_capabilities"]
 
 class _Measure(NamedTuple):
     tables: tuple[str, ...]
+    """Those that it needs; it is measured over the rows of the first."""
     meaning: str
-    query: str
-    """Gives share of rows that carry the information, first time, last time."""
+    share: str
+    """SQL: the share of rows that carry the information."""
+    first: str = "NULL::TIMESTAMP"
+    last: str = "NULL::TIMESTAMP"
 
 
-_NO_WINDOW = "NULL::TIMESTAMP, NULL::TIMESTAMP"
+def _known(condition: str) -> str:
+    return f"count(*) FILTER (WHERE {condition}) / nullif(count(*), 0)"
 
 
-def _share(condition: str, table: str, window: str = _NO_WINDOW) -> str:
-    return f"SELECT count(*) FILTER (WHERE {condition}) / nullif(count(*), 0), {window} FROM {table}"
-
-
-_SUBMITTED = "min(submit_time), max(submit_time)"
+_JOBS, _TIMES = ("jobs",), ("min(time)", "max(time)")
 
 _MEASURES = {
-    "arrivals": _Measure(("jobs",), "when jobs were submitted", _share("submit_time IS NOT NULL", "jobs", _SUBMITTED)),
-    "queueing": _Measure(("attempts",), "how long attempts waited", _share("wait_s IS NOT NULL", "attempts")),
-    "run_time": _Measure(("jobs",), "how long jobs ran", _share("run_s IS NOT NULL", "jobs")),
-    "gpu_count": _Measure(("jobs",), "how many GPUs jobs asked for", _share("gpu_count IS NOT NULL", "jobs")),
-    "node_count": _Measure(("jobs",), "how many nodes jobs ran on", _share("node_count IS NOT NULL", "jobs")),
-    "tenants": _Measure(("jobs",), "which VC a job belongs to", _share("vc IS NOT NULL", "jobs")),
-    "users": _Measure(("jobs",), "who submitted a job", _share('"user" IS NOT NULL', "jobs")),
-    "statuses": _Measure(("jobs",), "how jobs ended", _share("status IS NOT NULL AND status <> 'unknown'", "jobs")),
-    "gpu_model": _Measure(("jobs",), "which GPU model a job had or asked for", _share("gpu_model IS NOT NULL", "jobs")),
-    "nodes": _Measure(("nodes",), "which machines there are", _share("gpu_count IS NOT NULL", "nodes")),
-    "capacity": _Measure(("capacity",), "GPUs of VCs through time", "SELECT 1.0, min(time), max(time) FROM capacity"),
+    "arrivals": _Measure(
+        _JOBS, "when jobs were submitted", _known("submit_time IS NOT NULL"), "min(submit_time)", "max(submit_time)"
+    ),
+    "queueing": _Measure(("attempts",), "how long attempts waited", _known("wait_s IS NOT NULL")),
+    "run_time": _Measure(_JOBS, "how long jobs ran", _known("run_s IS NOT NULL")),
+    "gpu_count": _Measure(_JOBS, "how many GPUs jobs asked for", _known("gpu_count IS NOT NULL")),
+    "node_count": _Measure(_JOBS, "how many nodes jobs ran on", _known("node_count IS NOT NULL")),
+    "tenants": _Measure(_JOBS, "which VC a job belongs to", _known("vc IS NOT NULL")),
+    "users": _Measure(_JOBS, "who submitted a job", _known('"user" IS NOT NULL')),
+    "statuses": _Measure(_JOBS, "how jobs ended", _known("status IS NOT NULL AND status <> 'unknown'")),
+    "gpu_model": _Measure(_JOBS, "which GPU model a job had or asked for", _known("gpu_model IS NOT NULL")),
+    "nodes": _Measure(("nodes",), "which machines there are", _known("gpu_count IS NOT NULL")),
+    "capacity": _Measure(("capacity",), "GPUs of VCs through time", "1.0", *_TIMES),
     "placement": _Measure(
         ("attempts", "placements"),
         "which machines an attempt ran on",
-        """SELECT (SELECT count(*) FROM (SELECT DISTINCT job_id, attempt FROM placements)) / nullif(count(*), 0),
-           min(start_time), max(end_time) FROM attempts""",
+        "(SELECT count(*) FROM (SELECT DISTINCT job_id, attempt FROM placements)) / nullif(count(*), 0)",
+        "min(start_time)",
+        "max(end_time)",
     ),
-    "gpu_index": _Measure(
-        ("placements",), "which GPUs of a machine an attempt held", _share("gpu_index IS NOT NULL", "placements")
-    ),
+    "gpu_index": _Measure(("placements",), "which GPUs of a machine an attempt held", _known("gpu_index IS NOT NULL")),
     "utilization": _Measure(
-        ("gpu_utilization",),
-        "GPU utilization through time",
-        _share("utilization_pct IS NOT NULL", "gpu_utilization", "min(time), max(time)"),
+        ("gpu_utilization",), "GPU utilization through time", _known("utilization_pct IS NOT NULL"), *_TIMES
     ),
     "host_utilization": _Measure(
         ("host_utilization",),
         "CPU and memory use of machines through time",
-        _share("cpu_pct IS NOT NULL AND memory_used_gib IS NOT NULL", "host_utilization", "min(time), max(time)"),
+        _known("cpu_pct IS NOT NULL AND memory_used_gib IS NOT NULL"),
+        *_TIMES,
     ),
-    "failures": _Measure(("failures",), "why attempts failed", "SELECT 1.0, min(time), max(time) FROM failures"),
+    "failures": _Measure(("failures",), "why attempts failed", "1.0", *_TIMES),
 }
 
 
@@ -69,7 +69,14 @@ def measure_capabilities(
     con: duckdb.DuckDBPyConnection, tables: set[str], frame: TimeFrame, *, retries: bool
 ) -> dict[str, Capability]:
     """Return every capability of a Trace; `con` has its tables as views, `retries` is whether it has all attempts."""
-    found = {name: _measured(con, measure, tables) for name, measure in _MEASURES.items()}
+    can = {name: measure for name, measure in _MEASURES.items() if tables.issuperset(measure.tables)}
+    read: dict[str, tuple[Any, ...]] = {}
+    for table in dict.fromkeys(measure.tables[0] for measure in can.values()):
+        of_table = {name: measure for name, measure in can.items() if measure.tables[0] == table}
+        columns = ", ".join(part for m in of_table.values() for part in (m.share, m.first, m.last))
+        row = con.execute(f"SELECT {columns} FROM {table}").fetchall()[0]
+        read |= {name: row[3 * place : 3 * place + 3] for place, name in enumerate(of_table)}
+    found = {name: _capability(measure, read.get(name)) for name, measure in _MEASURES.items()}
     recorded = "attempts" in tables and retries
     found["retries"] = Capability(
         recorded, note="" if recorded else "the source records no attempts; one is derived for each started job"
@@ -80,11 +87,11 @@ def measure_capabilities(
     return {name: found[name] for name in CAPABILITIES}
 
 
-def _measured(con: duckdb.DuckDBPyConnection, measure: _Measure, tables: set[str]) -> Capability:
-    missing = [t for t in measure.tables if t not in tables]
-    if missing:
+def _capability(measure: _Measure, read: tuple[Any, ...] | None) -> Capability:
+    """Return a capability by its share and window; None where the Trace lacks a table that it needs."""
+    if read is None:
         return Capability(available=False, note=f"the source does not state {measure.meaning}")
-    share, first, last = con.execute(measure.query).fetchall()[0]
+    share, first, last = read
     if not share:
         return Capability(available=False, coverage=0.0, note=f"the source does not state {measure.meaning}")
     window = None if first is None or last is None else (first.isoformat(), last.isoformat())

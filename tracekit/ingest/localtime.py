@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Literal, NamedTuple
-from zoneinfo import ZoneInfo
 
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.timezones import is_known_zone
 
 __all__ = [
     "DOUBLED_HOUR",
@@ -18,6 +18,7 @@ __all__ = [
     "by_duration",
     "decided",
     "instants",
+    "is_zone",
     "require_zone",
     "to_utc",
 ]
@@ -190,9 +191,15 @@ def require_zone(zone: str) -> None:
     UsageError
         There is no such zone.
     """
-    try:
-        ZoneInfo(zone)
-        pl.Series([], dtype=pl.Datetime("us")).dt.replace_time_zone(zone)
-    except (KeyError, OSError, ValueError, pl.exceptions.PolarsError) as error:
+    if not is_zone(zone):
         hint = "give an IANA name such as Europe/Berlin"
-        raise UsageError(f"'{zone}' is not a time zone", where="--option timezone", hint=hint) from error
+        raise UsageError(f"'{zone}' is not a time zone", where="--option timezone", hint=hint)
+
+
+def is_zone(zone: str) -> bool:
+    """Return whether there is such a zone, and Polars can read times by it."""
+    try:
+        pl.Series([], dtype=pl.Datetime("us")).dt.replace_time_zone(zone)
+    except pl.exceptions.PolarsError:
+        return False
+    return is_known_zone(zone)

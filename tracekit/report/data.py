@@ -39,8 +39,9 @@ from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
 from tracekit.report.summary import summary
 from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.telemetry_coverage import telemetry_coverage
-from tracekit.report.times import known_zone, local, midnight_before, period_words, span_words
+from tracekit.report.times import local, midnight_before, period_words, span_words
 from tracekit.tenant import INGESTED, VC
+from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

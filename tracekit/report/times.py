@@ -7,14 +7,12 @@ from math import floor
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from tracekit.characterize.zone import known_zone
 from tracekit.text import duration
 
 if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 __all__ = [
-    "known_zone",
     "local",
     "midnight_before",
     "moment_words",

@@ -6,7 +6,6 @@ DuckDB streams the rows and spills to disk, so that memory stays bounded.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tracekit import schema
 from tracekit.errors import DamagedTraceError
@@ -17,6 +16,7 @@ from tracekit.tables.partition_problems import partition_problems
 from tracekit.tables.partitions import JOB_TABLES, key_sql, table_files
 from tracekit.tables.rules import label_of, relations_between, rules_of
 from tracekit.text import counted, shorten
+from tracekit.timezones import is_known_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,9 +189,7 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
     for name, capability in manifest.capabilities.items():
         if capability.coverage is not None and not 0 <= capability.coverage <= 1:
             found.append(f"the manifest's coverage of {shorten(name)} is {capability.coverage:g}, outside 0 to 1")
-    try:
-        ZoneInfo(manifest.timezone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+    if not is_known_zone(manifest.timezone):
         found.append(f"the manifest names the time zone '{shorten(manifest.timezone)}', which is not known")
     return found
 

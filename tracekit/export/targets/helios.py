@@ -12,7 +12,7 @@ import contextlib
 import datetime as dt
 import re
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 import polars as pl
 
@@ -22,6 +22,7 @@ from tracekit.export.options import FRACTIONS, GUARD, INCOMPLETE, Options
 from tracekit.export.targets._quotas import quota_table
 from tracekit.export.text import guarded, local_time, whole_seconds
 from tracekit.text import counted
+from tracekit.timezones import is_known_zone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,7 +97,7 @@ class HeliosTarget(Target):
     def check(self, options: Options) -> None:
         """Refuse an unknown time zone, and a name that cannot be a folder."""
         zone = options.values["timezone"]
-        if zone not in available_timezones():
+        if not is_known_zone(zone):
             raise UsageError(
                 f"'{zone}' is not a time zone", where="--option timezone", hint="write it like Asia/Shanghai"
             )

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, ClassVar
-from zoneinfo import available_timezones
 
 import numpy as np
 import polars as pl
@@ -26,6 +25,7 @@ from tracekit.ingest.cells import limited, typed_cells
 from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.keys import SeenKeys
+from tracekit.ingest.localtime import is_zone
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.records import line_blocks
 
@@ -114,7 +114,7 @@ class _SwfHeader:
     @property
     def zone(self) -> str | None:
         zone = self.text("TimeZoneString")
-        return zone if zone in available_timezones() else None
+        return zone if zone and is_zone(zone) else None
 
     def names(self, key: str) -> dict[str, str]:
         """Return the names of numbered queues, without those that two of them share."""

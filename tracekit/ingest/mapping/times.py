@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.errors import nearest
 from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
-from tracekit.ingest.localtime import to_utc
+from tracekit.ingest.localtime import is_zone, to_utc
 
 if TYPE_CHECKING:
     from tracekit.ingest.mapping.reading import Reading
@@ -123,14 +123,10 @@ _IANA = "give an IANA name such as Europe/Berlin"
 
 def zone_fault(zone: str) -> str | None:
     """Return what to do about a time zone that does not exist, None when it does."""
-    known = available_timezones()
-    if zone in known:
-        try:
-            pl.Series([FIRST_TIME]).dt.replace_time_zone(zone)
-        except pl.exceptions.PolarsError:
-            return _IANA
+    if is_zone(zone):
         return None
-    return nearest(zone, known, otherwise=_IANA)
+    known = available_timezones()
+    return _IANA if zone in known else nearest(zone, known, otherwise=_IANA)
 
 
 def format_fault(form: str) -> str | None:

@@ -1,0 +1,33 @@
+"""Time zones, as far as this machine knows them."""
+
+from __future__ import annotations
+
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+__all__ = ["is_known_zone", "known_zone"]
+
+
+def is_known_zone(name: str) -> bool:
+    """Return whether the database of zones has one of this name, whatever the name is.
+
+    Examples
+    --------
+    >>> is_known_zone("Asia/Tokyo"), is_known_zone("UTC+8"), is_known_zone("../../etc/passwd"), is_known_zone("")
+    (True, False, False, False)
+    """
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def known_zone(name: str) -> str:
+    """Return a time zone by its name, or UTC where the database of zones does not have it.
+
+    Examples
+    --------
+    >>> known_zone("Asia/Tokyo"), known_zone("UTC+8")
+    ('Asia/Tokyo', 'UTC')
+    """
+    return name if is_known_zone(name) else "UTC"
