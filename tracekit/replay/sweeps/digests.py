@@ -28,6 +28,7 @@ _ROOMS = (
     "settings",
     "tables",
     "tenant",
+    "timezones",
     "toml_text",
     "trace",
 )
