@@ -120,6 +120,7 @@ def test_names_in_compiled_code_exist() -> None:
     assert found == []
 
 
+@pytest.mark.thorough
 def test_names_in_pages_exist() -> None:
     blocks = re.compile(r"^```.*?^```", flags=re.DOTALL | re.MULTILINE)
     found = [

@@ -84,8 +84,8 @@ LOGS: dict[str, tuple[list[dict[str, Any]], bool]] = {
     "one user": (jobs_of(user="u", vc="v"), True),
 }
 CALIBRATED = ("no waits", "no capacity", "ten days", "three days", "all alike", "one user")
-FEW = ("no waits", "no capacity")
-ANALYZED = ("no waits", "one job", "no capacity")
+FEW = ("no waits",)
+ANALYZED = ("no waits", "one job")
 """Logs, one of each kind, on which commands that take long are tried in the first tier."""
 
 

@@ -92,6 +92,7 @@ def test_quotas_that_are_taken_back_are_found(seed: int) -> None:
     assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.thorough
 def test_a_long_log_is_scored_part_by_part_by_what_was_known_before(monkeypatch: pytest.MonkeyPatch) -> None:
     known, found = known_and_found("passing", 1)
     assert "rolling" not in found.score.table["scope"].to_list()
@@ -205,6 +206,7 @@ def check(rows: dict[str, list[float]]) -> None:
     assert np.median(rows["width"]) <= 0.6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("worlds", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_effects_hold_what_the_simulator_gives(worlds: int) -> None:
     check(tally(EXACT, range(worlds)))

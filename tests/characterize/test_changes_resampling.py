@@ -40,6 +40,7 @@ def test_days_of_one_group_do_not_stand_for_those_of_another() -> None:
     assert set(draws.weights[:, 7:].sum(axis=1)) == {3}
 
 
+@pytest.mark.thorough
 def test_a_period_of_many_days_has_fewer_resamples() -> None:
     days = np.arange(40_000)
     assert draw_days(days, days, [np.ones(40_000, dtype=np.bool_)], (0,)).weights.shape == (500, 40_000)

@@ -174,6 +174,7 @@ def test_clusters_one_by_one_are_the_whole(
         assert parts.notes == whole.notes
 
 
+@pytest.mark.thorough
 def test_without_the_whole_window_a_cluster_ends_too_early(
     make_trace: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ def model(trace: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return path, run("fit", trace, "-o", path, "--bootstrap", "9", "--scores", "0")
 
 
+@pytest.mark.thorough
 def test_fit_generate_fit(model: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     path, fitted = model
     assert fitted.returncode == 0, fitted.stderr

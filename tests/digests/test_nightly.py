@@ -84,6 +84,7 @@ class Night:
         return subprocess.run(["sh", script, day], capture_output=True, text=True, env=env, check=False)
 
 
+@pytest.mark.thorough
 def test_a_night_on_which_sacct_fails_leaves_the_history_as_it_was_and_is_made_up_for(night: Night) -> None:
     assert night.run("2026-11-20", DAYS["2026-11-20"]).returncode == 0
     _check_asked(night)

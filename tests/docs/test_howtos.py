@@ -15,7 +15,6 @@ HOWTOS = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "howto").g
 
 
 SHORT: dict[str, dict[str, str | None]] = {
-    "howto/guideline.md": {"tracekit ingest sample_traces/philly": None, "python -m pytest": None},
     "howto/policy.md": {"python -m pytest": None},
     "howto/query.md": {},
 }

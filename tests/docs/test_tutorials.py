@@ -22,11 +22,6 @@ SHORT: dict[str, dict[str, str | None]] = {
         "tracekit analyze house": None,
         "house-report": None,
     },
-    "tutorials/reliability.md": {
-        "tracekit analyze": "tracekit ingest",
-        "-o out --option timezone=UTC\nsed -n 3p out/report.md": "-o out/trace --option timezone=UTC",
-        "tracekit plan": None,
-    },
     "tutorials/researcher.md": {},
 }
 """Pages that the first tier follows too, and what makes each short: all but the reports and the plans."""

@@ -118,9 +118,8 @@ def test_files_count_their_bytes_and_compressed_ones_ten_times(tmp_path: Path) -
     assert of_files("slurm:") is None
 
 
-@pytest.mark.parametrize(
-    "names", [("query",), pytest.param(("export", "ingest"), marks=pytest.mark.thorough)], ids="-".join
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("names", [("query",), ("export", "ingest")], ids="-".join)
 def test_processes_stay_below_their_estimates(tmp_path: Path, names: tuple[str, ...]) -> None:
     logs, trace = tmp_path / "logs", tmp_path / "trace"
     write_helios_logs(logs, 60_000)

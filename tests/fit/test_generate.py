@@ -103,6 +103,7 @@ def test_load_and_machines_are_scaled(model: WorkloadModel, tmp_path: Path) -> N
     assert (more_nodes, more_capacity) == (8, 60.0)
 
 
+@pytest.mark.thorough
 def test_its_own_fit_is_the_model_again(model: WorkloadModel, tmp_path: Path) -> None:
     again = tracekit.fit(tracekit.generate(model, tmp_path / "t", jobs=1500, seed=1), replicates=0, scores=0)
     rows = closure(model, again)

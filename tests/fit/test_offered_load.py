@@ -58,6 +58,7 @@ def test_a_resampled_log_offers_it_too(log: Trace, tmp_path: Path) -> None:
     assert asked(trace) / 40 == pytest.approx(0.5, rel=0.1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("hybrid", ["arrivals", "jobs"])
 def test_hybrids_offer_it_too(log: Trace, model: WorkloadModel, tmp_path: Path, hybrid: str) -> None:
     trace = tracekit.generate(log, tmp_path / "t", days=120, load=0.5, hybrid=hybrid, model=model)

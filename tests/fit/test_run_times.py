@@ -67,6 +67,7 @@ def test_a_group_of_enough_jobs_has_a_fit_of_its_own(model: WorkloadModel) -> No
     assert failed["bootstrap"]["replicates"] == 9
 
 
+@pytest.mark.thorough
 def test_nothing_was_stopped_so_demand_is_no_measure_of_its_own(model: WorkloadModel) -> None:
     assert {e["measure"] for e in model.run_times} == {"until_end"}
     assert model.run_time(vc="a") is not None
@@ -134,6 +135,7 @@ def test_small_groups_take_the_shape_of_their_pool_at_their_own_median(pooled: W
     assert entry(pooled, "until_end", gpu_class=">8", status="completed")["pooled_to"] == "neighbours"
 
 
+@pytest.mark.thorough
 def test_a_status_of_few_jobs_takes_the_pool_of_its_class_whatever_the_status(pooled: WorkloadModel) -> None:
     found = entry(pooled, "until_end", gpu_class=">8", status="cancelled")
     assert (found["pooled_to"], found["pooled_classes"], found["pooled_status"]) == ("neighbours", ["5-8", ">8"], None)

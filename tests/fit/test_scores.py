@@ -170,6 +170,7 @@ def bursts(seed: int) -> list[dict[str, Any]]:
     return [{**one, "job_id": f"{n:06}"} for n, one in enumerate(jobs)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_campaigns_are_met_by_days_of_the_log(make_trace: Callable[..., Trace], tmp_path: Path, seeds: int) -> None:
     model = tracekit.fit(make_trace(jobs=bursts(1)), replicates=0, scores=seeds)
@@ -197,6 +198,7 @@ def test_the_same_log_has_the_same_scores(make_trace: Callable[..., Trace]) -> N
     assert one == other
 
 
+@pytest.mark.thorough
 def test_independent_jobs_are_met_by_independent_jobs(make_trace: Callable[..., Trace]) -> None:
     rng = np.random.default_rng(2)
     hours = np.sort(rng.uniform(0, 24 * 28, 2800))

@@ -266,6 +266,7 @@ def test_failures_fall_on_jobs_as_bayes_has_it() -> None:
     assert _odds(after) == pytest.approx((5 / 45 / 0.2, 12 / 32 / 0.2, 3 / 23 / 0.2))
 
 
+@pytest.mark.thorough
 def test_large_sessions_are_of_their_vc_and_their_runs_are_short(
     make_trace: Callable[..., Trace], tmp_path: Path
 ) -> None:
@@ -336,6 +337,7 @@ def test_the_distance_is_the_mean_of_four() -> None:
     assert one.distance(other) == pytest.approx((2 * np.log(2) + 0.2 + 0.1) / 4)
 
 
+@pytest.mark.thorough
 def test_submissions_alone_are_those_of_sessions(model: WorkloadModel) -> None:
     arrivals = model.document["arrivals"]
     seconds, batch = draw_arrivals(arrivals, np.random.default_rng(1), jobs=5000, days=None, load=1.0)

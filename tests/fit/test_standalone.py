@@ -85,6 +85,7 @@ def distance(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
     return float(stats.ks_2samp(one, two).statistic)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("process", ["mmpp", *(pytest.param(p, marks=THOROUGH) for p in ("poisson", "gamma_renewal"))])
 def test_it_draws_what_generate_draws(fitted: WorkloadModel, tmp_path: Path, process: str) -> None:
     """Two-sample distances of 20,000 jobs each; equal distributions are 0.016 apart once in 100 times."""

@@ -70,6 +70,7 @@ def _ingest(source: Path, name: str, workers: Any = None) -> Trace:
     return ingest_logs(source, out, format_name="csv", options=options, partition="day", workers=workers)
 
 
+@pytest.mark.thorough
 def test_partitions_are_the_files_of_one_machine(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = _ingest(source, "alone")
     partitions = alone.manifest.tables["gpu_utilization"].partitions or []

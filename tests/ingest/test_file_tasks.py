@@ -323,6 +323,7 @@ def test_a_mapping_beside_a_format_has_files_for_workers(tmp_path: Path) -> None
     assert len(workers.begun) == 2 + 1
 
 
+@pytest.mark.thorough
 def test_days_are_appended_by_workers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second dump has an hour of samples more; the Trace is the one that one process has appended to."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1800000000")

@@ -29,6 +29,9 @@ NAMES = (
     *("slurm-site", "pbs", "lsf", "kubernetes", "infinitehbd"),
     *("csv", "csv-jsonl", "csv-parquet", "tar-gz", "tar", "tar-xz", "zip", "parts"),
 )
+SOME = {"philly", "helios", "alibaba-pai", "slurm", "lsf", "kubernetes", "csv", "tar-gz"}
+"""One of each kind of source, which the first tier tries."""
+EACH = [pytest.param(name, marks=() if name in SOME else pytest.mark.thorough) for name in NAMES]
 
 
 def tool(name: str) -> ModuleType:
@@ -54,7 +57,7 @@ def test_every_seed_is_tried(seeds: dict[str, Any]) -> None:
     assert sorted(seeds) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_an_undamaged_seed_passes(name: str, fuzzing: ModuleType, seeds: dict[str, Any], tmp_path: Path) -> None:
     seed = seeds[name]
     assert fuzzing.judge(fuzzing.Case(seed, seed.files, []), tmp_path) == fuzzing.Verdict("trace")
@@ -63,7 +66,7 @@ def test_an_undamaged_seed_passes(name: str, fuzzing: ModuleType, seeds: dict[st
 @pytest.mark.parametrize(
     "numbers", [range(FIRST), pytest.param(range(FIRST, CASES), marks=pytest.mark.thorough)], ids=["few", "many"]
 )
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_damaged_logs_give_a_lawful_trace_or_one_error(
     name: str, numbers: range, fuzzing: ModuleType, seeds: dict[str, Any], tmp_path: Path
 ) -> None:

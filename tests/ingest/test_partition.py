@@ -155,6 +155,7 @@ def histories(folder: Path, exports: Sequence[str], layouts: Sequence[str]) -> l
     return found
 
 
+@pytest.mark.thorough
 def test_appends_to_partitions_are_those_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     plain, parts = histories(tmp_path, [DAY1, DAY2, DAY3], ["none", "day"])

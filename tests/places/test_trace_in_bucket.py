@@ -132,6 +132,7 @@ def test_a_question_about_one_column_reads_no_other(way: str, large: tuple[Trace
     assert sum(asked.bytes for asked in store.taken()) <= most < size / 1.5
 
 
+@pytest.mark.thorough
 def test_commands_read_a_trace_by_its_address(
     sample_trace: Callable[[str], Trace], store: Store, tmp_path: Path
 ) -> None:

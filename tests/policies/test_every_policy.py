@@ -93,6 +93,7 @@ def test_every_policy_ends_all_jobs_that_can_run(policy: str) -> None:
     assert (outcome.end_ms[POSSIBLE] > outcome.first_start_ms[POSSIBLE]).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", list(policies()))
 def test_every_policy_does_the_same_again(policy: str) -> None:
     one, two = outcome_of(policy), run(policy)

@@ -198,6 +198,7 @@ def many(count: int, seed: int = 3) -> Jobs:
     return make_jobs([(float(t), int(g), float(d)) for t, g, d in zip(submit, gpus, length, strict=True)])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("exact", [True, False])
 def test_a_long_run_agrees_too(kind: Literal["easy", "conservative"], exact: bool) -> None:

@@ -15,6 +15,7 @@ from tracekit.report.bundle import vega_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Browser
 
@@ -117,8 +118,9 @@ def hostile_trace(make_trace: Callable[..., Trace]) -> Trace:
 
 
 @pytest.fixture(scope="session")
-def analysis(hostile_trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
-    return analyze(hostile_trace.path, tmp_path_factory.mktemp("analysis") / "out")
+def analysis(hostile_trace: Trace, once: Callable[[str, Callable[[Path], Any]], Any]) -> Analysis:
+    found: Analysis = once("hostile", lambda folder: analyze(hostile_trace.path, folder / "hostile"))
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,7 @@ def visit(browser: Browser, analysis: Analysis, request: pytest.FixtureRequest) 
     "visit",
     [
         pytest.param({}, id="wide"),
-        pytest.param({"width": 375}, id="phone"),
+        pytest.param({"width": 375}, id="phone", marks=pytest.mark.thorough),
         pytest.param({"dark": True}, id="dark", marks=pytest.mark.thorough),
     ],
     indirect=True,
@@ -105,6 +105,7 @@ _BEYOND = """() => [...document.querySelectorAll('.plot svg')].flatMap(svg => {
 """Words of charts that reach out of their picture."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("visit", [{"width": 390}], indirect=True)
 def test_no_words_of_a_chart_leave_it_on_a_phone(visit: _Visit) -> None:
     visit.charts()
@@ -215,6 +216,7 @@ def test_labels_of_an_axis_stand_at_equal_distances_and_apart(visit: _Visit) -> 
     assert all(second[1] - first[2] > 5 for axis in axes for first, second in pairwise(axis))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "visit",
     [{"foreign": True}, {"foreign": True, "dark": True, "width": 390}],
@@ -312,6 +314,7 @@ def _parts(visit: _Visit) -> list[str]:
     return [e.get_attribute("id") or "" for e in visit.page.query_selector_all(".tab") if e.is_visible()]
 
 
+@pytest.mark.thorough
 def test_one_part_is_seen_and_the_address_leads_to_it(visit: _Visit) -> None:
     visit.charts()
     assert _parts(visit) == ["part-overview"]
@@ -430,6 +433,7 @@ def test_keys_move_a_time_over_the_strip_and_take_it_back(visit: _Visit) -> None
     assert (page.is_disabled("#all"), visit.complaints) == (True, [])
 
 
+@pytest.mark.thorough
 def test_tables_and_charts_are_used_by_keys(visit: _Visit) -> None:
     visit.charts()
     visit.page.wait_for_selector("html[data-parts=READY]", state="attached")

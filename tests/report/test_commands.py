@@ -89,6 +89,7 @@ def test_replays(analysis: Analysis, answers: dict[str, dict[str, Any]], place: 
     assert len(effects) > 10
 
 
+@pytest.mark.thorough
 def test_plan(answers: dict[str, dict[str, Any]], place: Path) -> None:
     _again(place, answers["plan/nodes"]["commands"])
     again = json.loads((place / "plan" / "plan.json").read_text())

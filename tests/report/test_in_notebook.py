@@ -164,6 +164,7 @@ def test_it_prints_its_first_screen(found: TraceReport) -> None:
     assert "<img" not in found._repr_html_()
 
 
+@pytest.mark.thorough
 def test_its_charts_are_those_of_the_page_and_valid(
     found: TraceReport, charts: dict[str, list[Any]], page: str
 ) -> None:

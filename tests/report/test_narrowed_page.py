@@ -184,6 +184,7 @@ def test_a_name_and_a_time_narrow_together(seen: _Seen) -> None:
     _check(seen, jobs.filter(pl.col("submit_time") >= since), ended)
 
 
+@pytest.mark.thorough
 def test_the_table_tells_the_same_and_its_names_choose(seen: _Seen) -> None:
     page = seen.page
     page.select_option("#closer-by", "vc")

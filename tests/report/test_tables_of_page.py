@@ -93,6 +93,7 @@ def test_a_chart_leaves_as_csv_in_which_no_name_is_a_formula(page_seen: Page, re
     assert {row["user"].removeprefix("'") for row in rows} <= known
 
 
+@pytest.mark.thorough
 def test_a_chart_leads_to_its_query(page_seen: Page) -> None:
     page_seen.goto(f"{page_seen.url.partition('#')[0]}#q-queuing-queue-delay")
     page_seen.evaluate("document.querySelectorAll('details').forEach(d => { d.open = false; })")

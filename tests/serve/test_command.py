@@ -109,6 +109,7 @@ def _answered(page: Page) -> None:
     page.wait_for_selector("html[data-part^=READY]", state="attached", timeout=30_000)
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_a_part_that_is_chosen_is_asked_and_the_whole_comes_back(address: str, page: Page) -> None:
     page.goto(f"{address}#part-work")

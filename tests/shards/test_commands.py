@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, list[str], str]] = {
     "fit of a small log": ("small", ["fit", "--scores", "1", "--bootstrap", "0"], "workloads"),
 }
 """What a command is given: a sample, or the small log; options; and what its results are called."""
-LONG = {"calibrate", "plan", "fit"}
+LONG = {"calibrate", "plan", "fit", "fit of a small log"}
 
 
 @pytest.fixture(scope="module")

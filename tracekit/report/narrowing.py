@@ -129,8 +129,9 @@ def _sentences(report: Report, filters: Mapping[str, list[str]], facts: TraceFac
         groups: dict[str, list[Any]] = {}
         for row in answer["rows"]:
             chosen = [f"{name} {places[name][row[name]]}" for name in names if row[name] in places[name]]
-            for key in {*chosen, " ".join(chosen)} - {""}:
-                groups.setdefault(key, []).append(row)
+            for key in dict.fromkeys((*chosen, " ".join(chosen))):
+                if key:
+                    groups.setdefault(key, []).append(row)
         said = {
             key: finding(answer["name"], rows, facts) for key, rows in groups.items() if len(rows) < answer["row_count"]
         }
