@@ -123,6 +123,7 @@ def test_a_wheel_carries_the_extension_and_the_tree_stays_clean(package: Path) -
     assert not Path(extension).parent.exists()
 
 
+@pytest.mark.thorough
 @needs_compiler
 def test_an_editable_installation_puts_the_extension_into_the_tree(
     package: Path, monkeypatch: pytest.MonkeyPatch

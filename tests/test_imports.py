@@ -64,6 +64,7 @@ def test_showing_a_fit_loads_no_optimizer_and_intervals_load_no_distributions() 
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.thorough
 def test_imports_inside_the_package_go_one_way(check_imports: ModuleType) -> None:
     assert check_imports.violations(ROOT / "tracekit") == []
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "tracekit").rglob("*.py"))
 COMPILED = sorted((ROOT / "tracekit").rglob("*.pxi"))
@@ -120,7 +122,6 @@ def test_names_in_compiled_code_exist() -> None:
     assert found == []
 
 
-@pytest.mark.thorough
 def test_names_in_pages_exist() -> None:
     blocks = re.compile(r"^```.*?^```", flags=re.DOTALL | re.MULTILINE)
     found = [

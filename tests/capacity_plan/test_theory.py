@@ -45,6 +45,7 @@ def test_mean_waits_of_exponential_jobs_are_those_of_erlang_c_at_every_capacity(
             assert other < 7 or not agrees(found[:, column], erlang_c_wait(other, 6.0, 600))
 
 
+@pytest.mark.thorough
 def test_more_of_the_same_jobs_wait_as_erlang_c_says_of_the_higher_load() -> None:
     # 6 erlangs times 1.25: a whole day of the log and, by user, a quarter of another.
     found = waits(PlanQuestion(numbers=(9, 10), growths=(1.25,), resamples=5))

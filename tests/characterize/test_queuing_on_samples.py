@@ -521,7 +521,7 @@ def world_of(sample_trace: Callable[[str], Trace]) -> Callable[[str], World]:
     return cache(lambda name: World(sample_trace(name)))
 
 
-@pytest.fixture(params=samples("philly", "slurm"))
+@pytest.fixture(params=samples("slurm"))
 def sample(request: pytest.FixtureRequest, world_of: Callable[[str], World]) -> World:
     return world_of(request.param)
 

@@ -52,6 +52,7 @@ def gpu_hours_by_week() -> str:
     return block("query.md", "gpu_hours_by_week.sql").replace("-- tables:", "-- paper: none\n-- tables:", 1)
 
 
+@pytest.mark.thorough
 def test_a_new_policy_and_a_new_query_are_found_and_make_their_pages_old(checkout: Path) -> None:
     (checkout / "tracekit" / "policies" / "short_first.py").write_text(block("policy.md", "my_policies.py"))
     (checkout / "queries" / "users" / "by_week.sql").write_text(gpu_hours_by_week())

@@ -22,7 +22,6 @@ SHORT: dict[str, dict[str, str | None]] = {
         "tracekit analyze house": None,
         "house-report": None,
     },
-    "tutorials/researcher.md": {},
 }
 """Pages that the first tier follows too, and what makes each short: all but the reports and the plans."""
 

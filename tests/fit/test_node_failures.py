@@ -152,6 +152,7 @@ def test_planted_laws_are_told_apart_and_recovered(failing: Trace) -> None:
     assert groups["fan"]["mean_until_failure_s"] == pytest.approx(100 * DAY, rel=0.12)
 
 
+@pytest.mark.thorough
 def test_generate_draws_failures_of_its_machines(failing: Trace, tmp_path: Path) -> None:
     model = tracekit.fit(failing, replicates=0, scores=0)
     WorkloadModel.checked(model.document)

@@ -144,6 +144,7 @@ def test_what_is_drawn_is_found_again(model: WorkloadModel, again: WorkloadModel
     assert [r for r in closure(model, again) if not r.within] == []
 
 
+@pytest.mark.thorough
 def test_arrivals_of_a_log_get_jobs_in_sessions(model: WorkloadModel) -> None:
     sessions = model.document["arrivals"]["sessions"]
     # Two users take turns: sessions of 20 jobs every day, 10 s apart.

@@ -128,6 +128,7 @@ def test_longer_at_every_higher_score_and_never_above_the_bound(
     assert ((found >= xmin * (1 - 1e-6)) == above).all() or np.isclose(special.ndtr(-at), share, rtol=1e-3).any()
 
 
+@pytest.mark.thorough
 def test_generate_draws_the_tail_and_reads_files_that_do_not_say_so(
     make_trace: Callable[..., Trace], tmp_path: Path
 ) -> None:

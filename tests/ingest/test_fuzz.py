@@ -146,6 +146,7 @@ def test_an_unclear_error_is_a_finding(
     assert verdict.text.endswith("; an error left ['rest'] behind")
 
 
+@pytest.mark.thorough
 def test_the_tool_counts_outcomes(tmp_path: Path) -> None:
     tool = str(ROOT / "tools" / "fuzz.py")
     command = [sys.executable, tool, "--cases", "3", "--format", "swf", "--out", str(tmp_path)]

@@ -76,6 +76,7 @@ def test_every_query_has_the_same_answer_in_both_layouts(
     assert answered > 25 // step
 
 
+@pytest.mark.thorough
 def test_replays_are_the_same_in_both_layouts(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
     plain = sample_trace("philly")
     parts = ingest_logs(plain.path, tmp_path / "parts", partition="day")
@@ -190,6 +191,7 @@ def exports(draw: st.DrawFn) -> str:
 HISTORIES = st.lists(exports(), min_size=2, max_size=3, unique=True)
 
 
+@pytest.mark.thorough
 @given(HISTORIES)
 @settings(max_examples=1)
 def test_any_history_is_the_same_in_both_layouts(given_exports: list[str]) -> None:

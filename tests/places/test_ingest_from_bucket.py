@@ -105,6 +105,7 @@ def test_telemetry_in_a_bucket_joins_a_log_on_disk(
     assert traces[0].manifest.tables["gpu_utilization"].rows == 12
 
 
+@pytest.mark.thorough
 def test_a_bucket_is_appended_day_by_day(store: Store, tmp_path: Path) -> None:
     header = "JobID|Submit|Start|End|State|User\n"
     for number in (1, 2):

@@ -144,6 +144,7 @@ def test_who_comes_first_by_anothers_overhead_is_tried() -> None:
     assert engine.first_start_ms.tolist() == [0, 0, 110, 100]
 
 
+@pytest.mark.thorough
 def test_crowds_evict_and_move() -> None:
     preemptions = migrations = cases = 0
 

@@ -239,6 +239,7 @@ def test_a_place_that_is_no_sweep_is_left_alone(trace: Trace, tmp_path: Path) ->
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.thorough
 def test_the_command_tells_how_far_a_shard_is_and_what_comes_next(trace: Trace, tmp_path: Path, golden: Golden) -> None:
     written(tmp_path, trace)
     done = tracekit_run("sweep", "sweep.toml", "-o", "out", "--shard", "1/2", "--workers", "1", cwd=tmp_path)

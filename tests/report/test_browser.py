@@ -284,6 +284,7 @@ def _rows(visit: _Visit, article: str) -> list[str]:
     return rows.all_inner_texts()
 
 
+@pytest.mark.thorough
 def test_a_filter_narrows_tables_and_charts_to_a_virtual_cluster(visit: _Visit) -> None:
     visit.charts()
     visit.page.click("text=Queueing")
@@ -332,6 +333,7 @@ def test_one_part_is_seen_and_the_address_leads_to_it(visit: _Visit) -> None:
     assert 0 < place["y"] < 300
 
 
+@pytest.mark.thorough
 def test_paper_has_all_parts_or_the_one_that_is_seen(visit: _Visit) -> None:
     visit.charts()
     visit.page.evaluate("window.print = () => {}")

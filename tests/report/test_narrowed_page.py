@@ -172,6 +172,7 @@ def test_a_time_narrows_the_numbers_to_its_spans(seen: _Seen) -> None:
     assert _card(seen.page, "held_share") == percent(held / float(owned.sum()))
 
 
+@pytest.mark.thorough
 def test_a_name_and_a_time_narrow_together(seen: _Seen) -> None:
     spans = answer_query(seen.trace, "overview/through_time").frame.filter(pl.col("period") == "span")
     half = spans.height // 2

@@ -72,6 +72,7 @@ def test_rows_are_searched_as_one_types(page_seen: Page) -> None:
     assert rows.all_inner_texts() == every
 
 
+@pytest.mark.thorough
 def test_a_chart_leaves_as_csv_in_which_no_name_is_a_formula(page_seen: Page, report: Report) -> None:
     page_seen.goto(f"{page_seen.url.partition('#')[0]}#q-users-queueing")
     with page_seen.expect_download() as waiting:

@@ -138,7 +138,7 @@ def test_leftovers_of_the_dead_of_this_machine_go_and_all_others_stay(tmp_path: 
         f"{stem}-elsewhere-{'0' * 12}-{pid}-{count}",
         f"{stem}-{host}-unknown-{pid}-{count}",
         f"{stem}-{host}-{space}-{os.getppid()}-0",
-        f"{stem}-{host}-{space}-{os.getpid()}-0",
+        f"{stem}-{host}-{space}-{os.getpid()}-999999",
         f".d1.json.partial-{pid}",
         "mine.txt",
     }
