@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import tempfile
 import weakref
 from functools import cache
@@ -121,8 +122,9 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
 def _set_own(con: duckdb.DuckDBPyConnection) -> None:
     """Set what each connection has for itself."""
     con.execute("SET TimeZone = 'UTC'")  # stored times carry no zone
-    # In a notebook without ipywidgets the bar is off, and DuckDB refuses to be told so.
-    if con.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+    # DuckDB draws a bar in notebooks alone; in one without ipywidgets the bar is off, and it refuses to be told so.
+    shown = "SELECT current_setting('enable_progress_bar')"
+    if "IPython" in sys.modules and con.execute(shown).fetchall() != [(False,)]:
         con.execute("SET enable_progress_bar = false")
 
 
