@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tracekit.errors import SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import _slurm_cells as text_of
+from tracekit.ingest.formats import _slurm_devices as devices_of
 from tracekit.ingest.node_lists import expand_nodes
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ def test_gpus_are_counted_once(ingest: Ingest, rows: Rows) -> None:
         ({"AllocTRES": "cpu=4,gres/gpu:a100=4"}, 4.0, "a100"),
         ({"AllocTRES": "cpu=4,gres/gpu=4"}, 4.0, None),
         ({"AllocTRES": "cpu=4,gres/gpu:a100=2,gres/gpu:h100=2,gres/gpu=4"}, 4.0, "a100|h100"),
-        ({"AllocTRES": "cpu=4,gres/gpu:a100_1g.5gb=2"}, 2.0, "a100_1g.5gb"),
+        ({"AllocTRES": "cpu=4,gres/gpu:a100_1g.5gb=2"}, 2 / 7, "a100_1g.5gb"),
         ({"AllocTRES": "gres/gpu=1.5K"}, 1536.0, None),
         ({"AllocTRES": "cpu=4,mem=1G"}, 0.0, None),
         ({"AllocTRES": "", "ReqTRES": "cpu=4,gres/gpu:h100=2"}, 2.0, "h100"),
@@ -695,9 +696,9 @@ PARSERS: list[Callable[[str], object]] = [
     text_of.count,
     text_of.memory,
     text_of.used_gib,
-    text_of.tres,
+    devices_of.tres,
     text_of.usage,
-    text_of.gres,
+    devices_of.gres,
     text_of.state,
     text_of.array_size,
     expand_nodes,

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _kubernetes_cells as cell
 from tracekit.ingest.job_records import record_frame
 from tracekit.ingest.json_items import json_items
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.job_records import Row
@@ -46,6 +47,10 @@ _GROUPS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", 
 """Labels and annotations that name a gang."""
 _QUEUES = ("kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
 _TASKS = ("training.kubeflow.org/replica-type", "volcano.sh/task-spec", "jobset.sigs.k8s.io/replicatedjob-name")
+_RESERVATIONS = frozenset(
+    f"{maker}-{what}" for maker in ("kai", "runai") for what in ("resource-reservation", "reservation", "scale-adjust")
+)
+"""Namespaces, and values of the label app, of pods that hold a GPU for others."""
 _PHASES = {"Pending": ("pending", 0), "Running": ("running", 1), "Succeeded": ("completed", 2), "Failed": ("failed", 2)}
 _REASONS = {
     "OOMKilled": "out_of_memory",
@@ -68,28 +73,36 @@ class _Job(NamedTuple):
 def read_objects(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield frames to stage, with rows of pods and of Workloads, told apart by the column `kind`."""
     number = 0
+    reader = _Reader(sink)
     for file in files:
         with sink.opened(file) as opened:
             times = RecordTimes(sink, opened.path)
             for run in json_items(opened, "items"):
                 pods: list[Row] = []
                 loads: list[Row] = []
-                others = shared = 0
+                others = reserved = 0
+                unknown: list[tuple[str, str]] = []
                 for item in run:
                     number += 1
-                    row = _row(item, opened, sink)
+                    row = reader.row(item, opened)
                     if row is None:
                         others += 1
+                    elif "reserved" in row:
+                        reserved += 1
                     elif row:
-                        shared += bool(row.pop("shared", False))
+                        devices = row.pop("devices", None)
+                        if devices is not None:
+                            unknown.append((row.get("pod") or row["name"], devices))
                         (pods if "pod_key" in row else loads).append(row | {"line": item.line, "ord": number})
                 sink.check(
                     "other_objects", others, len(run), "objects that are neither Pods nor Workloads; they are not used"
                 )
-                meaning = "pods that ask for parts of GPUs of unknown size (gpu.shared); their GPUs are unknown"
-                sink.check("shared_gpus_unknown", shared, len(pods), meaning)
+                meaning = "pods with which KAI or Run:ai reserve a GPU that others share; the pods that share it count"
+                sink.check("reservation_pods", reserved, len(run), meaning)
+                reader.unknown.add(unknown, len(pods) + len(loads))
                 if pods or loads:
                     yield _frame(pods, loads, times)
+    reader.unknown.report()
 
 
 def _frame(pods: list[Row], loads: list[Row], times: RecordTimes) -> pl.DataFrame:
@@ -103,22 +116,36 @@ def _frame(pods: list[Row], loads: list[Row], times: RecordTimes) -> pl.DataFram
     return pl.concat(both, how="diagonal").select("kind", *names)
 
 
-def _row(item: Item, opened: OpenedFile, sink: Sink) -> Row | None:
-    """Return the row of an object, {} where it was rejected, None where it is of another kind."""
-    value = item.value
-    kind = value.get("kind")
-    if kind is None:
-        kind = "Workload" if "podSets" in (cell.at(value, "spec") or {}) else "Pod"
-    try:
-        if kind == "Pod":
-            return _pod(value, sink.options["user_label"])
-        if kind == "Workload" and "kueue" in (cell.text(value, "apiVersion") or "kueue"):
-            return _workload(value, sink.options["cluster"])
-    except ValueError as error:
-        column, _, reason = str(error).partition(": ")
-        opened.reject(item.line, column, reason, item.raw)
-        return {}
-    return None
+class _Reader:
+    """Makes rows of objects, by the options of the format.
+
+    Attributes
+    ----------
+    unknown : UnknownDevices
+        Counts devices that are not understood.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.unknown = UnknownDevices(sink, "pods")
+        self._options = sink.options
+        self._factors = device_factors(sink.options["gpu_resource"])
+
+    def row(self, item: Item, opened: OpenedFile) -> Row | None:
+        """Return the row of an object, {} where it was rejected, None where it is of another kind."""
+        value = item.value
+        kind = value.get("kind")
+        if kind is None:
+            kind = "Workload" if "podSets" in (cell.at(value, "spec") or {}) else "Pod"
+        try:
+            if kind == "Pod":
+                return _pod(value, self._options["user_label"], self._factors)
+            if kind == "Workload" and "kueue" in (cell.text(value, "apiVersion") or "kueue"):
+                return _workload(value, self._options["cluster"], self._factors)
+        except ValueError as error:
+            column, _, reason = str(error).partition(": ")
+            opened.reject(item.line, column, reason, item.raw)
+            return {}
+        return None
 
 
 def _names(value: dict[str, Any]) -> tuple[str, str]:
@@ -128,14 +155,17 @@ def _names(value: dict[str, Any]) -> tuple[str, str]:
     return namespace, name
 
 
-def _pod(value: dict[str, Any], user_label: str) -> Row:
+def _pod(value: dict[str, Any], user_label: str, factors: Mapping[str, float]) -> Row:
+    """Return the row of a pod; {"reserved": True} where it only holds a GPU for pods that share it."""
     namespace, name = _names(value)
+    if namespace in _RESERVATIONS or cell.at(value, "metadata", "labels", "app") in _RESERVATIONS:
+        return {"reserved": True}
     uid = cell.text(value, "metadata", "uid")
     created = cell.time_s(value, "metadata", "creationTimestamp")
     labels, notes = (cell.at(value, "metadata", key) for key in ("labels", "annotations"))
     owner = next(iter(cell.items(value, "metadata", "ownerReferences")), {})
     job = _job_of(name, uid, labels, notes, owner)
-    asked = cell.pod_resources(cell.at(value, "spec"))
+    asked = cell.pod_resources(cell.at(value, "spec"), notes, factors)
     status, word, level = _state(value)
     ended = _end(value) if level > 1 else None
     scheduled = cell.time_s(_condition(value, "PodScheduled"), "lastTransitionTime")
@@ -161,13 +191,13 @@ def _pod(value: dict[str, Any], user_label: str) -> Row:
         "created_s": created,
         "scheduled_s": scheduled,
         "ended_s": ended,
-        "gpus": None if asked.shared else asked.gpus,
+        "gpus": asked.gpus,
         "cpus": asked.cpus,
         "memory": asked.memory_gib,
         "limit_s": float(limit) if isinstance(limit, int) and 0 < limit < 1 << 40 else None,
         "priority_value": priority if isinstance(priority, int) and abs(priority) < 1 << 60 else None,
         "level": level,
-        "shared": asked.shared,
+        "devices": asked.devices,
     }
 
 
@@ -221,7 +251,7 @@ def _end(value: dict[str, Any]) -> float | None:
     return max(known) if known else cell.time_s(_condition(value, "DisruptionTarget"), "lastTransitionTime")
 
 
-def _workload(value: dict[str, Any], cluster: str) -> Row:
+def _workload(value: dict[str, Any], cluster: str, factors: Mapping[str, float]) -> Row:
     namespace, name = _names(value)
     created = cell.time_s(value, "metadata", "creationTimestamp")
     owner = next((o for o in cell.items(value, "metadata", "ownerReferences") if o.get("kind") != "Pod"), {})
@@ -245,7 +275,7 @@ def _workload(value: dict[str, Any], cluster: str) -> Row:
         number = cell.at(value, "spec", path)
         if isinstance(number, int) and not isinstance(number, bool) and abs(number) < 1 << 40:
             row[key] = number
-    row |= _pod_sets(value)
+    row |= _pod_sets(value, factors)
     if finished:
         status = _finish(finished)
         row |= {"end_s": cell.time_s(finished, "lastTransitionTime"), "status": status, "run_status": status}
@@ -274,22 +304,23 @@ def _finish(condition: dict[str, Any]) -> str:
     return "failed" if "fail" in message else "unknown"
 
 
-def _pod_sets(value: dict[str, Any]) -> Row:
+def _pod_sets(value: dict[str, Any], factors: Mapping[str, float]) -> Row:
     """Return what all pods of a Workload ask for."""
     gpus = cpus = memory = 0.0
     count = 0
     models: set[str] = set()
-    unknown = False
+    unknown: set[str] = set()
     for part in cell.items(value, "spec", "podSets"):
         many = part.get("count", 1)
         if not isinstance(many, int) or isinstance(many, bool) or not 0 <= many < 1 << 24:
             raise ValueError("spec.podSets.count: is not a number of pods")
-        asked = cell.pod_resources(cell.at(part, "template", "spec"))
+        template = cell.at(part, "template")
+        asked = cell.pod_resources(cell.at(template, "spec"), cell.at(template, "metadata", "annotations"), factors)
         count += many
-        gpus += many * asked.gpus
+        gpus += many * (asked.gpus or 0.0)
         cpus += many * (asked.cpus or 0.0)
         memory += many * (asked.memory_gib or 0.0)
-        unknown |= asked.shared
+        unknown |= set(asked.devices.split("|")) if asked.devices and many else set()
         models |= {asked.model} if asked.model else set()
     if not count:
         return {}
@@ -299,4 +330,5 @@ def _pod_sets(value: dict[str, Any]) -> Row:
         "memory_gib": memory or None,
         "instance_count": count,
         "gpu_model": "|".join(sorted(models)) or None,
+        "devices": "|".join(sorted(unknown)) or None,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import typed_cells
+from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _slurm_cells as text_of
+from tracekit.ingest.formats import _slurm_devices as devices_of
 from tracekit.ingest.formats._slurm_checks import count_contradictions
 from tracekit.ingest.formats._slurm_jobstats import JobSummary, count_unreadable, job_summary
 from tracekit.ingest.formats._slurm_json import read_json
@@ -36,20 +39,20 @@ _RAW_ID = r"^(\d{1,20})(?:\.(.+))?$"
 
 _STATE = pl.Struct({"word": pl.String, "status": pl.String})
 _MEMORY = pl.Struct({"gib": pl.Float64, "per": pl.String})
-_GRES = pl.Struct({"gpus": pl.Float64, "model": pl.String, "by_number": pl.Boolean, "unknown_numbers": pl.Boolean})
-_REQUEST = pl.Struct({"per_node": pl.Float64, "in_all": pl.Float64})
+_WORDS = {"model": pl.String, "devices": pl.String, "by_number": pl.Boolean, "typed_differ": pl.Boolean}
+_GRES, _REQUEST, _TRES = (
+    pl.Struct({name: _WORDS.get(name, pl.Float64) for name in kind._fields})
+    for kind in (devices_of.Gres, devices_of.Request, devices_of.Tres)
+)
 _USAGE = pl.Struct({"gpu_util_pct": pl.Float64, "gpu_memory_gib": pl.Float64, "memory_gib": pl.Float64})
 _SUMMARY = pl.Struct({name: pl.Boolean if name == "unreadable" else pl.Float64 for name in JobSummary._fields})
-_TRES = pl.Struct(
-    {name: pl.String if name == "model" else pl.Float64 for name in text_of.Tres._fields},
-)
 _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
     "State": (text_of.state, _STATE),
-    "SubmitLine": (text_of.request, _REQUEST),
+    "SubmitLine": (devices_of.request, _REQUEST),
     **dict.fromkeys(("Elapsed", "Suspended", "Timelimit", "TotalCPU"), (text_of.duration_s, pl.Float64())),
     "TimelimitRaw": (text_of.limit_s, pl.Float64()),
-    **dict.fromkeys(("AllocTRES", "ReqTRES"), (text_of.tres, _TRES)),
-    **dict.fromkeys(("AllocGRES", "ReqGRES"), (text_of.gres, _GRES)),
+    **dict.fromkeys(("AllocTRES", "ReqTRES"), (devices_of.tres, _TRES)),
+    **dict.fromkeys(("AllocGRES", "ReqGRES"), (devices_of.gres, _GRES)),
     **dict.fromkeys(("AllocCPUS", "NCPUS", "ReqCPUS", "NNodes", "AllocNodes", "NTasks"), (text_of.count, pl.Float64())),
     "ReqMem": (text_of.memory, _MEMORY),
     "NodeList": (expand_nodes, pl.List(pl.String)),
@@ -58,6 +61,8 @@ _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
     **dict.fromkeys(("TRESUsageInAve", "TRESUsageInTot"), (text_of.usage, _USAGE)),
 }
 """How the text of each column is parsed, and the type of the result."""
+_OF_DEVICES = frozenset({"SubmitLine", "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"})
+"""Columns whose parsers take what devices count as well."""
 
 
 class SacctReader:
@@ -73,6 +78,8 @@ class SacctReader:
         self.wall_clocks = False
         self._sink = sink
         self._resizes = Resizes()
+        self._factors = device_factors(sink.options["gpu_resource"])
+        self._unknown = UnknownDevices(sink, "jobs")
 
     def rows(self, files: list[SourceFile]) -> Iterator[pl.DataFrame]:
         """Yield the usable rows, steps included, in frames of one shape.
@@ -86,6 +93,7 @@ class SacctReader:
                 times = RecordTimes(self._sink, opened.path)
                 for layout, records in (read_json if is_json else read_records)(opened, self._sink):
                     yield self._rows(records, layout, number, opened, times)
+        self._unknown.report()
 
     def _rows(
         self, records: SacctRecords, layout: SacctLayout, number: int, opened: OpenedFile, times: RecordTimes
@@ -94,7 +102,7 @@ class SacctReader:
         frame, bad = typed_cells(text, layout.spec)
         for cell in bad:
             records.faults[cell.row] = (cell.column, cell.reason)
-        frame = frame.with_columns(_read_cell(records, frame, name) for name in layout.columns if name in _CELLS)
+        frame = frame.with_columns(self._cell(records, frame, name) for name in layout.columns if name in _CELLS)
         spec = schema.source("slurm", "sacct")
         frame = frame.with_columns(
             pl.lit(None, dtype=_CELLS[c.name][1] if c.name in _CELLS else c.polars).alias(c.name)
@@ -117,6 +125,13 @@ class SacctReader:
         good[list(records.faults)] = False
         return self._normal(frame.filter(pl.Series(good)), layout, times)
 
+    def _cell(self, records: SacctRecords, frame: pl.DataFrame, name: str) -> pl.Series:
+        parse, kind = _CELLS[name]
+        if name in _OF_DEVICES:
+            of_devices: Callable[..., Any] = parse
+            parse = partial(of_devices, factors=self._factors)
+        return _read_series(records, frame[name], name, parse, kind)
+
     def _normal(self, frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes) -> pl.DataFrame:
         options = self._sink.options
         frame = times.dated(frame, ALL)
@@ -130,13 +145,12 @@ class SacctReader:
         start = frame.select(pl.when("started").then("Start")).to_series()
         frame = times.eligible(frame, LIFE, "eligible", start)
         count_contradictions(frame, self._sink)
+        jobs = frame.filter(pl.col("step").is_null())
+        self._unknown.add(
+            jobs.filter(pl.col("devices").is_not_null()).select("JobID", "devices").iter_rows(), jobs.height
+        )
         count_unreadable(frame["AdminComment"], frame["JobID"], self._sink)
         return _shaped(frame, options)
-
-
-def _read_cell(records: SacctRecords, frame: pl.DataFrame, name: str) -> pl.Series:
-    parse, kind = _CELLS[name]
-    return _read_series(records, frame[name], name, parse, kind)
 
 
 def _read_series(

@@ -18,8 +18,11 @@ keeps limits and conditions there, and None where only priority or resources hel
 SchedBackfill, else SchedMain or SchedSubmit, both 'main'.
 A delimiter or a line break in a name, comment or command is put right where the columns around it leave one way, else
 the row is set aside. GRES 7696487 is gpu: Slurm numbers a resource by the letters of its name. AllocGRES counts for the
-whole job, ReqGRES for each node. Where AccountingStorageTRES lacks gres/gpu no record lists GPUs: they are unknown, or
-as gpus_from says. TotalCPU is a step's cpu_s, and a run's own where the dump has no steps of it.
+whole job, ReqGRES for each node. A type that names a MIG profile (gpu:1g.10gb) is a part of a GPU, 1/7. A GRES of any
+other kind may be an accelerator, unless it is a known disk, network, licence or display: the GPUs of its jobs are then
+unknown, it is counted by name, and the option gpu_resource says what it counts. Where AccountingStorageTRES lacks
+gres/gpu no record lists GPUs: they are unknown, or as gpus_from says. TotalCPU is a step's cpu_s, and a run's own where
+the dump has no steps of it.
 Measured memory is that of a step's largest task (MaxRSS); GPU use is summed over its tasks where NTasks tells them.
 """
 
@@ -28,6 +31,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import UsageError
+from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._slurm_append import merge_runs
 from tracekit.ingest.formats._slurm_gres import check_gpus_from
 from tracekit.ingest.formats._slurm_json import looks_like_json
@@ -77,6 +81,7 @@ class SlurmFormat(Format):
             "the command's request, else whole nodes of the partition's typical size; gpu:4,dgx:8 states the sizes",
         ),
         "shards_per_gpu": Option("", "shards into which gres/shard divides a GPU; empty when unknown"),
+        "gpu_resource": GPU_RESOURCE,
     }
 
     nodes_from_jobs: ClassVar[bool] = True

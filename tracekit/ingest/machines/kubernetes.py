@@ -1,17 +1,29 @@
 """The machines of a Kubernetes cluster, as `kubectl get nodes -o json` prints them.
 
-API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of the known plugins;
-where labels of NVIDIA's GPU feature discovery count the cards, they do, since shared cards are several devices.
+API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of the known plugins,
+MIG slices the fewest cards that hold them; where labels of NVIDIA's GPU feature discovery count the cards, they do,
+since shared cards are several devices. A device of another plugin makes the number unknown.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from tracekit.ingest.devices import (
+    WHOLE_GPUS,
+    Part,
+    cards,
+    device_factors,
+    factor_of,
+    has_profile,
+    is_extended_device,
+    part_of_gpu,
+)
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._json_items import array_of, json_items, part
-from tracekit.ingest.machines._rows import Clock, events_frame, machines_frame, no_start
+from tracekit.ingest.machines._rows import Clock, events_frame, machines_frame, no_start, unknown_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["READER"]
 
-_DEVICES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
+_NVIDIA = WHOLE_GPUS[0]
 _MODELS = (
     "nvidia.com/gpu.product",
     "amd.com/gpu.product-name",
@@ -70,7 +82,7 @@ class KubernetesNodes(MachineReader):
                 try:
                     if item.fault:
                         raise ValueError(item.fault)
-                    machine = _machine(item.value)
+                    machine = _machine(item.value, sink)
                     events += _events(item.value, machine["host"], clock)
                     machines.append(machine)
                 except ValueError as error:
@@ -80,25 +92,56 @@ class KubernetesNodes(MachineReader):
             yield "event", events_frame([e for e in events if e["start"] != (None, None)], clock)
 
 
-def _machine(node: dict[str, Any]) -> dict[str, Any]:
+def _machine(node: dict[str, Any], sink: Sink) -> dict[str, Any]:
     host, labels = part(node, "metadata", "name"), part(node, "metadata", "labels") or {}
     capacity = part(node, "status", "capacity")
     if node.get("kind", "Node") != "Node" or not isinstance(host, str) or not host or not isinstance(capacity, dict):
         raise ValueError("is not a node with a name and a capacity")
-    devices = [count for name in _DEVICES if (count := _amount(capacity.get(name))) is not None]
-    cards = _amount(labels.get("nvidia.com/gpu.count"))
-    gpus = cards if cards is not None else sum(devices)
+    gpus = _gpus(host, capacity, labels, sink)
     mib = _amount(labels.get("nvidia.com/gpu.memory"))
     memory = _amount(capacity.get("memory"))
     return {
         "host": host,
-        "gpu_count": round(gpus),
+        "gpu_count": gpus,
         "gpu_model": _label(labels, _MODELS) if gpus else None,
         "gpu_memory_gib": None if mib is None else mib / 1024,
         "cpu_count": None if (cpus := _amount(capacity.get("cpu"))) is None else round(cpus),
         "memory_gib": None if memory is None else memory / (1 << 30),
         "rack": _label(labels, _RACKS),
     }
+
+
+def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], sink: Sink) -> int | None:
+    """Return the cards of a node, None where it has a device that is not understood and no label counts them."""
+    factors = device_factors(sink.options.get("gpu_resource", ""))
+    product = str(labels.get("nvidia.com/gpu.product") or "")
+    parts: list[tuple[float, Part]] = []
+    whole = 0.0
+    unknown = set()
+    for name, value in capacity.items():
+        factor = factor_of(factors, name)
+        known = name in WHOLE_GPUS or has_profile(name)
+        amount = _amount(value) if factor is not None or known or is_extended_device(name) else None
+        if not amount:
+            continue
+        part = Part(factor, factor) if factor is not None else None
+        if part is None and known:
+            part = part_of_gpu(product if name == _NVIDIA else name)
+        if part is None:
+            unknown.add(name)
+        elif name == _NVIDIA and part == Part(1.0, 1.0):
+            whole += amount
+        else:
+            parts.append((amount, part))
+    # With MIG in its single strategy the label counts slices.
+    counted = None if has_profile(product) else _amount(labels.get("nvidia.com/gpu.count"))
+    if unknown and counted is None:
+        unknown_devices(sink, host, "|".join(sorted(unknown)))
+        return None
+    if counted is None:
+        return math.ceil(whole - 1e-6) + cards(parts)
+    # The label counts cards, where shared ones are several devices; divided ones it counts, or not, by its version.
+    return math.ceil(max(counted, min(counted, whole) + cards(parts)) - 1e-6)
 
 
 def _label(labels: dict[str, Any], names: tuple[str, ...]) -> str | None:

@@ -51,7 +51,7 @@ class ScontrolNodes(MachineReader):
                 try:
                     if record.fault:
                         raise ValueError(record.fault)
-                    found, event = _node(record.text, clock)
+                    found, event = _node(record.text, clock, sink)
                 except ValueError as error:
                     opened.reject(record.line, None, str(error), record.raw)
                     continue
@@ -65,7 +65,7 @@ class ScontrolNodes(MachineReader):
             yield "event", events_frame(events, clock)
 
 
-def _node(text: str, clock: Clock) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def _node(text: str, clock: Clock, sink: Sink) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return the machines of a record, and what keeps them from work.
 
     Raises
@@ -82,7 +82,7 @@ def _node(text: str, clock: Clock) -> tuple[list[dict[str, Any]], dict[str, Any]
         return [], None
     if not all(str(values[name]).isdecimal() and len(str(values[name])) < 13 for name in ("CPUTot", "RealMemory")):
         raise ValueError("CPUTot or RealMemory is not a whole number")
-    gpus, model = gpus_of(values["Gres"], values["CfgTRES"])
+    gpus, model = gpus_of(str(values["NodeName"]), sink, values["Gres"], values["CfgTRES"])
     machine = {
         "gpu_count": gpus,
         "gpu_model": model,

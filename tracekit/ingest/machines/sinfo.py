@@ -66,7 +66,7 @@ class SinfoTable(MachineReader):
             for row in rows:
                 opened.count(1)
                 try:
-                    for machine, event in _nodes(row.checked(), clock):
+                    for machine, event in _nodes(row.checked(), clock, sink):
                         key = (machine["cluster"], machine["host"])
                         machines[key] = machine
                         if event is not None:
@@ -109,12 +109,12 @@ def _layout(head: bytes) -> tuple[list[str], str | None, int] | None:
     return None
 
 
-def _nodes(cells: dict[str, str], clock: Clock) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+def _nodes(cells: dict[str, str], clock: Clock, sink: Sink) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
     if not is_node_state(cells["state"]):
         raise ValueError(f"'{cells['state'][:40]}' is no state of a node")
     if is_no_machine(cells["state"]):
         return
-    gpus, model = gpus_of(cells.get("gres"))
+    gpus, model = gpus_of(cells["nodelist"], sink, cells.get("gres"))
     cpus = cells.get("cpus") or cells.get("cpus_of", "").rpartition("/")[2]
     memory = _number(cells.get("memory"))
     unfit = fitness(cells["state"])

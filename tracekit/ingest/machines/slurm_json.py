@@ -56,7 +56,7 @@ class SlurmJson(MachineReader):
                 try:
                     if item.fault:
                         raise ValueError(item.fault)
-                    for machine, event in _nodes(item.value):
+                    for machine, event in _nodes(item.value, sink):
                         key = (machine["cluster"], machine["host"])
                         machines[key] = machine
                         if event is not None:
@@ -69,7 +69,7 @@ class SlurmJson(MachineReader):
             yield "event", events_frame(timed, clock)
 
 
-def _nodes(value: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+def _nodes(value: dict[str, Any], sink: Sink) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
     group = "name" not in value
     names = words(part(value, "nodes", "nodes") if group else value.get("name"))
     state = part(value, "node", "state") if group else value.get("state")
@@ -79,7 +79,7 @@ def _nodes(value: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, An
     if is_no_machine(flags):
         return
     listed = part(value, "gres", "total") if group else value.get("gres")
-    gpus, model = gpus_of(listed if isinstance(listed, str) else None, _text(value.get("tres")))
+    gpus, model = gpus_of(names[0], sink, listed if isinstance(listed, str) else None, _text(value.get("tres")))
     cpus = _same(value.get("cpus")) if group else _number(value.get("cpus"))
     memory = _same(value.get("memory")) if group else _number(value.get("real_memory"))
     since = _number(part(value, "reason", "time") if group else value.get("reason_changed_at"))
