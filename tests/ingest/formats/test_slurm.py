@@ -420,16 +420,48 @@ def test_array_tasks_are_jobs_of_one_group(ingest: Ingest, rows: Rows) -> None:
         trace = ingest(
             sacct({"JobID": "20_7", "JobIDRaw": "21"}, {**waiting, "JobIDRaw": "20"}, columns=columns),
         )
-        found = {row["job_id"]: (row["group"], row["status"], row.get("instance_count")) for row in rows(trace, "jobs")}
-        assert found == {
-            "slurm/21" if raw else "slurm/20_7": ("20", "completed", None),
-            "slurm/20" if raw else "slurm/20_[8-20%4]": ("20", "pending", 13),
-        }
+        found = {row["job_id"]: (row["group"], row["status"]) for row in rows(trace, "jobs")}
+        waits = {f"slurm/20_{task}": ("20", "pending") for task in range(8, 21)}
+        assert found == {"slurm/21" if raw else "slurm/20_7": ("20", "completed"), **waits}
+
+
+def test_each_waiting_task_of_an_array_is_a_job(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    gpus = {"AllocTRES": "", "ReqTRES": "gres/gpu=4"}
+    waiting = {**WAITING, **gpus, "State": "PENDING", "End": "Unknown"}
+    trace = ingest(
+        sacct(
+            {**waiting, "JobID": "20_[1-9]", "JobIDRaw": "20"},  # shown again below, when task 1 and 3 had started
+            {"JobID": "20_1", "JobIDRaw": "21"},
+            {"JobID": "20_3", "JobIDRaw": "22"},
+            {**waiting, "JobID": "20_[3-4,8-9%2]", "JobIDRaw": "20"},
+            {**waiting, "JobID": "30_[7]", "JobIDRaw": "30"},  # the last task has the number of the array's row
+            {**waiting, "JobID": "40_[1-3,...]", "JobIDRaw": "40"},
+            {**waiting, "JobID": "50_[1-999999999]", "JobIDRaw": "50"},
+        )
+    )
+    found = {row["job_id"].removeprefix("slurm/"): row["gpu_count"] for row in rows(trace, "jobs")}
+    assert found == {"21": 8.0, "22": 8.0, **dict.fromkeys(("20_4", "20_8", "20_9", "30", "40", "50"), 4.0)}
+    assert found_checks(trace) == {"superseded_rows": (1, 7), "waiting_arrays_as_one": (2, 6)}
+
+
+def test_a_job_that_another_cluster_started_is_left_out(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    ids = {"JobID": "67108901", "JobIDRaw": "67108901"}
+    revoked = {**ids, **WAITING, "State": "REVOKED"}
+    trace = ingest(
+        sacct(
+            {**ids, "Cluster": "alpha"},
+            {**revoked, "Cluster": "beta", "State": "PENDING", "End": "Unknown"},
+            {**revoked, "Cluster": "beta"},
+            {**revoked, "Cluster": "gamma"},
+        )
+    )
+    assert [(row["job_id"], row["status"]) for row in rows(trace, "jobs")] == [("alpha/67108901", "completed")]
+    assert found_checks(trace) == {"superseded_rows": (1, 4), "revoked_siblings": (2, 4)}
 
 
 @pytest.mark.parametrize(("tasks", "count"), [("[1,3,5-9:2]", 5), ("[0-9]", 10), ("[4]", 1), ("[1-3,...]", None)])
 def test_waiting_array_tasks_are_counted(tasks: str, count: int | None) -> None:
-    assert text_of.array_size(tasks) == count
+    assert text_of.array_tasks(tasks).size == count
 
 
 def test_components_of_a_heterogeneous_job_are_one_job(ingest: Ingest, rows: Rows) -> None:
@@ -700,7 +732,7 @@ PARSERS: list[Callable[[str], object]] = [
     text_of.usage,
     devices_of.gres,
     text_of.state,
-    text_of.array_size,
+    text_of.array_tasks,
     expand_nodes,
 ]
 

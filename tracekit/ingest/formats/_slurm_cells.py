@@ -11,10 +11,11 @@ from typing import NamedTuple
 from tracekit.ingest.formats._slurm_status import SLURM_STATUS
 
 __all__ = [
+    "ArrayTasks",
     "JobState",
     "MemoryRequest",
     "Usage",
-    "array_size",
+    "array_tasks",
     "count",
     "duration_s",
     "entries",
@@ -52,6 +53,15 @@ class Usage(NamedTuple):
     gpu_util_pct: float | None
     gpu_memory_gib: float | None
     memory_gib: float | None
+
+
+class ArrayTasks(NamedTuple):
+    """The tasks of an array that wait."""
+
+    size: int | None
+    """How many, None when the list was cut."""
+    ranges: list[list[int]] | None
+    """First, last and step of each of their ranges, None when the list was cut."""
 
 
 class JobState(NamedTuple):
@@ -141,17 +151,17 @@ def state(text: str) -> JobState:
     return JobState(word, SLURM_STATUS.get(word, "unknown"))
 
 
-def array_size(text: str) -> int | None:
-    """Return the number of tasks in `[8-20%4]`, `[1,3,5-9:2]`; None when the list was cut."""
-    total = 0
+def array_tasks(text: str) -> ArrayTasks:
+    """Return the tasks in `[8-20%4]`, `[1,3,5-9:2]`."""
+    found: list[list[int]] = []
     for part in text.strip("[]").partition("%")[0].split(","):
         match = _TASKS.fullmatch(part)
         if match is None:
             if "..." in part:
-                return None
+                return ArrayTasks(None, None)
             raise ValueError("is not a list of array tasks")
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if last < first or step < 1:
             raise ValueError("is not a list of array tasks")
-        total += (last - first) // step + 1
-    return total
+        found.append([first, last, step])
+    return ArrayTasks(sum((last - first) // step + 1 for first, last, step in found), found)

@@ -37,6 +37,7 @@ _LINES_PER_FILE = 1 << 40
 _JOB_ID = r"^(\d{1,20})(?:_(\d{1,20}|\[[^\]]*\]))?(?:\+(\d{1,9}))?(?:\.(.+))?$"
 _RAW_ID = r"^(\d{1,20})(?:\.(.+))?$"
 
+_TASKS = pl.Struct({"size": pl.Int64, "ranges": pl.List(pl.List(pl.Int64))})
 _STATE = pl.Struct({"word": pl.String, "status": pl.String})
 _MEMORY = pl.Struct({"gib": pl.Float64, "per": pl.String})
 _WORDS = {"model": pl.String, "devices": pl.String, "by_number": pl.Boolean, "typed_differ": pl.Boolean}
@@ -118,7 +119,7 @@ class SacctReader:
         records.add_fault(frame["job"].is_null() & frame["JobID"].is_not_null(), "JobID", "is not a job id")
         records.add_fault(frame["raw_id"].is_null() & frame["JobIDRaw"].is_not_null(), "JobIDRaw", "is not a job id")
         records.add_fault(frame["step"].is_null() & frame["Submit"].is_null(), "Submit", "is missing")
-        frame = frame.with_columns(_read_series(records, frame["tasks"], "JobID", text_of.array_size, pl.Int64()))
+        frame = frame.with_columns(_read_series(records, frame["tasks"], "JobID", text_of.array_tasks, _TASKS))
         for row in sorted(records.faults):
             opened.reject(int(records.lines[row]), *records.faults[row], records.raws(row))
         good = np.ones(frame.height, dtype=bool)
@@ -199,7 +200,9 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
         step="step",
         # Raw ids do not show which tasks were submitted as one array.
         array=pl.when(pl.col("task").is_not_null()).then("job"),
-        instance_count="tasks",
+        task=pl.col("task").cast(pl.Int64, strict=False),
+        task_ranges=pl.col("tasks").struct["ranges"],
+        instance_count=pl.col("tasks").struct["size"],
         submit="Submit",
         origin=options["queue_from"].title(),
         eligible="eligible",

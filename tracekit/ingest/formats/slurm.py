@@ -23,6 +23,8 @@ other kind may be an accelerator, unless it is a known disk, network, licence or
 unknown, it is counted by name, and the option gpu_resource says what it counts. Where AccountingStorageTRES lacks
 gres/gpu no record lists GPUs: they are unknown, or as gpus_from says. TotalCPU is a step's cpu_s, and a run's own where
 the dump has no steps of it.
+The tasks of an array that wait are one row of sacct, and a job each here (CLUSTER/ARRAY_TASK) with what one task asks
+for. A job that another cluster of a federation started (REVOKED) has no outcome and is left out.
 Measured memory is that of a step's largest task (MaxRSS); GPU use is summed over its tasks where NTasks tells them.
 """
 
