@@ -783,7 +783,7 @@ def test_the_sample_trace_keeps_all_but_the_unusable_records(
     (account,) = trace.manifest.files
     assert (account.records, account.kept, account.rejected) == (300, 293, 7)
     assert {name: info.rows for name, info in trace.manifest.tables.items()} == {
-        "jobs": 275,
+        "jobs": 289,
         "attempts": 272,
         "placements": 296,
         "nodes": 12,

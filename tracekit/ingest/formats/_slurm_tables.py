@@ -296,7 +296,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "waiting_arrays_as_one",
-        "arrays whose waiting tasks are one job, with what one task asks for: sacct cut their list, or they are too many",
+        "arrays whose waiting tasks are one job with what one task asks for: sacct cut the list, or they are too many",
         """SELECT job_id FROM part WHERE status = 'pending' AND start_local IS NULL AND task IS NULL
         AND "array" IS NOT NULL AND coalesce(instance_count, 2) > 1""",
         "part WHERE status = 'pending'",
