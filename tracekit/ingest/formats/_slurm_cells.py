@@ -6,9 +6,12 @@ Each function takes the text of one cell and raises ValueError, with the reason,
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.ingest.formats._slurm_status import SLURM_STATUS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "Gres",
@@ -24,6 +27,7 @@ __all__ = [
     "limit_s",
     "memory",
     "request",
+    "resident_gib",
     "state",
     "tres",
     "usage",
@@ -36,6 +40,9 @@ _DURATION = re.compile(
     r"|(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d{1,9}):(?P<seconds>\d{1,9}(?:\.\d{1,9})?))",
     re.ASCII,
 )
+_MOST_PCT = float((1 << 32) - 2)
+_MOST_GIB = float(1 << 30)
+"""An exbibyte."""
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTPE]?)[Bb]?", re.ASCII)
 # Slurm divides by 1024 for counts too: 1.5K is 1,536.
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
@@ -94,6 +101,8 @@ class Usage(NamedTuple):
     gpu_util_pct: float | None
     gpu_memory_gib: float | None
     memory_gib: float | None
+    unread: float
+    """Number of these that are stated and no measure."""
 
 
 class JobState(NamedTuple):
@@ -169,14 +178,28 @@ def tres(text: str) -> Tres:
 
 
 def usage(text: str) -> Usage:
-    """Return the use that a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G` states."""
+    """Return the use that a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G` states; what is no measure is unknown."""
     entries = _entries(text)
-    gpu_memory, used = entries.get("gres/gpumem"), entries.get("mem")
-    return Usage(
-        gpu_util_pct=count(entries["gres/gpuutil"]) if "gres/gpuutil" in entries else None,
-        gpu_memory_gib=None if gpu_memory is None else used_gib(gpu_memory),
-        memory_gib=None if used is None else used_gib(used),
-    )
+    kinds = {"gres/gpuutil": (count, _MOST_PCT), "gres/gpumem": (used_gib, _MOST_GIB), "mem": (used_gib, _MOST_GIB)}
+    found = [_measure(entries.get(name), *kind) for name, kind in kinds.items()]
+    stated = sum(name in entries for name in kinds)
+    return Usage(*found, unread=float(stated - sum(value is not None for value in found)))
+
+
+def resident_gib(text: str) -> float | None:
+    """Return the memory of a task [GiB]; None where it is no measure."""
+    return _measure(text, used_gib, _MOST_GIB)
+
+
+def _measure(text: str | None, parse: Callable[[str], float], most: float) -> float | None:
+    """Return a measure below `most`; slurmd writes 2^64 - 1 (`16E`) and such for what it cannot measure."""
+    if text is None:
+        return None
+    try:
+        value = parse(text)
+    except ValueError:
+        return None
+    return value if value < most else None
 
 
 def _entries(text: str) -> dict[str, str]:
