@@ -180,10 +180,11 @@ def tres(text: str) -> Tres:
 def usage(text: str) -> Usage:
     """Return the use that a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G` states; what is no measure is unknown."""
     entries = _entries(text)
-    kinds = {"gres/gpuutil": (count, _MOST_PCT), "gres/gpumem": (used_gib, _MOST_GIB), "mem": (used_gib, _MOST_GIB)}
-    found = [_measure(entries.get(name), *kind) for name, kind in kinds.items()]
-    stated = sum(name in entries for name in kinds)
-    return Usage(*found, unread=float(stated - sum(value is not None for value in found)))
+    use = _measure(entries.get("gres/gpuutil"), count, _MOST_PCT)
+    gpu_memory, memory_gib = (_measure(entries.get(name), used_gib, _MOST_GIB) for name in ("gres/gpumem", "mem"))
+    stated = sum(name in entries for name in ("gres/gpuutil", "gres/gpumem", "mem"))
+    read = sum(value is not None for value in (use, gpu_memory, memory_gib))
+    return Usage(use, gpu_memory, memory_gib, float(stated - read))
 
 
 def resident_gib(text: str) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COLUMNS", "METRICS", "MOST", "NODE_METRICS", "OWN", "XID", "Metric"]
+__all__ = ["COLUMNS", "DIVIDED", "METRICS", "MOST", "NODE_METRICS", "OWN", "XID", "Metric"]
 
 _GIB = 2.0**-30
 _MIB = 2.0**-10
@@ -58,6 +58,10 @@ METRICS = {
 
 NODE_METRICS = ("kube_node_status_condition", "kube_node_spec_unschedulable")
 """Metrics of kube-state-metrics that fill node_events: conditions of a Kubernetes node, and whether it is cordoned."""
+
+DIVIDED = Metric("utilization_pct", rank=2)
+"""What utilization is of a divided GPU (MIG) and of its parts, of which the driver measures none: the share of activity goes
+before it, and where it is never above 0 it is unknown."""
 
 COLUMNS = tuple(dict.fromkeys(m.column for m in METRICS.values() if m.column != XID))
 """Columns of gpu_utilization that telemetry fills."""

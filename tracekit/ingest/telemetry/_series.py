@@ -28,7 +28,7 @@ class Labels(NamedTuple):
     gpu_index: int | None
     uuid: str | None
     gpu_instance: str | None
-    """Part of a divided GPU (MIG)."""
+    """Part of a divided GPU (MIG): its profile, where that is known, and its number on the GPU, as 3g.40gb/1."""
     job: str | None
     """The scheduler's number of the job."""
     namespace: str | None
@@ -96,7 +96,7 @@ def labels_of(metric: Mapping[str, object]) -> Labels:
         host=None if host is None else _without_port(host),
         gpu_index=int(index) if index and len(index) < 6 else None,
         uuid=text.get("UUID") or text.get("uuid"),
-        gpu_instance=text.get("GPU_I_ID"),
+        gpu_instance="/".join(text[name] for name in ("GPU_I_PROFILE", "GPU_I_ID") if name in text) or None,
         job=next((text[name] for name in _JOB if name in text), None),
         namespace=namespace if pod is not None else None,
         pod=pod,
