@@ -63,7 +63,7 @@ _SHARED_NAME = "machines of telemetry whose name fits several of the log's; thei
 
 def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     """Create the table `placed`: machine, GPU and column of each series of the table `label`."""
-    rows = [(name, *metric) for name, metric in (METRICS | OWN).items()]
+    rows = [(name, m.column, m.factor, m.rank) for name, m in (METRICS | OWN).items()]
     frame = pl.DataFrame(rows, schema=["name", "column", "factor", "rank"], orient="row")
     con.register("metric_rows", frame.to_arrow())
     con.execute("CREATE TABLE metric AS SELECT * FROM metric_rows")
