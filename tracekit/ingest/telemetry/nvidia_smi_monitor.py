@@ -2,8 +2,8 @@
 
 docs.nvidia.com/deploy/nvidia-smi. A record is a line below a header, which begins with # and comes again. Times are
 wall clock of the machine, to the second, and the name of the file (or of its folder) holds the machine's. Without
-`-o DT`, and with dcgmi as it is, lines state no time; `| ts '%Y-%m-%d %H:%M:%S'` puts one before each of dcgmi's lines. A
-dash is no value.
+`-o DT`, and with dcgmi as it is, lines state no time; `| ts '%Y-%m-%d %H:%M:%S'` puts one before each of dcgmi's
+lines. A dash is no value.
 
 pmon has a line for each process: what the processes of a GPU use at one time is added up, where any of them states it.
 A GPU without a process uses nothing.
