@@ -42,8 +42,8 @@ _FIRST, _LAST = 0, 253_000_000_000_000
 """Times outside of this are no times [ms since 1970]."""
 _NO_VALUE: Final = "samples that are no number (NaN, infinite, or no text of a number); they are left out"
 _UNDATED: Final = (
-    "samples in the text of an exporter that have no time; they are not used: write a line '# time SECONDS' before each "
-    "scrape"
+    "samples in the text of an exporter that have no time; they are not used: write a line '# time SECONDS' before "
+    "each scrape"
 )
 
 
