@@ -1,8 +1,8 @@
 """What `nvidia-smi -q -x` prints: a document for each moment, also one below the other, as `-l SECONDS` gives them.
 
 docs.nvidia.com/deploy/nvidia-smi. A record is a line. Times are wall clock of the machine; the name of the file (or of
-its folder) holds the machine's. GPUs are numbered as a document lists them, which is how nvidia-smi numbers them. N/A is
-no value, and what a document says of parts of a divided GPU (MIG) is not that of the GPU.
+its folder) holds the machine's. GPUs are numbered as a document lists them, which is how nvidia-smi numbers them. N/A
+is no value, and what a document says of parts of a divided GPU (MIG) is not that of the GPU.
 """
 
 from __future__ import annotations
