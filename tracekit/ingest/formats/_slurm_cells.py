@@ -6,9 +6,12 @@ Each function takes the text of one cell and raises ValueError, with the reason,
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.ingest.formats._slurm_status import SLURM_STATUS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "ArrayTasks",
@@ -21,6 +24,7 @@ __all__ = [
     "entries",
     "limit_s",
     "memory",
+    "resident_gib",
     "state",
     "usage",
     "used_gib",
@@ -32,6 +36,9 @@ _DURATION = re.compile(
     r"|(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d{1,9}):(?P<seconds>\d{1,9}(?:\.\d{1,9})?))",
     re.ASCII,
 )
+_MOST_PCT = float((1 << 32) - 2)
+_MOST_GIB = float(1 << 30)
+"""An exbibyte."""
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTPE]?)[Bb]?", re.ASCII)
 # Slurm divides by 1024 for counts too: 1.5K is 1,536.
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
@@ -53,6 +60,8 @@ class Usage(NamedTuple):
     gpu_util_pct: float | None
     gpu_memory_gib: float | None
     memory_gib: float | None
+    unread: float
+    """Number of these that are stated and no measure."""
 
 
 class ArrayTasks(NamedTuple):
@@ -119,14 +128,29 @@ def _scaled(text: str, reason: str, unit: str = "") -> float:
 
 
 def usage(text: str) -> Usage:
-    """Return the use that a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G` states."""
+    """Return the use that a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G` states; what is no measure is unknown."""
     listed = entries(text)
-    gpu_memory, used = listed.get("gres/gpumem"), listed.get("mem")
-    return Usage(
-        gpu_util_pct=count(listed["gres/gpuutil"]) if "gres/gpuutil" in listed else None,
-        gpu_memory_gib=None if gpu_memory is None else used_gib(gpu_memory),
-        memory_gib=None if used is None else used_gib(used),
-    )
+    use = _measure(listed.get("gres/gpuutil"), count, _MOST_PCT)
+    gpu_memory, memory_gib = (_measure(listed.get(name), used_gib, _MOST_GIB) for name in ("gres/gpumem", "mem"))
+    stated = sum(name in listed for name in ("gres/gpuutil", "gres/gpumem", "mem"))
+    read = sum(value is not None for value in (use, gpu_memory, memory_gib))
+    return Usage(use, gpu_memory, memory_gib, float(stated - read))
+
+
+def resident_gib(text: str) -> float | None:
+    """Return the memory of a task [GiB]; None where it is no measure."""
+    return _measure(text, used_gib, _MOST_GIB)
+
+
+def _measure(text: str | None, parse: Callable[[str], float], most: float) -> float | None:
+    """Return a measure below `most`; slurmd writes 2^64 - 1 (`16E`) and such for what it cannot measure."""
+    if text is None:
+        return None
+    try:
+        value = parse(text)
+    except ValueError:
+        return None
+    return value if value < most else None
 
 
 def entries(text: str) -> dict[str, str]:

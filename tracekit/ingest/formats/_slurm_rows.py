@@ -45,7 +45,7 @@ _GRES, _REQUEST, _TRES = (
     pl.Struct({name: _WORDS.get(name, pl.Float64) for name in kind._fields})
     for kind in (devices_of.Gres, devices_of.Request, devices_of.Tres)
 )
-_USAGE = pl.Struct({"gpu_util_pct": pl.Float64, "gpu_memory_gib": pl.Float64, "memory_gib": pl.Float64})
+_USAGE = pl.Struct(dict.fromkeys(text_of.Usage._fields, pl.Float64))
 _SUMMARY = pl.Struct({name: pl.Boolean if name == "unreadable" else pl.Float64 for name in JobSummary._fields})
 _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
     "State": (text_of.state, _STATE),
@@ -57,13 +57,20 @@ _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
     **dict.fromkeys(("AllocCPUS", "NCPUS", "ReqCPUS", "NNodes", "AllocNodes", "NTasks"), (text_of.count, pl.Float64())),
     "ReqMem": (text_of.memory, _MEMORY),
     "NodeList": (expand_nodes, pl.List(pl.String)),
-    "MaxRSS": (text_of.used_gib, pl.Float64()),
+    "MaxRSS": (text_of.resident_gib, pl.Float64()),
     "AdminComment": (job_summary, _SUMMARY),
     **dict.fromkeys(("TRESUsageInAve", "TRESUsageInTot"), (text_of.usage, _USAGE)),
 }
 """How the text of each column is parsed, and the type of the result."""
 _OF_DEVICES = frozenset({"SubmitLine", "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"})
 """Columns whose parsers take what devices count as well."""
+
+
+_MEASURED = ("TRESUsageInAve", "TRESUsageInTot", "MaxRSS")
+_UNREAD = (
+    "cells of measured use with a number that is no measure, such as 16E or 18446744073709551615; that number is "
+    "unknown, the others of its step are read"
+)
 
 
 class SacctReader:
@@ -103,6 +110,7 @@ class SacctReader:
         frame, bad = typed_cells(text, layout.spec)
         for cell in bad:
             records.faults[cell.row] = (cell.column, cell.reason)
+        stated = frame
         frame = frame.with_columns(self._cell(records, frame, name) for name in layout.columns if name in _CELLS)
         spec = schema.source("slurm", "sacct")
         frame = frame.with_columns(
@@ -124,7 +132,21 @@ class SacctReader:
             opened.reject(int(records.lines[row]), *records.faults[row], records.raws(row))
         good = np.ones(frame.height, dtype=bool)
         good[list(records.faults)] = False
-        return self._normal(frame.filter(pl.Series(good)), layout, times)
+        self._count_unread(stated.filter(good), frame.filter(good), layout)
+        return self._normal(frame.filter(good), layout, times)
+
+    def _count_unread(self, stated: pl.DataFrame, read: pl.DataFrame, layout: SacctLayout) -> None:
+        """Count measures that are none, such as 16E or 18446744073709551615; each costs its cell."""
+        for name in _MEASURED:
+            if name in layout.columns:
+                lost = (
+                    read[name].struct["unread"]
+                    if name != "MaxRSS"
+                    else read[name].is_null() & stated[name].is_not_null()
+                )
+                bad = lost.fill_null(0).cast(pl.Int64) > 0
+                examples = (name + "=" + stated[name].filter(bad)).unique().sort() if bad.any() else None
+                self._sink.check("unreadable_use", int(bad.sum()), stated[name].count(), _UNREAD, examples)
 
     def _cell(self, records: SacctRecords, frame: pl.DataFrame, name: str) -> pl.Series:
         parse, kind = _CELLS[name]
