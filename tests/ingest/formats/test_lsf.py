@@ -100,6 +100,29 @@ def test_asked_hosts_come_before_the_hosts_of_the_run(ingest: Ingest, rows: Rows
     assert rows(trace, "jobs")[0]["cpu_count"] == 3.0
 
 
+@pytest.mark.parametrize(
+    ("used", "limit", "gpus"),
+    [
+        ("0", 43200.0, 4.0),
+        ("1 h1 1306 0 50 2", 43200.0, 4.0),  # five fields an entry
+        ("1 h1 1306 0 50 2 0", 43200.0, 4.0),  # six: no pairs follow
+        ("2 h1 1306 0 50 2 0 h2 1291 0 50 3 0", 43200.0, 4.0),
+        ("1 h1 1306 0 50 2 1 pid 17", 43200.0, 4.0),  # a pair of key and value
+        ("1 h1 1306 0 50 2 0 7 7", None, None),  # another layout: its numbers are those of other fields
+        ("-1", None, None),
+        ("99 h1 1 1 1 1", None, None),
+    ],
+)
+def test_what_hosts_used_is_passed_over_in_either_layout(
+    used: str, limit: float | None, gpus: float | None, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    before, _, after = acct().partition("1 h1 1306 0 1287486 242")
+    trace = ingest({"lsb.acct": before + used + after})
+    (job,) = rows(trace, "jobs")
+    assert (job.get("time_limit_s"), job.get("gpu_count")) == (limit, gpus)
+    assert found_checks(trace) == ({} if limit else {"short_records": (1, 1)})
+
+
 def test_a_record_of_an_older_version_is_used_without_its_end(
     ingest: Ingest, rows: Rows, found_checks: FoundChecks
 ) -> None:

@@ -21,8 +21,11 @@ __all__ = ["read_acct"]
 _FIELD_LIMIT = 1 << 30
 _OTHERS = re.compile(r'"(EVENT_ADRSV_FINISH|JOB_RESIZE|[A-Z_]{3,40})" ', re.ASCII)
 
-_ENTRY = {"askedHosts": 1, "execHosts": 1, "submitExt": 2, "hostRusage": 5}
+_ENTRY = {"askedHosts": 1, "execHosts": 1, "submitExt": 2}
 """Lists, whose length stands in front of them, and the fields of an entry."""
+_AFTER_USE = ("runLimit", "options3", "avgMem", "effectiveResReq")
+"""Fields behind the list hostRusage."""
+_SECTION = re.compile(r"\b(?:select|order|rusage|span|same|cu|affinity)\[")
 _DONE, _EXIT = 64, 32
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 
@@ -67,6 +70,9 @@ def _fields(text: str) -> dict[str, Any]:
     held: dict[str, Any] = {}
     at = 0
     for column in schema.source("lsf", "acct").columns:
+        if column.name == "hostRusage":
+            held |= _after_use(cells, at)
+            break
         try:
             at = _take(cells, at, column.name, held)
         except (IndexError, ValueError):
@@ -85,6 +91,43 @@ def _take(cells: list[str], at: int, name: str, held: dict[str, Any]) -> int:
     if count < 0 or end > len(cells):
         raise ValueError
     held[name] = cells[at + 1 : end]
+    return end
+
+
+def _after_use(cells: list[str], at: int) -> dict[str, str]:
+    """Return the fields behind the list of what each host used; none where no layout of that list fits.
+
+    The manual gives an entry six fields: host, memory, swap, user time, system time, and the number of pairs that
+    follow, which is 0 in this file. Some records have only the first five. The layout is right if numbers are numbers
+    and the effective resource requirement looks like one.
+    """
+    for fields in (6, 5):
+        try:
+            end = _past_use(cells, at, fields)
+            found = dict(zip(_AFTER_USE, cells[end : end + len(_AFTER_USE)], strict=True))
+        except (IndexError, ValueError):
+            continue
+        numbers = all(_NUMBER.fullmatch(found[name]) for name in _AFTER_USE[:-1])
+        effective = found["effectiveResReq"]
+        if numbers and (not effective.strip() or _SECTION.search(effective)):
+            return found
+    return {}
+
+
+def _past_use(cells: list[str], at: int, fields: int) -> int:
+    """Return where the list of what each host used ends; ValueError where it has another layout."""
+    count = int(cells[at])
+    end = at + 1
+    if not 0 <= count <= len(cells):
+        raise ValueError
+    for _ in range(count):
+        entry = cells[end : end + fields]
+        if len(entry) < fields or not all(_NUMBER.fullmatch(text) for text in entry[1:]):
+            raise ValueError
+        pairs = int(entry[5]) if fields == 6 else 0  # noqa: PLR2004 -- the last of the six counts pairs
+        if pairs < 0:
+            raise ValueError
+        end += fields + 2 * pairs
     return end
 
 
