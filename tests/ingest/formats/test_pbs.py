@@ -187,6 +187,60 @@ def test_members_of_an_array_are_jobs_and_the_array_is_counted(
     assert found_checks(trace) == {"array_records": (1, 3), "other_records": (1, 3)}
 
 
+def ended(job: str, node: str, asked: str, *, prefix: str = "") -> str:
+    """Return the E record of a job that ran for an hour on 8 processors."""
+    times = f"ctime={T} etime={T} start={T} end={T + 3600}"
+    return f"{prefix}03/04/2024 11:00:00;E;{job};{times} exec_host={node}/0-7 {asked} Exit_status=0\n"
+
+
+def test_ids_with_and_without_a_server_name_machines_apart(ingest: Ingest, rows: Rows) -> None:
+    asked = "Resource_List.nodes=1:ppn=8:gpus=4"
+    one_server = ended("1", "n1", asked) + ended("2.a", "n1", asked)
+    assert [r["node_id"] for r in rows(ingest({"log": one_server}), "placements")] == ["n1", "n1"]
+    trace = ingest({"log": one_server + ended("3.b", "n1", asked)})
+    assert [(r["job_id"], r["node_id"]) for r in rows(trace, "placements")] == [
+        ("1", "n1"),
+        ("2.a", "a/n1"),
+        ("3.b", "b/n1"),
+    ]
+    assert [(r["node_id"], r.get("cluster")) for r in rows(trace, "nodes")] == [
+        ("a/n1", "a"),
+        ("b/n1", "b"),
+        ("n1", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus"),
+    [
+        ("Resource_List.nodes=1:ppn=8:gpu=2", 2.0),
+        ("Resource_List.nodes=1:ppn=8:default Resource_List.gpu=2", 2.0),
+        ("Resource_List.nodes=1:ppn=8 Resource_List.gpus=1", 1.0),
+        ("Resource_List.nodes=1:ppn=8", 0.0),
+    ],
+)
+def test_torque_counts_gpus_under_either_word(asked: str, gpus: float, ingest: Ingest, rows: Rows) -> None:
+    trace = ingest({"log": ended("1.a", "n1", asked)})
+    assert [r["gpu_count"] for r in rows(trace, "jobs")] == [gpus]
+    assert [r["gpu_count"] for r in rows(trace, "placements")] == [gpus]
+
+
+def test_lines_that_grep_found_carry_the_name_of_their_file(ingest: Ingest, rows: Rows) -> None:
+    lines = ended("1.a", "n1", "", prefix="accounting/20240304:") + ended("2.a", "n1", "", prefix="20240304:")
+    trace = ingest({"found.txt": lines})
+    assert [(r["job_id"], r["end_time"]) for r in rows(trace, "jobs")] == [
+        ("1.a", "2024-03-04 11:00:00"),
+        ("2.a", "2024-03-04 11:00:00"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "gib"), [("16gb", 16.0), ("12.5M", 12.5 / 1024), ("1024kb", 1 / 1024), ("1gw", 8.0), ("1073741824", 1.0)]
+)
+def test_amounts_of_memory(text: str, gib: float) -> None:
+    assert text_of.amount_gib(text) == pytest.approx(gib)
+
+
 @pytest.mark.parametrize(
     ("line", "column", "reason"),
     [

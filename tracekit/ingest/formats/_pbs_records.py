@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["LINE", "OF_A_JOB", "exit_status", "read_records"]
 
 LINE = re.compile(
-    r"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})?;([A-Za-z]);([^;]{0,1000});(.*)", re.ASCII | re.DOTALL
+    r"(?:[^;\s]{1,500}:)?(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})?;([A-Za-z]);([^;]{0,1000});(.*)",
+    re.ASCII | re.DOTALL,
 )
 _JOB_ID = re.compile(r"(\d{1,20})(\[\d{0,20}\])?(?:-\d{1,20})?(?:\.(\S{1,900}))?", re.ASCII)
 _LINES_PER_FILE = 1 << 40
@@ -184,16 +185,18 @@ def _resources(held: Mapping[str, str], options: Mapping[str, str]) -> Row:
         request = _named("Resource_List.nodes", text_of.node_request)(held["Resource_List.nodes"])
     stated = {
         name: _named(f"Resource_List.{name}", text_of.duration_s)(held[f"Resource_List.{name}"])
-        for name in (gpus, "ncpus", "nodect")
+        for name in (gpus, *text_of.TORQUE_GPUS, "ncpus", "nodect")
         if held.get(f"Resource_List.{name}")
     }
+    counted = next((stated[name] for name in (gpus, *text_of.TORQUE_GPUS) if name in stated), None)
     given = [place["gpu_count"] for place in places]
-    if places and None in given and request is not None and len(request.chunk_gpus) == len(places):
+    of_nodes = request is not None and (request.gpus or not counted)
+    if places and None in given and request is not None and of_nodes and len(request.chunk_gpus) == len(places):
         # Torque gives the nodes of a request in its order, and as many GPUs on each as were asked for there.
         for place, count in zip(places, request.chunk_gpus, strict=True):
             place["gpu_count"] = count
         given = list(request.chunk_gpus)
-    total = sum(given) if places and None not in given else stated.get(gpus)
+    total = sum(given) if places and None not in given else counted
     if total is None and request is not None:
         total = request.gpus
     if total is None and (held.get("Resource_List.ncpus") or request is not None):
