@@ -847,6 +847,17 @@ def test_the_philly_example_fits_any_list_of_its_layout(tmp_path: Path, rows: Ro
         ]
 
 
+def test_a_mapping_wins_over_what_files_look_like(mapped: Mapped, rows: Rows) -> None:
+    header = "JobID|Submit|Start|End|State\n"
+    files: dict[str, str | bytes] = {
+        f"jobs-{n}.csv": f"{header}{n}|2024-03-04T08:00:00|2024-03-04T08:00:00|2024-03-04T09:00:00|COMPLETED\n"
+        for n in (1, 2)
+    }
+    columns = 'job_id = "JobID"\nsubmit_time = "Submit"\nstart_time = "Start"\nend_time = "End"\n'
+    trace = mapped(f'[source]\ndelimiter = "|"\n[jobs]\nfiles = "jobs-*.csv"\n[jobs.columns]\n{columns}', files)
+    assert [row["job_id"] for row in rows(trace, "jobs")] == ["1", "2"]
+
+
 def test_every_example_is_in_the_documentation() -> None:
     text = (EXAMPLES.parent / "mapping.md").read_text(encoding="utf-8")
     for path in EXAMPLES.glob("*.toml"):

@@ -124,7 +124,7 @@ def _past_use(cells: list[str], at: int, fields: int) -> int:
         entry = cells[end : end + fields]
         if len(entry) < fields or not all(_NUMBER.fullmatch(text) for text in entry[1:]):
             raise ValueError
-        pairs = int(entry[5]) if fields == 6 else 0  # noqa: PLR2004 -- the last of the six counts pairs
+        pairs = int(entry[5]) if fields == 6 else 0
         if pairs < 0:
             raise ValueError
         end += fields + 2 * pairs

@@ -81,10 +81,12 @@ class SacctReader:
         rows of a job. `ord` rises with the file and the line.
         """
         for number, file in enumerate(files):
-            is_json = file.head(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+            head = file.head()
+            is_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
             with self._sink.opened(file) as opened:
                 times = RecordTimes(self._sink, opened.path)
-                for layout, records in (read_json if is_json else read_records)(opened, self._sink):
+                found = read_json(opened, self._sink) if is_json else read_records(opened, self._sink, head)
+                for layout, records in found:
                     yield self._rows(records, layout, number, opened, times)
 
     def _rows(
