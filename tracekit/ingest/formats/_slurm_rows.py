@@ -15,8 +15,9 @@ from tracekit.ingest.formats._slurm_jobstats import JobSummary, count_unreadable
 from tracekit.ingest.formats._slurm_json import read_json
 from tracekit.ingest.formats._slurm_layout import VC_COLUMNS
 from tracekit.ingest.formats._slurm_records import read_records
-from tracekit.ingest.formats._slurm_resources import positive, resources
+from tracekit.ingest.formats._slurm_resources import STATED, positive, resources
 from tracekit.ingest.formats._slurm_times import ALL, LIFE, Resizes, as_wall_clocks, in_utc, stated_seconds
+from tracekit.ingest.lost_cells import count_lost_rows, says_nothing
 from tracekit.ingest.node_lists import expand_nodes
 from tracekit.ingest.record_times import RecordTimes
 
@@ -60,6 +61,10 @@ _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
 """How the text of each column is parsed, and the type of the result."""
 
 
+_Unread = tuple[str, str, pl.Series, pl.Series]
+"""Column, reason, mask of rows, and the texts of all rows."""
+
+
 class SacctReader:
     """Reads `sacct` files into rows of one shape.
 
@@ -93,10 +98,17 @@ class SacctReader:
         self, records: SacctRecords, layout: SacctLayout, number: int, opened: OpenedFile, times: RecordTimes
     ) -> pl.DataFrame:
         text, instants = as_wall_clocks(records.text)
-        frame, bad = typed_cells(text, layout.spec)
+        frame, bad, lost = typed_cells(text, layout.spec)
         for cell in bad:
             records.faults[cell.row] = (cell.column, cell.reason)
-        frame = frame.with_columns(_read_cell(records, frame, name) for name in layout.columns if name in _CELLS)
+        unread = [(column, reason, rows, text[column]) for column, reason, rows in lost]
+        # A cell that cannot be read is unknown; an empty one says that there is nothing.
+        stated = [pl.col(n).is_not_null().alias(f"{n} stated") for n in STATED if n in layout.columns]
+        frame = frame.with_columns(*stated, *(pl.lit(value=False).alias(f"{n} stated") for n in STATED
+                                              if n not in layout.columns))  # fmt: skip
+        frame = frame.with_columns(
+            _read_series(frame[name], name, *_CELLS[name], unread) for name in layout.columns if name in _CELLS
+        )
         spec = schema.source("slurm", "sacct")
         frame = frame.with_columns(
             pl.lit(None, dtype=_CELLS[c.name][1] if c.name in _CELLS else c.polars).alias(c.name)
@@ -112,11 +124,16 @@ class SacctReader:
         records.add_fault(frame["job"].is_null() & frame["JobID"].is_not_null(), "JobID", "is not a job id")
         records.add_fault(frame["raw_id"].is_null() & frame["JobIDRaw"].is_not_null(), "JobIDRaw", "is not a job id")
         records.add_fault(frame["step"].is_null() & frame["Submit"].is_null(), "Submit", "is missing")
-        frame = frame.with_columns(_read_series(records, frame["tasks"], "JobID", text_of.array_size, pl.Int64()))
+        tasks: list[_Unread] = []
+        frame = frame.with_columns(_read_series(frame["tasks"], "JobID", text_of.array_size, pl.Int64(), tasks))
+        for column, reason, rows, _ in tasks:
+            records.add_fault(rows, column, reason)
         for row in sorted(records.faults):
             opened.reject(int(records.lines[row]), *records.faults[row], records.raws(row))
         good = np.ones(frame.height, dtype=bool)
         good[list(records.faults)] = False
+        for column, reason, rows, texts in unread:
+            count_lost_rows(self._sink, column, reason, rows, texts, good)
         return self._normal(frame.filter(pl.Series(good)), layout, times)
 
     def _normal(self, frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes) -> pl.DataFrame:
@@ -136,26 +153,27 @@ class SacctReader:
         return _shaped(frame, options)
 
 
-def _read_cell(records: SacctRecords, frame: pl.DataFrame, name: str) -> pl.Series:
-    parse, kind = _CELLS[name]
-    return _read_series(records, frame[name], name, parse, kind)
-
-
 def _read_series(
-    records: SacctRecords, texts: pl.Series, column: str, parse: Callable[[str], Any], kind: pl.DataType
+    texts: pl.Series,
+    column: str,
+    parse: Callable[[str], Any],
+    kind: pl.DataType,
+    unread: list[_Unread],
 ) -> pl.Series:
-    """Return the cells parsed, each distinct text once; cells that cannot be parsed are recorded as faults."""
+    """Return the cells parsed, each distinct text once; those that cannot be parsed are added to `unread`."""
     distinct = texts.drop_nulls().unique().to_list()
     values: list[Any] = []
-    wrong: dict[str, str] = {}
+    wrong: dict[str, list[str]] = {}
     for text in distinct:
         try:
             value = parse(text)
         except ValueError as error:
-            wrong[text], value = str(error), None
+            value = None
+            if not says_nothing(text):
+                wrong.setdefault(str(error), []).append(text)
         values.append(value._asdict() if hasattr(value, "_asdict") else value)
-    for text, reason in wrong.items():
-        records.add_fault(texts == text, column, reason)
+    for reason, cells in wrong.items():
+        unread.append((column, reason, texts.is_in(cells).fill_null(value=False), texts))
     table = pl.DataFrame({"text": distinct, "value": values}, schema={"text": pl.String, "value": kind}, strict=False)
     keyed = pl.DataFrame({"text": texts})
     return keyed.join(table, on="text", how="left", maintain_order="left")["value"].alias(texts.name)
@@ -236,10 +254,10 @@ def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
     """Return whether a row `started` and `ended`, and the stated run time."""
     stated = stated_seconds()
     if "NodeList" in layout.columns:
-        nowhere = pl.col("NodeList").is_null()
+        nowhere = ~pl.col("NodeList stated")
     else:
         nowhere = (pl.col("status") == "cancelled") & (
-            pl.col("AllocTRES").is_null() if "AllocTRES" in layout.columns else pl.lit(value=True)
+            ~pl.col("AllocTRES stated") if "AllocTRES" in layout.columns else pl.lit(value=True)
         )
     instant = (pl.col("StartLocal") == pl.col("EndLocal")) & (stated.fill_null(0) == 0) & nowhere
     planned = pl.col("word") == "PENDING"
