@@ -8,17 +8,21 @@ unknown without being counted.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import polars as pl
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["NOT_SET", "NO_LIMIT", "count_lost", "count_lost_rows", "says_nothing"]
+__all__ = ["NOT_SET", "NO_LIMIT", "LostValues", "count_lost", "count_lost_rows", "says_nothing"]
+
+Value = TypeVar("Value")
 
 NO_LIMIT = ("inf", "+inf", "infinity", "+infinity", "infinite", "unlimited", "nan")
 """Words for a number that is not known or has no bound, in lower case."""
@@ -51,6 +55,35 @@ def count_lost(sink: Sink, column: str, reason: str, examples: list[str], count:
         f"cells of the column '{column[:80]}' that cannot be read; they are unknown, and their records stay",
         [f"{text[:80]}: {reason}" for text in examples],
     )
+
+
+class LostValues:
+    """The values of one record that cannot be read; for records that are read one by one."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[str, str, str]] = []
+
+    def read(self, column: str, text: str | None, parse: Callable[[str], Value]) -> Value | None:
+        """Return the value of an optional cell; None where it is empty, states nothing, or cannot be read."""
+        if not text or says_nothing(text):
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.add(column, text, str(error))
+            return None
+
+    def add(self, column: str, text: str, reason: str) -> None:
+        """Add a value that cannot be read."""
+        self._found.append((column, text, reason))
+
+    def __contains__(self, column: object) -> bool:
+        return any(column == found for found, _, _ in self._found)
+
+    def count(self, sink: Sink) -> None:
+        """Count them by column, once the record is known to be used."""
+        for column, text, reason in self._found:
+            count_lost(sink, column, reason, [text])
 
 
 def count_lost_rows(

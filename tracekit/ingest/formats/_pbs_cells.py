@@ -15,6 +15,7 @@ __all__ = [
     "Request",
     "amount_gib",
     "attributes",
+    "count",
     "duration_s",
     "epoch_s",
     "node_request",
@@ -107,7 +108,8 @@ def amount_gib(text: str) -> float:
     return float(match[1]) * words * 2.0 ** (_SCALE[match[2].lower()] - 30)
 
 
-def _number(text: str) -> float:
+def count(text: str) -> float:
+    """Return a number of GPUs, processors or nodes."""
     if not _NUMBER.fullmatch(text):
         raise ValueError("is not a number")
     return float(text)
@@ -127,8 +129,8 @@ def select_request(text: str, gpus: str, model: str) -> Request:
             raise ValueError(f"asks for more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts)
         nodes += many
-        cpus += many * _number(held["ncpus"]) if "ncpus" in held else 0.0
-        each = _number(held[gpus]) if gpus in held else 0.0
+        cpus += many * count(held["ncpus"]) if "ncpus" in held else 0.0
+        each = count(held[gpus]) if gpus in held else 0.0
         total += many * each
         chunk_gpus += [each] * int(many)
         if held.get(model):
@@ -147,9 +149,9 @@ def node_request(text: str) -> Request:
             raise ValueError(f"asks for more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts[1:])
         stated = next((held[name] for name in TORQUE_GPUS if name in held), None)
-        each = 0.0 if stated is None else _number(stated)
+        each = 0.0 if stated is None else count(stated)
         nodes += many
-        cpus += many * (_number(held["ppn"]) if "ppn" in held else 1.0)
+        cpus += many * (count(held["ppn"]) if "ppn" in held else 1.0)
         total += many * each
         chunk_gpus += [each] * int(many)
     return Request(nodes, cpus, total, None, tuple(chunk_gpus))
@@ -202,7 +204,7 @@ def _add_vnodes(found: dict[str, Place], vnodes: str, names: list[str], gpus: st
             place = _at(found, names[number] if len(names) == len(chunks) else name.partition("[")[0])
             amounts = dict(item.partition("=")[::2] for item in held)
             if gpus in amounts:
-                place["gpu_count"] = (place["gpu_count"] or 0.0) + _number(amounts[gpus])
+                place["gpu_count"] = (place["gpu_count"] or 0.0) + count(amounts[gpus])
     for place in found.values():
         place["gpu_count"] = place["gpu_count"] or 0.0
 
