@@ -213,6 +213,47 @@ def test_a_requirement_that_does_not_tell_is_unknown(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "lost", "check"),
+    [
+        ('"16*h1" "16*h2"', '"16*h1" "a b"', {"gpu_count", "node_count"}, "unreadable_exechosts"),
+        (" 33882739 32 ", " 33882739 many ", set(), "unreadable_numprocessors"),  # the slots of its hosts tell as well
+        (" 64 60.0 ", " done 60.0 ", {"status"}, "unreadable_jstatus"),
+        (" 10.5 2.0 ", " x 2.0 ", {"cpu_s"}, "unreadable_ru_utime"),
+        (" 2097152 0 ", " lots 0 ", {"memory_gib"}, "unreadable_maxrmem"),
+    ],
+)
+def test_a_field_that_cannot_be_read_costs_itself(
+    old: str, new: str, lost: set[str], check: str, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    assert acct().count(old) == 1
+    whole, damaged = ingest({"lsb.acct": acct()}), ingest({"lsb.acct": acct().replace(old, new)})
+    assert rows(damaged, "rejects") == []
+    assert found_checks(damaged)[check] == (1, None)
+    for table in ("jobs", "job_usage"):
+        for before, after in zip(rows(whole, table), rows(damaged, table), strict=True):
+            same = {k: v for k, v in before.items() if k not in lost | {"source_status", "cpu_count"}}
+            assert same.items() <= after.items()
+            assert all(after.get(name) in (None, "unknown") for name in lost)
+
+
+def test_a_field_of_a_listing_that_cannot_be_read_costs_itself(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    job = {
+        "JOBID": "1", "STAT": "RUN", "USER": "ann", "QUEUE": "gpu", "SUBMIT_TIME": "Apr 12 17:23:38 2026",
+        "START_TIME": "Apr 12 17:24:00 2026", "GPU_NUM": "2", "EXEC_HOST": "h1",
+    }  # fmt: skip
+    damaged = [{"GPU_NUM": "two"}, {"USER": 5}, {"EXEC_HOST": "a b"}, {"START_TIME": "noon"}]
+    records = [job | {"JOBID": str(n)} | change for n, change in enumerate([{}, *damaged], 1)]
+    document = {"COMMAND": "bjobs", "JOBS": len(records), "RECORDS": records}
+    trace = ingest({"bjobs.json": json.dumps(document)}, max_reject_share=0.9)
+    found = [(r["job_id"], r.get("gpu_count"), r.get("user"), r.get("node_count")) for r in rows(trace, "jobs")]
+    assert found == [("1", 2.0, "ann", 1), ("2", None, "ann", 1), ("3", 2.0, None, 1), ("4", 2.0, "ann", None)]
+    assert [r["column"] for r in rows(trace, "rejects")] == ["START_TIME"]
+    assert found_checks(trace) == dict.fromkeys(("unreadable_gpu_num", "unreadable_user", "unreadable_exec_host"), (1, None))  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("line", "column", "reason"),
     [
         ('"JOB_FINISH" "10.1" 1389683139 1', "userId", "is missing or of another layout"),

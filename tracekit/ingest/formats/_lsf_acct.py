@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import schema
 from tracekit.ingest.formats import _lsf_cells as text_of
+from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.text_lines import text_lines
 
 if TYPE_CHECKING:
@@ -42,10 +43,13 @@ def read_acct(opened: OpenedFile, sink: Sink) -> Iterator[list[Row]]:
                 continue
             try:
                 held = _fields(line.text)
-                short += "effectiveResReq" not in held
-                rows.append(_row(held) | {"line": line.number})
+                lost = LostValues()
+                rows.append(_row(held, lost) | {"line": line.number})
             except _Fault as fault:
                 opened.reject(line.number, fault.column, fault.reason, line.raw)
+                continue
+            short += "effectiveResReq" not in held
+            lost.count(sink)
         sink.check("other_records", others, len(lines), "records of other types than JOB_FINISH; they are not used")
         sink.check(
             "short_records", short, len(lines),
@@ -132,12 +136,17 @@ def _past_use(cells: list[str], at: int, fields: int) -> int:
 
 
 def _number(held: Mapping[str, Any], name: str) -> float | None:
-    """Return a number; None for -1, which says that it is not known."""
+    """Return a number without which the record says something else; None for -1, which says that it is not known."""
     text = held.get(name)
-    if text is None:
-        return None
+    try:
+        return None if text is None else _parsed(text)
+    except ValueError as error:
+        raise _Fault(name, str(error)) from None
+
+
+def _parsed(text: str) -> float | None:
     if not _NUMBER.fullmatch(text):
-        raise _Fault(name, "is not a number")
+        raise ValueError("is not a number")
     value = float(text)
     return None if value == -1 else value
 
@@ -147,27 +156,23 @@ def _time(held: Mapping[str, Any], name: str) -> float | None:
     return _number(held, name) or None
 
 
-def _row(held: Mapping[str, Any]) -> Row:
+def _row(held: Mapping[str, Any], lost: LostValues) -> Row:
     if held["type"] != "JOB_FINISH":
         raise _Fault(None, 'is not a record like "JOB_FINISH" "10.1" 1712942618 ...')
     job, index, told = _number(held, "jobId"), _number(held, "idx"), _time(held, "eventTime")
     if job is None or told is None:
         raise _Fault("jobId" if job is None else "eventTime", "is missing")
     name = f"{job:.0f}[{index:.0f}]" if index else f"{job:.0f}"
-    try:
-        slots = text_of.hosts(held["execHosts"])
-    except ValueError as error:
-        raise _Fault("execHosts", str(error)) from None
+    slots = lost.read("execHosts", " ".join(held["execHosts"]), lambda _: text_of.hosts(held["execHosts"])) or {}
     start = _time(held, "startTime")
     effective = held.get("effectiveResReq", "")
     request = text_of.gpu_request(effective)
     if request is None or not request.number:
         asked = text_of.gpu_request(held["resReq"])
         request = asked if asked is not None and asked.number else request
-    status, word = _status(held)
-    cpu = [_number(held, name) for name in ("ru_utime", "ru_stime")]
-    memory = _number(held, "maxRMem")
-    limit = _number(held, "runLimit")
+    status, word = _status(held, lost)
+    names = ("ru_utime", "ru_stime", "maxRMem", "runLimit", "numProcessors")
+    *cpu, memory, limit, processors = (lost.read(name, held.get(name), _parsed) for name in names)
     row: Row = {
         "job_id": name,
         "told": told,
@@ -184,7 +189,7 @@ def _row(held: Mapping[str, Any]) -> Row:
         "partition": held["queue"] or None,
         "account": held["projectName"] or None,
         "group": held.get("jobGroupName") or (f"{job:.0f}" if index else None),
-        "cpu_count": _number(held, "numProcessors") or None,
+        "cpu_count": processors or None,
         "time_limit_s": limit or None,
         "cpu_s": None if None in cpu else sum(value or 0.0 for value in cpu),
         "memory_used_gib": None if memory is None else memory / 2**20,
@@ -192,14 +197,14 @@ def _row(held: Mapping[str, Any]) -> Row:
     return row | text_of.placed(slots if start is not None else {}, request, {})
 
 
-def _status(held: Mapping[str, Any]) -> tuple[str, str]:
-    code = _number(held, "jStatus")
+def _status(held: Mapping[str, Any], lost: LostValues) -> tuple[str, str]:
+    code = lost.read("jStatus", held["jStatus"], _parsed)
     if code == _DONE:
         return "completed", "DONE"
     if code != _EXIT:
         return "unknown", f"jStatus={held['jStatus']}"
     names = {number: word for word, number in text_of.TERM_WORDS}
-    reason = _number(held, "exitInfo") if "exitInfo" in held else None
+    reason = lost.read("exitInfo", held.get("exitInfo"), _parsed)
     word = names.get(int(reason)) if reason is not None else None
     if word is None or word == "UNKNOWN":
         return "failed", "EXIT"

@@ -117,9 +117,9 @@ def _frames(found: FoundFiles, sink: Sink) -> Iterator[pl.DataFrame]:
                 blocks = (
                     read_acct(opened, sink)
                     if kind == "acct"
-                    else read_history(opened, options["year"])
+                    else read_history(opened, options["year"], sink)
                     if kind == "history"
-                    else read_bjobs(opened, options["year"])
+                    else read_bjobs(opened, options["year"], sink)
                 )
                 for rows in blocks:
                     for row in rows:
