@@ -250,7 +250,11 @@ def test_a_field_of_a_listing_that_cannot_be_read_costs_itself(
     found = [(r["job_id"], r.get("gpu_count"), r.get("user"), r.get("node_count")) for r in rows(trace, "jobs")]
     assert found == [("1", 2.0, "ann", 1), ("2", None, "ann", 1), ("3", 2.0, None, 1), ("4", 2.0, "ann", None)]
     assert [r["column"] for r in rows(trace, "rejects")] == ["START_TIME"]
-    assert found_checks(trace) == dict.fromkeys(("unreadable_gpu_num", "unreadable_user", "unreadable_exec_host"), (1, None))  # fmt: skip
+    assert found_checks(trace) == {
+        "unreadable_gpu_num": (1, None),
+        "unreadable_user": (1, None),
+        "unreadable_exec_host": (1, None),
+    }
 
 
 @pytest.mark.parametrize(

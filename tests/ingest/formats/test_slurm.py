@@ -791,16 +791,18 @@ def test_the_sample_trace_keeps_all_but_the_unusable_records(
     trace = sample_trace("slurm")
     assert trace.validate() == []
     (account,) = trace.manifest.files
-    assert (account.records, account.kept, account.rejected) == (300, 293, 7)
+    assert (account.records, account.kept, account.rejected) == (300, 295, 5)
     assert {name: info.rows for name, info in trace.manifest.tables.items()} == {
-        "jobs": 275,
-        "attempts": 272,
-        "placements": 296,
+        "jobs": 277,
+        "attempts": 274,
+        "placements": 297,
         "nodes": 12,
         "job_usage": 12,
-        "rejects": 7,
+        "rejects": 5,
     }
     assert set(found_checks(trace)) == {
+        "unreadable_alloctres",
+        "unreadable_nodelist",
         "delimiter_in_name",
         "duration_disagrees",
         "end_of_unfinished_job",

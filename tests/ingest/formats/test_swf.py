@@ -373,17 +373,18 @@ def test_the_sample_keeps_every_record_or_says_why(
 ) -> None:
     trace = sample_trace("swf")
     assert trace.validate() == []
-    assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(207, 203, 4)]
-    assert len(rows(trace, "jobs")) == 201
+    assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(207, 204, 3)]
+    assert len(rows(trace, "jobs")) == 202
     assert {job.get("vc") for job in rows(trace, "jobs")} == {"interactive", "1", "2"}
     assert found_checks(trace) == {
+        "unreadable_requested_processors": (1, None),
         "header_record_count_disagrees": (1, None),
-        "unknown_status_word": (1, 201),
-        "cancelled_before_start": (1, 201),
-        "parts_without_job": (1, 201),
-        "processors_over_header": (1, 201),
-        "no_processors": (1, 201),
-        "completed_without_end": (1, 201),
+        "unknown_status_word": (1, 202),
+        "cancelled_before_start": (1, 202),
+        "parts_without_job": (1, 202),
+        "processors_over_header": (1, 202),
+        "no_processors": (1, 202),
+        "completed_without_end": (1, 202),
     }
     counts = trace.scan("attempts").group_by("job_id").len().filter(pl.col("len") > 1).collect()
     assert counts.rows() == [("101", 2)]
