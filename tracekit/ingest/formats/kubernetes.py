@@ -18,9 +18,12 @@ whose lives overlap are one attempt; one made after all others ended begins anot
 pod. GPUs of a job are the most that its pods asked for at once: nvidia.com/gpu, amd.com/gpu, MIG slices as parts of a
 GPU (3g of 7, or of 4 on an A30).
 
+A pod that its machine refused (UnexpectedAdmissionError, OutOfcpu, ...) held nothing and has no attempt.
+
 With Workloads, a job waits from the creation of its Workload until it is admitted, which begins an attempt, and an
-eviction ends one. A Workload tells its last admission only: earlier ones are known from files of that time and from
-pods. Why it was evicted and how it finished are the reasons of its conditions; a pod's own reason is finer.
+eviction ends one, though the Workload still says Admitted until its pods are gone. A Workload tells its last admission
+only: earlier ones are known from files of that time and from pods. Why it was evicted and how it finished are the
+reasons of its conditions; a pod's own reason is finer.
 """
 
 from __future__ import annotations
