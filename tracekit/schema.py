@@ -107,7 +107,7 @@ class Column:
     since: int = 1
     """The schema version that brought it; tables of earlier ones lack it."""
     key: bool | None = None
-    """Of a raw file: whether a record says something else without it, as without the time of its start."""
+    """Of a raw file: whether a record says something else without it, as without its start, or where none means 0."""
 
     @property
     def decides(self) -> bool:

@@ -100,7 +100,7 @@ def _without(
 ) -> list[pl.Series]:
     """Return the column with its faulty cells unknown, if it has any; those that state a value are added to `lost`."""
     mended = value
-    if column.kind in ("integer", "number") and (value.max() or 0) >= min(NOT_SET):
+    if column.kind in ("integer", "number") and (value >= min(NOT_SET)).any():
         mended = mended.set(value.cast(pl.Float64).is_in([float(n) for n in NOT_SET]).fill_null(value=False), None)
     for rows, reason in faults:
         silent = (

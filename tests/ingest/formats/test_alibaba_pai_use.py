@@ -429,19 +429,19 @@ def test_the_samples_records_are_all_accounted_for(
     }
     assert account(trace, "pai_machine_metric.csv") == (48, 47, 1)
     planted = {
-        "machine_metrics_without_sample": (2, 46),
+        "machine_metrics_without_sample": (3, 47),
         "repeated_machine_metrics": (1, 44),
-        "machine_metric_ends_before_start": (1, 46),
-        "machine_cpu_out_of_range": (1, 46),
+        "machine_metric_ends_before_start": (1, 47),
+        "machine_cpu_out_of_range": (1, 47),
         "unlisted_machine_metrics": (1, 31),
         "group_tags_without_job": (1, 121),
         "repeated_group_tags": (1, 122),
         "group_tag_user_disagrees": (1, 400),
         "gpu_type_spec_disagrees": (1, 492),
-        "sensor_rows_without_job": (1, 42),
-        "sensor_rows_without_instance": (2, 42),
-        "sensor_machine_disagrees": (1, 42),
-        "repeated_sensor_rows": (1, 42),
+        "sensor_rows_without_job": (1, 43),
+        "sensor_rows_without_instance": (2, 43),
+        "sensor_machine_disagrees": (1, 43),
+        "repeated_sensor_rows": (2, 43),
     }
     found = found_checks(trace)
     assert {name: found.get(name) for name in planted} == planted

@@ -239,11 +239,11 @@ def test_a_field_that_cannot_be_read_costs_itself(
 def test_a_field_of_a_listing_that_cannot_be_read_costs_itself(
     ingest: Ingest, rows: Rows, found_checks: FoundChecks
 ) -> None:
-    job = {
+    job: dict[str, Any] = {
         "JOBID": "1", "STAT": "RUN", "USER": "ann", "QUEUE": "gpu", "SUBMIT_TIME": "Apr 12 17:23:38 2026",
         "START_TIME": "Apr 12 17:24:00 2026", "GPU_NUM": "2", "EXEC_HOST": "h1",
     }  # fmt: skip
-    damaged = [{"GPU_NUM": "two"}, {"USER": 5}, {"EXEC_HOST": "a b"}, {"START_TIME": "noon"}]
+    damaged: list[dict[str, Any]] = [{"GPU_NUM": "two"}, {"USER": 5}, {"EXEC_HOST": "a b"}, {"START_TIME": "noon"}]
     records = [job | {"JOBID": str(n)} | change for n, change in enumerate([{}, *damaged], 1)]
     document = {"COMMAND": "bjobs", "JOBS": len(records), "RECORDS": records}
     trace = ingest({"bjobs.json": json.dumps(document)}, max_reject_share=0.9)

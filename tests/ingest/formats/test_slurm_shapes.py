@@ -6,7 +6,7 @@ import csv
 import gzip
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 import pytest
@@ -50,7 +50,7 @@ def test_any_delimiter_is_read_off_the_header_or_stated(
     assert rows(trace, "jobs") == [JOB_ROW | {"name": "a|b"}]
 
 
-def saved(delimiter: str, quoting: int, *jobs: dict[str, str], index: bool = False) -> str:
+def saved(delimiter: str, quoting: Literal[0, 1], *jobs: dict[str, str], index: bool = False) -> str:
     """Return a sacct table as another program saves it."""
     lines = [line.split("|") for line in sacct(*jobs)["sacct.txt"].splitlines()]
     if index:
@@ -72,7 +72,7 @@ def saved(delimiter: str, quoting: int, *jobs: dict[str, str], index: bool = Fal
     ],
 )
 def test_a_table_that_pandas_or_excel_saved_is_read(
-    ingest: Ingest, rows: Rows, delimiter: str, quoting: int, index: bool
+    ingest: Ingest, rows: Rows, delimiter: str, quoting: Literal[0, 1], index: bool
 ) -> None:
     name = f'say "hi"{delimiter} all'
     text = saved(delimiter, quoting, {}, {"JobID": "8", "JobIDRaw": "8", "JobName": name}, index=index)

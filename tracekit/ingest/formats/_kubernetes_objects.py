@@ -57,7 +57,7 @@ _REASONS = {
 _REFUSALS = frozenset(
     {"UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName", "TopologyAffinityError", "InvalidNodeInfo"}
 )
-"""Why a machine refuses a pod that was scheduled to it; so does what it has too little of (OutOfcpu, OutOfpods, ...)."""
+"""Why a machine refuses a pod that was scheduled to it; so does what it lacks (OutOfcpu, OutOfpods, ...)."""
 _FINISHED = {"Succeeded": "completed", "Failed": "failed"}
 _EVICTED = {"Preempted": "preempted", **dict.fromkeys(("InactiveWorkload", "Deactivated"), "cancelled")}
 
