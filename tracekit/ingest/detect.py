@@ -122,7 +122,8 @@ def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
     A file that has a name of this format and the first bytes of another kind of file, not of its own, is left out.
     """
     named = [(f, kind) for f in files for kind in member.raw_files if kind.named(f.name)]
-    if len(named) > 1:
+    # A mapping file says itself what its files are.
+    if len(named) > 1 and member.detected:
         named = [(f, kind) for f, kind in named if not _is_other(f, kind)]
     if not named:
         return None

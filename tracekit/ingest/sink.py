@@ -45,12 +45,14 @@ class OpenedFile:
         The content.
     account : FileAccount
         Its entry in the manifest; `kept` follows from the two others when the file is closed.
+    sink : Sink
+        Where what is read of it goes.
     """
 
     def __init__(self, stream: HashingReader, account: FileAccount, sink: Sink) -> None:
         self.stream = stream
         self.account = account
-        self._sink = sink
+        self.sink = sink
 
     @property
     def path(self) -> str:
@@ -64,7 +66,7 @@ class OpenedFile:
     def reject(self, line: int, column: str | None, reason: str, raw: bytes) -> None:
         """Set one of the counted records aside."""
         self.account.rejected += 1
-        self._sink.add_reject(self.path, line, column, reason, raw)
+        self.sink.add_reject(self.path, line, column, reason, raw)
 
 
 class Sink:

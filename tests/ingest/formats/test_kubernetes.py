@@ -40,6 +40,8 @@ def pod(name: str, created: str = "10:00", **given: Any) -> Json:
         spec["nodeName"] = given.get("node", "n1")
         when = moment(given["scheduled"])
         status["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": when}]
+    if "why" in given:
+        status["reason"] = given["why"]
     if "end" in given:
         done = {"finishedAt": moment(given["end"]), "exitCode": 1, "reason": given.get("reason", "Completed")}
         status["containerStatuses"] = [{"state": {"terminated": done}}]
@@ -141,6 +143,41 @@ def test_kueue_tells_the_wait_and_pods_where_a_job_ran(ingest: Ingest, rows: Row
     assert (job["queue_s"], job["run_s"], job["partition"], job["priority"]) == (600.0, 3660.0, "q", 5)
     assert (job["node_count"], job["gpu_count"], job["instance_count"]) == (2, 4.0, 2)
     assert [(r["attempt"], r["instance"]) for r in rows(trace, "placements")] == [(0, "w-0"), (0, "w-1")]
+
+
+@pytest.mark.parametrize("why", ["UnexpectedAdmissionError", "OutOfcpu", "NodeAffinity"])
+def test_a_pod_that_its_machine_refused_held_nothing(why: str, ingest: Ingest, rows: Rows) -> None:
+    refused = pod("r", scheduled="10:01", phase="Failed", why=why)
+    trace = ingest({"dump": listing(pod("p", scheduled="10:01", phase="Running"), refused)})
+    assert [(r["job_id"].split("@")[0], r["status"], r["attempt_count"]) for r in rows(trace, "jobs")] == [
+        ("ml/p", "running", 1),
+        ("ml/r", "failed", 0),
+    ]
+    assert [(r["node_id"], r["gpu_count"]) for r in rows(trace, "nodes")] == [("n1", 2)]
+    # One whose containers ran was taken, whatever its reason says.
+    ran = pod("r", scheduled="10:01", end="10:30", phase="Failed", why=why)
+    assert [r["run_s"] for r in rows(ingest({"dump": listing(ran)}), "attempts")] == [1740.0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "run"),
+    [("PodsReadyTimeout", "pending", "failed"), ("Preempted", "pending", "preempted"),
+     ("InactiveWorkload", "cancelled", "cancelled")],
+)  # fmt: skip
+def test_an_eviction_ends_the_run_though_the_workload_is_still_admitted(
+    reason: str, status: str, run: str, ingest: Ingest, rows: Rows
+) -> None:
+    evicted = load("09:50", "w", Admitted=("10:00", "x"), Evicted=("10:30", reason))
+    trace = ingest({"1": listing(evicted)})
+    assert [(r["status"], r["end_time"], r["run_s"]) for r in rows(trace, "attempts")] == [
+        (run, "2024-03-04 10:30:00", 1800.0)
+    ]
+    assert [(r["status"], r["source_status"]) for r in rows(trace, "jobs")] == [(status, reason)]
+    # An admission after the eviction is another run.
+    again = load("09:50", "w", Admitted=("10:40", "x"), Evicted=("10:30", reason))
+    assert [(r["status"], r.get("end_time")) for r in rows(ingest({"1": listing(again)}), "attempts")] == [
+        ("running", None)
+    ]
 
 
 def test_an_eviction_ends_an_attempt_that_an_earlier_file_shows(ingest: Ingest, rows: Rows) -> None:

@@ -427,7 +427,6 @@ def test_gpu_samples_out_of_range_are_kept_and_counted(ingest: Ingest, rows: Row
             "time",
             "is not a time like %Y-%m-%d %H:%M:%S with one of the zones PST, PDT",
         ),
-        ("2017-10-03 00:01:00 PDT,m1,1,2,3,4,5,6,7,hot,", "gpu7_util", "is not a number"),
         ("2017-10-03 00:01:00 PDT,,1,2,3,4,5,6,7,8,", "machineId", "is missing"),
     ],
 )
@@ -438,6 +437,12 @@ def test_a_telemetry_row_that_cannot_be_used_is_set_aside(
     assert [s["utilization_pct"] for s in rows(trace, "gpu_utilization")] == [5.0]
     expected = {"source_file": "cluster_gpu_util", "line": 3, "column": column, "reason": reason, "raw": line}
     assert rows(trace, "rejects") == [{k: v for k, v in expected.items() if v is not None}]
+
+
+def test_a_value_that_cannot_be_read_costs_itself(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    trace = ingest({"cluster_gpu_util": GPU_HEADER + "2017-10-03 00:00:00 PDT,m1,1,hot,3,,,,,,\n"})
+    assert [(s["gpu_index"], s["utilization_pct"]) for s in rows(trace, "gpu_utilization")] == [(0, 1.0), (2, 3.0)]
+    assert found_checks(trace) == {"unreadable_gpu1_util": (1, None)}
 
 
 def test_cpu_and_memory_join_and_what_only_one_has_is_kept(ingest: Ingest, rows: Rows) -> None:
@@ -489,13 +494,15 @@ def test_the_released_machine_list_has_552_machines_with_2490_gpus(
     assert trace.validate() == []
 
 
-def test_host_memory_below_zero_is_set_aside(ingest: Ingest, rows: Rows) -> None:
+def test_host_memory_below_zero_is_unknown(ingest: Ingest, rows: Rows) -> None:
     times = [f"2017-10-03 00:0{minute}:00 PST,m1" for minute in range(4)]
     values = ["1048576,-1", "-1048576,0", "1048576,0", "1048576,0"]
     text = MEM_HEADER + "".join(f"{time},{value}\n" for time, value in zip(times, values, strict=True))
     trace = ingest({"cluster_mem_util": text})
-    assert [(r["line"], r["column"]) for r in rows(trace, "rejects")] == [(2, "mem_free"), (3, "mem_total")]
-    assert [r["memory_used_gib"] for r in rows(trace, "host_utilization")] == [1.0, 1.0]
+    assert rows(trace, "rejects") == []
+    assert [r.get("memory_used_gib") for r in rows(trace, "host_utilization")][-2:] == [1.0, 1.0]
+    found = {name: check.count for name, check in trace.manifest.checks.items() if name.startswith("unreadable")}
+    assert found == {"unreadable_mem_free": 1, "unreadable_mem_total": 1}
 
 
 def test_naive_times_keep_both_hours_of_the_clock_change_in_host_samples(ingest: Ingest, rows: Rows) -> None:

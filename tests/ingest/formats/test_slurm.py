@@ -190,27 +190,70 @@ def test_a_name_may_hold_the_delimiter_and_quotes(ingest: Ingest, rows: Rows, fo
         assert found_checks(trace) == {"delimiter_in_name": (1, None)}
 
 
-def test_an_unusable_cell_costs_its_row(ingest: Ingest, rows: Rows) -> None:
+def test_an_unusable_key_costs_its_row(ingest: Ingest, rows: Rows) -> None:
     cases = [
         ({"JobID": "total"}, "JobID", "is not a job id"),
         ({"JobIDRaw": "x"}, "JobIDRaw", "is not a job id"),
         ({"JobID": ""}, "JobID", "is missing"),
         ({"Submit": "Unknown"}, "Submit", "is missing"),
         ({"Start": "2024-02-30T00:00:00"}, "Start", "is not a time like %Y-%m-%dT%H:%M:%S"),
-        ({"Elapsed": "soon"}, "Elapsed", "is not a duration like 1-02:03:04"),
-        ({"Timelimit": "99999999999-00"}, "Timelimit", "is not a duration like 1-02:03:04"),
-        ({"AllocTRES": "cpu"}, "AllocTRES", "is not a list like cpu=4,gres/gpu=1"),
-        ({"AllocTRES": "cpu=x"}, "AllocTRES", "is not a count"),
-        ({"NodeList": "gpu[1-99999999]"}, "NodeList", "names more than 65536 nodes"),
-        ({"NodeList": "gpu[1-"}, "NodeList", "is not a node list"),
         ({"JobID": "7_[9-8]"}, "JobID", "is not a list of array tasks"),
-        ({"ReqMem": "lots"}, "ReqMem", "is not an amount of memory"),
-        ({"Priority": "high"}, "Priority", "is not a whole number"),
     ]
     trace = ingest(numbered([{}, *(changes for changes, *_ in cases)]), max_reject_share=0.99)
     assert [row["job_id"] for row in rows(trace, "jobs")] == ["slurm/1"]
     found = [(row["line"], row["column"], row["reason"]) for row in rows(trace, "rejects")]
     assert found == [(line, column, reason) for line, (_, column, reason) in enumerate(cases, 3)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost", "reason"),
+    [
+        ({"Elapsed": "soon"}, {}, "is not a duration like 1-02:03:04"),
+        ({"Suspended": "soon"}, {"suspended_s"}, "is not a duration like 1-02:03:04"),
+        ({"Timelimit": "99999999999-00"}, {"time_limit_s"}, "is not a duration like 1-02:03:04"),
+        ({"NodeList": "gpu[1-99999999]"}, {}, "names more than 65536 nodes"),
+        ({"NodeList": "gpu[1-"}, {}, "is not a node list"),
+        ({"Priority": "high"}, {"priority"}, "is not a whole number"),
+        ({"Eligible": "at noon"}, {"eligible_time"}, "is not a time like %Y-%m-%dT%H:%M:%S"),
+    ],
+)
+def test_any_other_cell_that_cannot_be_read_costs_itself(
+    changes: dict[str, str], lost: set[str], reason: str, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    trace = ingest(sacct(changes))
+    assert rows(trace, "jobs") == [{k: v for k, v in JOB_ROW.items() if k not in lost}]
+    ((column, text),) = changes.items()
+    assert found_checks(trace) == {f"unreadable_{column.lower()}": (1, None)}
+    (check,) = (check for check in trace.manifest.checks.values() if check.count)
+    assert check.examples == [f"{text}: {reason}"]
+    assert bool(rows(trace, "placements")) == (column != "NodeList")
+    assert any(f"most cells of the column '{column}' cannot be read" in note for note in trace.manifest.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus"),
+    [
+        ({"AllocTRES": "cpu"}, 8.0),  # what was asked for
+        ({"AllocTRES": "cpu=x", "ReqTRES": ""}, None),
+        ({"AllocTRES": "cpu=x", "ReqTRES": "cpu=1"}, None),
+        ({"AllocTRES": "", "ReqTRES": "?"}, None),
+        ({"AllocTRES": "cpu=1", "ReqTRES": "?"}, 0.0),
+    ],
+)
+def test_gpus_are_unknown_where_their_list_cannot_be_read(
+    changes: dict[str, str], gpus: float | None, ingest: Ingest, rows: Rows
+) -> None:
+    assert [job.get("gpu_count") for job in rows(ingest(sacct(changes)), "jobs")] == [gpus]
+
+
+@pytest.mark.parametrize("text", ["UNLIMITED", "inf", "4294967295", "[]", "Partition_Limit"])
+def test_no_limit_is_unknown_without_being_counted(
+    text: str, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    trace = ingest(sacct({"Timelimit": text, "Priority": "4294967295"}))
+    (job,) = rows(trace, "jobs")
+    assert {"time_limit_s", "priority"}.isdisjoint(job)
+    assert found_checks(trace) == {}
 
 
 def test_a_source_without_usable_rows_is_refused(ingest: Ingest) -> None:
@@ -781,16 +824,18 @@ def test_the_sample_trace_keeps_all_but_the_unusable_records(
     trace = sample_trace("slurm")
     assert trace.validate() == []
     (account,) = trace.manifest.files
-    assert (account.records, account.kept, account.rejected) == (300, 293, 7)
+    assert (account.records, account.kept, account.rejected) == (300, 295, 5)
     assert {name: info.rows for name, info in trace.manifest.tables.items()} == {
-        "jobs": 289,
-        "attempts": 272,
-        "placements": 296,
+        "jobs": 291,
+        "attempts": 274,
+        "placements": 297,
         "nodes": 12,
         "job_usage": 12,
-        "rejects": 7,
+        "rejects": 5,
     }
     assert set(found_checks(trace)) == {
+        "unreadable_alloctres",
+        "unreadable_nodelist",
         "delimiter_in_name",
         "duration_disagrees",
         "end_of_unfinished_job",

@@ -59,6 +59,10 @@ _REASONS = {
     **dict.fromkeys(("NodeLost", "NodeShutdown", "Shutdown", "DeletionByTaintManager"), "node_fail"),
 }
 """Why a pod failed, where Kubernetes gives a reason with a meaning of its own."""
+_REFUSALS = frozenset(
+    {"UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "NodeName", "TopologyAffinityError", "InvalidNodeInfo"}
+)
+"""Why a machine refuses a pod that was scheduled to it; so does what it lacks (OutOfcpu, OutOfpods, ...)."""
 _FINISHED = {"Succeeded": "completed", "Failed": "failed"}
 _EVICTED = {"Preempted": "preempted", **dict.fromkeys(("InactiveWorkload", "Deactivated"), "cancelled")}
 
@@ -171,6 +175,8 @@ def _pod(value: dict[str, Any], user_label: str, factors: Mapping[str, float]) -
     scheduled = cell.time_s(_condition(value, "PodScheduled"), "lastTransitionTime")
     if scheduled is None and cell.text(value, "spec", "nodeName") is not None:
         scheduled = cell.time_s(value, "status", "startTime")
+    if _refused(value, word):
+        scheduled = None
     limit = cell.at(value, "spec", "activeDeadlineSeconds")
     priority = cell.at(value, "spec", "priority")
     return {
@@ -199,6 +205,12 @@ def _pod(value: dict[str, Any], user_label: str, factors: Mapping[str, float]) -
         "level": level,
         "devices": asked.devices,
     }
+
+
+def _refused(value: dict[str, Any], word: str | None) -> bool:
+    """Return whether the machine did not take the pod, which therefore never held a GPU."""
+    ran = any(cell.items(value, "status", kind) for kind in ("containerStatuses", "initContainerStatuses"))
+    return not ran and word is not None and (word in _REFUSALS or word.startswith("OutOf"))
 
 
 def _first(held: Any, names: tuple[str, ...]) -> str | None:
@@ -280,9 +292,11 @@ def _workload(value: dict[str, Any], cluster: str, factors: Mapping[str, float])
         status = _finish(finished)
         row |= {"end_s": cell.time_s(finished, "lastTransitionTime"), "status": status, "run_status": status}
         row |= {"source_status": cell.text(finished, "reason") or "Finished", "closes": admitted is None}
-    elif evicted and admitted is None:
+    elif evicted and (admitted is None or (cell.time_s(evicted, "lastTransitionTime") or 0.0) >= admitted):
+        # An evicted Workload keeps its admission until its pods are gone; it waits again.
         reason = cell.text(evicted, "reason") or "Evicted"
-        row |= {"end_s": cell.time_s(evicted, "lastTransitionTime"), "closes": True, "source_status": reason}
+        row |= {"end_s": cell.time_s(evicted, "lastTransitionTime"), "closes": admitted is None}
+        row |= {"source_status": reason, "status": "pending"}
         row["run_status"] = _EVICTED.get(reason, "failed")
         if row["run_status"] == "cancelled":
             row["status"] = "cancelled"

@@ -10,19 +10,33 @@ from typing import Any, NamedTuple
 
 from tracekit.ingest.node_lists import MAX_NODES
 
-__all__ = ["Request", "amount_gib", "attributes", "duration_s", "epoch_s", "node_request", "places", "select_request"]
+__all__ = [
+    "TORQUE_GPUS",
+    "Request",
+    "amount_gib",
+    "attributes",
+    "count",
+    "duration_s",
+    "epoch_s",
+    "node_request",
+    "places",
+    "select_request",
+]
 
 Place = dict[str, Any]
 
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z_][\w.\-]{0,200})=")
 _CLOCK = re.compile(r"(?:(\d{1,7}):)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:\.\d{1,9})?", re.ASCII)
-_AMOUNT = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)", re.ASCII | re.IGNORECASE)
+_AMOUNT = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([kmgtp]?)([bw]?)", re.ASCII | re.IGNORECASE)
 _SCALE = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 _WORD_BYTES = 8
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 _SLOT = re.compile(r"([^/\s]+)(?:/([\d,\-]{1,4000})(?:\*(\d{1,9}))?)?", re.ASCII)
 _GPU = re.compile(r"([^/\s]+)-gpu/(\d{1,6})", re.ASCII)
 _MOST_SLOTS = 1 << 20
+
+TORQUE_GPUS = ("gpus", "gpu")
+"""What counts the GPUs of a node in Torque's request: its own word, and one that sites define."""
 
 
 class Request(NamedTuple):
@@ -86,15 +100,16 @@ def duration_s(text: str) -> float:
 
 
 def amount_gib(text: str) -> float:
-    """Return an amount of memory like `16gb` or `1024kb` [GiB]; a bare number is bytes, `w` counts words of 8 bytes."""
+    """Return an amount of memory like `16gb` or `12.5M` [GiB]; a bare number is bytes, `w` counts words of 8 bytes."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         raise ValueError("is not an amount of memory")
     words = _WORD_BYTES if match[3].lower() == "w" else 1
-    return float(int(match[1]) * words) * 2.0 ** (_SCALE[match[2].lower()] - 30)
+    return float(match[1]) * words * 2.0 ** (_SCALE[match[2].lower()] - 30)
 
 
-def _number(text: str) -> float:
+def count(text: str) -> float:
+    """Return a number of GPUs, processors or nodes."""
     if not _NUMBER.fullmatch(text):
         raise ValueError("is not a number")
     return float(text)
@@ -114,8 +129,8 @@ def select_request(text: str, gpus: str, model: str) -> Request:
             raise ValueError(f"asks for more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts)
         nodes += many
-        cpus += many * _number(held["ncpus"]) if "ncpus" in held else 0.0
-        each = _number(held[gpus]) if gpus in held else 0.0
+        cpus += many * count(held["ncpus"]) if "ncpus" in held else 0.0
+        each = count(held[gpus]) if gpus in held else 0.0
         total += many * each
         chunk_gpus += [each] * int(many)
         if held.get(model):
@@ -124,7 +139,7 @@ def select_request(text: str, gpus: str, model: str) -> Request:
 
 
 def node_request(text: str) -> Request:
-    """Return what Torque's `2:ppn=8:gpus=2+node7:ppn=4` asks for; a name stands for one node."""
+    """Return what Torque's `2:ppn=8:gpus=2+node7:ppn=4` asks for; a name is one node, and `gpu=` counts as `gpus=`."""
     nodes = cpus = total = 0.0
     chunk_gpus: list[float] = []
     for chunk in text.split("+"):
@@ -133,9 +148,10 @@ def node_request(text: str) -> Request:
         if many > MAX_NODES or nodes + many > MAX_NODES:
             raise ValueError(f"asks for more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts[1:])
-        each = _number(held["gpus"]) if "gpus" in held else 0.0
+        stated = next((held[name] for name in TORQUE_GPUS if name in held), None)
+        each = 0.0 if stated is None else count(stated)
         nodes += many
-        cpus += many * (_number(held["ppn"]) if "ppn" in held else 1.0)
+        cpus += many * (count(held["ppn"]) if "ppn" in held else 1.0)
         total += many * each
         chunk_gpus += [each] * int(many)
     return Request(nodes, cpus, total, None, tuple(chunk_gpus))
@@ -188,7 +204,7 @@ def _add_vnodes(found: dict[str, Place], vnodes: str, names: list[str], gpus: st
             place = _at(found, names[number] if len(names) == len(chunks) else name.partition("[")[0])
             amounts = dict(item.partition("=")[::2] for item in held)
             if gpus in amounts:
-                place["gpu_count"] = (place["gpu_count"] or 0.0) + _number(amounts[gpus])
+                place["gpu_count"] = (place["gpu_count"] or 0.0) + count(amounts[gpus])
     for place in found.values():
         place["gpu_count"] = place["gpu_count"] or 0.0
 

@@ -9,7 +9,10 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["positive", "resources"]
+__all__ = ["STATED", "positive", "resources"]
+
+STATED = ("AllocTRES", "ReqTRES", "NodeList")
+"""Columns with a twin, such as `AllocTRES stated`, that says whether the cell holds anything."""
 
 
 def resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr]:
@@ -60,6 +63,8 @@ def resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr
         .then(pl.when(alike).then(held["gpus"] * nodes).otherwise(held["gpus"]))
         .when(asked_gres["gpus"] > 0)
         .then(asked_gres["gpus"] * nodes)
+        .when(_unread())
+        .then(None)
         .when(
             listed["gpus"].is_not_null()
             | held["gpus"].is_not_null()
@@ -81,12 +86,18 @@ def resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr
     yield (numbered & ~stated).alias("gres_by_number")
 
 
+def _unread() -> pl.Expr:
+    """Return where the cell that would list the GPUs cannot be read."""
+    held, asked = (pl.col(f"{name} stated") & pl.col(name).is_null() for name in ("AllocTRES", "ReqTRES"))
+    return held | (pl.col("AllocTRES").is_null() & asked)
+
+
 def _no_gres(columns: Collection[str]) -> pl.Expr:
     """Return where an empty GRES cell of an older version means that there are no GPUs."""
     if {"AllocTRES", "ReqTRES"} & set(columns):
         return pl.lit(value=False)
     asked = pl.lit(value="ReqGRES" in columns) & pl.col("ReqGRES").is_null()
-    held = pl.lit(value="AllocGRES" in columns) & pl.col("AllocGRES").is_null() & pl.col("NodeList").is_not_null()
+    held = pl.lit(value="AllocGRES" in columns) & pl.col("AllocGRES").is_null() & pl.col("NodeList stated")
     return asked | held
 
 

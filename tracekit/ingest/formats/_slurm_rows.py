@@ -18,8 +18,9 @@ from tracekit.ingest.formats._slurm_jobstats import JobSummary, count_unreadable
 from tracekit.ingest.formats._slurm_json import read_json
 from tracekit.ingest.formats._slurm_layout import VC_COLUMNS
 from tracekit.ingest.formats._slurm_records import read_records
-from tracekit.ingest.formats._slurm_resources import positive, resources
+from tracekit.ingest.formats._slurm_resources import STATED, positive, resources
 from tracekit.ingest.formats._slurm_times import ALL, LIFE, Resizes, as_wall_clocks, in_utc, stated_seconds
+from tracekit.ingest.lost_cells import count_lost_rows, says_nothing
 from tracekit.ingest.node_lists import expand_nodes
 from tracekit.ingest.record_times import RecordTimes
 
@@ -73,6 +74,10 @@ _UNREAD = (
 )
 
 
+_Unread = tuple[str, str, pl.Series, pl.Series]
+"""Column, reason, mask of rows, and the texts of all rows."""
+
+
 class SacctReader:
     """Reads `sacct` files into rows of one shape.
 
@@ -96,10 +101,12 @@ class SacctReader:
         rows of a job. `ord` rises with the file and the line.
         """
         for number, file in enumerate(files):
-            is_json = file.head(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+            head = file.head()
+            is_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
             with self._sink.opened(file) as opened:
                 times = RecordTimes(self._sink, opened.path)
-                for layout, records in (read_json if is_json else read_records)(opened, self._sink):
+                found = read_json(opened, self._sink) if is_json else read_records(opened, self._sink, head)
+                for layout, records in found:
                     yield self._rows(records, layout, number, opened, times)
         self._unknown.report()
 
@@ -107,11 +114,16 @@ class SacctReader:
         self, records: SacctRecords, layout: SacctLayout, number: int, opened: OpenedFile, times: RecordTimes
     ) -> pl.DataFrame:
         text, instants = as_wall_clocks(records.text)
-        frame, bad = typed_cells(text, layout.spec)
+        frame, bad, lost = typed_cells(text, layout.spec)
         for cell in bad:
             records.faults[cell.row] = (cell.column, cell.reason)
-        stated = frame
-        frame = frame.with_columns(self._cell(records, frame, name) for name in layout.columns if name in _CELLS)
+        unread = [(column, reason, rows, text[column]) for column, reason, rows in lost]
+        texts = frame
+        # A cell that cannot be read is unknown; an empty one says that there is nothing.
+        stated = [pl.col(n).is_not_null().alias(f"{n} stated") for n in STATED if n in layout.columns]
+        frame = frame.with_columns(*stated, *(pl.lit(value=False).alias(f"{n} stated") for n in STATED
+                                              if n not in layout.columns))  # fmt: skip
+        frame = frame.with_columns(self._cell(frame, name, unread) for name in layout.columns if name in _CELLS)
         spec = schema.source("slurm", "sacct")
         frame = frame.with_columns(
             pl.lit(None, dtype=_CELLS[c.name][1] if c.name in _CELLS else c.polars).alias(c.name)
@@ -127,13 +139,19 @@ class SacctReader:
         records.add_fault(frame["job"].is_null() & frame["JobID"].is_not_null(), "JobID", "is not a job id")
         records.add_fault(frame["raw_id"].is_null() & frame["JobIDRaw"].is_not_null(), "JobIDRaw", "is not a job id")
         records.add_fault(frame["step"].is_null() & frame["Submit"].is_null(), "Submit", "is missing")
-        frame = frame.with_columns(_read_series(records, frame["tasks"], "JobID", text_of.array_tasks, _TASKS))
+        tasks: list[_Unread] = []
+        frame = frame.with_columns(_read_series(frame["tasks"], "JobID", text_of.array_tasks, _TASKS, tasks))
+        for column, reason, rows, _ in tasks:
+            records.add_fault(rows, column, reason)
         for row in sorted(records.faults):
             opened.reject(int(records.lines[row]), *records.faults[row], records.raws(row))
         good = np.ones(frame.height, dtype=bool)
         good[list(records.faults)] = False
-        self._count_unread(stated.filter(good), frame.filter(good), layout)
-        return self._normal(frame.filter(good), layout, times)
+        for column, reason, rows, cells in unread:
+            count_lost_rows(self._sink, column, reason, rows, cells, good)
+        kept = pl.Series(good)
+        self._count_unread(texts.filter(kept), frame.filter(kept), layout)
+        return self._normal(frame.filter(kept), layout, times)
 
     def _count_unread(self, stated: pl.DataFrame, read: pl.DataFrame, layout: SacctLayout) -> None:
         """Count measures that are none, such as 16E or 18446744073709551615; each costs its cell."""
@@ -148,12 +166,12 @@ class SacctReader:
                 examples = (name + "=" + stated[name].filter(bad)).unique().sort() if bad.any() else None
                 self._sink.check("unreadable_use", int(bad.sum()), stated[name].count(), _UNREAD, examples)
 
-    def _cell(self, records: SacctRecords, frame: pl.DataFrame, name: str) -> pl.Series:
+    def _cell(self, frame: pl.DataFrame, name: str, unread: list[_Unread]) -> pl.Series:
         parse, kind = _CELLS[name]
         if name in _OF_DEVICES:
             of_devices: Callable[..., Any] = parse
             parse = partial(of_devices, factors=self._factors)
-        return _read_series(records, frame[name], name, parse, kind)
+        return _read_series(frame[name], name, parse, kind, unread)
 
     def _normal(self, frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes) -> pl.DataFrame:
         options = self._sink.options
@@ -177,20 +195,26 @@ class SacctReader:
 
 
 def _read_series(
-    records: SacctRecords, texts: pl.Series, column: str, parse: Callable[[str], Any], kind: pl.DataType
+    texts: pl.Series,
+    column: str,
+    parse: Callable[[str], Any],
+    kind: pl.DataType,
+    unread: list[_Unread],
 ) -> pl.Series:
-    """Return the cells parsed, each distinct text once; cells that cannot be parsed are recorded as faults."""
+    """Return the cells parsed, each distinct text once; those that cannot be parsed are added to `unread`."""
     distinct = texts.drop_nulls().unique().to_list()
     values: list[Any] = []
-    wrong: dict[str, str] = {}
+    wrong: dict[str, list[str]] = {}
     for text in distinct:
         try:
             value = parse(text)
         except ValueError as error:
-            wrong[text], value = str(error), None
+            value = None
+            if not says_nothing(text):
+                wrong.setdefault(str(error), []).append(text)
         values.append(value._asdict() if hasattr(value, "_asdict") else value)
-    for text, reason in wrong.items():
-        records.add_fault(texts == text, column, reason)
+    for reason, cells in wrong.items():
+        unread.append((column, reason, texts.is_in(cells).fill_null(value=False), texts))
     table = pl.DataFrame({"text": distinct, "value": values}, schema={"text": pl.String, "value": kind}, strict=False)
     keyed = pl.DataFrame({"text": texts})
     return keyed.join(table, on="text", how="left", maintain_order="left")["value"].alias(texts.name)
@@ -273,10 +297,10 @@ def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
     """Return whether a row `started` and `ended`, and the stated run time."""
     stated = stated_seconds()
     if "NodeList" in layout.columns:
-        nowhere = pl.col("NodeList").is_null()
+        nowhere = ~pl.col("NodeList stated")
     else:
         nowhere = (pl.col("status") == "cancelled") & (
-            pl.col("AllocTRES").is_null() if "AllocTRES" in layout.columns else pl.lit(value=True)
+            ~pl.col("AllocTRES stated") if "AllocTRES" in layout.columns else pl.lit(value=True)
         )
     instant = (pl.col("StartLocal") == pl.col("EndLocal")) & (stated.fill_null(0) == 0) & nowhere
     planned = pl.col("word") == "PENDING"

@@ -21,9 +21,12 @@ Any other resource with a slash in its name may be an accelerator, unless it is 
 pod that asks for it, for a claim of devices (DRA, named resourceclaim/NAME) or for an amount of GPU memory are unknown.
 It is counted by name, and the option gpu_resource says what it counts.
 
+A pod that its machine refused (UnexpectedAdmissionError, OutOfcpu, ...) held nothing and has no attempt.
+
 With Workloads, a job waits from the creation of its Workload until it is admitted, which begins an attempt, and an
-eviction ends one. A Workload tells its last admission only: earlier ones are known from files of that time and from
-pods. Why it was evicted and how it finished are the reasons of its conditions; a pod's own reason is finer.
+eviction ends one, though the Workload still says Admitted until its pods are gone. A Workload tells its last admission
+only: earlier ones are known from files of that time and from pods. Why it was evicted and how it finished are the
+reasons of its conditions; a pod's own reason is finer.
 """
 
 from __future__ import annotations

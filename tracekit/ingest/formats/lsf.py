@@ -2,8 +2,10 @@
 
 lsb.acct (ibm.com/docs, lsb.acct): a line is a finished job, its fields in a fixed order, times in seconds since 1970.
 It has no jobs that still wait or run. The manual lists options3 before runLimit; records of known jobs have the run
-limit first, which is what is read here. Versions add fields at the end; a line that ends before the effective resource
-requirement is used without it, and counted (short_records). exitInfo numbers why LSF ended a job, as the manual's table
+limit first, which is what is read here. What each host used takes six fields a host (the last one counts pairs behind
+it), in some records five; the layout in which the effective resource requirement looks like one counts. Versions add
+fields at the end; a line that ends before that requirement, or fits neither layout, is used without it, and counted
+(short_records). exitInfo numbers why LSF ended a job, as the manual's table
 of termination reasons says.
 
 bhist -l reads the event log, so it tells every run of a job; bacct -l tells the last one. Their times, and those of
@@ -115,9 +117,9 @@ def _frames(found: FoundFiles, sink: Sink) -> Iterator[pl.DataFrame]:
                 blocks = (
                     read_acct(opened, sink)
                     if kind == "acct"
-                    else read_history(opened, options["year"])
+                    else read_history(opened, options["year"], sink)
                     if kind == "history"
-                    else read_bjobs(opened, options["year"])
+                    else read_bjobs(opened, options["year"], sink)
                 )
                 for rows in blocks:
                     for row in rows:

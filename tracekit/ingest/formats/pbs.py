@@ -15,8 +15,9 @@ time: timeout), as job.h names them; any other is failed, 271 (ended by SIGTERM)
 qdel cause. A run that ends otherwise than well after a D record asked for it is cancelled.
 
 GPUs are those of exec_vnode (OpenPBS) or exec_gpus (Torque), else those that Resource_List asks for: ngpus, select, or
-nodes=2:ppn=8:gpus=2. A vnode such as n1[0] is a part of its host. Members of arrays are jobs of their own, in the group
-of their array.
+nodes=2:ppn=8:gpus=2, where sites also write gpu=2. A vnode such as n1[0] is a part of its host. Members of arrays are
+jobs of their own, in the group of their array. The cluster is the server in a job's id; without one it is unknown, and
+the machines of such a job keep their plain names. A line may begin with the name of its file, as grep writes it.
 """
 
 from __future__ import annotations

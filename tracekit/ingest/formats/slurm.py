@@ -1,9 +1,10 @@
 """Slurm's accounting database, as `sacct --parsable2` (or `--parsable`, or `--json`) prints it.
 
 Manual: slurm.schedmd.com/sacct.html. Any columns in any order, as long as JobID, Submit, Start, End and State are among
-them and a header line, or the option fields, names them. Another delimiter than | is read off the header. Times are the
-wall clock of the machine that printed them, in no stated zone, unless SLURM_TIME_FORMAT made them instants (`%s`,
-`%FT%T%z`); those of --json are instants. In the hour that a clock change doubles, Elapsed decides.
+them and a header line, or the option fields, names them. Another delimiter than | is read off the header, and so are
+quotes, in which pandas and Excel put cells when they save a table. Times are the wall clock of the machine that printed
+them, in no stated zone, unless SLURM_TIME_FORMAT made them instants (`%s`, `%FT%T%z`); those of --json are instants. In
+the hour that a clock change doubles, Elapsed decides.
 
 What is lost or assumed: who cancelled a job; when inside a run it was suspended; which GPUs of a node a job held; steps
 count only for measured use. The GPUs of a gang on each of its nodes are known where it filled them, had one on each, or

@@ -1,4 +1,7 @@
-"""Convert cells of a raw file to typed columns by the rules of a mapping file; a bad cell rejects its record."""
+"""Convert cells of a raw file to typed columns by the rules of a mapping file.
+
+A cell that cannot be read rejects its record where the record says something else without it; any other is unknown.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.cells import LAST_SECOND
+from tracekit.ingest.cells import LAST_SECOND, LostCells
+from tracekit.ingest.lost_cells import NO_LIMIT, NOT_SET, count_lost_rows
 from tracekit.ingest.mapping.times import read_times
 from tracekit.ingest.mapping.units import FACTORS, clock_seconds, quantity
 from tracekit.ingest.mapping.words import meanings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile
 
 __all__ = ["Converted", "cell_text", "converted", "reject_rows"]
+
+_SAYS_NOTHING = (*NO_LIMIT, *map(str, NOT_SET))
 
 _LARGEST = 1e15
 """Largest number: what is computed from it must stay finite."""
@@ -37,6 +43,8 @@ class Converted(NamedTuple):
     """Wall clocks of the times that were given without zone."""
     bad: dict[int, tuple[str, str]]
     """Records that cannot be used, with the first thing wrong in them."""
+    lost: list[LostCells]
+    """Cells that cannot be read and cost themselves alone."""
 
 
 class _Cells(NamedTuple):
@@ -45,34 +53,76 @@ class _Cells(NamedTuple):
     local: pl.Series | None = None
 
 
-def converted(rules: Iterable[ColumnRule], rows: RawRows, reading: Reading, prefix: str = "") -> Converted:
+def converted(
+    rules: Iterable[ColumnRule], rows: RawRows, reading: Reading, prefix: str = "", keys: Collection[str] = ()
+) -> Converted:
     """Apply rules to records.
 
     Parameters
     ----------
+    keys : collection of str
+        Further columns without which a record says something else.
     prefix : str
         Put before line numbers that serve as ids, where a source has several files.
     """
     columns, clocks = [], []
     bad: dict[int, tuple[str, str]] = {}
+    lost: list[LostCells] = []
     for rule in rules:
         cells = _cells(rule, rows, reading, prefix)
-        columns.append(cells.values.alias(rule.target.name))
-        if cells.local is not None:
-            clocks.append(cells.local.alias(rule.target.name))
-        for mask, reason in [*cells.faults, *_limits(rule, cells.values)]:
-            for row in mask.fill_null(value=False).arg_true().to_list():
-                bad.setdefault(row, (rule.label, reason))
-    return Converted(pl.DataFrame(columns), pl.DataFrame(clocks), bad)
+        values, local = cells.values, cells.local
+        faults = [(mask.fill_null(value=False), reason) for mask, reason in [*cells.faults, *_limits(rule, values)]]
+        if rule.target.decides or rule.target.name in keys:
+            for mask, reason in faults:
+                for row in mask.arg_true().to_list():
+                    bad.setdefault(row, (rule.label, reason))
+        elif any(mask.any() for mask, _ in faults):
+            values, local = _without(rule, rows, faults, values, local, lost)
+        columns.append(values.alias(rule.target.name))
+        if local is not None:
+            clocks.append(local.alias(rule.target.name))
+    return Converted(pl.DataFrame(columns), pl.DataFrame(clocks), bad, lost)
 
 
-def reject_rows(opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str]]) -> NDArray[np.bool_]:
-    """Reject the bad records; return which records are usable."""
+def _without(
+    rule: ColumnRule,
+    rows: RawRows,
+    faults: list[tuple[pl.Series, str]],
+    values: pl.Series,
+    local: pl.Series | None,
+    lost: list[LostCells],
+) -> tuple[pl.Series, pl.Series | None]:
+    """Return values and wall clocks with the faulty ones unknown; what states a value is added to `lost`, once a cell.
+
+    What fills in for an empty cell does not fill in for one that cannot be read.
+    """
+    texts = [
+        rows.frame[name].cast(pl.String, strict=False).str.strip_chars().str.to_lowercase() for name in rule.sources
+    ]
+    seen = pl.Series(np.zeros(rows.frame.height, dtype=bool))
+    for text in texts:
+        seen |= text.is_in(_SAYS_NOTHING).fill_null(value=False)
+    for mask, reason in faults:
+        values = values.set(mask, None)
+        local = None if local is None else local.set(mask, None)
+        if (mask & ~seen).any():
+            lost.append(LostCells(rule.label, reason, mask & ~seen))
+        seen |= mask
+    return values, local
+
+
+def reject_rows(
+    opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str]], lost: Sequence[LostCells] = ()
+) -> NDArray[np.bool_]:
+    """Reject the bad records and count lost cells of the others; return which records are usable."""
     usable = np.ones(rows.frame.height, dtype=bool)
     for row in sorted(bad):
         column, reason = bad[row]
         opened.reject(int(rows.lines[row]), column, reason, rows.raw(row))
         usable[row] = False
+    for column, reason, found in lost:
+        name = column if column in rows.frame.columns else column.partition(", ")[0]
+        count_lost_rows(opened.sink, column, reason, found, rows.frame[name], usable)
     return usable
 
 
@@ -84,7 +134,7 @@ def cell_text(name: str, rows: RawRows, reading: Reading, regex: str | None = No
     if cells.dtype != pl.String:
         return cells
     text = pl.col(name).str.strip_chars()
-    known = pl.when(text.is_in(["", *reading.missing])).then(None).otherwise(text)
+    known = pl.when(text.is_in(["", "[]", *reading.missing])).then(None).otherwise(text)
     if regex is not None:
         groups = pl.Series([""]).str.extract_groups(regex).struct.fields
         known = known.str.extract(regex, 1 if groups else 0)

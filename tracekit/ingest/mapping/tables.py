@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import UsageError, nearest
-from tracekit.ingest.cells import LAST_TIME
+from tracekit.ingest.cells import LAST_TIME, LostCells
 from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.mapping.blocks import read_rows
@@ -91,14 +91,18 @@ def _write(
     seen: SeenKeys,
     times: RecordTimes,
 ) -> None:
-    cells = converted(table.rules, rows, table.reading, prefix)
+    cells = converted(table.rules, rows, table.reading, prefix, _keys(table))
+    lost = cells.lost
     bad = dict(cells.bad)
     nodes = None
     if table.nodes is not None:
         nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.column or "", rows, table.reading))
         example = table.nodes.pattern or ("gpu[01-03]" if table.nodes.expand else "...")
-        for row in nodes.filter(pl.col("node").is_null())["row"].unique().to_list():
-            bad.setdefault(row, (table.nodes.rule.label, f"is no list of nodes like {example}"))
+        wrong = nodes.filter(pl.col("node").is_null())["row"].unique()
+        if len(wrong):
+            nodes = nodes.filter(~pl.col("row").is_in(wrong.implode()))
+            mask = pl.int_range(rows.frame.height, eager=True).is_in(wrong.implode())
+            lost = [*lost, LostCells(table.nodes.rule.label, f"is no list of nodes like {example}", mask)]
     frame = schema.common(table.table).conform(cells.frame)
     frame = _with_cluster(table, frame, log_map)
     if table.table == "node_events":
@@ -109,7 +113,7 @@ def _write(
     if key:
         for row in seen.repeats(frame, usable):
             bad[row] = (", ".join(key), "repeats the key of an earlier record")
-    usable = reject_rows(opened, rows, bad)
+    usable = reject_rows(opened, rows, bad, lost)
     kept = pl.Series(usable)
     frame = frame.filter(kept)
     if table.table != "jobs":
@@ -123,6 +127,14 @@ def _write(
     clocks = cells.local.filter(kept) if cells.local.width else cells.local
     frame = times.from_wall_clock(frame, _ALL_TIMES, table.reading.timezone, table.reading.doubled_hour, clocks=clocks)
     _write_jobs(table, frame, source, None if nodes is None else _nodes_of_rows(nodes, kept), times, sink)
+
+
+def _keys(table: TableMap) -> set[str]:
+    """Return the spans that stand for times: without one, a job seems never to have started or ended."""
+    if table.table != "jobs":
+        return set()
+    keys = {"queue_s"} if table.rule("start_time") is None else set()
+    return keys | ({"run_s"} if table.rule("end_time") is None or table.rule("start_time") is None else set())
 
 
 def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.DataFrame:
