@@ -330,5 +330,13 @@ def test_long_failures_lose_what_was_planted(make_trace: MakeTrace) -> None:
     assert numbers["saved_gpu_hours"].value == pytest.approx(20 * 4 * 30)
 
 
+@pytest.mark.parametrize(("status", "timeouts"), [("failed", 0), ("timeout", 20)])
+def test_attempts_that_ran_out_of_time_are_counted_in_a_note(make_trace: MakeTrace, status: str, timeouts: int) -> None:
+    found = judged(make_trace, long_jobs(status), "checkpoint-long")
+    assert found.finding is not None
+    counts = [int(note.split()[0]) for note in found.finding.notes if "(timeout)" in note]
+    assert counts == ([timeouts] if timeouts else [])
+
+
 def test_long_jobs_that_complete_need_no_cap(make_trace: MakeTrace) -> None:
     assert judged(make_trace, long_jobs("completed"), "checkpoint-long").verdict == "does not hold"

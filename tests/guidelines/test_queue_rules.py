@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.guidelines.planted import DAY, Log, when
+from tracekit.calibration.rules import Rules
 from tracekit.characterize import run_query
+from tracekit.guidelines.interface import RuleChange, Trial
+from tracekit.guidelines.lacking import LackingError
+from tracekit.guidelines.registry import find_guideline
 from tracekit.guidelines.run import guidelines
 
 if TYPE_CHECKING:
@@ -233,3 +237,20 @@ def test_hours_are_those_of_the_trace_s_zone(make_trace: MakeTrace, golden: Gold
 @pytest.mark.parametrize(("jobs", "wait_s"), [(1, 300.0), (2, 300.0)])
 def test_even_hours_or_even_waits_need_no_spreading(make_trace: MakeTrace, jobs: int, wait_s: float) -> None:
     assert judged(make_trace, day_of_arrivals(jobs, wait_s), "spread-submissions").verdict == "does not hold"
+
+
+def test_quotas_that_hold_jobs_back_can_be_lent_and_no_others() -> None:
+    trial = find_guideline("lend-quota").trial
+    assert isinstance(trial, Trial)
+    changes = [change for change in trial.changed if isinstance(change, RuleChange)]
+    for rules in (Rules(quotas="partitions"), Rules(quotas="limits")):
+        assert [change.change(rules).quotas for change in changes] == ["idle", "reclaim"]
+    refused = {
+        Rules(quotas="none"): "shows no quota",
+        Rules(quotas="idle"): "lends quotas already",
+        Rules(quotas="reclaim"): "lends quotas already",
+    }
+    for rules, why in refused.items():
+        for change in changes:
+            with pytest.raises(LackingError, match=why):
+                change.change(rules)
