@@ -122,7 +122,7 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
 def _set_own(con: duckdb.DuckDBPyConnection) -> None:
     """Set what each connection has for itself."""
     con.execute("SET TimeZone = 'UTC'")  # stored times carry no zone
-    # DuckDB draws a bar in notebooks alone; in one without ipywidgets the bar is off, and it refuses to be told so.
+    # Only in notebooks does DuckDB draw a progress bar. Without ipywidgets the bar is off, and setting it is an error.
     shown = "SELECT current_setting('enable_progress_bar')"
     if "IPython" in sys.modules and con.execute(shown).fetchall() != [(False,)]:
         con.execute("SET enable_progress_bar = false")

@@ -198,8 +198,10 @@ def require_zone(zone: str) -> None:
 
 def is_zone(zone: str) -> bool:
     """Return whether there is such a zone, and Polars can read times by it."""
+    if not is_known_zone(zone):
+        return False
     try:
         pl.Series([], dtype=pl.Datetime("us")).dt.replace_time_zone(zone)
     except pl.exceptions.PolarsError:
         return False
-    return is_known_zone(zone)
+    return True
