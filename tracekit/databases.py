@@ -19,8 +19,9 @@ from tracekit.interruption import remove_when_interrupted
 
 if TYPE_CHECKING:
     import duckdb
+    import polars as pl
 
-__all__ = ["Database", "connect_duckdb", "sql_text"]
+__all__ = ["Database", "Streamed", "connect_duckdb", "sql_text"]
 
 _numbers = itertools.count(1)
 
@@ -74,6 +75,17 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Streamed:
+    """A frame as DuckDB's `register` takes it by Arrow's interface, without an import of Arrow, which takes long."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows once more."""
+        return self._frame.__arrow_c_stream__(requested_schema)
 
 
 def _let_go(_: Database) -> None:

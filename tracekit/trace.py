@@ -9,7 +9,7 @@ with trace.connect() as con:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from tracekit import schema
@@ -35,7 +35,7 @@ from tracekit.tenant import DIMENSIONS, INGESTED, Tenant, tenant_of
 from tracekit.text import count, counted, is_text, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.manifest import Partition
+
+    _State = tuple[str, Path, int, int, int]
+    """A table, a file of it, and what changes when the file is written again: its inode, bytes and time [ns]."""
 
 __all__ = ["MANIFEST_NAME", "OTHERS_FREE", "Trace", "is_trace", "open_trace"]
 
@@ -592,6 +595,7 @@ def _cluster_names(trace: Trace) -> tuple[str, ...]:
 
 def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
     """Refuse a table that is missing or has other columns than its schema."""
+    files: dict[str, list[Path]] = {}
     for table in trace.tables:
         if trace.manifest.tables[table].partitions is not None:
             # Those that cannot be read are left out where that is allowed.
@@ -605,7 +609,31 @@ def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
             continue
         elif not trace.files(table)[0].is_file():
             raise DamagedTraceError(f"the table {table} is missing", where=trace.path, hint="ingest the source again")
-        require_columns(table, trace.files(table), trace.manifest.schema_version)
+        files[table] = list(trace.files(table))
+    if not files:
+        return
+    if is_remote(trace.path):
+        with trace.database() as database, database.connect() as con:
+            require_columns(con, files, trace.manifest.schema_version)
+    else:
+        _require_columns_once(trace.manifest.schema_version, tuple(_states(files)))
+
+
+@lru_cache(maxsize=1000)
+def _require_columns_once(version: str, states: tuple[_State, ...]) -> None:
+    """Look at these files once for as long as nobody writes them again: it takes longer than the rest of opening."""
+    files: dict[str, list[Path]] = {}
+    for table, path, *_ in states:
+        files.setdefault(table, []).append(path)
+    with Database() as database, database.connect() as con:
+        require_columns(con, files, version)
+
+
+def _states(tables: Mapping[str, Sequence[Path]]) -> Iterator[_State]:
+    for table, files in tables.items():
+        for path in files:
+            found = path.stat()
+            yield table, path, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def is_trace(path: Path) -> bool:

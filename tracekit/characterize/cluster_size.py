@@ -190,7 +190,7 @@ def _no_nodes() -> pl.DataFrame:
 
 def _by_node(con: duckdb.DuckDBPyConnection, column: str) -> pl.DataFrame:
     query = f"SELECT node_id, {column} AS gpu_count FROM node_gpus WHERE {column} IS NOT NULL ORDER BY node_id"
-    frame: pl.DataFrame = con.sql(query).pl()
+    frame: pl.DataFrame = pl.DataFrame(con.sql(query))
     return frame
 
 

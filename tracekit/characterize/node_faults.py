@@ -126,10 +126,10 @@ def read_faults(con: duckdb.DuckDBPyConnection) -> NodeFaults:
         Has node_events, nodes, jobs and attempts, which may be empty.
     """
     begin, end = con.execute(_WINDOW).fetchall()[0]
-    frame = con.sql(_NODES).pl()
+    frame = pl.DataFrame(con.sql(_NODES))
     order = sorted(range(frame.height), key=lambda row: _place(*frame.row(row)[:3]))
     nodes = frame[order] if order else frame
-    rows = con.sql(_FAILURES).pl()
+    rows = pl.DataFrame(con.sql(_FAILURES))
     backwards = rows.filter(pl.col("until") < pl.col("since")).height
     place = nodes.select("node_id").with_row_index("node").with_columns(pl.col("node").cast(pl.Int64))
     failures = (

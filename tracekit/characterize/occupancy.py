@@ -134,7 +134,7 @@ def tenants(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
         SELECT row_number() OVER (ORDER BY cluster NULLS LAST, vc NULLS LAST) - 1 AS code, cluster, vc
         FROM (SELECT DISTINCT cluster, vc FROM jobs)"""
     )
-    found: pl.DataFrame = con.sql("SELECT cluster, vc FROM tenant ORDER BY code").pl()
+    found: pl.DataFrame = pl.DataFrame(con.sql("SELECT cluster, vc FROM tenant ORDER BY code"))
     return found
 
 
@@ -245,7 +245,7 @@ def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] 
 
     The query gives code, since, until [us] and gpus.
     """
-    found = con.sql(query, params=params).pl()
+    found = pl.DataFrame(con.sql(query, params=params))
     usable = found.filter(pl.col("until") >= pl.col("since"))
     return Spans(
         usable["code"].to_numpy().astype(np.int64),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from tracekit.answer import Param
 from tracekit.characterize.occupancy import Steps, window_us
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import duckdb
-    import polars as pl
 
     from tracekit.array_types import Floats, Ints
 
@@ -66,7 +66,7 @@ def away_spans(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
         Has jobs, attempts and node_events, which may be empty.
     """
     window = window_us(con)
-    found: pl.DataFrame = con.sql(_SPANS, params={"last": window and window[1]}).pl()
+    found: pl.DataFrame = pl.DataFrame(con.sql(_SPANS, params={"last": window and window[1]}))
     return found.sort("node_id", "since")
 
 
@@ -105,7 +105,7 @@ def idle_gpus_away(
     )
     con.unregister("away")
     window = window_us(con)
-    rows = con.sql(_IDLE, params={"last": window and window[1]}).pl()
+    rows = pl.DataFrame(con.sql(_IDLE, params={"last": window and window[1]}))
     if rows.is_empty():
         return {}, ""
     found: dict[str | None, Floats] = {}

@@ -147,11 +147,14 @@ def free_nodes(
     events : bool
         Whether nodes are full while node_events says that they are down, drained or in maintenance.
     """
-    nodes = con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""").pl()
+    nodes = pl.DataFrame(
+        con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""")
+    )
     window = window_us(con)
     # Where a placement has times of its own, as each instance of a gang may, these count.
-    held = con.sql(
-        """SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, until AS "end",
+    held = pl.DataFrame(
+        con.sql(
+            """SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, until AS "end",
                   sum(gpu_count) AS gpus
            FROM (SELECT p.node_id, p.job_id, p.attempt, j.cluster, p.gpu_count,
                         coalesce(p.start_time, a.start_time) AS since,
@@ -163,17 +166,18 @@ def free_nodes(
                  INNER JOIN jobs AS j ON a.job_id = j.job_id)
            WHERE until > epoch_us(since) AND gpu_count > 0
            GROUP BY node_id, since, until""",
-        params={"last": window and window[1]},
-    ).pl()
+            params={"last": window and window[1]},
+        )
+    )
     if events and con.execute("SELECT 1 FROM node_events LIMIT 1").fetchall():
         away = away_spans(con).join(nodes, on="node_id", how="inner", maintain_order="left")
         full = away.select("node_id", pl.lit(None).alias("cluster"), start="since", end="until", gpus="gpus")
-        held = pl.concat([held, full.cast(dict(held.schema))])
+        held = pl.concat([held, full.cast(held.schema)])
     unlisted = held.filter(~pl.col("node_id").is_in(nodes["node_id"].implode()))
     notes = (
         [f"{unlisted.height:,} placements are on nodes of unknown size and hold nothing here"] if len(unlisted) else []
     )
-    owners = con.sql("SELECT node_id, cluster FROM nodes").pl()
+    owners = pl.DataFrame(con.sql("SELECT node_id, cluster FROM nodes"))
     seen = held.group_by("node_id").agg(pl.col("cluster").min())
     owner = nodes.join(owners.unique("node_id", keep="first"), on="node_id", how="left").join(
         seen, on="node_id", how="left", suffix="_seen"

@@ -141,11 +141,14 @@ def cluster_gpus(
         raise QueryError(f"the parameter 'gpus' {what}", hint="leave it out")
     if gpus:
         return np.full(means.shape, gpus), f"{OWNED}{counted(gpus, 'GPUs')}, by the parameter gpus"
-    table = con.sql(
-        "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity WHERE gpu_count IS NOT NULL ORDER BY time"
-    ).pl()
+    table = pl.DataFrame(
+        con.sql(
+            """SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity
+            WHERE gpu_count IS NOT NULL ORDER BY time"""
+        )
+    )
     of_source = con.sql("SELECT ingested FROM trace_tenant").fetchall()[0][0]
-    machines = con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster").pl()
+    machines = pl.DataFrame(con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster"))
     asked = source in {"auto", "capacity"}
     owned, sources = {}, []
     for cluster in clusters:
@@ -234,12 +237,14 @@ def _over(totals: pl.DataFrame, starts: Ints, otherwise: Floats) -> Floats:
 
 
 def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]:
-    table = con.sql(
-        # Quotas are those of the unit that the source divides itself by; they say nothing of another tenant.
-        "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity, trace_tenant AS t"
-        " WHERE gpu_count IS NOT NULL AND (vc IS NULL OR t.ingested)"
-    ).pl()
-    listed = con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster").pl()
+    table = pl.DataFrame(
+        con.sql(
+            # Quotas are those of the unit that the source divides itself by; they say nothing of another tenant.
+            "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity, trace_tenant AS t"
+            " WHERE gpu_count IS NOT NULL AND (vc IS NULL OR t.ingested)"
+        )
+    )
+    listed = pl.DataFrame(con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster"))
     found = []
     for cluster, vc in groups.select("cluster", "vc").iter_rows():
         own = table.filter(pl.col("cluster").eq_missing(cluster), pl.col("vc").eq_missing(vc))

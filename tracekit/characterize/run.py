@@ -16,6 +16,7 @@ from tracekit.characterize.sandbox import lies_in_trace, lock
 from tracekit.characterize.session import Session
 from tracekit.characterize.timeline import timelines_in
 from tracekit.damage import explain_damage
+from tracekit.databases import Streamed
 from tracekit.errors import QueryError
 from tracekit.trace import Trace
 
@@ -168,7 +169,7 @@ def answer_query(
         found: dict[str, TimelineRows] = {}
         for timeline in timelines:
             rows = found[timeline.name] = shared.timeline(con, timeline, values, chosen, also)
-            con.register(timeline.name, rows.frame.to_arrow())
+            con.register(timeline.name, Streamed(rows.frame))
             notes += [note for note in rows.notes if note not in notes]
         if locked:
             lock(con, trace)

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 if TYPE_CHECKING:
     import duckdb
-    import polars as pl
 
 __all__ = ["LEAST_TRIALS", "trials_of_nodes"]
 
@@ -132,5 +133,5 @@ def trials_of_nodes(con: duckdb.DuckDBPyConnection, exposure: str) -> pl.DataFra
         every attempt is a trial, and all are in one stratum.
     """
     attempts = _ATTEMPTS.format(stratum="kind" if exposure == "sized_attempts" else "0")
-    frame: pl.DataFrame = con.sql(_TRIALS if exposure == "trials" else attempts).pl()
+    frame: pl.DataFrame = pl.DataFrame(con.sql(_TRIALS if exposure == "trials" else attempts))
     return frame

@@ -70,7 +70,7 @@ def weekly_figures(con: duckdb.DuckDBPyConnection, weeks: Sequence[Week], key: s
     con.register("digest_weeks", frame.to_arrow())
     sql = _SQL.format(key=f'"{key}"', use=use_sql(), counts="gpu_count > 0" if gpu_only else "true")
     try:
-        found: pl.DataFrame = con.sql(sql).pl()
+        found: pl.DataFrame = pl.DataFrame(con.sql(sql))
     finally:
         con.unregister("digest_weeks")
     return found

@@ -12,6 +12,7 @@ from tracekit.errors import UsageError
 from tracekit.fit.day_blocks import block_length
 from tracekit.fit.jobs import LONGEST_S, UNFINISHED
 from tracekit.fit.synthetic import LONGEST_DAYS
+from tracekit.tables.parquet import filled_columns
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -135,16 +136,8 @@ def jobs_by_day(trace: Trace) -> tuple[int, Whole]:
 
 def _filled(trace: Trace) -> frozenset[str]:
     """Return the columns of jobs that hold any value, and those that are needed; empty ones would take much memory."""
-    from tracekit.tables.parquet import footer
-
-    metas = (footer("jobs", path) for path in trace.files("jobs"))
-    found = {"cluster", "vc", "gpu_count"}
-    for group in (meta.row_group(index) for meta in metas for index in range(meta.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            known = column.statistics
-            if known is None or not known.has_null_count or known.null_count < group.num_rows:
-                found.add(column.path_in_schema)
-    return frozenset(found)
+    with trace.database() as database, database.connect() as con:
+        return filled_columns(con, "jobs", trace.files("jobs")) | {"cluster", "vc", "gpu_count"}
 
 
 def _judged(trace: Trace) -> pl.LazyFrame:

@@ -237,7 +237,7 @@ def _groups(
     con.register("bill_periods", times.to_arrow())
     con.register("bill_partitions", pl.DataFrame({"name": named}, schema={"name": pl.String}).to_arrow())
     key = _KEY.get(by, f"j.{by}")
-    found: pl.DataFrame = con.sql(_SQL.format(key=key, failed=_FAILED[rule])).pl()
+    found: pl.DataFrame = pl.DataFrame(con.sql(_SQL.format(key=key, failed=_FAILED[rule])))
     return found.iter_rows(named=True)
 
 

@@ -21,16 +21,18 @@ def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
 
     The total of a cluster is its row of the table capacity without a VC.
     """
-    totals = con.sql(
-        "SELECT cluster, time, gpu_count FROM capacity WHERE vc IS NULL AND gpu_count IS NOT NULL ORDER BY time"
-    ).pl()
+    totals = pl.DataFrame(
+        con.sql(
+            "SELECT cluster, time, gpu_count FROM capacity WHERE vc IS NULL AND gpu_count IS NOT NULL ORDER BY time"
+        )
+    )
     if not len(totals):
         return []
     # Where no job has a second attempt, the jobs say the same without a join.
     retried = con.execute("SELECT 1 FROM attempts WHERE attempt > 0 LIMIT 1").fetchall()
     source = "(SELECT a.*, j.cluster FROM attempts a JOIN jobs j USING (job_id))" if retried else "jobs"
     rows = f"FROM {source} WHERE gpu_count > 0 AND run_s > 0"
-    held = con.sql(f"SELECT cluster, start_time, end_time, gpu_count {rows}").pl()
+    held = pl.DataFrame(con.sql(f"SELECT cluster, start_time, end_time, gpu_count {rows}"))
     over = np.zeros(len(held), dtype=bool)
     for (cluster,), total in totals.group_by("cluster"):
         own = held.select(pl.col("cluster").eq_missing(pl.lit(cluster, dtype=pl.String))).to_series()
@@ -38,7 +40,7 @@ def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
     if not over.any():
         return []
     # Names of all jobs would take longer to fetch than their times, and are rarely needed.
-    names: pl.Series = con.sql(f"SELECT job_id {rows}").pl()["job_id"]
+    names: pl.Series = pl.DataFrame(con.sql(f"SELECT job_id {rows}"))["job_id"]
     return names.filter(pl.Series(over)).to_list()
 
 

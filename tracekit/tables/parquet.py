@@ -1,8 +1,9 @@
 """Read a table of a Trace from its Parquet files; all Python code reads tables here.
 
-A table is one file, or several whose rows follow one another. Arrow decodes a file batch by batch, and each batch is
-checked before it is used: a damaged file gives one error that names the table. (The reader of Polars panics and writes
-to stderr; DuckDB reads the same files for SQL and raises its own errors, which `tracekit.damage` explains.)
+A table is one file, or several whose rows follow one another. DuckDB reads the footers, since Arrow ends the process at
+some damaged ones. Arrow decodes the rows batch by batch, and each batch is checked before it is used: a damaged file
+gives one error that names the table. (The reader of Polars panics and writes to stderr; DuckDB reads the same files for
+SQL and raises its own errors, which `tracekit.damage` explains.)
 
 Times outside the years 1 to 9999 are refused twice: by the statistics of the footer when a Trace is opened, since SQL
 would compute with them, and in the rows that Python reads, since a footer may lack statistics or state wrong ones.
@@ -17,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit import schema
+from tracekit.databases import sql_text
 from tracekit.errors import DamagedTraceError, TracekitError
-from tracekit.places import Address
+from tracekit.places import Address, failure_behind
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import duckdb
     import pyarrow as pa
 
 __all__ = [
@@ -33,34 +36,33 @@ __all__ = [
     "columns_fault",
     "columns_sql",
     "files_sql",
-    "footer",
+    "filled_columns",
     "read_through",
     "require_columns",
+    "rows_stated",
     "scan_table",
 ]
 
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
 
 _BATCH = 65_536
+_OTHER = "the table {} has other columns than when it was opened"
+
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999 [us since 1970]: outside of them Polars' conversions end in a panic that writes to stderr."""
 
 
-def columns_fault(table: str, files: Sequence[Path], version: str) -> str | None:
+def columns_fault(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], version: str) -> str | None:
     """Return how the columns in the footer of a file differ from those of the table, None when they do in none.
 
     `files` are all files of the table in order, and `version` is the schema version of the Trace, as in all functions
     here.
     """
-    for path in files:
-        try:
-            with _opened(table, path) as file:
-                fault = _difference(table, file.schema_arrow, version)
-        except DamagedTraceError as error:
-            return error.what
-        if fault is not None:
-            return fault
-    return None
+    try:
+        found = _columns(con, {table: files})
+    except DamagedTraceError as error:
+        return error.what
+    return next(filter(None, (_difference(table, found[str(path)], version) for path in files)), None)
 
 
 def columns_sql(table: str, version: str) -> str:
@@ -75,31 +77,48 @@ def files_sql(files: Sequence[Path]) -> str:
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
 
 
-def require_columns(table: str, files: Sequence[Path], version: str) -> None:
-    """Refuse files whose columns are not those of the table, or whose footer states an impossible time.
+def require_columns(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str) -> None:
+    """Refuse files whose columns are not those of their table, or whose footer states an impossible time.
 
     Raises
     ------
     DamagedTraceError
         A column is missing, unknown, out of order or of another type, or the file cannot be read.
     """
-    for path in files:
-        with _opened(table, path) as file:
-            fault = _difference(table, file.schema_arrow, version) or _time_fault(file)
-        if fault is not None:
-            raise DamagedTraceError(fault, where=_place(table, path), hint=HINT)
+    found, times = _columns(con, tables), _impossible_times(con, tables)
+    for table, files in tables.items():
+        for path in files:
+            fault = _difference(table, found[str(path)], version)
+            if fault is None and str(path) in times:
+                fault = f"{times[str(path)]} has a time in none of the years 1 to 9999"
+            if fault is not None:
+                raise DamagedTraceError(fault, where=_place(table, path), hint=HINT)
 
 
-def footer(table: str, path: Path) -> Any:
-    """Return what the footer of a file states, as Arrow reads it.
+def rows_stated(con: duckdb.DuckDBPyConnection, table: str, path: Path) -> int:
+    """Return how many rows the footer of a file states.
 
     Raises
     ------
     DamagedTraceError
-        The file cannot be read.
+        The footer cannot be read.
     """
-    with _opened(table, path) as file:
-        return file.metadata
+    query = "SELECT num_rows FROM parquet_file_metadata({files})"
+    rows: int = _footers(con, query, {table: [path]})[0][0]
+    return rows
+
+
+def filled_columns(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> frozenset[str]:
+    """Return the columns of a table that hold any value by the statistics of the footers; unknown ones may hold some.
+
+    Raises
+    ------
+    DamagedTraceError
+        A footer cannot be read.
+    """
+    query = """SELECT DISTINCT path_in_schema FROM parquet_metadata({files})
+    WHERE stats_null_count IS NULL OR stats_null_count < row_group_num_rows"""
+    return frozenset(name for (name,) in _footers(con, query, {table: files}))
 
 
 def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
@@ -126,8 +145,10 @@ def scan_table(table: str, files: Sequence[Path], version: str) -> pl.LazyFrame:
         left = n_rows
         if not files:
             yield pl.DataFrame(schema={name: types[name] for name in names})
-        for path, batch in _batches(table, files, stored, version, batch_size or _BATCH):
-            frame = pl.DataFrame(batch, schema={name: types[name] for name in stored})
+        for path, batch in _batches(table, files, stored, batch_size or _BATCH):
+            frame = pl.DataFrame(batch)
+            if frame.schema != {name: types[name] for name in stored}:
+                raise DamagedTraceError(_OTHER.format(table), where=_place(table, path), hint=HINT)
             later = [pl.lit(None, dtype=types[name]).alias(name) for name in names if name not in have]
             frame = frame.with_columns(later).select(names)
             _require_dates(table, path, frame)
@@ -158,7 +179,7 @@ def read_through(table: str, files: Sequence[Path], version: str) -> int:
         A part of a file cannot be decoded, or is not valid text.
     """
     columns = list(schema.common(table).columns_of(version))
-    return sum(batch.num_rows for _, batch in _batches(table, files, columns, version, _BATCH))
+    return sum(batch.num_rows for _, batch in _batches(table, files, columns, _BATCH))
 
 
 def _place(table: str, path: Path) -> Path:
@@ -172,15 +193,12 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _batches(
-    table: str, files: Sequence[Path], columns: list[str], version: str, size: int
-) -> Iterator[tuple[Path, pa.RecordBatch]]:
+def _batches(table: str, files: Sequence[Path], columns: list[str], size: int) -> Iterator[tuple[Path, pa.RecordBatch]]:
     """Yield the rows with these columns, in this order, each batch with the file that it comes from."""
     for path in files:
         with _opened(table, path) as file:
-            fault = _difference(table, file.schema_arrow, version)
-            if fault is not None:
-                raise DamagedTraceError(fault, where=_place(table, path), hint=HINT)
+            if not set(columns) <= set(file.schema_arrow.names):
+                raise DamagedTraceError(_OTHER.format(table), where=_place(table, path), hint=HINT)
             batches = file.iter_batches(batch_size=size, columns=columns)
             while (batch := _next(batches, table, path)) is not None:
                 yield path, batch.select(columns)
@@ -223,19 +241,80 @@ def _decoding(table: str, path: Path) -> Iterator[None]:
     except TracekitError:  # of a store
         raise
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        what = f"the table {table} cannot be read: {reason[:300].rstrip('.')}"
-        raise DamagedTraceError(what, where=_place(table, path), hint=HINT) from error
+        raise _unreadable(table, path, error) from error
 
 
-def _difference(table: str, found: pa.Schema, version: str) -> str | None:
+def _unreadable(table: str, path: Path, error: Exception) -> DamagedTraceError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    what = f"the table {table} cannot be read: {reason[:300].rstrip('.')}"
+    return DamagedTraceError(what, where=_place(table, path), hint=HINT)
+
+
+def _footers(con: duckdb.DuckDBPyConnection, query: str, tables: Mapping[str, Sequence[Path]]) -> list[tuple[Any, ...]]:
+    """Return the rows of a query over the footers of all files, which it calls {files}.
+
+    Raises
+    ------
+    DamagedTraceError
+        A footer cannot be read.
+    """
+    import duckdb
+
+    files = [(table, path) for table, paths in tables.items() for path in paths]
+    if not files:
+        return []
+    try:
+        return con.execute(query.format(files=files_sql([path for _, path in files]))).fetchall()
+    except duckdb.Error as error:
+        if (failure := failure_behind(error)) is not None:
+            raise failure from error
+        if len(files) == 1:
+            raise _unreadable(*files[0], error) from error
+    return [row for table, path in files for row in _footers(con, query, {table: [path]})]  # which finds the bad one
+
+
+def _columns(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]]) -> dict[str, list[tuple[str, str]]]:
+    """Return for each file the names and SQL types of its columns, in order.
+
+    DuckDB calls a time in milliseconds TIMESTAMP, too; only one in microseconds is the type of the schema.
+    """
+    query = """SELECT file_name, name, coalesce(num_children, 0), CASE
+        WHEN duckdb_type <> 'TIMESTAMP' OR type = 'INT64' AND contains(logical_type, 'MICROS=MicroSeconds()')
+        THEN duckdb_type ELSE 'another' END
+    FROM parquet_schema({files})"""
+    found: dict[str, list[tuple[str, str]]] = {str(path): [] for paths in tables.values() for path in paths}
+    parts_left: dict[str, int] = {}  # of the column before, each of which has a row of its own
+    for file, name, parts, kind in _footers(con, query, tables):
+        if file not in parts_left:  # the root
+            parts_left[file] = 0
+        elif parts_left[file]:
+            parts_left[file] += parts - 1
+        else:
+            found[file].append((name, kind))
+            parts_left[file] = parts
+    return found
+
+
+def _impossible_times(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]]) -> dict[str, str]:
+    """Return which column of which file has a time outside the years 1 to 9999, by its minimum and maximum."""
+    times = {c.name for table in tables for c in schema.common(table).columns if c.kind == "datetime"}
+    query = f"""SELECT file_name, path_in_schema FROM (
+        SELECT file_name, path_in_schema, unnest([coalesce(stats_min_value, stats_min),
+            coalesce(stats_max_value, stats_max)]) AS edge
+        FROM parquet_metadata({{files}}) WHERE path_in_schema IN ({", ".join(map(sql_text, sorted(times)))})
+    ) WHERE edge IS NOT NULL AND coalesce(NOT TRY_CAST(edge AS TIMESTAMP)
+        BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31 23:59:59.999999', true)"""
+    return dict(_footers(con, query, tables))
+
+
+def _difference(table: str, found: Sequence[tuple[str, str]], version: str) -> str | None:
     """Return how the columns differ from those of the table, as a sentence without a stop; None when they do not."""
     spec = schema.common(table)
     names = spec.columns_of(version)
-    have = dict(zip(found.names, found.types, strict=True))
-    if len(have) != len(found.names):
+    have = dict(found)
+    if len(have) != len(found):
         return f"the table {table} has a column twice"
-    differ = [c.name for c in spec.columns if c.name in have and not _is_kind(have[c.name], c.kind, c.item)]
+    differ = [c.name for c in spec.columns if c.name in have and have[c.name] != c.sql]
     parts = [
         f"{word} {', '.join(shorten(name) for name in names[:10])}"
         for word, names in (
@@ -248,34 +327,3 @@ def _difference(table: str, found: pa.Schema, version: str) -> str | None:
     if not parts and tuple(have) != names:
         parts = ["has its columns in another order"]
     return f"the table {table} {'; '.join(parts)}" if parts else None
-
-
-def _time_fault(file: Any) -> str | None:
-    """Return which column has a time outside the years 1 to 9999, by its minimum and maximum in the footer."""
-    times = {field.name for field in file.schema_arrow if str(field.type).startswith("timestamp[")}
-    groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
-    for column in (group.column(index) for group in groups for index in range(group.num_columns)):
-        found = column.statistics
-        if column.path_in_schema not in times or found is None or not found.has_min_max:
-            continue
-        if not _FIRST_US <= found.min_raw <= found.max_raw <= _LAST_US:
-            return f"{column.path_in_schema} has a time in none of the years 1 to 9999"
-    return None
-
-
-def _is_kind(found: pa.DataType, kind: str, item: str | None) -> bool:
-    """Return whether an Arrow type is the type of a kind of column."""
-    import pyarrow.types as at
-
-    if kind == "array":
-        return bool(at.is_list(found) or at.is_large_list(found)) and _is_kind(found.value_type, item or "string", None)
-    if kind == "datetime":
-        return bool(at.is_timestamp(found)) and found.unit == "us" and found.tz is None
-    checks = {
-        "string": lambda t: at.is_string(t) or at.is_large_string(t) or at.is_string_view(t),
-        "integer": at.is_int64,
-        "number": at.is_float64,
-        "boolean": at.is_boolean,
-        "date": at.is_date32,
-    }
-    return bool(checks[kind](found))

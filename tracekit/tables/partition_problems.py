@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.errors import DamagedTraceError
-from tracekit.tables.parquet import checksum, columns_fault, read_through
+from tracekit.tables.parquet import checksum, columns_fault, read_through, rows_stated
 from tracekit.text import counted, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    import duckdb
 
     from tracekit.manifest import Partition
 
@@ -34,7 +36,13 @@ def partition_fault(folder: Path, partition: Partition, *, deep: bool = False) -
 
 
 def partition_problems(
-    folder: Path, table: str, partitions: Sequence[Partition], version: str, *, deep: bool
+    con: duckdb.DuckDBPyConnection,
+    folder: Path,
+    table: str,
+    partitions: Sequence[Partition],
+    version: str,
+    *,
+    deep: bool,
 ) -> list[str]:
     """Return what is wrong with the partitions of a table, and with files among them that the manifest does not list.
 
@@ -43,10 +51,10 @@ def partition_problems(
     found = []
     for partition in partitions:
         path = folder / partition.path
-        fault = partition_fault(folder, partition, deep=deep) or columns_fault(table, [path], version)
+        fault = partition_fault(folder, partition, deep=deep) or columns_fault(con, table, [path], version)
         if fault is None:
             try:
-                rows = read_through(table, [path], version) if deep else _rows_of(path)
+                rows = read_through(table, [path], version) if deep else rows_stated(con, table, path)
             except DamagedTraceError as error:
                 fault = error.what
             else:
@@ -56,15 +64,6 @@ def partition_problems(
         if fault is not None:
             found.append(fault if partition.path in fault else f"the partition {partition.path}: {fault}")
     return found + list(_unlisted(folder, table, {partition.path for partition in partitions}))
-
-
-def _rows_of(path: Path) -> int:
-    """Return how many rows the footer of a file states; the file may lie in a store."""
-    import pyarrow.parquet as pq
-
-    with path.open("rb") as stream:
-        rows: int = pq.read_metadata(stream).num_rows
-    return rows
 
 
 def _unlisted(folder: Path, table: str, listed: set[str]) -> Iterator[str]:

@@ -62,11 +62,11 @@ class _Inspection:
         info, version = self._manifest.tables[table], self._manifest.schema_version
         files = table_files(self._folder, table, info.partitions)
         if info.partitions is not None:
-            found = partition_problems(self._folder, table, info.partitions, version, deep=deep)
+            found = partition_problems(self._con, self._folder, table, info.partitions, version, deep=deep)
             return found or self._row_problems(table, files)
         if not files[0].is_file():
             return [f"the table {table} is missing"]
-        fault = columns_fault(table, files, version)
+        fault = columns_fault(self._con, table, files, version)
         if fault is not None:
             return [fault]
         found = []

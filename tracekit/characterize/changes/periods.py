@@ -162,7 +162,7 @@ def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None
 
         def rows(sql: str) -> pl.DataFrame:
             try:
-                frame: pl.DataFrame = con.sql(sql, params=params).pl()
+                frame: pl.DataFrame = pl.DataFrame(con.sql(sql, params=params))
             except duckdb.OutOfMemoryException as error:
                 raise QueryError("ran out of memory", where=trace.path, hint="raise --memory-limit") from error
             return frame.with_columns(pl.col("day").cast(pl.Int32))

@@ -61,7 +61,7 @@ def rows_of(asked: Asked, *, limit: int | None = None) -> pl.DataFrame:
     con, query, values = asked.con, asked.query, dict(asked.values)
     try:
         found = con.sql(query.sql, params=values or None)
-        frame: pl.DataFrame = (found if limit is None else found.limit(limit)).pl()
+        frame = _frame(found if limit is None else found.limit(limit))
     except duckdb.OutOfMemoryException as error:
         raise QueryError("ran out of memory", where=query.path, hint="raise --memory-limit") from error
     except (duckdb.BinderException, duckdb.CatalogException) as error:
@@ -79,6 +79,24 @@ def rows_of(asked: Asked, *, limit: int | None = None) -> pl.DataFrame:
             raise KeyboardInterrupt from error
         raise
     return frame
+
+
+def _frame(found: duckdb.DuckDBPyRelation) -> pl.DataFrame:
+    """Return the rows; an interval or a union, which Polars has no type for, as DuckDB writes it.
+
+    Polars reads them by Arrow's interface, which needs no import of Arrow; DuckDB's own `pl()` does.
+    """
+    import polars as pl
+
+    kinds = map(str, found.types)
+    if foreign := [n for n, kind in zip(found.columns, kinds, strict=True) if "INTERVAL" in kind or "UNION" in kind]:
+        texts = (f"CAST({name} AS VARCHAR) AS {name}" for name in map(_sql_name, foreign))
+        found = found.project(f"* REPLACE ({', '.join(texts)})")
+    return pl.DataFrame(found)
+
+
+def _sql_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _with_line(

@@ -48,12 +48,14 @@ def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[str
         f" {limit_class('time_limit_s')} AS limit_class, account"
     )
     # A job that was submitted at the log's last moment has waited for no time yet.
-    frame = con.sql(
-        f"""SELECT {columns}, epoch_us(coalesce(eligible_time, submit_time)) AS since,
+    frame = pl.DataFrame(
+        con.sql(
+            f"""SELECT {columns}, epoch_us(coalesce(eligible_time, submit_time)) AS since,
                    epoch_us(coalesce(start_time, end_time)) AS left_at, start_time IS NOT NULL AS started,
                    status = 'pending' AS waiting
             FROM job_classes ORDER BY since, job_id"""
-    ).pl()
+        )
+    )
     known = pl.col("since").is_not_null() & (pl.col("left_at").is_not_null() | pl.col("waiting").fill_null(False))
     kept = frame.filter(known)
     until = pl.when(pl.col("left_at").is_null()).then(pl.max_horizontal(pl.lit(end), "since")).otherwise("left_at")

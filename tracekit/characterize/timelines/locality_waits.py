@@ -50,13 +50,13 @@ _POOL = ["cluster", "vc", "gpu_model"]
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     con.execute(_HELD)
-    members = con.sql(_POOLS).pl().partition_by(_POOL, as_dict=True)
+    members = pl.DataFrame(con.sql(_POOLS)).partition_by(_POOL, as_dict=True)
     clusters, notes = free_nodes(con, str(params["capacity"]))
     # A node of several clusters stands in one of them alone.
     where = {name: (cluster, k) for cluster, pool in clusters.items() for k, name in enumerate(pool.names)}
     parts = [_SHAPE]
     unknown = 0
-    for key, gangs in con.sql(_SPREAD).pl().partition_by(_POOL, as_dict=True).items():
+    for key, gangs in pl.DataFrame(con.sql(_SPREAD)).partition_by(_POOL, as_dict=True).items():
         pool = _pool(clusters, where, members[key]["node_id"].to_list())
         known = {} if pool is None else {name: k for k, name in enumerate(pool.names)}
         for (gang,), alike in gangs.partition_by("gang", as_dict=True, maintain_order=True).items():

@@ -37,13 +37,15 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
             INNER JOIN attempt_outcomes AS o ON p.job_id = o.job_id AND p.attempt = o.attempt
             INNER JOIN jobs AS j ON p.job_id = j.job_id"""
     )
-    nodes = con.sql(
-        """SELECT node_id, count(*) AS attempts, count(*) FILTER (WHERE failed) AS failed_attempts,
+    nodes = pl.DataFrame(
+        con.sql(
+            """SELECT node_id, count(*) AS attempts, count(*) FILTER (WHERE failed) AS failed_attempts,
                   count(*) FILTER (WHERE failed AND status = 'timeout') AS timed_out_attempts,
                   CAST(sum(CAST(run_s AS DECIMAL(38, 6))) AS DOUBLE) / 3600 AS node_hours
            FROM node_attempt WHERE failed IS NOT NULL AND run_s IS NOT NULL
            GROUP BY node_id ORDER BY node_id"""
-    ).pl()
+        )
+    )
     ((unknown, endless),) = con.execute(
         """SELECT count(*) FILTER (WHERE failed IS NULL), count(*) FILTER (WHERE failed IS NOT NULL AND run_s IS NULL)
            FROM node_attempt"""

@@ -31,8 +31,10 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     source = attempts_sql(con)
     window = window_us(con)
     # A job that waits when the trace ends has waited through all its starts.
-    queued = con.sql(
-        f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count, w.gpu_class, w.class_order,
+    queued = pl.DataFrame(
+        con.sql(
+            f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count,
+                   w.gpu_class, w.class_order,
                    true AS started,
                    epoch_us(w.start_time) - CAST(round(w.wait_s * 1000000) AS BIGINT) AS since,
                    epoch_us(w.start_time) AS until
@@ -47,8 +49,9 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                 JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
                 WHERE j.gpu_count > 0 AND {no_attempt_sql(con)})
             WHERE since <= until""",
-        params={"beyond": window and window[1] + 1},
-    ).pl()
+            params={"beyond": window and window[1] + 1},
+        )
+    )
     held, notes = running(con, source, with_gpus=True)
     # In half microseconds: what starts at a moment does so after what ends then, and can be looked at in between.
     between = held.half_steps()

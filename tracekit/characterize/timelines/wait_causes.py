@@ -46,12 +46,15 @@ JOB_COLUMNS = (
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
     source = attempts_sql(con)
-    waits = con.sql(
-        f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count, w.gpu_class, w.class_order,
+    waits = pl.DataFrame(
+        con.sql(
+            f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count,
+                   w.gpu_class, w.class_order,
                    epoch_us(w.start_time) AS until, CAST(round(w.wait_s * 1000000) AS BIGINT) AS wait_us
             FROM ({source}) AS w INNER JOIN tenant AS t ON w.code = t.code
             WHERE w.wait_s IS NOT NULL AND w.start_time IS NOT NULL"""
-    ).pl()
+        )
+    )
     held, notes = running(con, source, with_gpus=True)
     negative = waits.filter(pl.col("wait_us") < 0).height
     if negative:

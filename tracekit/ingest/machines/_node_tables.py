@@ -68,7 +68,7 @@ def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> pl.DataFrame:
         UNION ALL BY NAME
         SELECT *, NULL::BIGINT AS row FROM ({_NAMED}) ANTI JOIN nodes USING (node_id)"""
     )
-    found: pl.DataFrame = con.sql("SELECT node_id, cluster FROM known").pl()
+    found: pl.DataFrame = pl.DataFrame(con.sql("SELECT node_id, cluster FROM known"))
     return found
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from tracekit import resources
 from tracekit.errors import TraceError
 
 if TYPE_CHECKING:
     import duckdb
-    import polars as pl
     from numpy.typing import NDArray
 
     from tracekit.trace import Trace
@@ -73,7 +73,7 @@ def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) 
 def _fill(found: NDArray[np.float64], job_id: pl.Series, con: duckdb.DuckDBPyConnection, view: str) -> None:
     """Write the means of a view over `found`, job by job."""
     _make_view(con, view)
-    means = con.sql(f"SELECT job_id, mean_pct FROM {view}").pl()
+    means = pl.DataFrame(con.sql(f"SELECT job_id, mean_pct FROM {view}"))
     ids = job_id.alias("job_id").to_frame()
     share = ids.join(means, on="job_id", how="left", maintain_order="left")["mean_pct"] / 100
     known = share.is_not_null().to_numpy()

@@ -6,6 +6,8 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tracekit.characterize.engines.duckdb import rows_of
 from tracekit.characterize.engines.interface import Engine
 from tracekit.characterize.engines.spark.starting import LARGE_ROWS, LOCAL, Started, reason_of, start, untried
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
-    import polars as pl
 
     from tracekit.answer import Value
     from tracekit.characterize.engines.interface import Asked
@@ -152,7 +153,7 @@ class SparkEngine(Engine):
             if views.local(query):
                 sql = tree.sql(dialect="duckdb")
                 used = {name: asked.values[name] for name in parameters_of(sql)}
-                found: pl.DataFrame = views.con.sql(sql, params=used or None).pl()
+                found: pl.DataFrame = pl.DataFrame(views.con.sql(sql, params=used or None))
                 return found
             return frame_of(views.rows(tree, asked.values, query.path), wanted)
 
