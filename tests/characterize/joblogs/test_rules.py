@@ -105,14 +105,21 @@ DONE = "[INFO] step 2436/2436\nTraining completed!\n"
 @pytest.mark.parametrize(
     "parting",
     [
-        "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'n7_20_0' has failed to shutdown the "
-        "rendezvous '333' due to an error of type RendezvousConnectionError.",
-        "W0430 13:19:40.100 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1345] The node 'n7' has failed to "
-        "send a keep-alive heartbeat to the rendezvous '333' due to an error of type RendezvousTimeoutError.",
+        (
+            "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'n7_20_0' has failed to shutdown "
+            "the rendezvous '333' due to an error of type RendezvousConnectionError."
+        ),
+        (
+            "W0430 13:19:40.100 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1345] The node 'n7' has "
+            "failed to send a keep-alive heartbeat to the rendezvous '333' due to an error of type "
+            "RendezvousTimeoutError."
+        ),
         "[W socket.cpp:464] [c10d] The client socket has failed to connect to [n7]:29500 (errno: 111).",
-        "[rank3]:[W430 13:19:40.1 TCPStore.cpp:125] recvValue failed on SocketImpl(fd=9): Connection reset by peer\n"
-        "Exception raised from recvBytes at ../torch/csrc/distributed/c10d/Utils.hpp:667 (most recent call first):\n"
-        "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57 (0x7f in libc10.so)",
+        (
+            "[rank3]:[W430 13:19:40.1 TCPStore.cpp:125] recvValue failed on SocketImpl: Connection reset by peer\n"
+            "Exception raised from recvBytes at ../torch/csrc/distributed/c10d/Utils.hpp:667:\n"
+            "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57 (0x7f in libc10.so)"
+        ),
         "/opt/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: a leaked semaphore, shutdown failed",
     ],
 )

@@ -65,6 +65,7 @@ class SlurmFormat(Format):
             lambda head: looks_like_json(head) or looks_like_sacct(head),
         ),
     )
+    time_cure = "write it again with SLURM_TIME_FORMAT=standard sacct ..., or with %s in place of standard"
     options: ClassVar[Mapping[str, Option]] = {
         "timezone": Option("UTC", "IANA name of the zone in which sacct printed its times"),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
