@@ -50,12 +50,12 @@ def _hours(hours: float) -> str:
 
 _NUMBERS = (
     _Number("mean_wait_s", "mean wait", duration, "s", "from submission to the first start"),
-    _Number("waited_h", "waited by all jobs together", _hours, "hours", "until their first start"),
+    _Number("waited_h", "total waiting time", _hours, "hours", "until their first start"),
     _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
     _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs that have telemetry, held or not"),
     _Number(
         "completed_share",
-        "of the GPU time went into jobs that completed in the end",
+        "of the GPU time spent on jobs that completed",
         percent,
         "share",
         "of jobs that ended",

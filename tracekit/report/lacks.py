@@ -39,7 +39,7 @@ def lacks_of(trace: Trace, answers: Mapping[str, Answer]) -> list[Lack]:
         found.append(_lack("gpus", "No job of this log has GPUs.", member.no_gpus_cure))
     if any(note.endswith(ASSUMED_ZONE) for note in trace.manifest.notes):
         cure = f"{_AGAIN} --option timezone=Area/City"
-        found.append(_lack("zone", "Times are read as UTC: the log names no time zone.", cure))
+        found.append(_lack("zone", "Times are read as UTC: no zone is known.", cure))
     if not can["utilization"].available and not trace.has("job_usage") and (known.get("gpu_jobs") or not counted):
         cure = f"{_AGAIN} --telemetry http://PROMETHEUS:9090"
         found.append(_lack("telemetry", "How busy GPUs were is unknown: there is no telemetry.", cure))
