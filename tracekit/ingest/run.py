@@ -23,7 +23,7 @@ from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
 from tracekit.ingest.table_times import order_table_times
-from tracekit.ingest.unmeasured import forget_unmeasured_use
+from tracekit.ingest.unmeasured import forget_unmeasured
 from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
 from tracekit.places import place_of, refuse_remote
@@ -141,7 +141,7 @@ def ingest_logs(
         _refuse_rejects(source, sink, detection.format, chosen.max_reject_share, idle=earlier is not None)
         order_table_times(sink)
         keep_last_samples(sink)
-        forget_unmeasured_use(sink)
+        forget_unmeasured(sink)
         manifest = _manifest(detection, frame, sink)
         if earlier:
             earlier.require_same_times(frame, source)
