@@ -108,12 +108,13 @@ def test_memory_that_is_no_measure_costs_its_cell(ingest: Ingest, found_checks: 
 def monitored(
     ingest: Ingest, jobs: Iterable[tuple[str, str]], samples: Mapping[str, tuple[float, float] | None]
 ) -> Trace:
-    """Return a Trace of jobs (node, model) of an hour, with a sample of each node at half past."""
+    """Return a Trace of jobs (node, model) of an hour, with two samples of each node at the same values."""
     files = sacct(("p", node, model, "") for node, model in jobs)
     head = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n"
     for node, shown in samples.items():
         if shown is not None:
-            files[f"{node}.csv"] = f"{head}2026/03/02 08:30:00.000, 0, {shown[0]} %, {shown[1]} MiB\n"
+            lines = [f"2026/03/02 08:{minute}:00.000, 0, {shown[0]} %, {shown[1]} MiB\n" for minute in (20, 40)]
+            files[f"{node}.csv"] = "".join([head, *lines])
     return ingest(files)
 
 
@@ -158,5 +159,11 @@ def test_samples_that_are_zero_are_idle_where_others_show_use(
 def test_a_machine_that_had_no_job_while_it_was_sampled_is_idle(ingest: Ingest) -> None:
     files = sacct([("p", "n1", "a100", "")])
     head = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n"
-    files["n1.csv"] = f"{head}2026/03/02 12:30:00.000, 0, 0 %, 0 MiB\n"
-    assert sampled(ingest(files)) == {"n1": (0.0, 0.0)}
+    later = f"{head}2026/03/02 12:30:00.000, 0, 0 %, 0 MiB\n2026/03/02 12:40:00.000, 0, 0 %, 0 MiB\n"
+    assert sampled(ingest({**files, "n1.csv": later})) == {"n1": (0.0, 0.0)}
+    assert sampled(ingest({**files, "n1.csv": later.replace(" 12:", " 08:")})) == {"n1": (None, None)}
+
+
+def test_one_sample_of_a_gpu_may_be_of_an_idle_one(ingest: Ingest) -> None:
+    glance = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n2026/03/02 08:30:00.000, 0, 0 %, 0 MiB\n"
+    assert sampled(ingest({**sacct([("p", "n1", "a100", "")]), "n1.csv": glance})) == {"n1": (0.0, 0.0)}

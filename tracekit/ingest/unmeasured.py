@@ -114,7 +114,8 @@ _SILENT = """
 CREATE TABLE unmeasured_nodes AS
 WITH shown AS (
     SELECT node_id, min(time) AS first, max(time) AS last,
-           coalesce(max({most}), 0) = 0 AND max(memory_used_gib) IS NOT NULL AS zero
+           coalesce(max({most}), 0) = 0 AND max(memory_used_gib) IS NOT NULL AS zero,
+           count(*) > count(DISTINCT (gpu_index, gpu_instance)) AS again
     FROM {samples} WHERE utilization_pct IS NOT NULL GROUP BY node_id),
 had AS (
     SELECT s.node_id, count(DISTINCT p.job_id) AS jobs
@@ -123,18 +124,19 @@ had AS (
     AND (a.end_time IS NULL OR a.end_time > s.first)
     GROUP BY s.node_id),
 known AS (
-    SELECT s.node_id, s.zero, coalesce(h.jobs, 0) AS jobs, n.cluster, n.gpu_model
+    SELECT s.node_id, s.zero, s.again, coalesce(h.jobs, 0) AS jobs, n.cluster, n.gpu_model
     FROM shown s LEFT JOIN had h USING (node_id) LEFT JOIN nodes n USING (node_id))
 SELECT node_id FROM known
 WINDOW model AS (PARTITION BY cluster, gpu_model)
-QUALIFY zero AND (jobs >= {least} OR (bool_and(zero) OVER model AND sum(jobs) OVER model > 0))"""
+QUALIFY zero AND bool_or(again) OVER model
+AND (jobs >= {least} OR (bool_and(zero) OVER model AND sum(jobs) OVER model > 0))"""
 
 
 def _forget_samples(sink: Sink) -> None:
     """Set the samples of machines to NULL whose GPUs are stated with zeros for every job.
 
     All machines of a GPU model (or of an unknown one) have to show nothing while one of them had a job with GPUs; or
-    one machine alone while it had `LEAST_JOBS` such jobs.
+    one machine alone while it had `LEAST_JOBS` such jobs. One sample of each GPU is a glance at GPUs that may be idle.
     """
     path = sink.folder / "gpu_utilization.parquet"
     if not path.is_file():
