@@ -12,7 +12,7 @@ from tests.report.answering import answers_of
 from tests.report.test_summary import _entry
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats._slurm_layout import COMMAND
-from tracekit.manifest import ASSUMED_ZONE, Capability
+from tracekit.manifest import ASSUMED_ZONE, Capability, Check
 from tracekit.report.first_numbers import state
 from tracekit.report.lacks import lacks_of
 from tracekit.report.summary import summary
@@ -132,3 +132,20 @@ def test_the_note_of_each_format_with_wall_clocks_is_found_again(tmp_path: Path)
     named = ingest_logs(tmp_path / "sacct.txt", tmp_path / "named", options={"timezone": "Europe/Berlin"})
     assert not any(note.endswith(ASSUMED_ZONE) for note in named.manifest.notes)
     assert any("Europe/Berlin" in note for note in named.manifest.notes)
+
+
+@pytest.mark.parametrize(
+    ("things", "example", "jobs", "cure"),
+    [
+        ("jobs", "7: npu|dcu", 100, "npu"),
+        ("pods", "team/a: huawei.com/Ascend910", 100, "huawei.com/Ascend910"),
+        ("jobs", "7: npu", 300, None),  # three of 300 are few
+    ],
+)
+def test_devices_that_nobody_knows_are_named_unless_few_jobs_have_them(
+    make_trace: Callable[..., Trace], things: str, example: str, jobs: int, cure: str | None
+) -> None:
+    check = Check(3, jobs, "", [example])
+    trace = make_trace(jobs=JOBS, manifest_overrides=without(checks={f"unknown_devices_of_{things}": check}))
+    expected = [("devices", f"tracekit analyze LOGS -o OUT --option gpu_resource={cure}=FACTOR")]
+    assert lacking(trace, jobs=jobs, gpu_jobs=jobs - 3) == (expected if cure else [])

@@ -311,7 +311,7 @@ class Lack(TypedDict):
     """What the log lacks, and how to add it."""
 
     name: str
-    """`gpus`, `zone` or `telemetry`."""
+    """`gpus`, `devices`, `zone` or `telemetry`."""
     text: str
     """One line."""
     cure: str

@@ -120,8 +120,8 @@ def _about(
     if not did:
         # Nothing says that nobody submitted any.
         return f"{place}; the trace holds no jobs."
-    if mixes_kinds(known) and known.get("cpu_jobs"):
-        did = f"{of('gpu_jobs', 'GPU job')} and {of('cpu_jobs', 'CPU job')}"
+    if mixes_kinds(known):
+        did = " and ".join(filter(None, (of("gpu_jobs", "GPU job"), of("cpu_jobs", "CPU job"))))
         did += (
             f" ({count(known['jobs_of_unknown_size'])} more of unknown size)"
             if known.get("jobs_of_unknown_size")
