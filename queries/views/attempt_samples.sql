@@ -19,7 +19,8 @@
 -- monitor names it or it had the whole machine, belongs to the attempt of that job that ran then: start <= t < end.
 -- Source: the notebook of the Philly traces.
 -- A divided GPU (MIG) may have no utilization: its SM activity, where it was sampled, stands for it. A part whose name
--- begins with its profile has the share that the profile names: 3g.40gb is 3 of 7 slices, 2g.12gb of an A30 is 2 of 4.
+-- begins with its profile has the share that the profile names (table gpu_parts): 3g.40gb is 3 of 7 slices, 2g.12gb of an
+-- A30 is 2 of 4; of another profile it is unknown.
 -- Each held GPU is cut into hours, so that the join is an equality on (node, GPU, hour) and memory stays small.
 WITH sampled AS (
     SELECT min(time) AS first_time, max(time) AS last_time, bool_or(epoch_us(time) % 60000000 <> 0) AS by_second
@@ -90,23 +91,14 @@ matched AS (
 )
 
 SELECT
-    job_id,
-    attempt,
-    node_id,
-    gpu_index,
-    gpu_instance,
-    CASE
-        WHEN gpu_instance IS NULL THEN 1e0
-        WHEN gpu_instance LIKE '1g.6gb%' THEN 1e0 / 4
-        WHEN gpu_instance LIKE '2g.12gb%' THEN 2e0 / 4
-        WHEN gpu_instance LIKE '4g.24gb%' THEN 1e0
-        WHEN gpu_instance LIKE '1g.%' THEN 1e0 / 7
-        WHEN gpu_instance LIKE '2g.%' THEN 2e0 / 7
-        WHEN gpu_instance LIKE '3g.%' THEN 3e0 / 7
-        WHEN gpu_instance LIKE '4g.%' THEN 4e0 / 7
-        WHEN gpu_instance LIKE '7g.%' THEN 1e0
-    END AS gpu_share,
-    time,
-    utilization_pct,
-    sm_active_pct
-FROM matched
+    m.job_id,
+    m.attempt,
+    m.node_id,
+    m.gpu_index,
+    m.gpu_instance,
+    CASE WHEN m.gpu_instance IS NULL THEN 1e0 ELSE p.share END AS gpu_share,
+    m.time,
+    m.utilization_pct,
+    m.sm_active_pct
+FROM matched AS m
+LEFT JOIN gpu_parts AS p ON split_part(split_part(m.gpu_instance, '/', 1), '+', 1) = p.profile

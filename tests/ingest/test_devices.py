@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tracekit.cli.options import pairs
 from tracekit.errors import UsageError
-from tracekit.ingest.devices import Part, cards, device_factors, is_extended_device, is_gres_device, part_of_gpu
+from tracekit.gpu_parts import Part, cards, part_of_gpu, shares
+from tracekit.ingest.devices import device_factors, is_extended_device, is_gres_device
 from tracekit.ingest.formats import _slurm_devices as slurm
 
 if TYPE_CHECKING:
@@ -33,6 +34,15 @@ def sacct(*jobs: tuple[str, str] | tuple[str, str, str]) -> str:
     """Return a dump of jobs of one hour, each with its AllocTRES, its node and its command."""
     lines = (f"{n}|{HOUR}|cpu=1,{tres},node=1|1|{node}|{' '.join(cmd)}" for n, (tres, node, *cmd) in enumerate(jobs, 1))
     return HEAD + "\n".join(lines) + "\n"
+
+
+def test_a_profile_that_stands_for_several_parts_is_no_row_of_the_table_of_queries() -> None:
+    found = shares()
+    assert (found["1g.10gb"], found["3g.40gb"], found["2g.12gb"]) == (1 / 7, 3 / 7, 2 / 4)
+    assert not found.keys() & {"1g.16gb", "1g.24gb"}
+    assert all(
+        part_of_gpu(name) == (share, part.memory) for name, share in found.items() if (part := part_of_gpu(name))
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tracekit.characterize import answer_query
 from tracekit.ingest.unmeasured import LEAST_JOBS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from tracekit.trace import Trace
 
@@ -103,3 +103,67 @@ def test_memory_that_is_no_measure_costs_its_cell(ingest: Ingest, found_checks: 
         (90.0, None, None)
     ]
     assert found_checks(trace) == {"unreadable_use": (2, 2)}
+
+
+def monitored(
+    ingest: Ingest, jobs: Iterable[tuple[str, str]], samples: Mapping[str, tuple[float, float] | None]
+) -> Trace:
+    """Return a Trace of jobs (node, model) of an hour, with two samples of each node at the same values."""
+    files = sacct(("p", node, model, "") for node, model in jobs)
+    head = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n"
+    for node, shown in samples.items():
+        if shown is not None:
+            lines = [f"2026/03/02 08:{minute}:00.000, 0, {shown[0]} %, {shown[1]} MiB\n" for minute in (20, 40)]
+            files[f"{node}.csv"] = "".join([head, *lines])
+    return ingest(files)
+
+
+def sampled(trace: Trace) -> dict[str, tuple[float | None, float | None]]:
+    rows = trace.scan("gpu_utilization").select("node_id", "utilization_pct", "memory_used_gib").collect().rows()
+    return {node: (use, memory) for node, use, memory in rows}
+
+
+IDLE, BUSY = (0.0, 0.0), (80.0, 1024.0)
+
+
+def test_samples_of_a_model_that_shows_nothing_for_any_job_are_unknown(
+    ingest: Ingest, found_checks: FoundChecks
+) -> None:
+    jobs = [("a1", "mi250"), ("a2", "mi250"), ("n1", "a100"), ("n2", "a100")]
+    trace = monitored(ingest, jobs, {"a1": IDLE, "a2": IDLE, "n1": BUSY, "n2": IDLE})
+    assert sampled(trace) == {"a1": (None, None), "a2": (None, None), "n1": (80.0, 1.0), "n2": (0.0, 0.0)}
+    assert found_checks(trace)["unmeasured_gpu_samples"] == (2, 4)
+    assert trace.manifest.checks["unmeasured_gpu_samples"].examples == ["a1", "a2"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "samples", "node", "use"),
+    [
+        # The model's other machine shows use, and one idle job says nothing ...
+        ([("n1", "a100"), ("n2", "a100")], {"n1": BUSY, "n2": IDLE}, "n2", 0.0),
+        # ... but ten do.
+        ([("n1", "a100")] + [("n2", "a100")] * LEAST_JOBS, {"n1": BUSY, "n2": IDLE}, "n2", None),
+        # Memory in use shows that there are counters.
+        ([("n1", "a100")], {"n1": (0.0, 4.0)}, "n1", 0.0),
+        # Without a model all machines without one stand together.
+        ([("n1", UNTYPED), ("n2", UNTYPED)], {"n1": BUSY, "n2": IDLE}, "n2", 0.0),
+        ([("n1", UNTYPED)], {"n1": IDLE}, "n1", None),
+    ],
+)
+def test_samples_that_are_zero_are_idle_where_others_show_use(
+    ingest: Ingest, jobs: list[tuple[str, str]], samples: dict[str, tuple[float, float]], node: str, use: float | None
+) -> None:
+    assert sampled(monitored(ingest, jobs, samples))[node][0] == use
+
+
+def test_a_machine_that_had_no_job_while_it_was_sampled_is_idle(ingest: Ingest) -> None:
+    files = sacct([("p", "n1", "a100", "")])
+    head = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n"
+    later = f"{head}2026/03/02 12:30:00.000, 0, 0 %, 0 MiB\n2026/03/02 12:40:00.000, 0, 0 %, 0 MiB\n"
+    assert sampled(ingest({**files, "n1.csv": later})) == {"n1": (0.0, 0.0)}
+    assert sampled(ingest({**files, "n1.csv": later.replace(" 12:", " 08:")})) == {"n1": (None, None)}
+
+
+def test_one_sample_of_a_gpu_may_be_of_an_idle_one(ingest: Ingest) -> None:
+    glance = "timestamp, index, utilization.gpu [%], memory.used [MiB]\n2026/03/02 08:30:00.000, 0, 0 %, 0 MiB\n"
+    assert sampled(ingest({**sacct([("p", "n1", "a100", "")]), "n1.csv": glance})) == {"n1": (0.0, 0.0)}

@@ -222,10 +222,10 @@ def test_the_timeline_of_vcs_names_who_waits_most(golden: Golden) -> None:
             told(
                 finding("queuing/timeline", [*rows, *quiet]),
                 "w held",
-                "waited for by v",
+                "v had the longest queue",
                 "8",
                 "1.7",
-                "3 on 2 January 2026 at 06:30",
+                "3 GPUs on 2 January 2026 at 06:30",
                 "held 4",
             ),
             told(finding("queuing/timeline", quiet), "w held", "8"),

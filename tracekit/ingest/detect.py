@@ -95,6 +95,7 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
         member = find_format(format_name)
         found = _by_name(member, files) or _by_content(member, files)
         if not found:
+            _refuse_printout(source, files)
             raise UnknownFormatError(
                 f"holds no file of the format {member.name}", where=source, hint=f"expected {_expected(member)}"
             )
@@ -108,12 +109,22 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
             )
         if fits:
             return Detection(fits[0][0], fits[0][1], (f"{why}: {_listing(fits[0][1])}",))
+    _refuse_printout(source, files)
     shown = ", ".join(f.path for f in files[:3]) + (" ..." if len(files) > 3 else "")
     raise UnknownFormatError(
         f"no known format fits its files ({shown})",
         where=source,
         hint=f"name one with --format: {', '.join(all_formats())}; 'tracekit formats' lists their files",
     )
+
+
+def _refuse_printout(source: Path, files: list[SourceFile]) -> None:
+    """Refuse a source of which a file is a known printout, with the command that writes a log instead."""
+    from tracekit.ingest.printouts import printout_of
+
+    found = printout_of(files)
+    if found is not None:
+        raise UnknownFormatError(f"{found.path}: {found.what}", where=source, hint=found.cure)
 
 
 def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:

@@ -23,7 +23,7 @@ from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
 from tracekit.ingest.table_times import order_table_times
-from tracekit.ingest.unmeasured import forget_unmeasured_use
+from tracekit.ingest.unmeasured import forget_unmeasured
 from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
 from tracekit.places import place_of, refuse_remote
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.beside import Beside
     from tracekit.ingest.detect import Detection
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.interface import Format, TimeFrame
     from tracekit.manifest import Capability
     from tracekit.trace import Trace
     from tracekit.workers import Workers
@@ -138,10 +138,10 @@ def ingest_logs(
         beside.complete(detection.format, frame, sink)
         sink.flush()
         writer.drain()
-        _refuse_rejects(source, sink, chosen.max_reject_share, idle=earlier is not None)
+        _refuse_rejects(source, sink, detection.format, chosen.max_reject_share, idle=earlier is not None)
         order_table_times(sink)
         keep_last_samples(sink)
-        forget_unmeasured_use(sink)
+        forget_unmeasured(sink)
         manifest = _manifest(detection, frame, sink)
         if earlier:
             earlier.require_same_times(frame, source)
@@ -199,7 +199,7 @@ def _note_unread(files: list[SourceFile], detection: Detection, sink: Sink) -> N
         sink.note(f"files that the format {detection.format.name} does not read: {shown}")
 
 
-def _refuse_rejects(source: Path, sink: Sink, max_share: float, *, idle: bool) -> None:
+def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, *, idle: bool) -> None:
     """Refuse a source that is not usable; one without any record may be, as a dump of an idle day."""
     if idle and not any(account.records for account in sink.accounts):
         return
@@ -207,18 +207,18 @@ def _refuse_rejects(source: Path, sink: Sink, max_share: float, *, idle: bool) -
         bad = sum(account.rejected for account in sink.accounts)
         what = f"holds no usable record ({bad} unusable)" if bad else "holds no records"
         hint = "is the file complete? an idle day can be added to a Trace, with --append, but makes none"
-        raise TooManyRejectsError(what, where=source, hint=_first_reject(sink) or hint)
+        raise TooManyRejectsError(what, where=source, hint=_first_reject(sink, member) or hint)
     for account in sink.accounts:
         if account.rejected > max_share * account.records:
             raise TooManyRejectsError(
                 f"{account.rejected} of {account.records} records are unusable",
                 where=account.path,
-                hint=f"{_first_reject(sink, account.path)}; --max-reject-share {max_share:g} is the limit",
+                hint=f"{_first_reject(sink, member, account.path)}; --max-reject-share {max_share:g} is the limit",
             )
 
 
-def _first_reject(sink: Sink, path: str | None = None) -> str:
-    """Return the first reject (of one file) in words, '' when there is none."""
+def _first_reject(sink: Sink, member: Format, path: str | None = None) -> str:
+    """Return the first reject (of one file) in words, with what to do about a time; '' when there is none."""
     import polars as pl
 
     table = sink.folder / "rejects.parquet"
@@ -229,7 +229,8 @@ def _first_reject(sink: Sink, path: str | None = None) -> str:
         return ""
     row = rows.row(0, named=True)
     column = f", column {row['column']}" if row["column"] else ""
-    return f"the first one: line {row['line']}{column}: {row['reason']}"
+    cure = f"; {member.time_cure}" if "is not a time" in row["reason"] else ""
+    return f"the first one: line {row['line']}{column}: {row['reason']}{cure}"
 
 
 def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:

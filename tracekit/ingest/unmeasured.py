@@ -1,7 +1,8 @@
 """Use of GPUs that a monitor reports as 0 because the GPU has no counter for it: it is unknown.
 
-Slurm writes gres/gpuutil=0 and gres/gpumem=0 where its plug-in cannot read a GPU. A job that leaves its GPU alone gives
-the same two zeros, so only the other jobs can tell: where no job of a GPU model shows anything, nothing was measured.
+Slurm writes gres/gpuutil=0 and gres/gpumem=0 where its plug-in cannot read a GPU, and monitors do alike. A job that
+leaves its GPU alone gives the same two zeros, so only the other jobs can tell: where no job of a GPU model
+shows anything, nothing was measured.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tracekit.ingest.telemetry._complete import attach_log
 if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
-__all__ = ["forget_unmeasured_use"]
+__all__ = ["forget_unmeasured"]
 
 LEAST_JOBS = 10
 """Jobs of a partition or a node, all of them with zeros, that outweigh what is known of the GPU model elsewhere."""
@@ -65,7 +66,13 @@ SELECT u.* EXCLUDE (file_row_number) REPLACE (
 FROM {old} u LEFT JOIN unmeasured z USING (job_id) ORDER BY u.file_row_number"""
 
 
-def forget_unmeasured_use(sink: Sink) -> None:
+def forget_unmeasured(sink: Sink) -> None:
+    """Set the use of GPUs to NULL where zeros stand for what was not measured: of jobs, and of samples."""
+    _forget_use(sink)
+    _forget_samples(sink)
+
+
+def _forget_use(sink: Sink) -> None:
     """Set the stated use of GPUs to NULL where every job of the same GPUs is stated with zeros.
 
     A group is the jobs of a GPU model; of a partition or a node, where it has `LEAST_JOBS` jobs or their model is
@@ -94,3 +101,67 @@ def forget_unmeasured_use(sink: Sink) -> None:
             path.replace(old)
             rows = f"read_parquet({sql_text(old)}, file_row_number = true)"
             sink.writer.copy("job_usage", con, _USE.format(old=rows))
+
+
+_NOTHING_SAMPLED = (
+    "machines whose samples are unknown, though the monitor states 0: it states exactly 0 % and 0 memory for every job "
+    "of their GPU model, or for every job of the machine, as where GPUs have no such counters"
+)
+_MEASURES = ("utilization_pct", "memory_used_gib", "sm_active_pct", "tensor_active_pct")
+
+# A machine that shows nothing at any time shows nothing for the jobs that it had; one without a job may be idle.
+_SILENT = """
+CREATE TABLE unmeasured_nodes AS
+WITH shown AS (
+    SELECT node_id, min(time) AS first, max(time) AS last,
+           coalesce(max({most}), 0) = 0 AND max(memory_used_gib) IS NOT NULL AS zero,
+           count(*) > count(DISTINCT (gpu_index, gpu_instance)) AS again
+    FROM {samples} WHERE utilization_pct IS NOT NULL GROUP BY node_id),
+had AS (
+    SELECT s.node_id, count(DISTINCT p.job_id) AS jobs
+    FROM shown s JOIN placements p USING (node_id) JOIN attempts a USING (job_id, attempt) JOIN jobs j USING (job_id)
+    WHERE (j.gpu_count > 0 OR j.gpu_count IS NULL) AND a.start_time <= s.last
+    AND (a.end_time IS NULL OR a.end_time > s.first)
+    GROUP BY s.node_id),
+known AS (
+    SELECT s.node_id, s.zero, s.again, coalesce(h.jobs, 0) AS jobs, n.cluster, n.gpu_model
+    FROM shown s LEFT JOIN had h USING (node_id) LEFT JOIN nodes n USING (node_id))
+SELECT node_id FROM known
+WINDOW model AS (PARTITION BY cluster, gpu_model)
+QUALIFY zero AND bool_or(again) OVER model
+AND (jobs >= {least} OR (bool_and(zero) OVER model AND sum(jobs) OVER model > 0))"""
+
+
+def _forget_samples(sink: Sink) -> None:
+    """Set the samples of machines to NULL whose GPUs are stated with zeros for every job.
+
+    All machines of a GPU model (or of an unknown one) have to show nothing while one of them had a job with GPUs; or
+    one machine alone while it had `LEAST_JOBS` such jobs. One sample of each GPU is a glance at GPUs that may be idle.
+    """
+    path = sink.folder / "gpu_utilization.parquet"
+    if not path.is_file():
+        return
+    stated = f"read_parquet({sql_text(path)}, file_row_number = true)"
+    with sink.connect() as con:
+        # Statistics answer this where no memory was sampled, or it is never 0.
+        if not con.execute(f"SELECT 1 FROM {stated} WHERE memory_used_gib = 0 LIMIT 1").fetchall():
+            return
+        attach_log(con, sink)
+        most = "greatest(" + ", ".join(f"coalesce(abs({name}), 0)" for name in _MEASURES) + ")"
+        con.execute(_SILENT.format(most=most, samples=stated, least=LEAST_JOBS))
+        count, examples = con.execute(
+            "SELECT count(*), coalesce(list_sort(list(node_id))[:5], []) FROM unmeasured_nodes"
+        ).fetchall()[0]
+        of = con.execute(f"SELECT count(DISTINCT node_id) FROM {stated}").fetchall()[0][0]
+        sink.check("unmeasured_gpu_samples", int(count), int(of), _NOTHING_SAMPLED, examples)
+        if count:
+            old = sink.writer.scratch / "stated_gpu_utilization.parquet"
+            path.replace(old)
+            unknown = ", ".join(f"CASE WHEN z.node_id IS NULL THEN u.{name} END AS {name}" for name in _MEASURES)
+            sink.writer.copy(
+                "gpu_utilization",
+                con,
+                f"""SELECT u.* EXCLUDE (file_row_number) REPLACE ({unknown})
+                FROM read_parquet({sql_text(old)}, file_row_number = true) u
+                LEFT JOIN unmeasured_nodes z USING (node_id) ORDER BY u.file_row_number""",
+            )

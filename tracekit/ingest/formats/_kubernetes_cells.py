@@ -9,7 +9,8 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracekit.ingest.devices import WHOLE_GPUS, factor_of, has_profile, is_extended_device, part_of_gpu
+from tracekit.gpu_parts import has_profile, part_of_gpu
+from tracekit.ingest.devices import WHOLE_GPUS, factor_of, is_extended_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

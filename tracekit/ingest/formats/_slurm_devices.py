@@ -12,7 +12,8 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.ingest.devices import Part, cards, factor_of, is_gres_device, part_of_gpu
+from tracekit.gpu_parts import Part, cards, part_of_gpu
+from tracekit.ingest.devices import factor_of, is_gres_device
 from tracekit.ingest.formats._slurm_cells import count, entries, memory
 
 if TYPE_CHECKING:

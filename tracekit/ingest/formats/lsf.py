@@ -29,7 +29,7 @@ from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.job_records import combine_records, record_frame
 from tracekit.ingest.job_tables import write_job_tables
-from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone
+from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
 from tracekit.ingest.record_times import RecordTimes
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class LsfFormat(Format):
     """Accounting and history of one cluster."""
 
     name = "lsf"
+    gpu_cure = "bhist -a -l -u all > bhist.txt"
     title = "IBM Spectrum LSF (lsb.acct, bhist, bacct, bjobs)"
     raw_files = (
         RawFile("acct", "finished jobs: lsb.acct", r"lsb\.acct(\.\d+)?", lambda head: _first(head, rb'"JOB_FINISH" "')),
@@ -95,10 +96,7 @@ class LsfFormat(Format):
                 several = write_job_tables(con, sink)
         sink.retries = bool(found.get("history")) or several > 0
         if found.get("history") or found.get("bjobs"):
-            how = "an assumption" if zone == "UTC" else "as the option says"
-            sink.note(
-                f"printed times carry no zone and are read as {zone}, {how}; --option timezone=NAME names another"
-            )
+            sink.note(f"printed times carry no zone and are {zone_note(zone)}")
         return TimeFrame("absolute", zone)
 
 

@@ -29,7 +29,7 @@ from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.job_records import combine_records
 from tracekit.ingest.job_tables import write_job_tables
-from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone
+from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,11 +80,7 @@ class PbsFormat(Format):
                 combine_records(con, staged, sink)
                 write_job_tables(con, sink)
         sink.retries = True
-        how = "an assumption" if zone == "UTC" else "as the option says"
-        sink.note(
-            f"the wall clock in front of each record carries no zone and is read as {zone}, {how}; "
-            "--option timezone=NAME names another"
-        )
+        sink.note(f"the wall clock in front of each record carries no zone and is {zone_note(zone)}")
         return TimeFrame("absolute", zone)
 
 

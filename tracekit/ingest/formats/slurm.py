@@ -38,11 +38,11 @@ from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._slurm_append import merge_runs
 from tracekit.ingest.formats._slurm_gres import check_gpus_from
 from tracekit.ingest.formats._slurm_json import looks_like_json
-from tracekit.ingest.formats._slurm_layout import check_delimiter, looks_like_sacct
+from tracekit.ingest.formats._slurm_layout import COMMAND, check_delimiter, looks_like_sacct
 from tracekit.ingest.formats._slurm_rows import SacctReader
 from tracekit.ingest.formats._slurm_tables import write_tables
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone
+from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +65,9 @@ class SlurmFormat(Format):
             lambda head: looks_like_json(head) or looks_like_sacct(head),
         ),
     )
+    gpu_cure = COMMAND
+    no_gpus_cure = "AccountingStorageTRES=gres/gpu in slurm.conf, and AllocTRES in sacct --format"
+    time_cure = "write it again with SLURM_TIME_FORMAT=standard sacct ..., or with %s in place of standard"
     options: ClassVar[Mapping[str, Option]] = {
         "timezone": Option("UTC", "IANA name of the zone in which sacct printed its times"),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
@@ -113,9 +116,8 @@ class SlurmFormat(Format):
             if requeued
             else "no job has several runs: attempts are derived, and a requeued job may count from its last requeue on"
         )
-        how = "an assumption" if zone == "UTC" else "as the option says"
         if reader.wall_clocks:
-            sink.note(f"times carry no zone and are read as {zone}, {how}; --option timezone=NAME names another")
+            sink.note(f"times carry no zone and are {zone_note(zone)}")
         if sink.options["queue_from"] == "eligible":
             sink.note("waits count from the moment a job was eligible (queue_from=eligible), not from its submission")
         return TimeFrame("absolute", zone)

@@ -11,16 +11,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from tracekit.ingest.devices import (
-    WHOLE_GPUS,
-    Part,
-    cards,
-    device_factors,
-    factor_of,
-    has_profile,
-    is_extended_device,
-    part_of_gpu,
-)
+from tracekit.gpu_parts import Part, cards, has_profile, part_of_gpu
+from tracekit.ingest.devices import WHOLE_GPUS, device_factors, factor_of, is_extended_device
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._json_items import array_of, json_items, part
 from tracekit.ingest.machines._rows import Clock, events_frame, machines_frame, no_start, unknown_devices

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.ingest.devices import has_profile, part_of_gpu
+from tracekit.gpu_parts import has_profile, part_of_gpu
 from tracekit.ingest.formats._slurm_cells import duration_s
 from tracekit.ingest.machines._interface import HELD, MachineReader
 from tracekit.ingest.machines._rows import Clock
