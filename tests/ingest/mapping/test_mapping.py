@@ -224,6 +224,14 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
             JOBS + "gpu_count = {columns = ['a', 'b']}",
             ", line 3: jobs.columns.gpu_count.columns: gpu_count is not a text or a time",
         ),
+        (
+            JOBS + "gpu_count = {expression = 'n * per(q)'}",
+            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q)' names per(...), and there is no [lookup.per]",
+        ),
+        (
+            JOBS + "gpu_count = {expression = 'n * per(q + 1)'}\n[lookup.per]\nvalues = {a = 1}",
+            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q + 1)' may not hold Call but as TABLE(COLUMN)",
+        ),
         (JOBS + "user = {columns = []}", ", line 3: jobs.columns.user.columns: is empty; write something"),
         (
             JOBS + "user = {column = 'a', separator = '-'}",

@@ -204,3 +204,14 @@ def test_what_is_too_long_for_a_regular_expression_is_unknown(mapped: Mapped, ro
     assert columns(trace, rows, "job_id", "gpu_count", "status") == [("1", 4.0, "completed"), ("2", None, "unknown")]
     checks = {name: check.count for name, check in trace.manifest.checks.items() if check.count}
     assert checks == {"unreadable_args": 1, "unreadable_state": 1, "unknown_status_word": 1, "completed_without_end": 1}
+
+
+def test_an_expression_may_ask_a_lookup_table(mapped: Mapped, rows: Rows) -> None:
+    mapping = (
+        '[jobs.columns]\njob_id = "id"\ngpu_count = { expression = "nodes * per_node(queue)" }\n'
+        '[lookup.per_node]\nvalues = { "full-*" = 8, "single" = 1 }\n'
+    )
+    text = "id,nodes,queue\n1,2,full-node\n2,3,single\n3,2,new\n4,2,\n"
+    trace = mapped(mapping, {"jobs.csv": text})
+    assert columns(trace, rows, "job_id", "gpu_count") == [("1", 16.0), ("2", 3.0), ("3", None), ("4", None)]
+    assert trace.manifest.checks["unreadable_nodes_queue"].count == 1

@@ -173,10 +173,15 @@ def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Ser
     if rule.regex is not None:
         found = _matched(found, rule.regex)
     if rule.lookup is not None:
-        meant = meanings(found, rule.table, exact=rule.exact)
-        faults.append((found.is_not_null() & meant.is_null(), f"is not in the lookup table {rule.lookup}"))
-        found = meant
+        found, absent = _looked_up(found, rule, rule.lookup)
+        faults.append(absent)
     return found, faults
+
+
+def _looked_up(texts: pl.Series, rule: ColumnRule, table: str) -> tuple[pl.Series, tuple[pl.Series, str]]:
+    """Return what texts stand for in a lookup table, and which of them are not there."""
+    meant = meanings(texts, rule.tables[table].words, exact=rule.tables[table].exact)
+    return meant, (texts.is_not_null() & meant.is_null(), f"is not in the lookup table {table}")
 
 
 def _file_name(rows: RawRows) -> pl.Series:
@@ -278,6 +283,11 @@ def _expression(rule: ColumnRule, rows: RawRows, reading: Reading) -> _Cells:
         number = text.cast(pl.Float64, strict=False)
         faults.append((text.is_not_null() & number.is_null(), f"'{name}' is not a number"))
         columns.append(number.alias(name))
+    for alias, (table, name) in rule.expression.calls.items():
+        text, absent = _looked_up(cell_text(name, rows, reading, rule.missing).cast(pl.String), rule, table)
+        number = text.cast(pl.Float64, strict=False)
+        faults += [absent, (text.is_not_null() & number.is_null(), f"'{alias}' is not a number")]
+        columns.append(number.alias(alias))
     frame = pl.DataFrame(columns)
     value = frame.select(rule.expression.polars.alias("x")).to_series()
     unit = rule.target.unit

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.errors import SourceError
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import converted, reject_rows
+from tracekit.ingest.mapping.rules import LookedUp
 from tracekit.ingest.mapping.tables import chooser
 
 if TYPE_CHECKING:
@@ -34,20 +35,16 @@ def with_lookups(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: S
     found = {one.name: _words(one, files.get(one.key, []), sink) for one in log_map.lookups}
     if not found:
         return log_map
-    inside = {one.name for one in log_map.lookups if one.reading is None}
     tables = []
     for table in log_map.tables:
-        rules = (
-            replace(rule, table=found[rule.lookup], exact=rule.lookup not in inside) if rule.lookup else rule
-            for rule in table.rules
-        )
+        rules = (replace(rule, tables={name: found[name] for name in rule.lookups}) for rule in table.rules)
         tables.append(replace(table, rules=tuple(rules)))
     return replace(log_map, tables=tuple(tables))
 
 
-def _words(lookup: Lookup, files: list[SourceFile], sink: Sink) -> Mapping[str, str]:
+def _words(lookup: Lookup, files: list[SourceFile], sink: Sink) -> LookedUp:
     if lookup.reading is None:
-        return lookup.words
+        return LookedUp(lookup.words, exact=False)
     words: dict[str, str] = {}
     several: dict[str, None] = {}
     for file in files:
@@ -71,4 +68,4 @@ def _words(lookup: Lookup, files: list[SourceFile], sink: Sink) -> Mapping[str, 
         f"keys of the lookup table {lookup.name} that have several values; what they stand for is unknown",
         list(several),
     )
-    return {word: value for word, value in words.items() if word not in several}
+    return LookedUp({word: value for word, value in words.items() if word not in several}, exact=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.document import Spot
     from tracekit.schema import Column
 
-__all__ = ["ColumnRule", "checked_format", "checked_regex", "parse_rule", "word_pairs", "word_table"]
+__all__ = ["ColumnRule", "LookedUp", "checked_format", "checked_regex", "parse_rule", "word_pairs", "word_table"]
 
 _SOURCES = ("column", "columns", "expression", "file", "line", "value")
 _LONGEST_REGEX = 1_000
@@ -34,6 +34,14 @@ _PYTHON = {
     "number": (int, float),
     "boolean": (bool,),
 }
+
+
+class LookedUp(NamedTuple):
+    """The content of a lookup table."""
+
+    words: Mapping[str, str]
+    exact: bool
+    """Whether * and ? in its keys are letters like any other, as in a file."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +67,8 @@ class ColumnRule:
     """A regular expression that finds the value in the name of the file."""
     lookup: str | None = None
     """The table that says what the text stands for."""
-    table: Mapping[str, str] = field(default_factory=dict)
-    """Its content, once it is read."""
-    exact: bool = False
-    """Whether * and ? in its keys are letters like any other, as in a file."""
+    tables: Mapping[str, LookedUp] = field(default_factory=dict)
+    """The content of the tables that it names, once they are read."""
     expression: Expression | None = None
     line: bool = False
     """The value is the record's number in its file."""
@@ -81,8 +87,15 @@ class ColumnRule:
     def sources(self) -> tuple[str, ...]:
         """The columns of the raw file that it reads."""
         if self.expression is not None:
-            return self.expression.names
+            return tuple(dict.fromkeys([*self.expression.names, *(of for _, of in self.expression.calls.values())]))
         return self.columns if self.column is None else (self.column,)
+
+    @property
+    def lookups(self) -> tuple[str, ...]:
+        """The tables that it names."""
+        if self.expression is not None:
+            return tuple(table for table, _ in self.expression.calls.values())
+        return () if self.lookup is None else (self.lookup,)
 
     @property
     def reads_text(self) -> bool:
@@ -127,7 +140,7 @@ def parse_rule(
         missing=(missing,) if isinstance(missing, str) else missing,
         of_file=checked_regex(spot, "file", entry.file),
         lookup=spot.choice("lookup", entry.lookup, lookups or ()),
-        expression=_expression(spot, entry, target),
+        expression=_expression(spot, entry, target, lookups or ()),
         line=entry.line is not None,
         value=_constant(spot, "value", entry.value, target),
         regex=checked_regex(spot, "regex", entry.regex),
@@ -156,14 +169,14 @@ def _refuse_idle(spot: Spot, entry: Entry, given: str, target: Column) -> None:
             raise spot.error(f"has no meaning for {target.name} with {given}", key, "remove it")
 
 
-def _expression(spot: Spot, entry: Entry, target: Column) -> Expression | None:
+def _expression(spot: Spot, entry: Entry, target: Column, lookups: Collection[str]) -> Expression | None:
     text = entry.expression
     if text is None:
         return None
     if target.kind not in ("number", "integer"):
         raise spot.error(f"{target.name} is not a number", "expression", 'use column = "..."')
     try:
-        return parse_expression(text)
+        return parse_expression(text, lookups)
     except ValueError as error:
         raise spot.error(f"'{text}' {error}", "expression") from error
 
