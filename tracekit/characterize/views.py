@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FROM_JOBS", "TraceDatabase", "connect_with_views", "list_views"]
 
-FROM_JOBS = frozenset({"kubernetes", "lsf", "pbs", "slurm"})
+FROM_JOBS = frozenset({"flux", "kubernetes", "lsf", "pbs", "slurm"})
 """Formats without a list of machines: unless one lies beside the log, their table of nodes holds those that jobs ran
 on, each with the most GPUs that jobs held there at one time, so that it observes and lists nothing."""
 

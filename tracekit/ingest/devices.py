@@ -24,6 +24,7 @@ __all__ = [
     "UnknownDevices",
     "device_factors",
     "factor_of",
+    "is_accelerator",
     "is_extended_device",
     "is_gres_device",
 ]
@@ -96,6 +97,24 @@ def is_gres_device(kind: str) -> bool:
 def is_extended_device(name: str) -> bool:
     """Return whether a resource of Kubernetes may be an accelerator: it has a slash and is no known other thing."""
     return "/" in name and _NO_EXTENDED.fullmatch(name) is None
+
+
+_ACCELERATOR = re.compile(
+    r"n?(?:_?(?:npu|dcu|hpu|mlu|gcu|xpu|tpu|ipu|vpu|fpga|mic|ve|accelerator|ascend\w*|gaudi\w*)s?|"
+    r"(?!.*(?:mem|vram|cap|type|model|util|driver|cuda|mode|freq|share|_id))\w*(?:gpu|mig)\w*)",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def is_accelerator(name: str) -> bool:
+    """Return whether a resource that a site defined counts accelerators, by its name; for schedulers without types.
+
+    Examples
+    --------
+    >>> is_accelerator("nmics"), is_accelerator("ngpus_a100"), is_accelerator("gpu_mem"), is_accelerator("scratch")
+    (True, True, False, False)
+    """
+    return _ACCELERATOR.fullmatch(name) is not None
 
 
 class UnknownDevices:

@@ -77,6 +77,9 @@ class LostValues:
         """Add a value that cannot be read."""
         self._found.append((column, text, reason))
 
+    def __len__(self) -> int:
+        return len(self._found)
+
     def __contains__(self, column: object) -> bool:
         return any(column == found for found, _, _ in self._found)
 

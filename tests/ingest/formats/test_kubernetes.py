@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.ingest.formats import _kubernetes_cells as cell
+from tracekit.ingest.lost_cells import LostValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,7 +224,7 @@ def test_objects_may_stand_in_any_form(form: str, ingest: Ingest, rows: Rows) ->
     ],
 )  # fmt: skip
 def test_what_a_pod_asks_for(spec: Any, gpus: float, cpus: float | None, model: str | None) -> None:
-    asked = cell.pod_resources(spec)
+    asked = cell.pod_resources(spec, None, None, LostValues())
     assert asked.gpus == pytest.approx(gpus)
     assert (asked.cpus, asked.model) == (cpus, model)
 
@@ -246,6 +247,9 @@ def test_bad_objects_are_rejected_and_others_counted(ingest: Ingest, rows: Rows,
     trace = ingest({"dump": listing(pod("good"), nameless, pod("odd", limits={"nvidia.com/gpu": "two"}), node)})
     assert [(r["column"], r["reason"]) for r in rows(trace, "rejects")] == [
         ("metadata.name", "is missing"),
-        ("resources.limits.nvidia.com/gpu", "is not a quantity like 500m or 16Gi"),
     ]
-    assert found_checks(trace)["other_objects"] == (1, 4)
+    checks = found_checks(trace)
+    assert (checks["other_objects"], checks["unreadable_resources_limits_nvidia_com_gpu"]) == ((1, 4), (1, None))
+    assert [(j["job_id"].partition("@")[0], "gpu_count" in j) for j in rows(trace, "jobs")] == [
+        ("ml/good", True), ("ml/odd", False),
+    ]  # fmt: skip

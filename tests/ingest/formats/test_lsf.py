@@ -270,3 +270,49 @@ def test_a_bad_record_is_rejected_with_its_reason(
 ) -> None:
     trace = ingest({"lsb.acct": acct() + line + "\n"})
     assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [(2, column, reason)]
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "gpus"),
+    [
+        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "", None),
+        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "npu", 10.0),
+        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "npu=0.5", 7.0),
+        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "npu=0", 4.0),
+        ("rusage[mem=64.00:npu=1.00/task] ", "npu", 32.0),
+        ("rusage[mem=64.00:npu=1.00] ", "", None),
+        ("rusage[mem=64.00:scratch=1.00] ", "", 0.0),
+        # One amount is for each host, the other for each task.
+        ("rusage[ngpus_physical=2.00/host:npu=1.00/task] ", "npu", None),
+    ],
+)
+def test_what_counts_as_gpus_is_an_option(
+    text: str, option: str, gpus: float | None, ingest: Ingest, rows: Rows
+) -> None:
+    # Two hosts of 16 slots; the job shares them (the bit 0x40 of its options is not set).
+    line = acct().replace(" 33882739 ", " 33882675 ")
+    line = line.replace("select[ngpus>0] rusage[ngpus_physical=2.00/host:gmodel=A100] ", text)
+    trace = ingest({"lsb.acct": line}, options={"gpu_resource": option})
+    assert rows(trace, "jobs")[0].get("gpu_count") == gpus
+    found = {name: check.count for name, check in trace.manifest.checks.items() if "devices" in name and check.count}
+    assert found == ({"unknown_devices_of_jobs": 1} if "npu" in text and not option else {})
+
+
+def test_hosts_for_one_job_alone_have_gpus_that_only_the_requirement_tells(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    alone = acct().replace("select[ngpus>0] rusage[ngpus_physical=2.00/host:gmodel=A100] ", "rusage[mem=64.00] ")
+    trace = ingest({"lsb.acct": alone})
+    assert "gpu_count" not in rows(trace, "jobs")[0]
+    assert found_checks(trace)["whole_nodes_without_gpus"] == (1, 1)
+    shared = alone.replace(" 33882739 ", " 33882675 ")
+    assert rows(ingest({"lsb.acct": shared}), "jobs")[0]["gpu_count"] == 0.0
+    printed = BLOCK.partition("\nGPU_ALLOCATION")[0].replace(
+        "<\n                     rusage[ngpus_physical=2.00/host] >", "<>"
+    )
+    printed = printed.replace("CWD <$HOME>;", "CWD <$HOME>, Exclusive Execution;").replace(
+        "RES_REQ <>", "RES_REQ <rusage[mem=1.0]>"
+    )
+    assert "gpu_count" not in rows(ingest({"h.txt": printed + "\n"}), "jobs")[0]
+    asked = printed.replace("rusage[mem=1.0]", "rusage[ngpus_physical=1.00/host]")
+    assert rows(ingest({"h.txt": asked + "\n"}), "jobs")[0]["gpu_count"] == 2.0

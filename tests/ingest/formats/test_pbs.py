@@ -147,14 +147,14 @@ def test_an_exit_status_means_what_the_manual_says(code: int, status: str) -> No
     ],
 )
 def test_places_of_a_run(hosts: str | None, vnodes: str | None, devices: str | None, expected: dict[str, Any]) -> None:
-    found, _ = text_of.places(hosts, vnodes, devices, "ngpus")
+    found, _ = text_of.places(hosts, vnodes, devices, {})
     assert {p["node"]: (p["gpu_count"], p["gpu_index"]) for p in found} == expected
 
 
 def test_requests_of_both_dialects_count_their_gpus() -> None:
-    select = text_of.select_request("2:ncpus=8:ngpus=2:gpu_type=a100+1:ncpus=4", "ngpus", "gpu_type")
+    select = text_of.select_request("2:ncpus=8:ngpus=2:gpu_type=a100+1:ncpus=4", {}, "gpu_type")
     assert (select.nodes, select.cpus, select.gpus, select.model, select.chunk_gpus) == (3, 20, 4, "a100", (2, 2, 0))
-    nodes = text_of.node_request("2:ppn=8:gpus=2+node7:ppn=4")
+    nodes = text_of.node_request("2:ppn=8:gpus=2+node7:ppn=4", {})
     assert (nodes.nodes, nodes.cpus, nodes.gpus, nodes.chunk_gpus) == (3, 20, 4, (2, 2, 0))
 
 
@@ -319,3 +319,65 @@ def test_a_bad_record_is_rejected_with_its_reason(
     trace = ingest({"log": good * 3 + line + "\n"})
     assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [(4, column, reason)]
     assert [r["job_id"] for r in rows(trace, "jobs")] == ["8.srv"]
+
+
+def one_job(attributes: str) -> dict[str, str]:
+    """Return an accounting file with the start of a job."""
+    return {"20240304": f"03/04/2024 10:01:00;S;1.srv;user=ann queue=q ctime={T} start={T + 60} {attributes}\n"}
+
+
+@pytest.mark.parametrize(
+    ("option", "gpus"),
+    [("", None), ("npu", 5.0), ("npu=0.5", 3.5), ("npu=0", 2.0), ("npu=0.5,ngpus=2", 5.5), ("NPU,nodect=0", 5.0)],
+)
+def test_what_counts_as_gpus_is_an_option(
+    option: str, gpus: float | None, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    # 2 GPUs and 3 NPUs on one node.
+    where = "exec_host=n1/0*8 exec_vnode=(n1:ncpus=8:ngpus=2:npu=3:scratch=9) Resource_List.select=1:ngpus=2:npu=3"
+    trace = ingest(one_job(where), options={"gpu_resource": option})
+    assert rows(trace, "jobs")[0].get("gpu_count") == gpus
+    assert rows(trace, "placements")[0].get("gpu_count") == gpus
+    assert found_checks(trace) == ({} if option else {"unknown_devices_of_jobs": (1, 1)})
+    assert any("npu (1)" in note for note in trace.manifest.notes) is (not option)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "gpus"),
+    [
+        ("Resource_List.select=2:ncpus=8 Resource_List.place=scatter:exclhost", None),
+        ("Resource_List.select=2:ncpus=8 Resource_List.place=excl", None),
+        ("Resource_List.nodes=2:ppn=8 Resource_List.naccesspolicy=singlejob", None),
+        ("Resource_List.select=2:ncpus=8 Resource_List.place=scatter:shared", 0.0),
+        ("Resource_List.select=2:ncpus=8", 0.0),
+        # Where the record says it, it is known.
+        ("Resource_List.select=2:ncpus=8:ngpus=4 Resource_List.place=scatter:excl", 8.0),
+        ("Resource_List.select=2:ncpus=8:ngpus=0 Resource_List.place=scatter:excl", 0.0),
+        ("Resource_List.select=2:ncpus=8 Resource_List.ngpus=0 Resource_List.place=scatter:excl", 0.0),
+    ],
+)
+def test_whole_nodes_have_gpus_that_only_the_record_tells(
+    attributes: str, gpus: float | None, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    trace = ingest(one_job(f"exec_host=n1/0*8+n2/0*8 {attributes}"))
+    assert rows(trace, "jobs")[0].get("gpu_count") == gpus
+    assert found_checks(trace) == ({"whole_nodes_without_gpus": (1, 1)} if gpus is None else {})
+
+
+def test_vnodes_of_a_whole_node_have_unknown_gpus(ingest: Ingest, rows: Rows) -> None:
+    where = "exec_host=n1/0*8 exec_vnode=(n1:ncpus=8) Resource_List.select=1:ncpus=8 Resource_List.place=excl"
+    trace = ingest(one_job(where))
+    assert "gpu_count" not in rows(trace, "jobs")[0]
+    assert "gpu_count" not in rows(trace, "placements")[0]
+
+
+@pytest.mark.parametrize(
+    ("chunk", "devices"),
+    [
+        ("2:ncpus=8:mem=4:mpiprocs=8:ompthreads=1:scratch=3:nodect=2", set()),
+        ("1:npu=4", {"npu"}), ("1:nmics=2", {"nmics"}), ("1:naccelerators=1", {"naccelerators"}), ("1:npu=0", set()),
+        ("1:ngpus_a100=2", {"ngpus_a100"}), ("1:ngpus=2:ngpus_a100=2", set()), ("1:gpu_mem=16:gpu_cap=80", set()),
+    ],
+)  # fmt: skip
+def test_resources_that_are_accelerators_by_their_name(chunk: str, devices: set[str]) -> None:
+    assert text_of.unknown_devices([chunk], {}) == devices

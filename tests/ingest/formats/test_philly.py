@@ -287,17 +287,8 @@ def test_a_job_of_a_wrong_shape_is_set_aside_with_its_column(ingest: Ingest, row
         (job(HALF, jobid=None), "jobid", "is missing"),
         (job(HALF, jobid=7), "jobid", "is not text"),
         (job(HALF), "jobid", "repeats the key of an earlier record"),
-        (job(HALF, jobid="b", vc=["x"]), "vc", "is not text"),
         (job(jobid="b", attempts={"a": 1}), "attempts", "is not a list"),
         (job(jobid="b", attempts=[3]), "attempts[0]", "is not an object"),
-        (job({"detail": 5}, jobid="b"), "attempts[0].detail", "is not a list"),
-        (job({"detail": [5]}, jobid="b"), "attempts[0].detail", "is not an object"),
-        (job({"detail": [{"gpus": []}]}, jobid="b"), "attempts[0].detail.ip", "is missing"),
-        (
-            job(HALF, {"detail": [{"ip": "m", "gpus": ["cpu0"]}]}, jobid="b"),
-            "attempts[1].detail.gpus",
-            "is not a GPU like gpu0",
-        ),
         (job({"start_time": 5}, jobid="b"), "attempts[0].start_time", "is not text"),
         (
             job(HALF, jobid="b", submitted_time="2017-10-33 00:00:00"),
@@ -318,6 +309,33 @@ def test_a_job_of_a_wrong_shape_is_set_aside_with_its_column(ingest: Ingest, row
         for line, (bad, column, reason) in enumerate(cases, 3)
     ]
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(len(texts), 1, len(cases))]
+
+
+@pytest.mark.parametrize(
+    ("fields", "column", "example", "unknown"),
+    [
+        ({"vc": ["x"]}, "vc", "vc: is not text", {"vc"}),
+        ({"user": 5}, "user", "user: is not text", {"user"}),
+        ({"status": {}}, "status", "status: is not text", {"status", "source_status"}),
+        ({"detail": 5}, "detail", "attempts[0].detail: is not a list", {"gpu_count", "node_count"}),
+        ({"detail": [5]}, "detail", "attempts[0].detail: is not an object", {"gpu_count", "node_count"}),
+        ({"detail": [{"gpus": []}]}, "detail", "attempts[0].detail.ip: is missing", {"gpu_count", "node_count"}),
+        (
+            {"detail": [{"ip": "m", "gpus": ["gpu1"]}, {"ip": "n", "gpus": ["cpu0"]}]},
+            "detail", "attempts[0].detail.gpus: is not a GPU like gpu0", {"gpu_count", "node_count"},
+        ),
+    ],
+)  # fmt: skip
+def test_an_optional_value_that_cannot_be_read_costs_itself(
+    fields: dict[str, Any], column: str, example: str, unknown: set[str], ingest: Ingest, rows: Rows
+) -> None:
+    own = {key: value for key, value in fields.items() if key == "detail"}
+    damaged = job(HALF | own, **{key: value for key, value in fields.items() if key != "detail"})
+    trace = ingest(log(damaged))
+    assert rows(trace, "jobs") == [{key: value for key, value in WHOLE_JOB.items() if key not in unknown}]
+    check = trace.manifest.checks[f"unreadable_{column}"]
+    assert (check.count, check.examples) == (1, [example])
+    assert bool(rows(trace, "placements")) is (column != "detail")
 
 
 def test_an_attempt_on_a_node_without_gpus_has_no_known_size(ingest: Ingest, rows: Rows) -> None:

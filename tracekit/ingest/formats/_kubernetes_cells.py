@@ -1,6 +1,7 @@
 """Parsers for values of Kubernetes objects: times, quantities, GPUs.
 
-Each function raises ValueError, with the place and the reason, when a value cannot be read.
+Each function raises ValueError, with the place and the reason, when a value cannot be read; one that takes `lost` adds
+an optional value there instead, which is then unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from tracekit.ingest.devices import WHOLE_GPUS, factor_of, is_extended_device
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Resources", "at", "items", "pod_resources", "quantity", "text", "time_s"]
+    from tracekit.ingest.lost_cells import LostValues
+
+__all__ = ["Resources", "at", "items", "optional", "pod_resources", "quantity", "text", "time_s"]
 
 _QUANTITY = re.compile(
     r"([+-]?\d{1,18}(?:\.\d{0,12})?|\.\d{1,12})(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?", re.ASCII
@@ -66,6 +69,15 @@ def text(value: Any, *path: str) -> str | None:
     return found
 
 
+def optional(value: Any, lost: LostValues, *path: str) -> str | None:
+    """Return the text at a path that its object can be without, None where there is none or it is no text."""
+    found = at(value, *path)
+    if found is None or isinstance(found, str):
+        return found or None
+    lost.add(".".join(path), str(found), "is not text")
+    return None
+
+
 def time_s(value: Any, *path: str) -> float | None:
     """Return the time at a path, such as 2024-03-04T10:00:00Z [s since 1970]."""
     found = text(value, *path)
@@ -94,7 +106,7 @@ def quantity(value: Any, name: str) -> float:
     return found
 
 
-def pod_resources(spec: Any, notes: Any = None, factors: Mapping[str, float] | None = None) -> Resources:
+def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lost: LostValues) -> Resources:
     """Return what the containers of a pod ask for together.
 
     Containers that run first, one after the other, count where one of them asks for more than all others together, as
@@ -104,17 +116,20 @@ def pod_resources(spec: Any, notes: Any = None, factors: Mapping[str, float] | N
     ----------
     spec : object
         The pod's spec.
-    notes : object, optional
+    notes : object
         Its annotations: KAI and Run:ai state parts of GPUs there.
     factors : mapping, optional
         What devices count [GPUs], by the option gpu_resource.
+    lost : LostValues
+        Receives amounts that cannot be read; what they are part of is unknown.
     """
+    unread: set[str] = set()
     together = [*items(spec, "containers")]
     first: list[dict[str, Any]] = []
     for container in items(spec, "initContainers"):
         (together if container.get("restartPolicy") == "Always" else first).append(container)
-    parts = [_of_container(container) for container in together]
-    before = [_of_container(container) for container in first]
+    parts = [_of_container(container, lost, unread) for container in together]
+    before = [_of_container(container, lost, unread) for container in first]
     names = {name for part in (*parts, *before) for name in part}
     whole = {
         name: max(sum(p.get(name, 0.0) for p in parts), *(b.get(name, 0.0) for b in before), 0.0) for name in names
@@ -122,7 +137,7 @@ def pod_resources(spec: Any, notes: Any = None, factors: Mapping[str, float] | N
     selector = at(spec, "nodeSelector")
     models = {v for k in _MODELS if isinstance(v := at(selector, k), str) and v}
     gpus, unknown = 0.0, set()
-    asked = {**whole, **_claims(spec), **_fractions(notes)}
+    asked = {**whole, **_claims(spec, lost), **_fractions(notes)}
     for name, amount in sorted(asked.items()):
         share = _share(name, factors or {}, models)
         if amount and share is None:
@@ -130,10 +145,12 @@ def pod_resources(spec: Any, notes: Any = None, factors: Mapping[str, float] | N
         elif amount and share and has_profile(name):
             models.add("mig-" + name.lower().partition("/")[2].removeprefix("mig-").partition(".me")[0])
         gpus += amount * (share or 0.0)
-    memory = whole.get("memory")
+    memory = None if "memory" in unread else whole.get("memory")
+    # An amount that cannot be read may be one of GPUs.
+    unread_gpus = any(_share(name, factors or {}, models) != 0 for name in unread)
     return Resources(
-        None if unknown else gpus,
-        whole.get("cpu"),
+        None if unknown or unread_gpus else gpus,
+        None if "cpu" in unread else whole.get("cpu"),
         None if memory is None else memory / 2**30,
         "|".join(sorted(models)) or None,
         "|".join(sorted(unknown)) or None,
@@ -175,21 +192,25 @@ def _fractions(notes: Any) -> dict[str, float]:
     return found
 
 
-def _claims(spec: Any) -> dict[str, float]:
+def _claims(spec: Any, lost: LostValues) -> dict[str, float]:
     """Return the claims of devices (DRA) by name; what they hold is said elsewhere."""
     found: dict[str, float] = {}
     for claim in items(spec, "resourceClaims"):
-        named = (text(claim, key) for key in ("resourceClaimTemplateName", "resourceClaimName", "name"))
+        named = (optional(claim, lost, key) for key in ("resourceClaimTemplateName", "resourceClaimName", "name"))
         name = f"resourceclaim/{next(filter(None, named), '')[:60]}"
         found[name] = found.get(name, 0.0) + 1.0
     return found
 
 
-def _of_container(container: dict[str, Any]) -> dict[str, float]:
+def _of_container(container: dict[str, Any], lost: LostValues, unread: set[str]) -> dict[str, float]:
     """Return the requests by resource; where only a limit is stated, it is the request too."""
     found = {}
     for kind in ("limits", "requests"):
         stated = at(container, "resources", kind)
         for name, value in stated.items() if isinstance(stated, dict) else ():
-            found[name] = quantity(value, f"resources.{kind}.{name[:60]}")
+            try:
+                found[name] = quantity(value, name)
+            except ValueError as error:
+                lost.add(f"resources.{kind}.{name[:60]}", str(value), str(error).rpartition(": ")[2])
+                unread.add(name)
     return found

@@ -28,10 +28,12 @@ _AFTER_USE = ("runLimit", "options3", "avgMem", "effectiveResReq")
 """Fields behind the list hostRusage."""
 _SECTION = re.compile(r"\b(?:select|order|rusage|span|same|cu|affinity)\[")
 _DONE, _EXIT = 64, 32
+_EXCLUSIVE = 0x40
+"""Of the options of a submission: hosts are for this job alone (SUB_EXCLUSIVE of lsbatch.h, bsub -x)."""
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 
 
-def read_acct(opened: OpenedFile, sink: Sink) -> Iterator[list[Row]]:
+def read_acct(opened: OpenedFile, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
     """Yield the rows of an accounting file in blocks."""
     csv.field_size_limit(_FIELD_LIMIT)
     for lines in text_lines(opened):
@@ -44,12 +46,13 @@ def read_acct(opened: OpenedFile, sink: Sink) -> Iterator[list[Row]]:
             try:
                 held = _fields(line.text)
                 lost = LostValues()
-                rows.append(_row(held, lost) | {"line": line.number})
+                rows.append(_row(held, devices, lost) | {"line": line.number})
             except _Fault as fault:
                 opened.reject(line.number, fault.column, fault.reason, line.raw)
                 continue
             short += "effectiveResReq" not in held
             lost.count(sink)
+        devices.count(len(lines))
         sink.check("other_records", others, len(lines), "records of other types than JOB_FINISH; they are not used")
         sink.check(
             "short_records", short, len(lines),
@@ -156,7 +159,7 @@ def _time(held: Mapping[str, Any], name: str) -> float | None:
     return _number(held, name) or None
 
 
-def _row(held: Mapping[str, Any], lost: LostValues) -> Row:
+def _row(held: Mapping[str, Any], devices: text_of.Devices, lost: LostValues) -> Row:
     if held["type"] != "JOB_FINISH":
         raise _Fault(None, 'is not a record like "JOB_FINISH" "10.1" 1712942618 ...')
     job, index, told = _number(held, "jobId"), _number(held, "idx"), _time(held, "eventTime")
@@ -166,10 +169,13 @@ def _row(held: Mapping[str, Any], lost: LostValues) -> Row:
     slots = lost.read("execHosts", " ".join(held["execHosts"]), lambda _: text_of.hosts(held["execHosts"])) or {}
     start = _time(held, "startTime")
     effective = held.get("effectiveResReq", "")
-    request = text_of.gpu_request(effective)
-    if request is None or not request.number:
-        asked = text_of.gpu_request(held["resReq"])
-        request = asked if asked is not None and asked.number else request
+    request = devices.request(effective)
+    if request is None or request.number == 0:
+        asked = devices.request(held["resReq"])
+        request = asked if asked is not None and asked.number != 0 else request
+    options = lost.read("options", held.get("options"), _parsed)
+    alone = options is not None and bool(int(options) & _EXCLUSIVE)
+    request = devices.settled(name, request, alone=alone)
     status, word = _status(held, lost)
     names = ("ru_utime", "ru_stime", "maxRMem", "runLimit", "numProcessors")
     *cpu, memory, limit, processors = (lost.read(name, held.get(name), _parsed) for name in names)

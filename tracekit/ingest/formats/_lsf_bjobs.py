@@ -26,18 +26,19 @@ _OPTIONAL = (
 _TERM = re.compile(r"TERM_([A-Z_]{1,40})", re.ASCII)
 
 
-def read_bjobs(opened: OpenedFile, year: str, sink: Sink) -> Iterator[list[Row]]:
+def read_bjobs(opened: OpenedFile, year: str, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
     """Yield the rows of a listing in blocks; `year` is that of times that carry none."""
     for items in json_items(opened, "RECORDS"):
         rows = []
         for item in items:
             try:
                 lost = LostValues()
-                rows.append(_row(item.value, year, lost) | {"line": item.line})
+                rows.append(_row(item.value, year, devices, lost) | {"line": item.line})
                 lost.count(sink)
             except ValueError as error:
                 column, _, reason = str(error).partition(": ")
                 opened.reject(item.line, column, reason, item.raw)
+        devices.count(len(rows))
         if rows:
             yield rows
 
@@ -58,7 +59,7 @@ def _optional(held: Mapping[str, Any], name: str, lost: LostValues) -> str | Non
         return None
 
 
-def _row(held: Mapping[str, Any], year: str, lost: LostValues) -> Row:
+def _row(held: Mapping[str, Any], year: str, devices: text_of.Devices, lost: LostValues) -> Row:
     job, index = _text(held, "JOBID"), _text(held, "JOBINDEX")
     if job is None or not re.fullmatch(r"\d{1,15}", job, re.ASCII):
         raise ValueError("JOBID: is not a job id")
@@ -81,7 +82,8 @@ def _row(held: Mapping[str, Any], year: str, lost: LostValues) -> Row:
     place = "ALLOC_SLOT" if told["ALLOC_SLOT"] else "EXEC_HOST"
     slots = lost.read(place, told[place], lambda text: text_of.hosts(text.split(":"))) or {}
     indices = _indices(told["GPU_ALLOC"] or "")
-    request = text_of.gpu_request(told["EFFECTIVE_RESREQ"] or told["COMBINED_RESREQ"] or "")
+    request = devices.request(told["EFFECTIVE_RESREQ"] or told["COMBINED_RESREQ"] or "")
+    request = devices.settled(job, request, alone=False)
     row: Row = clocks | {
         "job_id": f"{job}[{index}]" if index not in (None, "0") else job,
         "told": max(clocks.values(), default=0.0),

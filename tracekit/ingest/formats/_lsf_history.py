@@ -43,7 +43,7 @@ class _Block(NamedTuple):
         return "\n".join(self.lines).encode()
 
 
-def read_history(opened: OpenedFile, year: str, sink: Sink) -> Iterator[list[Row]]:
+def read_history(opened: OpenedFile, year: str, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
     """Yield the rows of a history in blocks; a record is what is printed of one job.
 
     Parameters
@@ -55,8 +55,9 @@ def read_history(opened: OpenedFile, year: str, sink: Sink) -> Iterator[list[Row
     for block in _blocks(opened):
         try:
             lost = LostValues()
-            rows += [row | {"line": block.line} for row in _rows(block, year, lost)]
+            rows += [row | {"line": block.line} for row in _rows(block, year, devices, lost)]
             lost.count(sink)
+            devices.count(1)
         except ValueError as error:
             opened.reject(block.line, None, str(error), block.raw)
         if len(rows) >= _BATCH:
@@ -110,7 +111,7 @@ class _Told(NamedTuple):
     suspended_s: float | None
 
 
-def _rows(block: _Block, year: str, lost: LostValues) -> Iterator[Row]:
+def _rows(block: _Block, year: str, devices: text_of.Devices, lost: LostValues) -> Iterator[Row]:
     lines = list(_joined(block.lines))
     match = BLOCK.match(lines[0])
     assert match is not None  # noqa: S101 -- a block begins so
@@ -124,15 +125,21 @@ def _rows(block: _Block, year: str, lost: LostValues) -> Iterator[Row]:
     events = [(m[1], m[2]) for line in lines[1:] if (m := _EVENT.fullmatch(line))]
     if not any(text.startswith("Submitted") for _, text in events):
         raise ValueError("has no event 'Submitted'; print it with bhist -l or bacct -l")
-    yield from _runs(row, events, told, year, lost)
+    yield from _runs(row, events, told, year, devices, lost)
 
 
 def _runs(  # noqa: C901 -- one look at each kind of event
-    row: Row, events: list[tuple[str, str]], told: _Told, year: str, lost: LostValues
+    row: Row,
+    events: list[tuple[str, str]],
+    told: _Told,
+    year: str,
+    devices: text_of.Devices,
+    lost: LostValues,
 ) -> Iterator[Row]:
     """Yield a row for each run, and one for what the job waits for or how it ended without a run."""
     run: Row | None = None
     last: Row = dict(row)
+    alone = any(text.startswith("Submitted") and "Exclusive Execution" in text for _, text in events)
     for clock, text in events:
         moment = text_of.wall_s(clock, year)
         if text.startswith("Submitted"):
@@ -143,7 +150,7 @@ def _runs(  # noqa: C901 -- one look at each kind of event
             if run is not None:
                 yield run
             run = row | {"told": moment, "start_s": moment, "status": "running", "source_status": "RUN"}
-            run |= {"run_status": "running"} | _dispatched(text, told.gpus, lost)
+            run |= {"run_status": "running"} | _dispatched(text, row["job_id"], told.gpus, devices, lost, alone=alone)
         elif text.startswith(("Done successfully", "Exited", "Completed")):
             ended: Row = {"end_s": moment, "told": moment} | _ended(text)
             if run is None:
@@ -162,7 +169,9 @@ def _runs(  # noqa: C901 -- one look at each kind of event
     yield last if run is None else run
 
 
-def _dispatched(text: str, gpus: dict[str, set[int]], lost: LostValues) -> Row:
+def _dispatched(
+    text: str, job: str, gpus: dict[str, set[int]], devices: text_of.Devices, lost: LostValues, *, alone: bool
+) -> Row:
     """Return the nodes and GPUs of `Dispatched 4 Task(s) on Host(s) <a> <b>, ..., Effective RES_REQ <...>`."""
     before, _, after = text.partition("Effective RES_REQ <")
     names = [name for part in _BRACKETS.findall(before.partition(", Allocated")[0]) for name in part.split()]
@@ -173,7 +182,7 @@ def _dispatched(text: str, gpus: dict[str, set[int]], lost: LostValues) -> Row:
         fits = [host for host in slots if host.startswith(short)]
         if len(fits) == 1:
             indices[fits[0]] = found
-    return text_of.placed(slots, text_of.gpu_request(after), indices)
+    return text_of.placed(slots, devices.settled(job, devices.request(after), alone=alone), indices)
 
 
 def _ended(text: str) -> Row:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _pbs_cells as text_of
 from tracekit.ingest.job_records import record_frame
 from tracekit.ingest.lost_cells import LostValues
@@ -69,19 +70,23 @@ def exit_status(code: int) -> str:
 
 def read_records(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield the usable records of accounting files in frames to stage."""
+    unknown = UnknownDevices(sink, "jobs")
     for number, file in enumerate(files):
         with sink.opened(file) as opened:
             times = RecordTimes(sink, opened.path)
             clock = _Clock(times, sink)
             for lines in text_lines(opened):
-                rows = list(_rows(lines, number, opened, sink))
+                rows = list(_rows(lines, number, opened, sink, unknown))
                 if rows:
                     yield record_frame(clock.fill(rows), times)
+    unknown.report()
 
 
-def _rows(lines: list[TextLine], number: int, opened: OpenedFile, sink: Sink) -> Iterator[Row]:
+def _rows(lines: list[TextLine], number: int, opened: OpenedFile, sink: Sink, unknown: UnknownDevices) -> Iterator[Row]:
     others = arrays = 0
     examples: list[str] = []
+    holders: list[tuple[str, str]] = []
+    wholes: list[str] = []
     for line in lines:
         try:
             parsed = _parsed(line.text)
@@ -97,11 +102,21 @@ def _rows(lines: list[TextLine], number: int, opened: OpenedFile, sink: Sink) ->
                 continue
             lost = LostValues()
             row = _row(parsed, match, sink.options, lost)
+            devices, whole = row.pop("devices"), row.pop("whole")
         except _Fault as fault:
             opened.reject(line.number, fault.column, fault.reason, line.raw)
             continue
         lost.count(sink)
+        if devices:
+            holders.append((parsed.job, "|".join(sorted(devices))))
+        if whole:
+            wholes.append(parsed.job)
         yield row | {"line": line.number, "ord": number * _LINES_PER_FILE + line.number}
+    unknown.add(holders, len(lines))
+    sink.check(
+        "whole_nodes_without_gpus", len(wholes), len(lines),
+        "records of jobs that have whole nodes and do not say how many GPUs; these are unknown", wholes,
+    )  # fmt: skip
     sink.check(
         "other_records", others, len(lines),
         "records of other types than Q, S, E, D, A, R, T and C (licences, reservations, updates); they are not used",
@@ -168,11 +183,11 @@ def _named(name: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def _resources(held: Mapping[str, str], options: Mapping[str, str], lost: LostValues) -> Row:
     """Return GPUs, processors and nodes: what was given where the record says so, else what was asked for."""
-    gpus, model = options["gpu_resource"], options["model_resource"]
+    factors, model = device_factors(options["gpu_resource"]), options["model_resource"]
     where = held.get("exec_vnode") or held.get("exec_host")
 
     def listed(_: str) -> Any:
-        return text_of.places(held.get("exec_host"), held.get("exec_vnode"), held.get("exec_gpus"), gpus)
+        return text_of.places(held.get("exec_host"), held.get("exec_vnode"), held.get("exec_gpus"), factors)
 
     column = "exec_vnode" if held.get("exec_vnode") else "exec_gpus" if held.get("exec_gpus") else "exec_host"
     places, slots = lost.read(column, where, listed) or ([], None)
@@ -180,14 +195,20 @@ def _resources(held: Mapping[str, str], options: Mapping[str, str], lost: LostVa
     request = lost.read(
         asked,
         held.get(asked),
-        text_of.node_request if asked.endswith("nodes") else lambda text: text_of.select_request(text, gpus, model),
+        lambda text: (
+            text_of.node_request(text, factors)
+            if asked.endswith("nodes")
+            else text_of.select_request(text, factors, model)
+        ),
     )
-    counts = dict.fromkeys((gpus, *text_of.TORQUE_GPUS, "ncpus", "nodect"))
+    names = {name.removeprefix("Resource_List."): name for name in held if name.startswith("Resource_List.")}
+    gpu_names = [name for name in names if name.lower() in (*text_of.GPU_NAMES, *factors)]
+    counts = dict.fromkeys((*gpu_names, "ncpus", "nodect"))
     read = {
         name: lost.read(f"Resource_List.{name}", held.get(f"Resource_List.{name}"), text_of.count) for name in counts
     }
     stated = {name: value for name, value in read.items() if value is not None}
-    counted = next((stated[name] for name in (gpus, *text_of.TORQUE_GPUS) if name in stated), None)
+    counted = text_of.gpus_in({name: str(stated[name]) for name in gpu_names if name in stated}, factors)
     given = [place["gpu_count"] for place in places]
     of_nodes = request is not None and (request.gpus or not counted)
     if places and None in given and request is not None and of_nodes and len(request.chunk_gpus) == len(places):
@@ -198,13 +219,20 @@ def _resources(held: Mapping[str, str], options: Mapping[str, str], lost: LostVa
     total = sum(given) if places and None not in given else counted
     if total is None and request is not None:
         total = request.gpus
-    unread = any(
-        name in lost for name in (column, asked, *(f"Resource_List.{n}" for n in (gpus, *text_of.TORQUE_GPUS)))
-    )
+    unread = any(name in lost for name in (column, asked, *(f"Resource_List.{n}" for n in gpu_names)))
     if total is None and not unread and (held.get("Resource_List.ncpus") or request is not None):
         total = 0.0
     if len(places) == 1 and given == [None]:
         places[0]["gpu_count"] = total
+    chunks = [held[name] for name in (asked, "exec_vnode") if held.get(name)]
+    listed_here = [f"{name}={held[full]}" for name, full in names.items() if name not in ("select", "nodes")]
+    devices = text_of.unknown_devices([*chunks, " ".join(listed_here)], factors)
+    whole = not total and _has_whole_nodes(held) and not gpu_names and not held.get("exec_gpus")
+    whole = whole and not any(_COUNTS_GPUS.search(chunk) for chunk in chunks)
+    if devices or whole:
+        total = None
+        for place in places:
+            place["gpu_count"] = None
     nodes = float(len(places)) if places else stated.get("nodect") or (request.nodes if request else None)
     cpus = stated.get("ncpus") or (request.cpus if request else None) or slots
     found = {
@@ -216,7 +244,17 @@ def _resources(held: Mapping[str, str], options: Mapping[str, str], lost: LostVa
         "node_count": None if nodes is None else int(nodes),
         "gpu_model": (request.model if request else None) or held.get(f"Resource_List.{model}") or None,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in found.items() if value is not None} | {"devices": devices, "whole": whole}
+
+
+_COUNTS_GPUS = re.compile(r"(?:^|[:+(])n?gpus?=", re.ASCII | re.IGNORECASE)
+_ALONE = re.compile(r"(?:^|:)excl(?:host)?(?:$|:)|^single(?:job|task)$", re.ASCII | re.IGNORECASE)
+
+
+def _has_whole_nodes(held: Mapping[str, str]) -> bool:
+    """Return whether a job shares its nodes with no other: placed so (OpenPBS), or by the access policy (Torque)."""
+    asked = (held.get(f"Resource_List.{name}", "") for name in ("place", "naccesspolicy"))
+    return any(_ALONE.search(text) for text in asked)
 
 
 def _life(  # noqa: PLR0911 -- one a type of record

@@ -13,7 +13,9 @@ bjobs, are a wall clock without zone (option timezone), and without a year unles
 
 A job starts when it is dispatched. GPUs are those of the table GPU_ALLOCATION or GPU_ALLOC, else what the effective
 resource requirement reserves: rusage[ngpus_physical=2.00/host] for each host, /task for each slot. Where neither is
-there, and for compound requirements, they are unknown.
+there, and for compound requirements, they are unknown. A resource that the option gpu_resource names counts too.
+Another one whose name is that of an accelerator makes the number unknown, and so do hosts that a job has for itself
+(bsub -x) without a word about GPUs.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import UsageError
+from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._lsf_acct import read_acct
 from tracekit.ingest.formats._lsf_bjobs import read_bjobs
+from tracekit.ingest.formats._lsf_cells import Devices
 from tracekit.ingest.formats._lsf_history import read_history
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
@@ -64,6 +68,7 @@ class LsfFormat(Format):
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "year": Option("", "year of printed times that carry none; without it such records are rejected"),
         "vc": Option("queue", "what the tenant unit is", ("queue", "project")),
+        "gpu_resource": GPU_RESOURCE,
     }
     nodes_from_jobs: ClassVar[bool] = True
 
@@ -108,16 +113,17 @@ def _first(head: bytes, begin: bytes) -> bool:
 def _frames(found: FoundFiles, sink: Sink) -> Iterator[pl.DataFrame]:
     options = sink.options
     number = 0
+    devices = Devices(sink)
     for kind in ("acct", "history", "bjobs"):
         for file in found.get(kind):
             with sink.opened(file) as opened:
                 times = RecordTimes(sink, opened.path)
                 blocks = (
-                    read_acct(opened, sink)
+                    read_acct(opened, sink, devices)
                     if kind == "acct"
-                    else read_history(opened, options["year"], sink)
+                    else read_history(opened, options["year"], sink, devices)
                     if kind == "history"
-                    else read_bjobs(opened, options["year"], sink)
+                    else read_bjobs(opened, options["year"], sink, devices)
                 )
                 for rows in blocks:
                     for row in rows:
@@ -127,6 +133,7 @@ def _frames(found: FoundFiles, sink: Sink) -> Iterator[pl.DataFrame]:
                         row["vc"] = row.get("partition" if options["vc"] == "queue" else "account")
                     wall = None if kind == "acct" else (options["timezone"], options["doubled_hour"])
                     yield record_frame(rows, times, wall)
+    devices.report()
 
 
 FORMAT = LsfFormat()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.lost_cells import LostValues
     from tracekit.ingest.sink import Sink
 
 __all__ = ["Clock", "events_frame", "gpus_of", "machines_frame", "no_start", "said", "typed_events", "unknown_devices"]
@@ -57,6 +58,14 @@ class Clock:
         aware = datetime.fromisoformat(match[1] + ("+00:00" if match[2] == "Z" else match[2]))
         return None, aware.astimezone(UTC).replace(tzinfo=None)
 
+    def optional(self, text: str | None, column: str, lost: LostValues) -> tuple[datetime | None, datetime | None]:
+        """Return a time as `read` does, (None, None) where it is no time: it is added to `lost`."""
+        try:
+            return self.read(text)
+        except ValueError as error:
+            lost.add(column, str(text), str(error))
+            return None, None
+
     def utc(self, frame: pl.DataFrame, name: str, *, late: bool = False) -> pl.Series:
         """Return the UTC of a column of wall clocks, `name` + '_clock', and one of instants, `name`.
 
@@ -78,11 +87,13 @@ def said(text: str | None) -> str | None:
     return None if text is None or text.strip().lower() in _UNSET else text.strip()
 
 
-def gpus_of(host: str, sink: Sink, listed: str | None, configured: str | None = None) -> tuple[int | None, str | None]:
+def gpus_of(
+    host: str, sink: Sink, lost: LostValues, listed: str | None, configured: str | None = None
+) -> tuple[int | None, str | None]:
     """Return the GPUs of a node and their model, None where unknown or of several models.
 
     GPUs in MIG slices are the fewest cards that can hold the slices. A device that is not understood makes the number
-    unknown, and is counted under its name.
+    unknown, and is counted under its name. So does a list that cannot be read, or gives more GPUs than any machine has.
 
     Parameters
     ----------
@@ -94,14 +105,19 @@ def gpus_of(host: str, sink: Sink, listed: str | None, configured: str | None = 
         Slurm's GRES of the node, `gpu:a100:4(S:0-1)`; `(null)` has none.
     configured : str, optional
         Its TRES, `cpu=32,gres/gpu=4`, used where `listed` has no GPU, or GPUs without a type.
-
-    Raises
-    ------
-    ValueError
-        One of them cannot be read, or gives more GPUs than any machine has.
+    lost : LostValues
+        Receives a list that cannot be read.
     """
     if listed is None and configured is None:
         return None, None
+    try:
+        return _gpus_of(host, sink, listed, configured)
+    except ValueError as error:
+        lost.add("gres", str(listed if listed is not None else configured), str(error))
+        return None, None
+
+
+def _gpus_of(host: str, sink: Sink, listed: str | None, configured: str | None) -> tuple[int | None, str | None]:
     factors = device_factors(sink.options.get("gpu_resource", ""))
     found = gres(listed or "", factors)
     gpus, model, devices = found.cards, found.model, found.devices

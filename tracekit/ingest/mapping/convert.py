@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.errors import UsageError
 from tracekit.ingest.cells import LAST_SECOND, LostCells
 from tracekit.ingest.lost_cells import NO_LIMIT, NOT_SET, count_lost_rows
 from tracekit.ingest.mapping.times import read_times
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile
 
-__all__ = ["Converted", "cell_text", "converted", "reject_rows"]
+__all__ = ["Converted", "cell_text", "converted", "reject_rows", "rule_text"]
 
 _SAYS_NOTHING = (*NO_LIMIT, *map(str, NOT_SET))
 
 _LARGEST = 1e15
 """Largest number: what is computed from it must stay finite."""
+
+_LONGEST_SEEN = 10_000
+"""Characters of the longest text that regular expressions and lookup tables see."""
 
 
 class Converted(NamedTuple):
@@ -122,26 +126,90 @@ def reject_rows(
         usable[row] = False
     for column, reason, found in lost:
         name = column if column in rows.frame.columns else column.partition(", ")[0]
-        count_lost_rows(opened.sink, column, reason, found, rows.frame[name], usable)
+        texts = rows.frame[name] if name in rows.frame.columns else _file_name(rows)
+        count_lost_rows(opened.sink, column, reason, found, texts, usable)
     return usable
 
 
-def cell_text(name: str, rows: RawRows, reading: Reading, regex: str | None = None) -> pl.Series:
-    """Return the cells of a column, stripped, NULL where unknown; with a regex, what it matches."""
+def cell_text(name: str, rows: RawRows, reading: Reading, missing: Sequence[str] = ()) -> pl.Series:
+    """Return the cells of a column, stripped, NULL where unknown; `missing` are further words for that."""
     cells = rows.frame[name]
-    if regex is not None and cells.dtype != pl.String:
-        cells = cells.cast(pl.String)
+    words = ["", "[]", *reading.missing, *missing]
+    if cells.dtype.is_integer() and len(words) > 2:
+        return cells.set(cells.cast(pl.String).is_in(words).fill_null(value=False), None)
     if cells.dtype != pl.String:
         return cells
     text = pl.col(name).str.strip_chars()
-    known = pl.when(text.is_in(["", "[]", *reading.missing])).then(None).otherwise(text)
-    if regex is not None:
-        groups = pl.Series([""]).str.extract_groups(regex).struct.fields
-        known = known.str.extract(regex, 1 if groups else 0)
+    known = pl.when(text.is_in(words)).then(None).otherwise(text)
     return cells.to_frame(name).select(known.alias(name)).to_series()
 
 
-def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:  # noqa: PLR0911 -- one a kind of rule
+def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Series, list[tuple[pl.Series, str]]]:
+    """Return the cells that a rule reads, as it reads them, and which of them it cannot read.
+
+    Several columns are joined, what the regular expression matches is taken out, and the lookup table says what that
+    stands for. A column of a Parquet file keeps its type where nothing of this is asked for.
+    """
+    if rule.of_file is not None:
+        texts = _file_name(rows)
+        found = _matched(texts, rule.of_file)
+        if found.null_count():
+            raise UsageError(
+                f"{rows.path} does not match the regular expression '{rule.of_file[:80]}'",
+                where=f"{rule.file}, key {rule.key}",
+                hint="change it, or say in files which files are meant",
+            )
+    else:
+        found = (
+            _joined(rule, rows, reading) if rule.columns else cell_text(rule.column or "", rows, reading, rule.missing)
+        )
+    faults = []
+    if rule.regex is not None or rule.lookup is not None:
+        found = found.cast(pl.String)
+        long = (found.str.len_chars() > _LONGEST_SEEN).fill_null(value=False)
+        if long.any():
+            faults.append((long, f"is longer than {_LONGEST_SEEN:,} characters"))
+            found = found.set(long, None)
+    if rule.regex is not None:
+        found = _matched(found, rule.regex)
+    if rule.lookup is not None:
+        found, absent = _looked_up(found, rule, rule.lookup)
+        faults.append(absent)
+    return found, faults
+
+
+def _looked_up(texts: pl.Series, rule: ColumnRule, table: str) -> tuple[pl.Series, tuple[pl.Series, str]]:
+    """Return what texts stand for in a lookup table, and which of them are not there."""
+    meant = meanings(texts, rule.tables[table].words, exact=rule.tables[table].exact)
+    return meant, (texts.is_not_null() & meant.is_null(), f"is not in the lookup table {table}")
+
+
+def _file_name(rows: RawRows) -> pl.Series:
+    return pl.Series([rows.path], dtype=pl.String).new_from_index(0, rows.frame.height)
+
+
+def _matched(texts: pl.Series, regex: str) -> pl.Series:
+    groups = pl.Series([""]).str.extract_groups(regex).struct.fields
+    return texts.str.extract(regex, 1 if groups else 0)
+
+
+def _joined(rule: ColumnRule, rows: RawRows, reading: Reading) -> pl.Series:
+    """Return the texts of several columns, joined; unknown where all are, and a time where any is."""
+    cells = pl.DataFrame(
+        [
+            cell_text(name, rows, reading, rule.missing).cast(pl.String).alias(str(i))
+            for i, name in enumerate(rule.columns)
+        ]
+    )
+    known = pl.any_horizontal(pl.all().is_not_null())
+    if rule.target.kind == "datetime":
+        known = pl.all_horizontal(pl.all().is_not_null())
+    each = pl.all().fill_null("") if rule.keep_empty else pl.all()
+    text = pl.concat_str(each, separator=rule.separator, ignore_nulls=True)
+    return cells.select(pl.when(known).then(text).alias("joined")).to_series()
+
+
+def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:
     height, target = rows.frame.height, rule.target
     if rule.line:
         lines = pl.Series(rows.lines, dtype=pl.Int64)
@@ -152,8 +220,15 @@ def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _C
         return _Cells(pl.Series([rule.value], dtype=target.polars).new_from_index(0, height), [])
     if rule.expression is not None:
         return _expression(rule, rows, reading)
-    assert rule.column is not None  # noqa: S101 -- the parser leaves no other kind
-    text = cell_text(rule.column, rows, reading, rule.regex)
+    assert rule.reads_text  # noqa: S101 -- the parser leaves no other kind
+    text, unread = rule_text(rule, rows, reading)
+    cells = _typed(rule, text, reading)
+    return cells._replace(faults=[*unread, *cells.faults])
+
+
+def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
+    """Return the values of texts, or of what a Parquet file has."""
+    target = rule.target
     if target.kind == "datetime":
         times = read_times(text, rule.format or reading.time_format, reading)
         form = rule.format or reading.time_format
@@ -204,10 +279,15 @@ def _expression(rule: ColumnRule, rows: RawRows, reading: Reading) -> _Cells:
     assert rule.expression is not None  # noqa: S101 -- the caller looked
     faults, columns = [], []
     for name in rule.expression.names:
-        text = cell_text(name, rows, reading)
+        text = cell_text(name, rows, reading, rule.missing)
         number = text.cast(pl.Float64, strict=False)
         faults.append((text.is_not_null() & number.is_null(), f"'{name}' is not a number"))
         columns.append(number.alias(name))
+    for alias, (table, name) in rule.expression.calls.items():
+        text, absent = _looked_up(cell_text(name, rows, reading, rule.missing).cast(pl.String), rule, table)
+        number = text.cast(pl.Float64, strict=False)
+        faults += [absent, (text.is_not_null() & number.is_null(), f"'{alias}' is not a number")]
+        columns.append(number.alias(alias))
     frame = pl.DataFrame(columns)
     value = frame.select(rule.expression.polars.alias("x")).to_series()
     unit = rule.target.unit
