@@ -90,13 +90,13 @@ log_end AS (
 
 use_of_attempts AS ({use}),
 
--- An attempt that still runs holds its GPUs to the end of the log.
+-- An attempt that still runs holds its GPUs as long as the view open_attempts says.
 runs AS (
     SELECT k.name, a.gpu_count, a.status, u.covered_share, u.used_share, a.start_time,
-           coalesce(a.end_time, CASE WHEN a.status = 'running' THEN e.moment END) AS end_time
+           coalesce(a.end_time, make_timestamp(o.until_us)) AS end_time
     FROM attempts AS a
     INNER JOIN known AS k ON a.job_id = k.job_id
-    CROSS JOIN log_end AS e
+    LEFT JOIN open_attempts AS o ON a.job_id = o.job_id AND a.attempt = o.attempt
     LEFT JOIN use_of_attempts AS u ON a.job_id = u.job_id AND a.attempt = u.attempt
     WHERE k.counts AND a.gpu_count > 0
 ),
