@@ -20,6 +20,7 @@ from tracekit.ingest.files import source_files
 from tracekit.ingest.join_errors import join_errors
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
 from tracekit.ingest.lost_ends import forget_lost_runs
+from tracekit.ingest.lost_hours import count_rejected_hours
 from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
@@ -263,6 +264,7 @@ def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink) -> None:
         measured = thread.submit(_measure, tables, frame, sink)
         with _finished(tables, sink) as con:
             run_common_checks(con, tables, sink)
+            count_rejected_hours(con, tables, sink)
         manifest.capabilities = measured.result()
 
 
