@@ -137,11 +137,11 @@ running AS (
         a.gpu_count AS held_gpus,
         j.gpu_count AS asked_gpus,
         epoch_us(a.start_time) AS since,
-        coalesce(epoch_us(a.end_time), CASE WHEN a.status = 'running' THEN m.last_moment END) AS until,
+        coalesce(epoch_us(a.end_time), o.until_us) AS until,
         CAST(round(a.wait_s * 1000000) AS BIGINT) AS wait_us
     FROM attempts AS a
     INNER JOIN job AS j ON a.job_id = j.job_id
-    CROSS JOIN moment AS m
+    LEFT JOIN open_attempts AS o ON a.job_id = o.job_id AND a.attempt = o.attempt
     WHERE a.start_time IS NOT NULL
 ),
 

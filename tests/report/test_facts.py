@@ -366,6 +366,19 @@ def test_doubts_are_told_where_there_are_any(golden: Golden) -> None:
     assert caveats({}, _capacity(None), _quality()) == []
 
 
+def test_lost_gpu_hours_and_lost_ends_are_doubts(golden: Golden) -> None:
+    def doubts(lost: int, gone: int) -> list[str]:
+        counts = {"rejected_gpu_hours": (lost, 1000), "running_past_limit": (gone, 50)}
+        checks = [{"name": name, "count": count, "of": of} for name, (count, of) in counts.items()]
+        quality = cast("Quality", {**_quality(), "checks": checks})
+        found = caveats(_summary(jobs=200), _capacity(None), quality)
+        return [f"{doubt['text']} {doubt['more']}".strip() for doubt in found]
+
+    # More than 10 of 1,000 GPU-hours; at least 2 of 200 runs.
+    assert doubts(10, 1) == []
+    golden(doubts(11, 2))
+
+
 def test_one_number_of_gpus_stands_for_a_page_and_others_have_their_source(golden: Golden) -> None:
     owner = ("GPUs of a cluster: the GPUs of its node list",)
     load = answer_of("queuing/gpu_time_held", *_metrics(owned_gpus=140.0), notes=owner)

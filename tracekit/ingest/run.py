@@ -19,6 +19,8 @@ from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
 from tracekit.ingest.join_errors import join_errors
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
+from tracekit.ingest.lost_ends import forget_lost_runs
+from tracekit.ingest.lost_hours import count_rejected_hours
 from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
@@ -139,9 +141,7 @@ def ingest_logs(
         sink.flush()
         writer.drain()
         _refuse_rejects(source, sink, detection.format, chosen.max_reject_share, idle=earlier is not None)
-        order_table_times(sink)
-        keep_last_samples(sink)
-        forget_unmeasured(sink)
+        _doubt(sink, detection)
         manifest = _manifest(detection, frame, sink)
         if earlier:
             earlier.require_same_times(frame, source)
@@ -150,6 +150,7 @@ def ingest_logs(
                 return earlier.trace
             earlier.merge(manifest, detection.format, sink, narrow=chosen.partition != "none")
             order_table_times(sink)
+            forget_lost_runs(sink, detection.format, earlier.trace)
         lay_out(sink, chosen.partition, earlier.trace.manifest if earlier else None)
         manifest.tables = writer.tables()
         _describe(manifest, frame, sink)
@@ -158,6 +159,14 @@ def ingest_logs(
         trace = writer.commit(manifest)
     discard_answers(out)
     return trace
+
+
+def _doubt(sink: Sink, detection: Detection) -> None:
+    """Set to NULL what the tables of the source show to be impossible, repeated or not measured."""
+    order_table_times(sink)
+    keep_last_samples(sink)
+    forget_unmeasured(sink)
+    forget_lost_runs(sink, detection.format)
 
 
 def _require(settings: IngestSettings, *, force: bool, append: bool) -> None:
@@ -256,6 +265,7 @@ def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink) -> None:
         measured = thread.submit(_measure, tables, frame, sink)
         with _finished(tables, sink) as con:
             run_common_checks(con, tables, sink)
+            count_rejected_hours(con, tables, sink)
         manifest.capabilities = measured.result()
 
 

@@ -89,6 +89,8 @@ class Sink:
     ----------
     retries : bool
         Whether the source records every attempt of a job; a reader sets it, else one is derived from the job's times.
+    rejected_gpu_s : float
+        GPU time of runs that were set aside, as far as their records state it [GPU*s]; readers that can tell add to it.
     distinct_samples : bool
         Whether the reader has shown that no GPU sample repeats, so that no search for repeats is needed.
     """
@@ -107,6 +109,7 @@ class Sink:
         self.options = options
         self.progress = progress
         self.retries = False
+        self.rejected_gpu_s = 0.0
         self.distinct_samples = False
         self.accounts: list[FileAccount] = []
         self.checks: dict[str, Check] = {}

@@ -150,8 +150,18 @@ class SacctReader:
         for column, reason, rows, cells in unread:
             count_lost_rows(self._sink, column, reason, rows, cells, good)
         kept = pl.Series(good)
+        self._sink.rejected_gpu_s += self._gpu_time(frame.filter(~kept), layout)
         self._count_unread(texts.filter(kept), frame.filter(kept), layout)
         return self._normal(frame.filter(kept), layout, times)
+
+    def _gpu_time(self, rejected: pl.DataFrame, layout: SacctLayout) -> float:
+        """Return the GPU time of runs that cannot be used, as far as they state it [GPU*s]."""
+        runs = rejected.filter(pl.col("step").is_null(), ~pl.col("JobID").str.contains(".", literal=True))
+        if runs.is_empty():
+            return 0.0
+        runs = runs.with_columns(resources(layout.columns, self._sink.options["shards_per_gpu"]))
+        span = pl.coalesce(pl.col("ElapsedRaw").cast(pl.Float64), "Elapsed")
+        return float(runs.select((span * pl.col("gpus")).sum()).item() or 0)
 
     def _count_unread(self, stated: pl.DataFrame, read: pl.DataFrame, layout: SacctLayout) -> None:
         """Count measures that are none, such as 16E or 18446744073709551615; each costs its cell."""
