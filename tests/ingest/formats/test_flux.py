@@ -28,7 +28,7 @@ def eventlog(*events: tuple[float, str, dict[str, Any]]) -> str:
 
 
 SUBMIT = (0.0, "submit", {"userid": 5588, "urgency": 16, "flags": 0, "version": 1})
-RAN = (
+RAN: tuple[tuple[float, str, dict[str, Any]], ...] = (
     SUBMIT, (0.1, "validate", {}), (5.0, "depend", {}), (5.0, "priority", {"priority": 16}), (60.0, "alloc", {}),
     (61.0, "start", {}), (3660.0, "finish", {"status": 0}), (3661.0, "release", {"ranks": "all", "final": True}),
     (3661.0, "free", {}), (3661.1, "clean", {}),

@@ -62,9 +62,16 @@ def test_accounting_of_grid_engine(shipped: Shipped, rows: Rows, found_checks: F
 
 def test_history_of_htcondor(shipped: Shipped, rows: Rows, found_checks: FoundChecks) -> None:
     at = 1_700_000_000
-    common = {"Owner": "ana", "QDate": at, "RequestCpus": 4, "RequestMemory": 8192, "JobPrio": 0, "MyType": "Job"}
-    ran = {"JobCurrentStartDate": at + 60, "LastRemoteHost": "slot1_2@gpu01.example.org"}
-    ads = [
+    common: dict[str, Any] = {
+        "Owner": "ana",
+        "QDate": at,
+        "RequestCpus": 4,
+        "RequestMemory": 8192,
+        "JobPrio": 0,
+        "MyType": "Job",
+    }
+    ran: dict[str, Any] = {"JobCurrentStartDate": at + 60, "LastRemoteHost": "slot1_2@gpu01.example.org"}
+    ads: list[dict[str, Any]] = [
         {"ClusterId": 11, "ProcId": 0, "JobStatus": 4, "ExitCode": 0, "ExitBySignal": False, "RequestGPUs": 2,
          "CompletionDate": at + 660, "EnteredCurrentStatus": at + 660, "RemoteWallClockTime": 600.0} | ran,
         {"ClusterId": 11, "ProcId": 1, "JobStatus": 4, "ExitBySignal": True, "ExitSignal": 9,
