@@ -167,7 +167,8 @@ def undecided(entries: Sequence[dict[str, Any]]) -> bool:
 
 def mostly_undecided(entries: Sequence[dict[str, Any]]) -> bool:
     """Return whether more than half of the guidelines could not be decided: too many to say that nothing is wrong."""
-    return 2 * sum(e["verdict"] == "cannot tell" for e in entries) > len(entries)
+    unknown = [e for e in entries if e["verdict"] == "cannot tell"]
+    return 2 * len(unknown) > len(entries)
 
 
 def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:
