@@ -37,6 +37,7 @@ part AS (
         s.attempt,
         min(coalesce(epoch_us(p.start_time), s.since)) AS since,
         min(coalesce(s.limit_us, s.last_us)) AS until,
+        bool_or(s.limit_us IS NOT NULL) AS limited,
         CAST(sum(CAST(p.gpu_count AS DECIMAL(38, 6))) AS DOUBLE) AS gpus
     FROM placements AS p
     INNER JOIN still AS s ON p.job_id = s.job_id AND p.attempt = s.attempt
@@ -46,15 +47,20 @@ part AS (
 
 opened AS (SELECT node_id, min(since) AS since FROM part GROUP BY node_id),
 
--- What an attempt needs at most: its own GPUs, and those of attempts without an end that began after it.
+-- Attempts without a bound that began before each one, and those with a bound that began after it.
 need AS (
     SELECT
         *,
-        sum(gpus) OVER (
+        coalesce(sum(CASE WHEN limited THEN 0 ELSE gpus END) OVER (
             PARTITION BY node_id
-            ORDER BY since DESC, job_id DESC, attempt DESC
-            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        ) AS needed
+            ORDER BY since, job_id, attempt
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0) AS older,
+        coalesce(sum(CASE WHEN limited THEN gpus ELSE 0 END) OVER (
+            PARTITION BY node_id
+            ORDER BY since, job_id, attempt
+            ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+        ), 0) AS bounded
     FROM part
 ),
 
@@ -91,12 +97,13 @@ ended AS (
         AND epoch_us(coalesce(p.end_time, a.end_time)) > o.since
 ),
 
+-- Attempts without an end and a bound are held from their start on.
 change AS (
     SELECT node_id, since AS at_us, gpus, started = since AS starts FROM ended
     UNION ALL
     SELECT node_id, until, -gpus, FALSE FROM ended
     UNION ALL
-    SELECT node_id, since, 0, TRUE FROM part
+    SELECT node_id, since, CASE WHEN limited THEN 0 ELSE gpus END, TRUE FROM part
 ),
 
 moment AS (
@@ -116,29 +123,47 @@ level AS (
     FROM moment
 ),
 
--- Most attempts are left out here: all that was ever needed fits.
-tight AS (
-    SELECT n.node_id, n.job_id, n.attempt, n.since, n.gpus, l.at_us, l.held, s.gpus AS size
+-- What would be held at each later start: the attempt, and what ended later or has no bound and is not older.
+later AS (
+    SELECT
+        n.node_id,
+        n.job_id,
+        n.attempt,
+        n.since,
+        n.bounded,
+        l.at_us,
+        s.gpus AS size,
+        l.held - n.older + CASE WHEN n.limited THEN n.gpus ELSE 0 END AS held
     FROM need AS n
     INNER JOIN size AS s ON n.node_id = s.node_id
     INNER JOIN level AS l ON n.node_id = l.node_id
-    WHERE l.starts AND l.at_us > n.since AND l.at_us < n.until AND l.held + n.needed > s.gpus + 0.00001
+    WHERE l.starts AND l.at_us > n.since AND l.at_us < n.until
 ),
 
+-- Where the others alone fit, younger attempts with a bound may be too many.
 together AS (
-    SELECT
-        t.node_id, t.job_id, t.attempt, t.at_us, t.size, t.held + t.gpus + coalesce(sum(p.gpus), 0) AS held
-    FROM tight AS t
-    LEFT JOIN part AS p
+    SELECT t.node_id, t.job_id, t.attempt, t.at_us, t.size, t.held + sum(p.gpus) AS held
+    FROM later AS t
+    INNER JOIN part AS p
         ON t.node_id = p.node_id
         AND p.since <= t.at_us
         AND p.until > t.at_us
-        AND (p.since > t.since OR (p.since = t.since AND (p.job_id > t.job_id OR (p.job_id = t.job_id AND p.attempt > t.attempt))))
-    GROUP BY t.node_id, t.job_id, t.attempt, t.at_us, t.size, t.held, t.gpus
+        AND (
+            p.since > t.since
+            OR (p.since = t.since AND (p.job_id > t.job_id OR (p.job_id = t.job_id AND p.attempt > t.attempt)))
+        )
+    WHERE p.limited AND t.held <= t.size + 0.00001 AND t.held + t.bounded > t.size + 0.00001
+    GROUP BY t.node_id, t.job_id, t.attempt, t.at_us, t.size, t.held
 ),
 
 excluded AS (
-    SELECT job_id, attempt, min(at_us) AS at_us FROM together WHERE held > size + 0.00001 GROUP BY job_id, attempt
+    SELECT job_id, attempt, min(at_us) AS at_us
+    FROM (
+        SELECT job_id, attempt, at_us FROM later WHERE held > size + 0.00001
+        UNION ALL
+        SELECT job_id, attempt, at_us FROM together WHERE held > size + 0.00001
+    ) AS found
+    GROUP BY job_id, attempt
 )
 
 SELECT

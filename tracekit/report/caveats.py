@@ -102,7 +102,7 @@ def _lost(quality: Quality, jobs: float) -> list[Doubt]:
     rejected, gone = checks.get("rejected_gpu_hours"), checks.get("running_past_limit")
     if rejected and rejected["of"] and rejected["count"] > _SOME * rejected["of"]:
         share = percent(rejected["count"] / rejected["of"])
-        text = f"At least {share} of the GPU-hours are missing: their records could not be read."
+        text = f"At least {share} of the GPU-hours are missing: their records are unreadable."
         found.append(_doubt(text, RECORDS if quality["rejects"] else "quality"))
     if gone and gone["count"] and gone["count"] >= _SOME * jobs:
         text = f"{counted(gone['count'], 'runs')} without an end passed the time limit or lost the GPUs to a later run."

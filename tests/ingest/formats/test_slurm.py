@@ -837,6 +837,8 @@ def test_the_sample_trace_keeps_all_but_the_unusable_records(
         "unreadable_alloctres",
         "unreadable_nodelist",
         "delimiter_in_name",
+        "rejected_gpu_hours",
+        "running_past_limit",
         "duration_disagrees",
         "end_of_unfinished_job",
         "unknown_status_word",
