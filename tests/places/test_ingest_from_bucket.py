@@ -59,6 +59,7 @@ def test_workers_read_a_bucket_themselves(sample_source: Callable[[str], Path], 
     ] * 2  # the first of each kind is begun twice
 
 
+@pytest.mark.thorough
 def test_archives_parts_and_compressed_files_are_read_as_on_disk(
     sample_source: Callable[[str], Path], store: Store, tmp_path: Path
 ) -> None:

@@ -59,15 +59,20 @@ def load_models(path: Path | None = None) -> Models:
     >>> load_models().spread.b
     0.3
     """
+    if path is None:
+        return _built_in()
     built_in, notes = _shipped()
-    user = None if path is None else TomlText(Path(path), "models")
-    if user is not None:
-        unknown_sections(user, notes)
+    user = TomlText(Path(path), "models")
+    unknown_sections(user, notes)
     sections = vars(read_sections(built_in, user))
-    if user is None:
-        return Models(**sections, notes=notes)
     changed = {section: tuple(_leaves(data)) for section, data in user.data.items()}
     return Models(**sections, notes=notes, file=user.path.name, changed=changed)
+
+
+@cache
+def _built_in() -> Models:
+    document, notes = _shipped()
+    return Models(**vars(read_sections(document, None)), notes=notes)
 
 
 @cache
