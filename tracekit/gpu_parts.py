@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Part", "cards", "has_profile", "part_of_gpu", "shares"]
+    import duckdb
+
+__all__ = ["SHARES_SQL", "Part", "cards", "create_shares", "has_profile", "part_of_gpu", "shares"]
 
 
 class Part(NamedTuple):
@@ -93,6 +95,16 @@ def cards(parts: Iterable[tuple[float, Part]]) -> int:
     listed = list(parts)
     most = max((sum(n * part[place] for n, part in listed) for place in (0, 1)), default=0.0)
     return math.ceil(most - 1e-6)
+
+
+SHARES_SQL = """
+CREATE TABLE gpu_parts AS SELECT unnest(CAST(? AS VARCHAR[])) AS profile, unnest(CAST(? AS DOUBLE[])) AS share"""
+"""The table that queries join; its parameters are the profiles of `shares`, and their shares."""
+
+
+def create_shares(con: duckdb.DuckDBPyConnection) -> None:
+    """Create the table `gpu_parts`, which the view attempt_samples reads."""
+    con.execute(SHARES_SQL, [list(shares()), list(shares().values())])
 
 
 def shares() -> dict[str, float]:

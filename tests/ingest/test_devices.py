@@ -6,12 +6,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.effort import tried
 from tracekit.cli.options import pairs
 from tracekit.errors import UsageError
 from tracekit.gpu_parts import Part, cards, part_of_gpu, shares
+from tracekit.ingest import ingest_logs
 from tracekit.ingest.devices import device_factors, is_extended_device, is_gres_device
 from tracekit.ingest.formats import _slurm_devices as slurm
 
@@ -314,3 +316,29 @@ def test_the_cards_of_nodes(ingest: Ingest, rows: Rows, found_checks: FoundCheck
         "volcano": 8,
     }  # fmt: skip
     assert found_checks(trace)["unknown_devices_of_machines"] == (1, None)
+
+
+NAMES = st.from_regex(r"[a-z]{2,12}", fullmatch=True)
+
+
+@tried(4, 60, name=NAMES, amount=st.integers(1, 16))
+def test_a_device_under_an_unknown_name_is_unknown_everywhere(
+    tmp_path_factory: pytest.TempPathFactory, name: str, amount: int
+) -> None:
+    assume(name != "gpu" and is_gres_device(name) and is_extended_device(f"{name}.example/{name}"))
+    folder = tmp_path_factory.mktemp("named")
+    (folder / "slurm").mkdir()
+    (folder / "slurm" / "sacct.txt").write_text(sacct((f"gres/{name}={amount}", "n1"), (f"gres/gpu={amount}", "n2")))
+    (folder / "slurm" / "nodes.txt").write_text(
+        f"NodeName=n1 CPUTot=8 RealMemory=1024 State=IDLE Gres={name}:{amount}\n"
+        f"NodeName=n2 CPUTot=8 RealMemory=1024 State=IDLE Gres=gpu:{amount}\n"
+    )
+    slurm_trace = ingest_logs(folder / "slurm", folder / "trace")
+    keys = {"jobs": "job_id", "attempts": "job_id", "placements": "node_id", "nodes": "node_id"}
+    for table, key in keys.items():
+        found = slurm_trace.scan(table).sort(key).collect()
+        assert found["gpu_count"].to_list() == [None, amount], table
+    (folder / "pods.json").write_text(listed(pod("x", {f"{name}.example/{name}": str(amount)})))
+    pods = ingest_logs(folder / "pods.json", folder / "pods")
+    for table in ("jobs", "attempts", "placements"):
+        assert pods.scan(table).collect()["gpu_count"].to_list() == [None], table

@@ -589,9 +589,8 @@ def test_numbers_inside_words_are_looked_at_too(run: Run) -> None:
     assert outcome[:3] == (len(counts) + 2, len(counts) + 2, [])
     assert outcome.checks["unreadable_reqtres"] == len(counts)
     outcome = run(JOB_LOG, log(JOB_LOG, {}, *({"count": count} for count in counts), {}))
-    first, column = second(JOB_LOG), JOB_LOG.count_column
-    rejects = [(first + number, column, "is not a GPU like gpu0") for number in range(len(counts))]
-    assert outcome[:3] == (len(counts) + 2, 2, rejects)
+    assert outcome[:3] == (len(counts) + 2, len(counts) + 2, [])
+    assert sum(n for name, n in outcome.checks.items() if name.startswith("unreadable_")) == len(counts)
 
 
 def test_a_log_of_nothing_but_faults_is_one_error(run: Run) -> None:

@@ -304,9 +304,12 @@ CASES: dict[str, Text | Json] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("most", "ways"), [(2, 1), pytest.param(99, 9, marks=pytest.mark.thorough)], ids=["two cells", "every cell"]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_garbage_in_an_optional_cell_of_a_file_changes_no_other(
-    name: str, tmp_path: Path, ingest: Ingest, rows: Rows
+    name: str, most: int, ways: int, tmp_path: Path, ingest: Ingest, rows: Rows
 ) -> None:
     case = CASES[name]
     options: dict[str, Any] = {"format_name": case.format} if case.format else {}
@@ -315,11 +318,11 @@ def test_garbage_in_an_optional_cell_of_a_file_changes_no_other(
         options["options"] = {"map": str(tmp_path / "map.toml")}
     garbage: tuple[Any, ...] = GARBAGE_JSON if isinstance(case, Json) else GARBAGE_TEXT
     whole = ingest(case.files(), **options)
-    for cell, found in case.cells.items():
+    for cell, found in list(case.cells.items())[:most]:
         changes = found if isinstance(found, set) else found[1]
         before = shown(whole, rows, changes)
         assert any(before.values())
-        for value in garbage:
+        for value in garbage[:ways]:
             trace = ingest(case.files(cell, value), **options)
             assert rows(trace, "rejects") == [], (cell, value)
             assert shown(trace, rows, changes) == before, (cell, value)

@@ -25,7 +25,7 @@ from tracekit.characterize.header import VIEW_PARTS, parse_query
 from tracekit.characterize.intervals import GRID
 from tracekit.characterize.query import words_of
 from tracekit.errors import QueryError, nearest
-from tracekit.gpu_parts import shares
+from tracekit.gpu_parts import SHARES_SQL, shares
 from tracekit.tenant import INGESTED
 from tracekit.timezones import known_zone
 
@@ -222,10 +222,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
         ),
         "trace_nodes": (f"CREATE TABLE trace_nodes AS SELECT {nodes}", [listed]),
         "gpu_parts": (
-            (
-                "CREATE TABLE gpu_parts AS"
-                " SELECT unnest(CAST(? AS VARCHAR[])) AS profile, unnest(CAST(? AS DOUBLE[])) AS share"
-            ),
+            SHARES_SQL,
             [list(shares()), list(shares().values())],
         ),
         "trace_tenant": (

@@ -37,6 +37,10 @@ SELECT p.* REPLACE (coalesce(p.end_time, CASE WHEN o.lost IS NOT NULL THEN make_
 FROM placements p LEFT JOIN attempts a USING (job_id, attempt) LEFT JOIN open_attempts o USING (job_id, attempt)
 WHERE p.end_time IS NOT NULL OR a.end_time IS NOT NULL OR o.job_id IS NOT NULL"""
 
+_ENDLESS = """
+SELECT 1 FROM {placements} p LEFT JOIN {attempts} a USING (job_id, attempt)
+WHERE p.gpu_count > 0 AND p.end_time IS NULL AND a.end_time IS NULL LIMIT 1"""
+
 _DOUBTFUL = """
 SELECT count(*) FROM placements p LEFT JOIN attempts a USING (job_id, attempt)
 LEFT JOIN open_attempts o USING (job_id, attempt)
@@ -57,6 +61,9 @@ ORDER BY n.file_row_number"""
 
 def lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the runs whose end was lost, with why: a text for each, in order."""
+    # Most logs have none, and the view takes longer to make than to answer this.
+    if not con.execute("SELECT 1 FROM attempts WHERE status = 'running' AND end_time IS NULL LIMIT 1").fetchall():
+        return []
     _make_views(con)
     words = "CASE lost WHEN 'limit' THEN 'past its time limit' ELSE 'a later run has its GPUs' END"
     rows = con.execute(
@@ -72,12 +79,15 @@ def forget_lost_runs(sink: Sink, form: Format, earlier: Trace | None = None) -> 
     A run that still runs is taken to run on, and one that lost its end up to the bound of `open_attempts`. Where the
     tables were added to those of an earlier Trace in partitions, not all of them are at hand, and nothing is changed.
     """
-    nodes = sink.folder / "nodes.parquet"
+    nodes, placements, attempts = (sink.folder / f"{name}.parquet" for name in ("nodes", "placements", "attempts"))
     whole = earlier is None or earlier.manifest.schema_version != schema.PARTITIONED_VERSION
-    if not (form.nodes_from_jobs and whole and nodes.is_file()):
+    if not (form.nodes_from_jobs and whole and all(path.is_file() for path in (nodes, placements, attempts))):
         return
     old = sink.writer.scratch / "nodes_before_ends.parquet"
     with sink.connect() as con:
+        files = {path.stem: f"read_parquet({sql_text(path)})" for path in (placements, attempts)}
+        if not con.execute(_ENDLESS.format(**files)).fetchall():
+            return
         attach_log(con, sink)
         _make_views(con)
         if not con.execute(_DOUBTFUL).fetchall()[0][0]:
