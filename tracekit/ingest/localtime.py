@@ -185,9 +185,9 @@ def _by_zone(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
     return aware.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
 
 
-def zone_note(zone: str) -> str:
-    """Return how times without a zone are read, and what names another."""
-    if zone == "UTC":
+def zone_note(zone: str, *, stated: bool) -> str:
+    """Return how times without a zone are read, which the user stated or not, and what names another."""
+    if not stated:
         return ASSUMED_ZONE
     return f"read as {zone}, as the option says; --option timezone=NAME names another"
 

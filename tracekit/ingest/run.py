@@ -133,6 +133,7 @@ def ingest_logs(
     with TraceWriter(out, force=force or earlier is not None) as writer, join_errors(out):
         workers = _started(workers, detection, filled, beside, progress)
         sink = Sink(writer, filled, progress, chosen.memory_limit, workers)
+        sink.stated = frozenset(options)
         for note in dict.fromkeys(file.note for file in files if file.note):
             sink.note(note)
         _note_unread(log_files, detection, sink)

@@ -87,6 +87,8 @@ class Sink:
 
     Attributes
     ----------
+    stated : frozenset of str
+        The options that the user gave.
     retries : bool
         Whether the source records every attempt of a job; a reader sets it, else one is derived from the job's times.
     rejected_gpu_s : float
@@ -107,6 +109,7 @@ class Sink:
         self.workers = workers
         self.memory_limit = memory_limit or _JOIN_MEMORY
         self.options = options
+        self.stated: frozenset[str] = frozenset()
         self.progress = progress
         self.retries = False
         self.rejected_gpu_s = 0.0

@@ -101,7 +101,7 @@ class LsfFormat(Format):
                 several = write_job_tables(con, sink)
         sink.retries = bool(found.get("history")) or several > 0
         if found.get("history") or found.get("bjobs"):
-            sink.note(f"printed times carry no zone and are {zone_note(zone)}")
+            sink.note(f"printed times carry no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")
         return TimeFrame("absolute", zone)
 
 

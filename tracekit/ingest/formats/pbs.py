@@ -84,7 +84,8 @@ class PbsFormat(Format):
                 combine_records(con, staged, sink)
                 write_job_tables(con, sink)
         sink.retries = True
-        sink.note(f"the wall clock in front of each record carries no zone and is {zone_note(zone)}")
+        read = zone_note(zone, stated="timezone" in sink.stated)
+        sink.note(f"the wall clock in front of each record carries no zone and is {read}")
         return TimeFrame("absolute", zone)
 
 

@@ -117,7 +117,7 @@ class SlurmFormat(Format):
             else "no job has several runs: attempts are derived, and a requeued job may count from its last requeue on"
         )
         if reader.wall_clocks:
-            sink.note(f"times carry no zone and are {zone_note(zone)}")
+            sink.note(f"times carry no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")
         if sink.options["queue_from"] == "eligible":
             sink.note("waits count from the moment a job was eligible (queue_from=eligible), not from its submission")
         return TimeFrame("absolute", zone)
