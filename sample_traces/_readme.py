@@ -68,7 +68,8 @@ TABLE_TEXT = """
 ## Planted oddities
 
 Most of these occur in the releases or follow from their documentation. Rows marked **unusable** are invented: a
-reader has to reject and count them, while all others have to survive. The same list is in `quirks.csv`.
+reader has to set the record aside, or the one cell where the rest can be read, and count it, while all others have to
+survive. The same list is in `quirks.csv`.
 """
 
 

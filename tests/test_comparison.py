@@ -217,7 +217,7 @@ def test_raw_logs_are_ingested_into_the_output(
     done = compare([sample_source("alibaba-openb"), ours], tmp_path / "out", queries=["overview/summary"])
     inner = tracekit.Trace.open(done.folder / "traces" / "alibaba-openb")
     assert inner.validate() == []
-    assert json.loads(done.data.read_text(encoding="utf-8"))["traces"][0]["jobs"] == 600
+    assert json.loads(done.data.read_text(encoding="utf-8"))["traces"][0]["jobs"] == 601
 
 
 def test_a_query_of_ones_own_is_compared_too(philly: Path, ours: Path, tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_waits_are_those_of_the_raw_files(site: Site, told_of: tuple[str, Path])
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     told = {one["label"]: one["value"] for one in report["headline"]}
     assert told["mean wait of GPU jobs"] == pytest.approx(statistics.mean(waits))
-    assert told["waited by all jobs together"] == pytest.approx(sum(waits) / 3600)
+    assert told["total waiting time"] == pytest.approx(sum(waits) / 3600)
     assert report["tenant"]["queries"]["one"] == by
 
 

@@ -14,7 +14,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOMS = (
-    ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package", "tenant"),
+    ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package"),
+    ("tenant", "gpu_parts"),
     ("notebook", "places", "timezones"),
     ("options", "settings", "decode", "outputs", "answer", "streams", "workers"),
     ("toml_text", "pseudonyms", "shards", "databases"),

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 
     from tracekit.decode import Place
 
-__all__ = ["CAPABILITIES", "Addition", "Capability", "Check", "FileAccount", "Manifest", "Partition", "TableInfo"]
+__all__ = [
+    "ASSUMED_ZONE",
+    "CAPABILITIES",
+    "Addition",
+    "Capability",
+    "Check",
+    "FileAccount",
+    "Manifest",
+    "Partition",
+    "TableInfo",
+]
 
 CAPABILITIES = (
     "arrivals",
@@ -45,6 +55,9 @@ CAPABILITIES = (
     "hour_of_day",
 )
 """Names of all capabilities; a manifest states each of them."""
+
+ASSUMED_ZONE = "read as UTC, an assumption; --option timezone=NAME names another"
+"""End of the note of a log whose wall clocks are in no stated zone, where the user names none either."""
 
 TimeBase = Literal["absolute", "shifted", "relative"]
 

@@ -106,6 +106,14 @@ class Column:
     """The words allowed; empty when any is."""
     since: int = 1
     """The schema version that brought it; tables of earlier ones lack it."""
+    key: bool | None = None
+    """Of a raw file: whether a record says something else without it, as without its start, or where none means 0."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether a cell that cannot be read makes its record unusable; any other such cell is unknown."""
+        timed = self.kind in ("datetime", "date")
+        return self.required or (timed if self.key is None else self.key)
 
     @property
     def polars(self) -> pl.DataType:
@@ -242,6 +250,7 @@ def _load(relative: str) -> TableSchema:
                 maximum=rules.get("maximum"),
                 enum=tuple(rules.get("enum", ())),
                 since=entry.get("since", 1),
+                key=entry.get("key"),
             )
         )
     return TableSchema(

@@ -144,6 +144,7 @@ _OF_FORMAT = {
     "openpbs": "queue",
     "torque": "queue",
     "lsf": "queue",
+    "flux": "bank",
     "kubernetes": "namespace",
     "kubectl": "namespace",
     "kueue": "queue",

@@ -73,29 +73,63 @@ seen AS (
         s.attempt,
         s.node_id,
         s.gpu_index,
+        s.gpu_instance,
+        s.gpu_share,
         count(*) AS samples,
         sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM (
-        SELECT job_id, attempt, node_id, gpu_index, time, coalesce(sm_active_pct, utilization_pct) AS utilization_pct
+        SELECT
+            job_id,
+            attempt,
+            node_id,
+            gpu_index,
+            gpu_instance,
+            gpu_share,
+            time,
+            coalesce(sm_active_pct, utilization_pct) AS utilization_pct
         FROM attempt_samples
     ) AS s
     INNER JOIN worked AS w ON s.job_id = w.job_id AND s.attempt = w.attempt
     WHERE
         epoch_us(s.time) - epoch_us(w.start_time) < w.run_us - w.lost_us
         AND (epoch_us(s.time) - epoch_us(w.start_time) >= w.work_from_us OR w.work_from_us = 0)
-    GROUP BY s.job_id, s.attempt, s.node_id, s.gpu_index
+    GROUP BY s.job_id, s.attempt, s.node_id, s.gpu_index, s.gpu_instance, s.gpu_share
+),
+
+counted AS (
+    SELECT
+        s.*,
+        i.interval_s,
+        w.gpu_count,
+        count(s.gpu_instance) OVER (PARTITION BY s.job_id, s.attempt) AS parts
+    FROM seen AS s
+    INNER JOIN worked AS w ON s.job_id = w.job_id AND s.attempt = w.attempt
+    INNER JOIN sample_intervals AS i ON s.node_id = i.node_id AND s.gpu_index = i.gpu_index
+),
+
+weighted AS (
+    SELECT
+        job_id,
+        attempt,
+        samples,
+        percents,
+        interval_s * CASE
+            WHEN gpu_instance IS NULL THEN gpu_count / nullif(ceil(gpu_count), 0)
+            WHEN parts <= gpu_count THEN 1
+            ELSE coalesce(gpu_share, gpu_count / parts)
+        END AS sample_gpu_s
+    FROM counted
 ),
 
 used AS (
     SELECT
-        s.job_id,
-        s.attempt,
-        CAST(sum(CAST(s.samples * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE) AS sampled_s,
-        CAST(sum(CAST(CAST(s.percents AS DOUBLE) * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE)
-        / nullif(CAST(sum(CAST(s.samples * i.interval_s AS DECIMAL(38, 6))) AS DOUBLE), 0) AS busy_pct
-    FROM seen AS s
-    INNER JOIN sample_intervals AS i ON s.node_id = i.node_id AND s.gpu_index = i.gpu_index
-    GROUP BY s.job_id, s.attempt
+        job_id,
+        attempt,
+        CAST(sum(CAST(samples * sample_gpu_s AS DECIMAL(38, 6))) AS DOUBLE) AS sampled_gpu_s,
+        CAST(sum(CAST(CAST(percents AS DOUBLE) * sample_gpu_s AS DECIMAL(38, 6))) AS DOUBLE)
+        / nullif(CAST(sum(CAST(samples * sample_gpu_s AS DECIMAL(38, 6))) AS DOUBLE), 0) AS busy_pct
+    FROM weighted
+    GROUP BY job_id, attempt
 ),
 
 sampled_jobs AS (SELECT DISTINCT job_id FROM worked WHERE sampled),
@@ -112,7 +146,7 @@ parts AS (
         least(w.gpu_s, CAST(w.work_from_us / 1e6 * w.gpu_count AS DECIMAL(38, 6))) AS before_work,
         least(w.gpu_s, CAST((w.run_us - w.lost_us) / 1e6 * w.gpu_count AS DECIMAL(38, 6))) AS before_loss,
         CASE
-            WHEN u.job_id IS NOT NULL THEN u.sampled_s * w.gpu_count / ceil(w.gpu_count)
+            WHEN u.job_id IS NOT NULL THEN u.sampled_gpu_s
             WHEN NOT w.sampled AND j.job_id IS NULL AND r.job_id IS NOT NULL THEN w.run_s * w.gpu_count
         END AS known,
         CASE WHEN u.job_id IS NOT NULL THEN u.busy_pct ELSE r.mean_pct END AS busy_pct

@@ -21,7 +21,7 @@
 -- column gpu_class: class | size class of the jobs; of all these NULL where it is unknown, or nothing of one job
 -- column bin: number | waits: length, as twentieths of a decade above 1 s, -1 for less, NULL when unknown; others: NULL
 -- column status: text | ended: completed or other
--- column jobs: number | waits and ended: jobs; used: samples; others: NULL
+-- column jobs: number | waits and ended: jobs; used: samples, each as the GPUs that it is of; others: NULL
 -- column amount: see kind | waits: sum of the waits [s]; ended, held, waiting, owned: GPU*s; used: sum of utilization [%]; time: length [s]
 -- rule:
 -- Jobs are counted twice: by cluster, tenant, partition, GPU model and size, and those of some users by cluster and user.
@@ -30,8 +30,8 @@
 -- the trace is known to have some, by the span of their submission. ended: jobs whose GPU time is known, by the span of
 -- their end. held and waiting: the time that attempts held GPUs, and jobs waited for them, span by span, within the
 -- intervals that queuing/gpu_time_held counts; an interval belongs to the span in which it begins. owned: what clusters
--- have in these intervals. used: samples of all GPUs that have telemetry, held or not. time: how much of each span these
--- intervals cover.
+-- have in these intervals. used: samples of all GPUs that have telemetry, held or not; one of a
+-- part of a GPU weighs as the part. time: how much of each span these intervals cover.
 WITH moment AS (
     SELECT
         p.first AS since,
@@ -137,11 +137,11 @@ running AS (
         a.gpu_count AS held_gpus,
         j.gpu_count AS asked_gpus,
         epoch_us(a.start_time) AS since,
-        coalesce(epoch_us(a.end_time), CASE WHEN a.status = 'running' THEN m.last_moment END) AS until,
+        coalesce(epoch_us(a.end_time), o.until_us) AS until,
         CAST(round(a.wait_s * 1000000) AS BIGINT) AS wait_us
     FROM attempts AS a
     INNER JOIN job AS j ON a.job_id = j.job_id
-    CROSS JOIN moment AS m
+    LEFT JOIN open_attempts AS o ON a.job_id = o.job_id AND a.attempt = o.attempt
     WHERE a.start_time IS NOT NULL
 ),
 
@@ -293,22 +293,36 @@ hours AS (
     SELECT
         node_id,
         date_trunc('hour', time) AS hour,
+        split_part(split_part(gpu_instance, '/', 1), '+', 1) AS profile,
         sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS percents,
         count(utilization_pct) AS samples
     FROM gpu_utilization
-    GROUP BY 1, 2
+    GROUP BY 1, 2, 3
+),
+
+of_parts AS (
+    SELECT
+        (epoch_us(h.hour) - m.since) // m.length + 1 AS span,
+        n.cluster,
+        CASE WHEN h.profile IS NULL THEN 1e0 ELSE p.share END AS weight,
+        sum(h.samples) AS samples,
+        sum(h.percents) AS percents
+    FROM hours AS h
+    CROSS JOIN moment AS m
+    LEFT JOIN nodes AS n ON h.node_id = n.node_id
+    LEFT JOIN gpu_parts AS p ON h.profile = p.profile
+    WHERE epoch_us(h.hour) >= m.first_hour AND h.samples > 0
+    GROUP BY 1, 2, 3
 ),
 
 used AS (
     SELECT
-        (epoch_us(h.hour) - m.since) // m.length + 1 AS span,
-        n.cluster,
-        CAST(sum(h.samples) AS BIGINT) AS samples,
-        CAST(sum(h.percents) AS DOUBLE) AS amount
-    FROM hours AS h
-    CROSS JOIN moment AS m
-    LEFT JOIN nodes AS n ON h.node_id = n.node_id
-    WHERE epoch_us(h.hour) >= m.first_hour AND h.samples > 0
+        span,
+        cluster,
+        sum(CAST(samples AS DOUBLE) * weight) AS samples,
+        sum(CAST(percents AS DOUBLE) * weight) AS amount
+    FROM of_parts
+    WHERE weight IS NOT NULL
     GROUP BY 1, 2
 )
 
@@ -324,7 +338,7 @@ SELECT
     gpu_class,
     bin,
     status,
-    CAST(jobs AS BIGINT) AS jobs,
+    CAST(jobs AS DOUBLE) AS jobs,
     CAST(amount AS DOUBLE) AS amount
 FROM either_way
 UNION ALL

@@ -27,7 +27,8 @@
 -- The time from the first moment of the trace to its last submission is cut into spans of equal length (see the view
 -- page_spans), of which the last may be shorter, and into two halves, at a whole hour.
 -- held_share: see queuing/gpu_time_held; an interval belongs to the period in which it begins. used_share: all samples
--- weigh alike, whether a job held the GPU or not. completed_share: see overview/status; a job belongs to the period in
+-- weigh alike, whether a job held the GPU or not, but those of a part of a GPU, which weigh as the part (see
+-- attempt_samples), and not where it is unknown. completed_share: see overview/status; a job belongs to the period in
 -- which it ended, and to the whole and its last half also where it ended later, or at an unknown time.
 -- Of a time that is given, jobs count that were submitted or ended in it, and intervals and samples that begin in it. Its
 -- spans are those of the whole, of which it may cut the first and the last.
@@ -127,21 +128,34 @@ use AS (
 hours AS (
     SELECT
         date_trunc('hour', time) AS hour,
+        split_part(split_part(gpu_instance, '/', 1), '+', 1) AS profile,
         sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS percents,
         count(utilization_pct) AS samples
     FROM gpu_utilization
-    GROUP BY 1
+    GROUP BY 1, 2
+),
+
+of_parts AS (
+    SELECT
+        c.period,
+        (epoch_us(h.hour) - c.since) // c.length + 1 AS number,
+        CASE WHEN h.profile IS NULL THEN 1e0 ELSE p.share END AS weight,
+        sum(h.percents) AS percents,
+        sum(h.samples) AS samples
+    FROM hours AS h
+    CROSS JOIN cut AS c
+    LEFT JOIN gpu_parts AS p ON h.profile = p.profile
+    WHERE epoch_us(h.hour) >= c.since AND ($from_us = 0 OR epoch_us(h.hour) >= $from_us) AND epoch_us(h.hour) < c.beyond
+    GROUP BY 1, 2, 3
 ),
 
 sampled AS (
     SELECT
-        c.period,
-        (epoch_us(h.hour) - c.since) // c.length + 1 AS number,
-        CAST(sum(h.percents) AS DOUBLE) / 100 / nullif(CAST(sum(h.samples) AS DOUBLE), 0) AS used_share
-    FROM hours AS h
-    CROSS JOIN cut AS c
-    WHERE epoch_us(h.hour) >= c.since AND ($from_us = 0 OR epoch_us(h.hour) >= $from_us) AND epoch_us(h.hour) < c.beyond
-    GROUP BY c.period, (epoch_us(h.hour) - c.since) // c.length + 1
+        period,
+        number,
+        sum(CAST(percents AS DOUBLE) * weight) / 100 / nullif(sum(CAST(samples AS DOUBLE) * weight), 0) AS used_share
+    FROM of_parts
+    GROUP BY 1, 2
 ),
 
 ended AS (

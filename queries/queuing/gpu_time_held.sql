@@ -2,7 +2,7 @@
 -- question: How much of the clusters' GPU time do jobs hold?
 -- paper: Helios Fig 3 (SC'21)
 -- tables: jobs, attempts
--- also: capacity, nodes
+-- also: capacity, nodes, placements
 -- needs: queueing, gpu_count
 -- param step_s: 0 | length of the intervals over which is averaged [s]; 0: as short as a page can show the trace
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
@@ -18,8 +18,8 @@
 -- intervals where none ends by then. Where what a cluster owns is unknown, held_share leaves it out.
 -- owned_gpus: the mean, over the whole trace, of what the clusters own.
 -- held_gpu_hours: GPU time held over the whole trace; NULL for a trace of one interval. running_gpu_hours: the part of
--- attempts that still run, from their start to the last moment that the trace names; gpu_hours of overview/summary does
--- not count it.
+-- attempts that still run, from their start to the last moment that the trace names, or to the time limit that they passed
+-- or the later run that has their GPUs (see the view open_attempts); gpu_hours of overview/summary does not count it.
 WITH load AS (
     SELECT
         time,
@@ -51,21 +51,13 @@ counted AS (
     SELECT *, early OR NOT bool_or(early) OVER () AS counts FROM marked
 ),
 
-last_moment AS (
-    SELECT greatest(max(submit_time), max(start_time), max(end_time), (
-        SELECT greatest(max(start_time), max(end_time)) FROM attempts
-    )) AS time
-    FROM jobs
-),
-
 still_running AS (
     SELECT
         coalesce(
-            sum(CAST((epoch_us(m.time) - epoch_us(a.start_time)) * a.gpu_count / 1000000 AS DECIMAL(38, 6))), 0
+            sum(CAST((o.until_us - epoch_us(a.start_time)) * a.gpu_count / 1000000 AS DECIMAL(38, 6))), 0
         ) AS gpu_s
     FROM attempts AS a
-    CROSS JOIN last_moment AS m
-    WHERE a.status = 'running' AND a.end_time IS NULL
+    INNER JOIN open_attempts AS o ON a.job_id = o.job_id AND a.attempt = o.attempt
 ),
 
 totals AS (

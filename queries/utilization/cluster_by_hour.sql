@@ -22,8 +22,8 @@
 -- the last moment of the trace, as the published notebook does. After the last submission jobs only run out, which lowers
 -- the share; until=last_submission leaves those intervals out, as the report's first screen does. Submissions are divided by the same days as in overview/arrivals_by_hour: local calendar
 -- days from the first to the last submission in any cluster, both included. Helios Fig 2b is of jobs with GPUs.
--- Telemetry is taken for the cluster that the node list gives the machine, all samples alike, whether or not a job held
--- the GPU.
+-- Telemetry is taken for the cluster that the node list gives the machine, whether or not a job held the GPU. All samples
+-- of whole GPUs weigh alike; that of a part (MIG) weighs as the part, see attempt_samples, and not where it is unknown.
 WITH owned AS (
     SELECT
         cluster,
@@ -69,20 +69,33 @@ clusters AS (
 
 minutes AS (
     SELECT node_id, date_trunc('hour', time) + INTERVAL 30 MINUTE * (extract(MINUTE FROM time) // 30) AS time,
+        split_part(split_part(gpu_instance, '/', 1), '+', 1) AS profile,
         sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS busy, count(utilization_pct) AS samples
     FROM gpu_utilization
-    GROUP BY 1, 2
+    GROUP BY 1, 2, 3
 ),
 
-used AS (
+of_parts AS (
     -- A machine that is in no list belongs to the only cluster there is.
     SELECT
         coalesce(o.cluster, CASE WHEN c.number = 1 THEN c.name END) AS cluster,
         CAST(extract(HOUR FROM m.time AT TIME ZONE 'UTC' AT TIME ZONE $timezone) AS BIGINT) AS hour,
-        sum(m.busy) / nullif(sum(m.samples), 0) AS gpu_util_pct
+        CASE WHEN m.profile IS NULL THEN 1e0 ELSE p.share END AS weight,
+        sum(m.busy) AS busy,
+        sum(m.samples) AS samples
     FROM minutes AS m
     CROSS JOIN clusters AS c
     LEFT JOIN owners AS o ON m.node_id = o.node_id
+    LEFT JOIN gpu_parts AS p ON m.profile = p.profile
+    GROUP BY 1, 2, 3
+),
+
+used AS (
+    SELECT
+        cluster,
+        hour,
+        sum(CAST(busy AS DOUBLE) * weight) / nullif(sum(CAST(samples AS DOUBLE) * weight), 0) AS gpu_util_pct
+    FROM of_parts
     GROUP BY 1, 2
 )
 

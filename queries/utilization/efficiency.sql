@@ -8,7 +8,7 @@
 -- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
 -- column key: text | the user, account, ... of the jobs; NULL when unknown
 -- column jobs: jobs | jobs counted, with any status
--- column held_gpu_h: GPU-hours | held by their attempts; NULL when none is known
+-- column held_gpu_h: GPU-hours | held by their attempts, those that still run included; NULL when none is known
 -- column used_gpu_h: GPU-hours | of those covered, times the mean use of the GPUs; NULL when nothing is covered
 -- column idle_gpu_h: GPU-hours | covered and not used; NULL when nothing is covered
 -- column failed_gpu_h: GPU-hours | held by attempts that failed, time limits apart; NULL when no end is known
@@ -22,10 +22,11 @@
 -- column time_limit_known_jobs: jobs | jobs that tell
 -- column timeout_gpu_h: GPU-hours | held by attempts that reached their time limit; NULL when no end is known
 -- column wasted_gpu_h: GPU-hours | held by attempts that failed or were preempted, and idle in all others
--- column unknown_jobs: jobs | jobs counted whose GPU-hours are unknown, such as those that run still
+-- column unknown_jobs: jobs | jobs counted whose GPU-hours are unknown, such as those that wait
+-- column running_gpu_h: GPU-hours | part of held_gpu_h of attempts that still run, so far; their use is not known yet
 -- rule:
--- Held: run time of an attempt times its GPUs, summed. A time that contradicts its neighbours is unknown and adds
--- nothing. Covered, used, idle: view attempt_use. Used is covered * mean SM activity where it was sampled, else mean
+-- Held: run time of an attempt times its GPUs, summed. An attempt that still runs counts from its start to the last moment of
+-- the trace, or as long as the view open_attempts says. A time that contradicts its neighbours is unknown and adds nothing. Covered, used, idle: view attempt_use. Used is covered * mean SM activity where it was sampled, else mean
 -- utilization; idle is the rest of what is covered, so that held = used + idle + unknown. This is the usual 'GPU-hours
 -- times (1 - utilization)', not the time at 0 percent. What failed or was preempted may have been used: these columns
 -- overlap with used and idle. wasted counts each hour once; where little is covered it is the least that was wasted.
@@ -95,6 +96,16 @@ job_hours AS (
     GROUP BY job_id
 ),
 
+running AS (
+    SELECT
+        a.job_id,
+        sum(CAST((o.until_us - epoch_us(a.start_time)) * a.gpu_count / 1000000 AS DECIMAL(38, 6))) AS gpu_s
+    FROM attempts AS a
+    INNER JOIN open_attempts AS o ON a.job_id = o.job_id AND a.attempt = o.attempt
+    WHERE a.gpu_count IS NOT NULL
+    GROUP BY a.job_id
+),
+
 told AS (
     SELECT
         job_id,
@@ -110,12 +121,14 @@ told AS (
 SELECT
     c.key,
     count(*) AS jobs,
-    CAST(sum(h.held) AS DOUBLE) / 3600 AS held_gpu_h,
+    coalesce(CAST(sum(h.held) AS DOUBLE) + coalesce(CAST(sum(r.gpu_s) AS DOUBLE), 0), CAST(sum(r.gpu_s) AS DOUBLE)) / 3600
+        AS held_gpu_h,
     CAST(sum(h.used) AS DOUBLE) / 3600 AS used_gpu_h,
     CAST(sum(h.idle) AS DOUBLE) / 3600 AS idle_gpu_h,
     CAST(sum(h.failed) AS DOUBLE) / 3600 AS failed_gpu_h,
     CAST(sum(h.preempted) AS DOUBLE) / 3600 AS preempted_gpu_h,
-    CAST(sum(h.covered) AS DOUBLE) / nullif(CAST(sum(h.held) AS DOUBLE), 0) AS coverage_share,
+    CAST(sum(h.covered) AS DOUBLE)
+    / nullif(CAST(sum(h.held) AS DOUBLE) + coalesce(CAST(sum(r.gpu_s) AS DOUBLE), 0), 0) AS coverage_share,
     CAST(sum(CAST(t.cpu_s AS DECIMAL(38, 6))) AS DOUBLE) / CAST(sum(CAST(t.core_s AS DECIMAL(38, 6))) AS DOUBLE)
         AS cpu_efficiency_share,
     count(t.core_s) AS cpu_known_jobs,
@@ -127,9 +140,11 @@ SELECT
     count(t.limit_s) AS time_limit_known_jobs,
     CAST(sum(h.timeout) AS DOUBLE) / 3600 AS timeout_gpu_h,
     CAST(sum(h.wasted) AS DOUBLE) / 3600 AS wasted_gpu_h,
-    count(*) FILTER (WHERE h.held IS NULL) AS unknown_jobs
+    count(*) FILTER (WHERE h.held IS NULL AND r.gpu_s IS NULL) AS unknown_jobs,
+    coalesce(CAST(sum(r.gpu_s) AS DOUBLE), 0) / 3600 AS running_gpu_h
 FROM chosen AS c
 LEFT JOIN job_hours AS h ON c.job_id = h.job_id
+LEFT JOIN running AS r ON c.job_id = r.job_id
 LEFT JOIN told AS t ON c.job_id = t.job_id
 GROUP BY c.key
 ORDER BY wasted_gpu_h DESC NULLS LAST, held_gpu_h DESC NULLS LAST, c.key NULLS LAST

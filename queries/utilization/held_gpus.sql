@@ -9,16 +9,24 @@
 -- column unit: text | what the value counts
 -- rule:
 -- All samples of utilization/gpu_by_size_status, which see, are pooled: long and wide jobs weigh more.
--- samples: one is one GPU for one sampling interval. busy_share: the sum of their utilization / 100 / samples.
+-- samples: one is one GPU, or part of a divided GPU (MIG), for one sampling interval. busy_share: the mean of their
+-- utilization / 100; a part weighs as its share, one of unknown share as a seventh.
 WITH counted AS (
-    SELECT count(*) AS samples, sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS percents
+    SELECT s.gpu_share, count(*) AS samples, sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM attempt_samples AS s
     INNER JOIN jobs AS j ON s.job_id = j.job_id
     WHERE j.gpu_count IS NOT NULL
+    GROUP BY s.gpu_share
 ),
 
 pooled AS (
-    SELECT samples, CAST(percents AS DOUBLE) / 100 / samples AS busy_share FROM counted WHERE samples > 0
+    SELECT
+        sum(samples) AS samples,
+        sum(CAST(percents AS DOUBLE) * coalesce(gpu_share, 1e0 / 7))
+        / 100
+        / sum(samples * coalesce(gpu_share, 1e0 / 7)) AS busy_share
+    FROM counted
+    HAVING sum(samples) > 0
 )
 
 SELECT 'busy_share' AS metric, busy_share AS value, 'share' AS unit FROM pooled

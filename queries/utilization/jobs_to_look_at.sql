@@ -55,7 +55,8 @@ job_hours AS (
 ),
 
 gpu_means AS (
-    SELECT job_id, node_id, gpu_index, sum(sampled_s) AS sampled_s, sum(sampled_s * busy_pct) / sum(sampled_s) AS busy_pct
+    SELECT job_id, node_id, gpu_index, sum(sampled_s * coalesce(gpu_share, 1)) AS sampled_s,
+        sum(sampled_s * coalesce(gpu_share, 1) * busy_pct) / sum(sampled_s * coalesce(gpu_share, 1)) AS busy_pct
     FROM attempt_gpu_use
     WHERE sampled_s > 0
     GROUP BY job_id, node_id, gpu_index

@@ -6,11 +6,13 @@
 -- column attempt: number | the attempt
 -- column node_id: text | the machine
 -- column gpu_index: number | the GPU on the machine
+-- column gpu_instance: text | the part of a divided GPU (MIG); NULL: the whole GPU
+-- column gpu_share: GPUs | the share of the GPU that was sampled, as in attempt_samples; NULL when unknown
 -- column samples: samples | those of the GPU while the attempt held it
 -- column busy_pct: percent | their mean: SM activity where a sample has it, else utilization
 -- column sampled_s: s | samples times the interval that a sample of this GPU stands for; NULL when that is unknown
 -- rule:
--- One row for each GPU of each attempt that has samples, matched as in attempt_samples. SM activity, the share of the
+-- One row for each GPU, or part of a GPU, of each attempt that has samples, matched as in attempt_samples. SM activity, the share of the
 -- multiprocessors on which something ran, goes before utilization, the share of the time in which anything ran at all.
 WITH counted AS (
     SELECT
@@ -18,10 +20,12 @@ WITH counted AS (
         attempt,
         node_id,
         gpu_index,
+        gpu_instance,
+        gpu_share,
         count(*) AS samples,
         sum(CAST(coalesce(sm_active_pct, utilization_pct) AS DECIMAL(38, 6))) AS percents
     FROM attempt_samples
-    GROUP BY job_id, attempt, node_id, gpu_index
+    GROUP BY job_id, attempt, node_id, gpu_index, gpu_instance, gpu_share
 )
 
 SELECT
@@ -29,6 +33,8 @@ SELECT
     c.attempt,
     c.node_id,
     c.gpu_index,
+    c.gpu_instance,
+    c.gpu_share,
     c.samples,
     CAST(c.percents AS DOUBLE) / c.samples AS busy_pct,
     c.samples * i.interval_s AS sampled_s

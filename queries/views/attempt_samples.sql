@@ -5,6 +5,8 @@
 -- column attempt: number | the attempt
 -- column node_id: text | the machine
 -- column gpu_index: number | the GPU on the machine
+-- column gpu_instance: text | the part of a divided GPU (MIG); NULL: the whole GPU
+-- column gpu_share: GPUs | the share of the GPU that was sampled: 1, or that of the part; NULL when unknown
 -- column time: UTC | start of the sampling interval
 -- column utilization_pct: percent | busy share of the GPU in the interval; SM activity where that alone was sampled
 -- column sm_active_pct: percent | share of its multiprocessors in use in the interval; NULL when not sampled
@@ -16,7 +18,9 @@
 -- counts once for each. An attempt that names a GPU twice has its samples once. A sample whose job is known, because the
 -- monitor names it or it had the whole machine, belongs to the attempt of that job that ran then: start <= t < end.
 -- Source: the notebook of the Philly traces.
--- A divided GPU (MIG) has no utilization: its SM activity, where it was sampled, stands for it.
+-- A divided GPU (MIG) may have no utilization: its SM activity, where it was sampled, stands for it. A part whose name
+-- begins with its profile has the share that the profile names (table gpu_parts): 3g.40gb is 3 of 7 slices, 2g.12gb of an
+-- A30 is 2 of 4; of another profile it is unknown.
 -- Each held GPU is cut into hours, so that the join is an equality on (node, GPU, hour) and memory stays small.
 WITH sampled AS (
     SELECT min(time) AS first_time, max(time) AS last_time, bool_or(epoch_us(time) % 60000000 <> 0) AS by_second
@@ -46,38 +50,55 @@ held_hours AS (
     FROM held
     CROSS JOIN sampled
     WHERE since <= last_time AND until > first_time
+),
+
+matched AS (
+    SELECT
+        h.job_id,
+        h.attempt,
+        u.node_id,
+        u.gpu_index,
+        u.gpu_instance,
+        u.time,
+        coalesce(u.utilization_pct, u.sm_active_pct) AS utilization_pct,
+        u.sm_active_pct
+    FROM gpu_utilization AS u
+    INNER JOIN held_hours AS h
+        ON u.node_id = h.node_id
+        AND u.gpu_index = h.gpu_index
+        AND date_trunc('hour', u.time) = h.hour
+    WHERE
+        coalesce(u.utilization_pct, u.sm_active_pct) IS NOT NULL
+        AND u.job_id IS NULL
+        AND u.time >= h.since
+        AND u.time < h.until
+    UNION ALL
+    SELECT
+        a.job_id,
+        a.attempt,
+        u.node_id,
+        u.gpu_index,
+        u.gpu_instance,
+        u.time,
+        coalesce(u.utilization_pct, u.sm_active_pct) AS utilization_pct,
+        u.sm_active_pct
+    FROM gpu_utilization AS u
+    INNER JOIN attempts AS a ON u.job_id = a.job_id
+    WHERE
+        coalesce(u.utilization_pct, u.sm_active_pct) IS NOT NULL
+        AND u.time >= a.start_time
+        AND u.time < a.end_time
 )
 
 SELECT
-    h.job_id,
-    h.attempt,
-    u.node_id,
-    u.gpu_index,
-    u.time,
-    coalesce(u.utilization_pct, u.sm_active_pct) AS utilization_pct,
-    u.sm_active_pct
-FROM gpu_utilization AS u
-INNER JOIN held_hours AS h
-    ON u.node_id = h.node_id
-    AND u.gpu_index = h.gpu_index
-    AND date_trunc('hour', u.time) = h.hour
-WHERE
-    coalesce(u.utilization_pct, u.sm_active_pct) IS NOT NULL
-    AND u.job_id IS NULL
-    AND u.time >= h.since
-    AND u.time < h.until
-UNION ALL
-SELECT
-    a.job_id,
-    a.attempt,
-    u.node_id,
-    u.gpu_index,
-    u.time,
-    coalesce(u.utilization_pct, u.sm_active_pct) AS utilization_pct,
-    u.sm_active_pct
-FROM gpu_utilization AS u
-INNER JOIN attempts AS a ON u.job_id = a.job_id
-WHERE
-    coalesce(u.utilization_pct, u.sm_active_pct) IS NOT NULL
-    AND u.time >= a.start_time
-    AND u.time < a.end_time
+    m.job_id,
+    m.attempt,
+    m.node_id,
+    m.gpu_index,
+    m.gpu_instance,
+    CASE WHEN m.gpu_instance IS NULL THEN 1e0 ELSE p.share END AS gpu_share,
+    m.time,
+    m.utilization_pct,
+    m.sm_active_pct
+FROM matched AS m
+LEFT JOIN gpu_parts AS p ON split_part(split_part(m.gpu_instance, '/', 1), '+', 1) = p.profile

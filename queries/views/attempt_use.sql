@@ -7,17 +7,40 @@
 -- rule:
 -- One row for each row of attempt_outcomes, with all its columns and the three above; they are NULL where gpu_s is.
 -- Samples cover the time that each stands for (view sample_intervals), added up over the GPUs of the attempt, and no more
--- than the attempt held; of a part of a GPU they cover that part. The mean use is that of attempt_gpu_use, weighted by
--- time. A job without any sample takes job_usage where the source measured it (view job_reported_use): that mean
+-- than the attempt held; of a part of a GPU they cover that part. The samples of a divided GPU (MIG) weigh as their part:
+-- as one GPU each where the log counts every part as one, else by the share that its name tells, else alike. The mean use
+-- is that of attempt_gpu_use, weighted by time and part. A job without any sample takes job_usage where the source measured it (view job_reported_use): that mean
 -- stands for all the time that the job held. A mean above 100 counts as 100. A GPU that several jobs share is as busy
 -- for each of them as it was.
-WITH sampled AS (
+WITH counted AS (
+    SELECT
+        u.*,
+        a.gpu_count,
+        count(u.gpu_instance) OVER (PARTITION BY u.job_id, u.attempt) AS parts
+    FROM attempt_gpu_use AS u
+    INNER JOIN attempts AS a ON u.job_id = a.job_id AND u.attempt = a.attempt
+),
+
+weighted AS (
     SELECT
         job_id,
         attempt,
-        sum(sampled_s) AS sampled_s,
-        sum(sampled_s * busy_pct) / nullif(sum(sampled_s), 0) AS busy_pct
-    FROM attempt_gpu_use
+        busy_pct,
+        sampled_s * CASE
+            WHEN gpu_instance IS NULL THEN gpu_count / nullif(ceil(gpu_count), 0)
+            WHEN parts <= gpu_count THEN 1
+            ELSE coalesce(gpu_share, gpu_count / parts)
+        END AS sampled_gpu_s
+    FROM counted
+),
+
+sampled AS (
+    SELECT
+        job_id,
+        attempt,
+        sum(sampled_gpu_s) AS sampled_gpu_s,
+        sum(sampled_gpu_s * busy_pct) / nullif(sum(sampled_gpu_s), 0) AS busy_pct
+    FROM weighted
     GROUP BY job_id, attempt
 ),
 
@@ -30,7 +53,7 @@ measured AS (
         a.*,
         CASE
             WHEN s.job_id IS NOT NULL
-                THEN least(a.gpu_s, CAST(s.sampled_s * a.gpu_count / nullif(ceil(a.gpu_count), 0) AS DECIMAL(38, 6)))
+                THEN least(a.gpu_s, CAST(s.sampled_gpu_s AS DECIMAL(38, 6)))
             WHEN j.job_id IS NULL AND r.job_id IS NOT NULL THEN a.gpu_s
         END AS known_gpu_s,
         least(100, CASE WHEN s.job_id IS NOT NULL THEN s.busy_pct ELSE r.mean_pct END) AS busy_pct

@@ -5,12 +5,16 @@
 -- column job_id: text | the job
 -- column mean_pct: percent | mean utilization of a GPU while the job held it
 -- rule:
--- The mean of the job's samples, matched to all its attempts as in attempt_samples. One row for each job with samples.
+-- The mean of the job's samples, matched to all its attempts as in attempt_samples. The samples of a divided GPU (MIG) weigh
+-- as their part, one of unknown share as a seventh. One row for each job with samples.
 WITH counted AS (
-    SELECT job_id, count(*) AS samples, sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS percents
+    SELECT job_id, gpu_share, count(*) AS samples, sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM attempt_samples
-    GROUP BY job_id
+    GROUP BY job_id, gpu_share
 )
 
-SELECT job_id, CAST(percents AS DOUBLE) / samples AS mean_pct
+SELECT
+    job_id,
+    sum(CAST(percents AS DOUBLE) * coalesce(gpu_share, 1e0 / 7)) / sum(samples * coalesce(gpu_share, 1e0 / 7)) AS mean_pct
 FROM counted
+GROUP BY job_id

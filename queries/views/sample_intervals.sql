@@ -6,24 +6,27 @@
 -- column interval_s: s | median gap between two samples of the GPU; NULL when nothing tells
 -- rule:
 -- In each hour with two samples or more, the gap is (last - first) / (samples - 1); the interval is the median over the
--- hours, so that a monitor that was off for a while does not lengthen it, and samples that came twice shorten it. A GPU
+-- hours, so that a monitor that was off for a while does not lengthen it, and samples that came twice shorten it. The parts
+-- of a divided GPU (MIG) are sampled each for itself, so their gaps are looked at one by one. A GPU
 -- that is sampled once an hour or less takes the gap over all its samples; one with a single sample, the median GPU's.
 WITH hours AS (
     SELECT
         node_id,
         gpu_index,
+        gpu_instance,
         date_trunc('hour', time) AS hour,
         min(time) AS first_time,
         max(time) AS last_time,
         count(*) AS samples
     FROM gpu_utilization
-    GROUP BY node_id, gpu_index, date_trunc('hour', time)
+    GROUP BY node_id, gpu_index, gpu_instance, date_trunc('hour', time)
 ),
 
-gpus AS (
+parts AS (
     SELECT
         node_id,
         gpu_index,
+        gpu_instance,
         coalesce(
             quantile_cont(
                 CASE
@@ -41,6 +44,12 @@ gpus AS (
             END
         ) AS interval_s
     FROM hours
+    GROUP BY node_id, gpu_index, gpu_instance
+),
+
+gpus AS (
+    SELECT node_id, gpu_index, quantile_cont(interval_s, 0.5) AS interval_s
+    FROM parts
     GROUP BY node_id, gpu_index
 )
 

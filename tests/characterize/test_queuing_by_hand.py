@@ -389,13 +389,15 @@ def test_free_gpus_and_the_largest_gang(make_trace: MakeTrace) -> None:
     ]
 
 
-def test_a_running_job_holds_its_gpus_to_the_end_of_the_trace(make_trace: MakeTrace) -> None:
-    plan = tables()
+@pytest.mark.parametrize(("nodes", "hours"), [(False, 6), (True, 4)])
+def test_a_running_job_holds_its_gpus_to_the_end_of_the_trace(make_trace: MakeTrace, nodes: bool, hours: float) -> None:
+    # Where nodes are known, job b has all 4 GPUs of its node from 4 on.
+    plan = tables(nodes=nodes)
     plan["attempts"][0] |= {"end_time": None, "run_s": None, "status": "running"}
     plan["jobs"][0] |= {"end_time": None, "run_s": None, "status": "running"}
     found = rows(make_trace(**plan), "queuing/timeline", step_s=6 * 3600)
     assert [(vc, gpus) for _, _, vc, _, _, gpus, _, _ in found] == [
-        ("v", pytest.approx((6 * 4 + 4) / 6)),
+        ("v", pytest.approx((hours * 4 + 4) / 6)),
         ("w", 8.75 / 6),
     ]
 

@@ -83,7 +83,7 @@ class World:
         self.first, self.last = min(times), max(times)
         self.runs: dict[Tenant, list[Span]] = defaultdict(list)
         for a in self.rows["attempts"]:
-            end = self.last if a["end_time"] is None and a["status"] == "running" else a["end_time"]
+            end = self.until(a) if a["end_time"] is None and a["status"] == "running" else a["end_time"]
             if a["start_time"] is not None and end is not None and a["start_time"] <= end:
                 self.runs[self.tenant(a["job_id"])].append(Span(a["start_time"], end, millionths(a["gpu_count"])))
         self.placed = self._placed()
@@ -92,6 +92,12 @@ class World:
 
     def tenant(self, job: str) -> Tenant:
         return self.jobs[job]["cluster"], self.jobs[job]["vc"]
+
+    def until(self, attempt: Row) -> int:
+        """Return until when a run without an end counts: its time limit, once the log is an hour past it."""
+        limit, start = self.jobs[attempt["job_id"]]["time_limit_s"], attempt["start_time"]
+        lost = limit and start is not None and start + (limit + 3600) * MICRO < self.last
+        return int(start + limit * MICRO) if lost else self.last
 
     def _placed(self) -> dict[str, list[Span]]:
         attempts = {(a["job_id"], a["attempt"]): a for a in self.rows["attempts"]}
@@ -102,7 +108,7 @@ class World:
                 continue  # an instance of a job that never got to an attempt
             since, until = (whole[c] if p[c] is None else p[c] for c in ("start_time", "end_time"))
             if until is None and whole["status"] == "running":
-                until = self.last
+                until = self.until(whole)
             if since is not None and until is not None:
                 found[p["node_id"]].append(Span(since, until, millionths(p["gpu_count"])))
         return found
@@ -459,7 +465,7 @@ def gpu_time_held(world: World, step_s: int, quota: str = "auto") -> Results:
     every = {key[0]: row[4] for key, row in load.items() if row[4] is not None}
     total = sum(row[4] for row in load.values() if row[4] is not None)
     still = [a for a in world.rows["attempts"] if a["status"] == "running" and a["end_time"] is None]
-    running = sum((world.last - a["start_time"]) / MICRO * (a["gpu_count"] or 0) for a in still if a["start_time"])
+    running = sum((world.until(a) - a["start_time"]) / MICRO * (a["gpu_count"] or 0) for a in still if a["start_time"])
     gpus = sum(g for _, g in owned)
     hours = sum(row[2] for row in load.values()) * step_s / 3600
     return {

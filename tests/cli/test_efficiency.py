@@ -54,7 +54,7 @@ def test_the_bill_adds_up_in_the_file(trace: Trace, tmp_path: Path) -> None:
     done = run("efficiency", trace.path, "--prices", prices, "--month", "2024-03", "-f", "csv", "-o", file)
     assert done.returncode == 0
     bill = pl.read_csv(file, schema_overrides={"cost": pl.Decimal(38, 2)})
-    assert done.stderr == f"note: {bill['cost'].sum():,} EUR for 3,084 GPU-hours in 2024-03\n"
+    assert done.stderr == f"note: {bill['cost'].sum():,} EUR for 3,097 GPU-hours in 2024-03\n"
     told = json.loads(run("efficiency", trace.path, "--prices", prices, "-f", "json").stdout)
     assert isinstance(told[0]["cost"], float)
     assert run("efficiency", trace.path, "--prices", prices).stdout.count("EUR") == bill.height

@@ -13,6 +13,7 @@ import pytest
 from tests.command import run, run_alone
 from tracekit import errors
 from tracekit.characterize import list_queries
+from tracekit.cli import _line
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -212,6 +213,11 @@ def test_a_long_error_is_cut_and_debug_shows_all_of_it(tmp_path: Path) -> None:
         "…; make one with 'tracekit ingest SRC -o TRACE' (cut short; 'tracekit --debug ...' shows all of it)"
     )
     assert f"{name}: no such Trace; make one" in run_alone("--debug", "info", name).stderr
+    cure = "do this " * 50
+    assert _line(f"nothing: is wrong; {cure}", cure) == f"tracekit: error: nothing: is wrong; {cure}"
+    cut = _line(f"{'deep' * 100}: is wrong; {cure}", cure)
+    assert cut.startswith("tracekit: error: deepdeep")
+    assert f"…; {cure} (cut short" in cut
     short = tmp_path / "absent"
     assert run("info", short).stderr == (
         f"tracekit: error: {short}: no such Trace; make one with 'tracekit ingest SRC -o TRACE'\n"

@@ -20,7 +20,7 @@ FILES = [(d, f) for d in EVERY for f in d.files]
 def test_it_holds_every_public_trace_that_tracekit_reads() -> None:
     names = ["philly", "helios", "alibaba-pai", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "acme", "infinitehbd"]
     assert list(all_datasets()) == names
-    assert set(names) == set(all_formats()) - {"csv", "kubernetes", "lsf", "pbs", "slurm", "swf"}
+    assert set(names) == set(all_formats()) - {"csv", "flux", "kubernetes", "lsf", "pbs", "slurm", "swf"}
 
 
 @pytest.mark.parametrize("dataset", EVERY, ids=lambda d: d.name)

@@ -80,6 +80,7 @@ def test_figures_of_a_user(week: Trace) -> None:
     assert figures(week, "ann") == {
         "jobs": 4,
         "held_gpu_h": pytest.approx(6 + 8 + 2 + 4),
+        "running_gpu_h": pytest.approx(4),
         "used_gpu_h": pytest.approx(2),
         "idle_gpu_h": pytest.approx(6),
         "coverage_share": pytest.approx(8 / 20),

@@ -151,12 +151,15 @@ def load_accasim(path: Path) -> list[Loaded]:
     """AccaSim: whole numbers, requested processors and memory known, a system in which each job fits."""
     assert all(_NUMBER.fullmatch(f) for line in path.read_text().splitlines() if line[0] != ";" for f in line.split())
     system = json.loads(path.with_suffix(".config").read_text())
-    (kind,) = system["groups"]
     assert set(system) == {"system_name", "equivalence", "groups", "resources"}
-    assert set(system["groups"][kind]) == set(system["equivalence"]["processor"]) | {"mem"}
+    assert system["groups"].keys() == system["resources"].keys()
+    for group in system["groups"].values():
+        assert set(group) == set(system["equivalence"]["processor"]) | {"mem"}
     rows = _swf_lines(path)
     assert all(row[7] > 0 and row[9] >= 0 for row in rows)
-    assert max(row[7] for row in rows) <= system["groups"][kind]["core"] * system["resources"][kind]
+    assert max(row[7] for row in rows) <= sum(
+        group["core"] * system["resources"][kind] for kind, group in system["groups"].items()
+    )
     return [Loaded(row[1], row[3], row[7]) for row in rows]
 
 

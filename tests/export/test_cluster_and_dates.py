@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 
 from tests.command import run as command
+from tracekit.characterize import run_query
 from tracekit.errors import UsageError
 from tracekit.export.api import export
+from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +69,58 @@ def test_machines_come_before_what_the_trace_lists(make_trace: Callable[..., Tra
     assert (tmp_path / "w.json").read_text().startswith('{"nb_res": 28,')
     export(trace, "alibaba-sim", tmp_path / "p.csv", options={"layout": "openb"}, machines=7)
     assert len((tmp_path / "p.nodes.csv").read_text().splitlines()) == 8
+
+
+def test_nodes_of_different_sizes_stay_different_where_the_target_can_hold_them(
+    make_trace: Callable[..., Trace], tmp_path: Path, golden: Golden
+) -> None:
+    sizes = {"a": 16, "b": 4, "c": 4, "unknown": None}
+    trace = make_trace(jobs=JOBS, nodes=[{"node_id": node, "gpu_count": gpus} for node, gpus in sizes.items()])
+    notes: list[str] = []
+    export(trace, "accasim", tmp_path / "o.swf")
+    system = json.loads((tmp_path / "o.config").read_text())
+    assert {name: group["core"] for name, group in system["groups"].items()} == {"g0": 16, "g1": 4}
+    assert system["resources"] == {"g0": 1, "g1": 2}
+    assert "; MaxProcs: 24\n" in (tmp_path / "o.swf").read_text()
+    done = export(trace, "alibaba-sim", tmp_path / "p.csv", options={"layout": "openb"})
+    with (tmp_path / "p.nodes.csv").open(newline="") as file:
+        written = {row["sn"]: int(row["gpu"]) for row in csv.DictReader(file)}
+    assert written == {"a": 16, "b": 4, "c": 4, "unknown": 0}
+    notes += [note for note in done.log.notes if "gpu_count" in note]
+    notes += export(trace, "alibaba-sim", tmp_path / "q.csv").log.settings
+    notes += export(trace, "opendc", tmp_path / "q").log.settings
+    # Nodes that are all alike are two of 16, with 32 GPUs for 24.
+    notes += export(trace, "tiresias", tmp_path / "o.csv").log.notes[:1]
+    assert nodes_of(tmp_path) == [1, 2, 16]
+    even = make_trace(jobs=JOBS, nodes=[{"node_id": str(gpus), "gpu_count": gpus} for gpus in (6, 4, 2)])
+    notes += export(even, "tiresias", tmp_path / "s.csv", force=True).log.notes[:1]
+    golden(notes)
+
+
+def test_machines_with_parts_of_gpus_have_their_cards(ingest_mig: Trace, tmp_path: Path) -> None:
+    export(ingest_mig, "accasim", tmp_path / "o.swf")
+    system = json.loads((tmp_path / "o.config").read_text())
+    assert [system["resources"], system["groups"]["g0"]["core"]] == [{"g0": 3}, 8]
+    found = {r["metric"]: r["value"] for r in run_query(ingest_mig, "queuing/gpu_time_held").iter_rows(named=True)}
+    assert found["owned_gpus"] == 24
+
+
+@pytest.fixture
+def ingest_mig(tmp_path: Path) -> Trace:
+    """Return three machines of 8 GPUs, one of which is divided into 56 parts."""
+    source = tmp_path / "mig"
+    source.mkdir()
+    gres = {"mig-01": "gpu:1g.10gb:56", "a100-01": "gpu:a100:8", "a100-02": "gpu:a100:8"}
+    nodes = [f"NodeName={name} Gres={text} CPUTot=64 RealMemory=1031000 State=IDLE" for name, text in gres.items()]
+    (source / "nodes.txt").write_text("\n".join(nodes) + "\n")
+    span = "2026-09-01T00:00:00|2026-09-01T00:00:00|2026-09-01T01:00:00|COMPLETED"
+    jobs = [
+        "JobID|Submit|Start|End|State|AllocTRES|NNodes|NodeList",
+        f"1|{span}|gres/gpu:1g.10gb=1,gres/gpu=1,node=1|1|mig-01",
+        f"2|{span}|gres/gpu:a100=8,gres/gpu=8,node=1|1|a100-01",
+    ]
+    (source / "sacct.txt").write_text("\n".join(jobs) + "\n")
+    return ingest_logs(source, tmp_path / "trace")
 
 
 def test_quotas_share_the_nodes_by_gpu_time(steady: Trace, tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tracekit
 from tracekit.characterize import run_query
+from tracekit.digests.make import digest_of
 from tracekit.errors import QueryError, UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +84,8 @@ def small(make_trace: MakeTrace) -> Trace:
 def test_every_gpu_hour_is_used_idle_or_unknown(small: Trace) -> None:
     # a: 2 GPUs * 1 h. A sample of n stands for 20 min: both GPUs are covered, 0 is used to 60 %, 1 not at all.
     # b: 2 h on m, where a sample stands for 30 min: 1 h is covered, and SM activity, 50 %, goes before utilization.
-    # d: its log says 25 % on 2 GPUs, 12.5 % each, of all 2 GPU-hours. c was not watched. f runs still.
+    # d: its log says 25 % on 2 GPUs, 12.5 % each, of all 2 GPU-hours. c was not watched. f runs from
+    # 10:00 to 12:00, the last moment of the trace.
     x = {
         "jobs": 2,
         "held_gpu_h": 4.0,
@@ -94,18 +97,20 @@ def test_every_gpu_hour_is_used_idle_or_unknown(small: Trace) -> None:
         "timeout_gpu_h": 0.0,
         "wasted_gpu_h": 1.4 + 2,
         "unknown_jobs": 0,
+        "running_gpu_h": 0.0,
     }
     y = {
         "jobs": 3,
-        "held_gpu_h": 4.0 + 2,
+        "held_gpu_h": 4.0 + 2 + 2,
         "used_gpu_h": 0.25,
         "idle_gpu_h": 1.75,
         "failed_gpu_h": 0.0,
         "preempted_gpu_h": 1.0,
-        "coverage_share": 2 / 6,
+        "coverage_share": 2 / 8,
         "timeout_gpu_h": 3.0,
         "wasted_gpu_h": 1 + 1.75,
-        "unknown_jobs": 1,
+        "unknown_jobs": 0,
+        "running_gpu_h": 2.0,
     }
     found = run_query(small, "utilization/efficiency").to_dicts()
     assert [row["key"] for row in found] == ["x", "y"]
@@ -268,3 +273,19 @@ def test_a_dimension_that_cannot_be_had_is_refused(small: Trace, by: str, messag
     with pytest.raises(UsageError) as error:
         tracekit.efficiency(small, by)
     assert message in f"{error.value}; {error.value.hint}" or message in str(error.value)
+
+
+def test_efficiency_and_digest_agree_on_who_holds_gpu_hours(make_trace: MakeTrace) -> None:
+    # x ran 4 h on 2 GPUs. y still runs on 3, from 02:00 to the last moment, 20:00; z passed its limit of 5 h at 7:00.
+    jobs = [job("a", "x", 2), job("b", "y", 3, "running"), job("c", "z", 1, "running", time_limit_s=5 * 3600)]
+    jobs = [one | {"submit_time": f"{DAY}00:00"} for one in jobs]
+    runs = [attempt("a", 2, 16, 4), attempt("b", 3, 2, None, "running"), attempt("c", 1, 2, None, "running")]
+    trace = make_trace(jobs=jobs, attempts=runs)
+    found = {row["key"]: row for row in run_query(trace, "utilization/efficiency").iter_rows(named=True)}
+    held = {"x": (8, 0), "y": (54, 54), "z": (5, 5)}
+    assert {user: (row["held_gpu_h"], row["running_gpu_h"]) for user, row in found.items()} == held
+    assert {row["unknown_jobs"] for row in found.values()} == {0}
+    week = digest_of(trace, week=f"{dt.date.fromisoformat(DAY[:10]):%G-W%V}")
+    parts = [(part["name"], part["figures"]) for part in week["parts"]]
+    assert {name: (f["held_gpu_h"], f["running_gpu_h"]) for name, f in parts} == held
+    assert week["everyone"]["figures"]["running_gpu_h"] == 59

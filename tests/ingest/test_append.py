@@ -143,6 +143,33 @@ def test_three_days_give_one_history(history: list[Trace], rows: Rows) -> None:
     assert [(n["node_id"], n["gpu_count"]) for n in rows(trace, "nodes")] == [("n1", 2), ("n2", 4)]
 
 
+def test_waiting_tasks_that_a_later_export_shows_otherwise_are_no_longer_there(append: Callable[..., Trace]) -> None:
+    """Task 1 gets the number 21 when it starts, and another cluster of the federation starts job 67108901."""
+    head = HEADER.replace("JobID", "JobID|JobIDRaw")
+
+    def numbered(raw: str, text: str) -> str:
+        cluster, job, rest = text.split("|", 2)
+        return f"{cluster}|{job}|{raw}|{rest}"
+
+    union = ("67108901", "04T08")
+    first = [
+        numbered("20", line("20_[1-3]", "04T08", "", "", "PENDING")),
+        numbered("30", line("30_[1-2]", "04T08", "", "", "PENDING")),
+        *(numbered(union[0], line(*union, "", "", "PENDING", cluster=name)) for name in ("c", "d")),
+    ]
+    second = [
+        numbered("20", line("20_[2-3]", "04T08", "", "", "PENDING")),
+        numbered("21", line("20_1", "04T08", "05T08", "", "RUNNING")),
+        numbered(union[0], line(*union, "05T08", "05T09", "COMPLETED", cluster="c")),
+        numbered(union[0], line(*union, "", "05T08", "REVOKED", cluster="d")),
+    ]
+    before = append({"sacct-1.txt": "\n".join([head, *first, ""])})
+    waits = {"c/20_2", "c/20_3", "c/30_1", "c/30_2"}
+    assert set(before.scan("jobs").collect()["job_id"]) == {*waits, "c/20_1", "c/67108901", "d/67108901"}
+    trace = append({"sacct-2.txt": "\n".join([head, *second, ""])})
+    assert set(trace.scan("jobs").collect()["job_id"]) == {*waits, "c/21", "c/67108901"}
+
+
 def test_the_manifest_accounts_for_every_export(append: Callable[..., Trace]) -> None:
     bad = line("11", "06T08", "06T09", "06T10", "COMPLETED").replace("2024-03-06T08", "long ago")
     append({"sacct.txt": DAY1 + bad + "\n"})

@@ -1,4 +1,4 @@
-"""Cells become typed values by their schema; the first cell that does not names its record's fault."""
+"""Cells become typed values by their schema; one that does not is unknown, or names its record's fault."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tracekit.ingest.cells import FIRST_TIME, LAST_SECOND, LAST_TIME, BadCell, limited, typed_cells
-from tracekit.schema import Column, TableSchema
+from tracekit.schema import Column, Kind, TableSchema
 
 TIME = "%Y-%m-%d %H:%M:%S"
 
@@ -19,9 +19,13 @@ def table(*columns: Column, missing: tuple[str, ...] = ("", "NA"), strip: bool =
 
 def convert(column: Column, *cells: str | None, strip: bool = False) -> tuple[list[object], list[tuple[int, str]]]:
     frame = pl.DataFrame({column.name: cells}, schema={column.name: pl.String})
-    typed, bad = typed_cells(frame, table(column, strip=strip))
+    typed, bad, lost = typed_cells(frame, table(column, strip=strip))
     assert typed.schema[column.name] == column.polars
-    return typed[column.name].to_list(), [(cell.row, cell.reason) for cell in bad]
+    assert not bad or column.decides
+    assert not lost or not column.decides
+    faults = [(cell.row, cell.reason) for cell in bad]
+    faults += [(row, reason) for _, reason, rows in lost for row in rows.arg_true()]
+    return typed[column.name].to_list(), sorted(faults)
 
 
 def test_whole_numbers_are_read_and_others_set_aside() -> None:
@@ -35,7 +39,7 @@ def test_whole_numbers_are_read_and_others_set_aside() -> None:
 def test_numbers_must_be_finite() -> None:
     column = Column("n", "number", "A size.")
     assert convert(column, "1.5", "2e3", "", "1e999", "x") == (
-        [1.5, 2000.0, None, float("inf"), None],
+        [1.5, 2000.0, None, None, None],
         [(3, "is not a finite number"), (4, "is not a number")],
     )
 
@@ -43,9 +47,40 @@ def test_numbers_must_be_finite() -> None:
 def test_numbers_keep_to_their_bounds() -> None:
     column = Column("n", "integer", "A share.", minimum=0, maximum=1000)
     assert convert(column, "0", "1000", "-1", "1001") == (
-        [0, 1000, -1, 1001],
+        [0, 1000, None, None],
         [(2, "is below 0"), (3, "is above 1000")],
     )
+
+
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_no_limit_and_not_set_are_unknown_and_no_fault(kind: Kind) -> None:
+    cells = ("7", "inf", "UNLIMITED", "NaN", "[]", "4294967295", "4294967294", "18446744073709551615", "4294967293")
+    assert convert(Column("n", kind, "A limit."), *cells) == ([7, *[None] * 7, 4294967293], [])
+    assert convert(Column("s", "string", "A list."), "a", "[]", "inf") == (["a", None, "inf"], [])
+
+
+def test_whole_numbers_may_be_saved_with_decimals() -> None:
+    assert convert(Column("n", "integer", "A count."), "7.0", "-3.0", "x", "7.5") == (
+        [7, -3, None, None],
+        [(2, "is not a whole number"), (3, "is not a whole number")],
+    )
+
+
+def test_a_record_is_unusable_for_what_it_cannot_be_without_alone() -> None:
+    spec = table(
+        Column("id", "integer", "A name.", required=True),
+        Column("t", "number", "A start.", key=True),
+        Column("day", "date", "A day.", format="%Y-%m-%d"),
+        Column("since", "date", "Another.", format="%Y-%m-%d", key=False),
+        Column("n", "integer", "A size.", minimum=0),
+    )
+    good = {"id": "1", "t": "2", "day": "2020-01-01", "since": "2020-01-01", "n": "3"}
+    rows = [good, *(good | {name: "x"} for name in good), good | {"n": "-1"}]
+    frame, bad, lost = typed_cells(pl.DataFrame(rows), spec)
+    assert [(cell.row, cell.column) for cell in bad] == [(1, "id"), (2, "t"), (3, "day")]
+    assert [(column, rows.arg_true().to_list()) for column, _, rows in lost] == [("since", [4]), ("n", [5]), ("n", [6])]
+    assert frame.select("id", "t", "day").row(4) == (1, 2.0, dt.date(2020, 1, 1))
+    assert frame["n"].to_list() == [3, 3, 3, 3, 3, None, None]
 
 
 def test_text_keeps_its_blanks_unless_the_dialect_drops_them() -> None:
@@ -100,15 +135,16 @@ def test_a_zone_word_is_honoured_and_an_unlisted_one_set_aside() -> None:
 
 
 def test_the_first_bad_column_in_schema_order_is_named_once_for_a_record() -> None:
-    spec = table(Column("a", "integer", "A."), Column("b", "integer", "B."))
+    spec = table(Column("a", "integer", "A.", key=True), Column("b", "integer", "B.", key=True))
     frame = pl.DataFrame({"b": ["x", "2", "x"], "a": ["x", "1", "3"]})
-    _, bad = typed_cells(frame.select("a", "b"), spec)
+    _, bad, _ = typed_cells(frame.select("a", "b"), spec)
     assert bad == [BadCell(0, "a", "is not a whole number"), BadCell(2, "b", "is not a whole number")]
 
 
 def test_limits_hold_for_the_columns_named_and_no_other() -> None:
-    spec = limited(table(Column("a", "integer", "A."), Column("b", "integer", "B.")), {"b": 9})
-    _, bad = typed_cells(pl.DataFrame({"a": ["-1", "99"], "b": ["-1", "99"]}), spec)
+    spec = limited(table(Column("a", "integer", "A."), Column("b", "integer", "B.", key=True)), {"b": 9})
+    _, bad, lost = typed_cells(pl.DataFrame({"a": ["-1", "99"], "b": ["-1", "99"]}), spec)
+    assert lost == []
     assert bad == [BadCell(0, "b", "is below 0"), BadCell(1, "b", "is above 9")]
 
 

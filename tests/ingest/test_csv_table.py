@@ -23,7 +23,7 @@ SPEC = TableSchema(
     name="table",
     title="",
     description="",
-    columns=(Column("a", "string", ""), Column("n", "integer", ""), Column("z", "string", "")),
+    columns=(Column("a", "string", ""), Column("n", "integer", "", key=True), Column("z", "string", "")),
 )
 # Fields of every kind that may hide a missing one: empty, blank, numbers, words.
 FIELD = st.sampled_from(["", " ", "x", "7", "-1", "1.5", "yy"])

@@ -26,8 +26,8 @@ RUN = 20_260
 """Number of the run; the tool makes the same cases with `--seed 20260 --format NAME --case NUMBER`."""
 NAMES = (
     *("philly", "helios", "alibaba-pai", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "acme", "slurm", "swf"),
-    *("slurm-site", "pbs", "lsf", "kubernetes", "infinitehbd"),
-    *("csv", "csv-jsonl", "csv-parquet", "tar-gz", "tar", "tar-xz", "zip", "parts"),
+    *("slurm-site", "pbs", "lsf", "kubernetes", "flux", "infinitehbd"),
+    *("csv", "csv-jsonl", "csv-json", "csv-parquet", "tar-gz", "tar", "tar-xz", "zip", "parts"),
 )
 SOME = {"philly", "helios", "alibaba-pai", "slurm", "lsf", "kubernetes", "csv", "tar-gz"}
 """One of each kind of source, which the first tier tries."""

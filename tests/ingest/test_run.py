@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SAMPLES = ("alibaba-openb", "alibaba-pai", "helios", "philly")
 LOG = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
 JOB = "{},u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:00,2020-04-02 08:00:10,2020-04-02 08:01:40,90,10\n"
-BAD = "{},u1,vcA,four,16,1,COMPLETED,2020-04-02 08:00:00,,,,\n"
+BAD = "{},u1,vcA,4,16,1,COMPLETED,soon,,,,\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
 
 
@@ -160,8 +160,8 @@ def test_one_bad_record_is_set_aside_with_its_place(ingest: Ingest, rows: Rows) 
         {
             "source_file": "E/cluster_log.csv",
             "line": 3,
-            "column": "gpu_num",
-            "reason": "is not a whole number",
+            "column": "submit_time",
+            "reason": "is not a time like %Y-%m-%d %H:%M:%S",
             "raw": BAD.format(2).strip(),
         }
     ]
@@ -172,8 +172,8 @@ def test_more_bad_records_than_allowed_are_refused_and_the_first_one_named(inges
     source = {"E/cluster_log.csv": LOG + JOB.format(1) + BAD.format(2) + BAD.format(3)}
     with pytest.raises(
         TooManyRejectsError,
-        match=r"^E/cluster_log\.csv: 2 of 3 records are unusable; the first one: line 3, column gpu_num: "
-        r"is not a whole number; --max-reject-share 0\.5 is the limit$",
+        match=r"^E/cluster_log\.csv: 2 of 3 records are unusable; the first one: line 3, column submit_time: "
+        r"is not a time like %Y-%m-%d %H:%M:%S; .*; --max-reject-share 0\.5 is the limit$",
     ):
         ingest(source)
     assert [(f.kept, f.rejected) for f in ingest(source, max_reject_share=1).manifest.files] == [(1, 2)]

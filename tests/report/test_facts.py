@@ -222,10 +222,10 @@ def test_the_timeline_of_vcs_names_who_waits_most(golden: Golden) -> None:
             told(
                 finding("queuing/timeline", [*rows, *quiet]),
                 "w held",
-                "waited for by v",
+                "v had the longest queue",
                 "8",
                 "1.7",
-                "3 on 2 January 2026 at 06:30",
+                "3 GPUs on 2 January 2026 at 06:30",
                 "held 4",
             ),
             told(finding("queuing/timeline", quiet), "w held", "8"),
@@ -364,6 +364,19 @@ def test_doubts_are_told_where_there_are_any(golden: Golden) -> None:
     assert [len(d["text"]) <= 95 for d in found] == [True] * len(found)
     assert caveats({}, _capacity(100.0, observed=102.0), _quality(rejected=1)) == []
     assert caveats({}, _capacity(None), _quality()) == []
+
+
+def test_lost_gpu_hours_and_lost_ends_are_doubts(golden: Golden) -> None:
+    def doubts(lost: int, gone: int) -> list[str]:
+        counts = {"rejected_gpu_hours": (lost, 1000), "running_past_limit": (gone, 50)}
+        checks = [{"name": name, "count": count, "of": of} for name, (count, of) in counts.items()]
+        quality = cast("Quality", {**_quality(), "checks": checks})
+        found = caveats(_summary(jobs=200), _capacity(None), quality)
+        return [f"{doubt['text']} {doubt['more']}".strip() for doubt in found]
+
+    # More than 10 of 1,000 GPU-hours; at least 2 of 200 runs.
+    assert doubts(10, 1) == []
+    golden(doubts(11, 2))
 
 
 def test_one_number_of_gpus_stands_for_a_page_and_others_have_their_source(golden: Golden) -> None:

@@ -32,6 +32,7 @@ def _parts(*texts: str | None) -> str:
 def _first_screen(report: Report) -> Iterator[str]:
     opening = report["opening"]
     yield from ("# First screen", opening["about"], opening["state"], opening["verdict"], opening["heading"])
+    yield from (_parts("Lacks", lack["text"], lack["cure"]) for lack in opening["lacks"])
     for change in opening["changes"]:
         yield _parts(change["title"], change["finding"], change["effect"] or change["no_effect"])
     yield from (_parts("Doubt", doubt["text"], doubt["more"]) for doubt in opening["doubts"])

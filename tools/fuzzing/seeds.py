@@ -88,6 +88,14 @@ time = "time"
 node = "node"
 host_metrics = { cpu_pct = "cpu" }
 """
+_LOOKUP = """
+[lookup.teams]
+files = "teams.txt"
+comment = "#"
+key = "user"
+value = "team"
+"""
+_TEAMS = b'# who is where\n"user","team"\n' + b"".join(b"u%d,t%d\n" % (n, n % 3) for n in range(9))
 _JOB_COLUMNS = ("id", "user", "submitted", "started", "ended", "gpus", "memory", "limit", "state", "hosts")
 
 
@@ -109,6 +117,7 @@ def seeds() -> dict[str, Seed]:
         # A record of a printed history is a block of lines, which the judge of the account does not count.
         "lsf": Seed("lsf", {name: text for name, text in _heads("lsf", 60).items() if name != "history.txt"}),
         "kubernetes": Seed("kubernetes", _kubernetes()),
+        "flux": Seed("flux", {"flux.json": _flux()}),
         "infinitehbd": Seed("infinitehbd", _faults()),
     }
     rows = [_mapped_job(number) for number in range(30)]
@@ -116,6 +125,8 @@ def seeds() -> dict[str, Seed]:
     found["csv"] = Seed("csv", {"jobs.csv": text.encode() + b"\n", **_telemetry()}, _MAPPING + _TELEMETRY, "jobs.*")
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     found["csv-jsonl"] = Seed("csv", {"jobs.jsonl": lines.encode()}, _MAPPING, "jobs.*")
+    document = json.dumps({"data": {"jobs": rows}}, indent=1).encode()
+    found["csv-json"] = Seed("csv", {"jobs.json": document, "teams.txt": _TEAMS}, _in_document(_MAPPING) + _LOOKUP)
     found["csv-parquet"] = Seed("csv", {"jobs.parquet": _parquet(rows)}, _MAPPING, "jobs.*")
     helios = found["helios"].files
     digests = tuple(hashlib.sha256(content).hexdigest() for content in helios.values())
@@ -213,6 +224,33 @@ def _pai() -> dict[str, bytes]:
         ours = [line for line in lines if any(cell.strip() in jobs for cell in line.split(b","))]
         files[name] = b"".join(ours[:60] or lines[:30])
     return files
+
+
+def _in_document(mapping: str) -> str:
+    """Return a mapping of lines as one of an array inside a document, with the team of a user from another file."""
+    mapping = mapping.replace('files = "jobs.*"', 'files = "jobs.json"\nrecords = "data.jobs"')
+    return mapping.replace(
+        'user = "user"', 'user = { columns = ["user", "id"] }\nvc = { column = "user", lookup = "teams" }'
+    )
+
+
+def _flux() -> bytes:
+    """Return jobs of Flux, an object a line: eventlogs as text and as lists, R and jobspec."""
+    lines = []
+    for number in range(30):
+        at = 1_700_000_000.5 + 60 * number
+        events = [
+            {"timestamp": at, "name": "submit", "context": {"userid": number % 3, "urgency": 16}},
+            {"timestamp": at + 30, "name": "alloc"},
+            {"timestamp": at + 3600, "name": "finish", "context": {"status": 256 * (number % 2)}},
+        ][: 1 + number % 3]
+        lite = [{"rank": f"{number % 4}-{number % 4 + 1}", "children": {"core": "0-7", "gpu": "0-3"}}]
+        held = {"version": 1, "execution": {"R_lite": lite, "nodelist": [f"gpu[{number % 4}-{number % 4 + 1}]"]}}
+        gpus = {"type": "slot", "count": 2, "label": "task", "with": [{"type": "gpu", "count": 1 + number % 4}]}
+        spec = {"resources": [gpus], "attributes": {"system": {"duration": 3600.0, "queue": "q", "bank": "b"}}}
+        log = "".join(json.dumps(event) + "\n" for event in events) if number % 2 else events
+        lines.append({"id": number, "eventlog": log, "R": held if number % 3 else None, "jobspec": spec})
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
 def _mapped_job(number: int) -> dict[str, str]:

@@ -163,6 +163,8 @@ def analyze_into(
             progress.stage("printing")
             print_pdf(staged.path / PAGE, staged.path / "report.pdf")
         staged.commit()
+        for lack in found.report["opening"]["lacks"]:
+            progress.note(" Add it: ".join(filter(None, (lack["text"], lack["cure"]))))
     finally:
         engine.stop()
         staged.discard()

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Capacity", "capacity"]
 
 _TABLES = ("nodes", "placements", "gpu_utilization", "capacity", "jobs", "attempts")
-_READ = "cluster_gpus job_classes node_gpus trace_capabilities trace_nodes trace_window " + " ".join(_TABLES)
+_READ = "cluster_gpus job_classes node_gpus open_attempts trace_capabilities trace_nodes trace_window " + " ".join(
+    _TABLES
+)
 """Tables and views that are read."""
 _SOURCES = "choose 'listed', 'observed' or a CSV file with the columns node_id,gpu_count"
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "PAST_LIMIT",
     "Spans",
     "Steps",
     "attempts_sql",
@@ -31,6 +32,13 @@ __all__ = [
     "time_true",
     "window_us",
 ]
+
+
+PAST_LIMIT = (
+    "that the log says still run have passed their time limit, or a later run has their GPUs: they count up to then "
+    "(Slurm's cure: sacctmgr show runawayjobs)"
+)
+"""What happens to attempts whose end the scheduler lost, after their number and kind."""
 
 
 @dataclass(frozen=True)
@@ -258,19 +266,26 @@ def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] 
 def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> tuple[Spans, list[str]]:
     """Return when each attempt ran and on how many GPUs, and what had to be left out, one sentence each.
 
-    `source` is that of `attempts_sql`. An attempt that still runs counts up to the last time of the trace. One that
+    `source` is that of `attempts_sql`. An attempt that still runs counts as the view open_attempts says. One that
     ended at an unknown time, or before it started, is left out.
     """
-    window = window_us(con)
+    counts = "AND r.gpu_count > 0" if with_gpus else ""
+    # Only attempts without an end are looked up: a join of all names would take longer than the rest.
     found, lost = spans(
         con,
-        f"""SELECT code, gpu_count AS gpus, epoch_us(start_time) AS since,
-                   coalesce(epoch_us(end_time), CASE WHEN status = 'running' THEN $last END) AS until
-            FROM ({source}) WHERE start_time IS NOT NULL {"AND gpu_count > 0" if with_gpus else ""}""",
-        {"last": window and window[1]},
+        f"""SELECT r.code, r.gpu_count AS gpus, epoch_us(r.start_time) AS since,
+                   coalesce(epoch_us(r.end_time), o.until_us) AS until
+            FROM ({source}) AS r LEFT JOIN open_attempts AS o
+            ON o.job_id = CASE WHEN r.end_time IS NULL THEN r.job_id END AND o.attempt = r.attempt
+            WHERE r.start_time IS NOT NULL {counts}""",
     )
     kind = "attempts with GPUs" if with_gpus else "attempts"
-    return found, [f"{lost:,} {kind} whose end is unknown or impossible are left out of the load"] if lost else []
+    notes = [f"{lost:,} {kind} whose end is unknown or impossible are left out of the load"] if lost else []
+    gone = con.execute(
+        """SELECT count(*) FROM open_attempts AS o JOIN attempts AS a ON o.job_id = a.job_id AND o.attempt = a.attempt
+        WHERE o.lost IS NOT NULL AND a.gpu_count > 0"""
+    ).fetchall()[0][0]
+    return found, notes + ([f"{gone:,} attempts with GPUs {PAST_LIMIT}"] if gone else [])
 
 
 def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:

@@ -49,8 +49,9 @@ UNION ALL
 SELECT s.cluster, greatest(s.since, h.since), least(s.until, h.until), -h.gpus
 FROM away_span s JOIN (
     SELECT p.node_id, p.gpu_count AS gpus, epoch_us(coalesce(p.start_time, a.start_time)) AS since,
-           coalesce(epoch_us(p.end_time), epoch_us(a.end_time), CASE WHEN a.status = 'running' THEN $last END) AS until
+           coalesce(epoch_us(p.end_time), epoch_us(a.end_time), o.until_us) AS until
     FROM placements p JOIN attempts a ON p.job_id = a.job_id AND p.attempt = a.attempt
+    LEFT JOIN open_attempts o ON o.job_id = a.job_id AND o.attempt = a.attempt
     WHERE p.gpu_count > 0) h
   ON s.node_id = h.node_id AND h.since < s.until AND h.until > s.since"""
 
@@ -104,8 +105,7 @@ def idle_gpus_away(
         {"single": len(clusters) == 1, "only": only},
     )
     con.unregister("away")
-    window = window_us(con)
-    rows = pl.DataFrame(con.sql(_IDLE, params={"last": window and window[1]}))
+    rows = pl.DataFrame(con.sql(_IDLE))
     if rows.is_empty():
         return {}, ""
     found: dict[str | None, Floats] = {}

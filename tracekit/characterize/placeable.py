@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.occupancy import Steps, window_us
+from tracekit.characterize.occupancy import Steps
 from tracekit.characterize.out_of_service import away_spans
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def free_nodes(
 ) -> tuple[dict[str | None, FreeNodes], list[str]]:
     """Return the free GPUs of the nodes of each cluster, and what had to be left out, one sentence each.
 
-    An attempt that still runs holds its GPUs to the last time of the trace.
+    An attempt that still runs holds its GPUs as long as the view open_attempts says.
 
     Parameters
     ----------
@@ -150,7 +150,6 @@ def free_nodes(
     nodes = pl.DataFrame(
         con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""")
     )
-    window = window_us(con)
     # Where a placement has times of its own, as each instance of a gang may, these count.
     held = pl.DataFrame(
         con.sql(
@@ -158,15 +157,14 @@ def free_nodes(
                   sum(gpu_count) AS gpus
            FROM (SELECT p.node_id, p.job_id, p.attempt, j.cluster, p.gpu_count,
                         coalesce(p.start_time, a.start_time) AS since,
-                        coalesce(
-                            epoch_us(p.end_time), epoch_us(a.end_time), CASE WHEN a.status = 'running' THEN $last END
-                        ) AS until
+                        coalesce(epoch_us(p.end_time), epoch_us(a.end_time), o.until_us) AS until
                  FROM placements AS p
                  INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
-                 INNER JOIN jobs AS j ON a.job_id = j.job_id)
+                 INNER JOIN jobs AS j ON a.job_id = j.job_id
+                 LEFT JOIN open_attempts AS o
+                 ON o.job_id = CASE WHEN a.end_time IS NULL THEN a.job_id END AND o.attempt = a.attempt)
            WHERE until > epoch_us(since) AND gpu_count > 0
-           GROUP BY node_id, since, until""",
-            params={"last": window and window[1]},
+           GROUP BY node_id, since, until"""
         )
     )
     if events and con.execute("SELECT 1 FROM node_events LIMIT 1").fetchall():

@@ -9,6 +9,7 @@ A query's connection has, beside the tables of the Trace, those of these that it
     trace_nodes(listed, source)                             one row: whether its nodes are a list of machines, and
                                                             which list beside the log states them, NULL: none
     trace_tenant(ingested)                                  one row: whether vc is what the source divides itself by
+    gpu_parts(profile, share)                               what part of its GPU each MIG profile is [0..1]
     one view for each file of queries/views/ whose tables exist
     the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
 """
@@ -24,6 +25,7 @@ from tracekit.characterize.header import VIEW_PARTS, parse_query
 from tracekit.characterize.intervals import GRID
 from tracekit.characterize.query import words_of
 from tracekit.errors import QueryError, nearest
+from tracekit.gpu_parts import SHARES_SQL, shares
 from tracekit.tenant import INGESTED
 from tracekit.timezones import known_zone
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FROM_JOBS", "TraceDatabase", "connect_with_views", "list_views"]
 
-FROM_JOBS = frozenset({"kubernetes", "lsf", "pbs", "slurm"})
+FROM_JOBS = frozenset({"flux", "kubernetes", "lsf", "pbs", "slurm"})
 """Formats without a list of machines: unless one lies beside the log, their table of nodes holds those that jobs ran
 on, each with the most GPUs that jobs held there at one time, so that it observes and lists nothing."""
 
@@ -219,6 +221,10 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
             [trace.timezone, clock],
         ),
         "trace_nodes": (f"CREATE TABLE trace_nodes AS SELECT {nodes}", [listed]),
+        "gpu_parts": (
+            SHARES_SQL,
+            [list(shares()), list(shares().values())],
+        ),
         "trace_tenant": (
             "CREATE TABLE trace_tenant AS SELECT CAST(? AS BOOLEAN) AS ingested",
             [trace.tenant_column == INGESTED],

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 _LONGEST_LINE = 300
-"""Most characters of the line of an error."""
+"""Most characters of the line of an error, but for its hint."""
+_LONGEST_HINT = 600
+"""Most characters of a hint, which is never cut; a longer one is left out where the line is cut."""
 
 _GROUPS = {
     "Start": ("analyze", "digest"),
@@ -161,10 +163,11 @@ def _words(error: Exception) -> tuple[str, str | None]:
 
 
 def _line(text: str, hint: str | None) -> str:
-    """Return the line of an error: a long one is cut before its hint, and says where all of it is."""
+    """Return the line of an error: a long one is cut before its hint, never in it, and says where all of it is."""
     line = f"tracekit: error: {text}"
-    if len(line) <= _LONGEST_LINE:
+    advice = f"; {hint}" if hint and len(hint) <= _LONGEST_HINT else ""
+    what = line.removesuffix(advice)
+    if len(line) <= _LONGEST_LINE or (advice and len(what) <= _LONGEST_LINE // 2):
         return line
-    advice = f"; {hint}" if hint and len(hint) <= _LONGEST_LINE // 2 else ""
     end = f"…{advice} (cut short; 'tracekit --debug ...' shows all of it)"
-    return line[: _LONGEST_LINE - len(end)] + end
+    return what[: max(_LONGEST_LINE - len(end), _LONGEST_LINE // 2)] + end

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from tracekit.errors import UsageError
+from tracekit.options import REPEATED
 from tracekit.settings import BY
 
 if TYPE_CHECKING:
@@ -160,14 +161,14 @@ def pairs(given: list[str] | None, option: str) -> dict[str, str]:
     Raises
     ------
     UsageError
-        A word has no '=' or no name, or a name is given twice.
+        A word has no '=' or no name, or a name is given twice that is none of REPEATED.
     """
     found: dict[str, str] = {}
     for word in given or []:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise UsageError(f"'{word}' is not NAME=VALUE", where=option)
-        if name in found:
+        if name in found and name not in REPEATED:
             raise UsageError(f"'{name}' is given twice", where=option)
-        found[name] = value
+        found[name] = f"{found[name]},{value}" if name in found else value
     return found

@@ -140,7 +140,18 @@ def _part(
     )
 
 
-_COUNTS = ("jobs", "held_gpu_h", "failed_gpu_h", "timeout_gpu_h", "started", "waiting", "ended", "failed", "timeout")
+_COUNTS = (
+    "jobs",
+    "held_gpu_h",
+    "running_gpu_h",
+    "failed_gpu_h",
+    "timeout_gpu_h",
+    "started",
+    "waiting",
+    "ended",
+    "failed",
+    "timeout",
+)
 """Figures that are 0 in a week in which nothing happened."""
 
 

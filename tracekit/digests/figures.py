@@ -20,6 +20,7 @@ __all__ = ["COLUMNS", "has_gpu_jobs", "weekly_figures"]
 COLUMNS = {
     "jobs": "jobs submitted in the week",
     "held_gpu_h": "GPU-hours held in the week, runs that began before or go on after it cut at its ends",
+    "running_gpu_h": "part of held_gpu_h of attempts that still run at the end of the log",
     "used_gpu_h": "the used part of these, where telemetry tells: SM activity where it was sampled, else utilization",
     "idle_gpu_h": "the rest of these, where telemetry tells",
     "coverage_share": "share of held_gpu_h of which telemetry tells how much was used",
@@ -90,19 +91,19 @@ log_end AS (
 
 use_of_attempts AS ({use}),
 
--- An attempt that still runs holds its GPUs to the end of the log.
+-- An attempt that still runs holds its GPUs as long as the view open_attempts says.
 runs AS (
     SELECT k.name, a.gpu_count, a.status, u.covered_share, u.used_share, a.start_time,
-           coalesce(a.end_time, CASE WHEN a.status = 'running' THEN e.moment END) AS end_time
+           coalesce(a.end_time, make_timestamp(o.until_us)) AS end_time, o.job_id IS NOT NULL AS open
     FROM attempts AS a
     INNER JOIN known AS k ON a.job_id = k.job_id
-    CROSS JOIN log_end AS e
+    LEFT JOIN open_attempts AS o ON a.job_id = o.job_id AND a.attempt = o.attempt
     LEFT JOIN use_of_attempts AS u ON a.job_id = u.job_id AND a.attempt = u.attempt
     WHERE k.counts AND a.gpu_count > 0
 ),
 
 held AS (
-    SELECT w.week, r.name, r.status, r.covered_share, r.used_share,
+    SELECT w.week, r.name, r.status, r.open, r.covered_share, r.used_share,
            CAST(r.gpu_count * (epoch_us(least(r.end_time, w.until)) - epoch_us(greatest(r.start_time, w.since)))
                 / 3600000000 AS DECIMAL(38, 9)) AS gpu_h
     FROM runs AS r INNER JOIN digest_weeks AS w ON r.start_time < w.until AND r.end_time > w.since
@@ -148,6 +149,7 @@ by_hold AS (
     SELECT
         week, grouping(name) AS everyone, name,
         CAST(sum(gpu_h) AS DOUBLE) AS held_gpu_h,
+        CAST(sum(gpu_h) FILTER (WHERE open) AS DOUBLE) AS running_gpu_h,
         CAST(sum(CAST(gpu_h * used_share AS DECIMAL(38, 9))) AS DOUBLE) AS used_gpu_h,
         CAST(sum(CAST(gpu_h * covered_share AS DECIMAL(38, 9))) AS DOUBLE) AS told_gpu_h,
         CAST(sum(gpu_h) FILTER (WHERE status IN ('failed', 'node_fail', 'out_of_memory')) AS DOUBLE) AS failed_gpu_h,
@@ -162,6 +164,7 @@ SELECT
     coalesce(e.name, h.name) AS name,
     coalesce(e.jobs, 0) AS jobs,
     coalesce(h.held_gpu_h, 0) AS held_gpu_h,
+    coalesce(h.running_gpu_h, 0) AS running_gpu_h,
     h.used_gpu_h,
     CASE WHEN h.told_gpu_h IS NOT NULL THEN greatest(h.told_gpu_h - h.used_gpu_h, 0) END AS idle_gpu_h,
     coalesce(h.told_gpu_h, 0) / nullif(h.held_gpu_h, 0) AS coverage_share,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from tracekit.anonymous import opened
+from tracekit.characterize.occupancy import PAST_LIMIT
 from tracekit.characterize.session import Session
 from tracekit.damage import explain_damage
 from tracekit.digests.document import digest_document
@@ -124,7 +125,12 @@ def digest_of(history: Trace, *, week: str | None = None, by: str = "user", memo
         before = weeks_before(chosen, WEEKS, begin)
         gpu_only = has_gpu_jobs(con)
         figures = weekly_figures(con, [*before, chosen], by, gpu_only=gpu_only)
+        lost = con.execute(
+            "SELECT count(*) FROM open_attempts AS o INNER JOIN attempts AS a ON o.job_id = a.job_id"
+            " AND o.attempt = a.attempt WHERE o.lost IS NOT NULL AND a.gpu_count > 0"
+        ).fetchall()[0][0]
     notes = _notes(chosen, begin, end, gpu_only=gpu_only)
+    notes += [f"{lost:,} attempts with GPUs {PAST_LIMIT}"] if lost else []
     return digest_document(figures, chosen, before, trace=history.path.name, by=by, gpu_only=gpu_only, notes=notes)
 
 

@@ -53,6 +53,8 @@ def _cards(digest: Digest, f: Figures) -> list[dict[str, str]]:
     waiting = f"90 % within {_duration(f['wait_p90_s'])}; {_count(f['waiting'])} waited at the end"
     beside = f"{text.counted(f['cpu_jobs'], 'CPU jobs')} besides" if f["cpu_jobs"] else "submitted"
     lost = f"{_hours(f['failed_gpu_h'])} in failed, {_hours(f['timeout_gpu_h'])} in timed out attempts"
+    if f["running_gpu_h"]:
+        lost += f", {_hours(f['running_gpu_h'])} in jobs that still run"
     ended = f"{_count(f['failed'])} of {_count(f['ended'])} that ended; {_count(f['timeout'])} timed out"
     cards = (
         (digest["jobs_are"], _count(f["jobs"]), beside),

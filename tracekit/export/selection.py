@@ -152,6 +152,19 @@ class JobSelection:
         return int(nodes), int(most or 0), int(gpus or 0)
 
     @cached_property
+    def node_sizes(self) -> list[tuple[int, int]]:
+        """How many nodes with GPUs the Trace lists of each size, and the GPUs of each of them; the largest first."""
+        if not self.trace.has("nodes"):
+            return []
+        return [
+            (int(nodes), int(gpus))
+            for nodes, gpus in self.rows(
+                "SELECT count(*), gpu_count FROM nodes WHERE gpu_count BETWEEN 1 AND 1e9 AND gpu_count * 0.0 = 0 "
+                "GROUP BY gpu_count ORDER BY gpu_count DESC"
+            )
+        ]
+
+    @cached_property
     def peak(self) -> int:
         """The most GPUs (or what else `size` counts) in use at once, rounded up."""
         return self.peak_by().get((), 0)

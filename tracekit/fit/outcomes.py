@@ -13,6 +13,7 @@ from tracekit.fit.choice import describe
 from tracekit.fit.jobs import CLASSES, FAILURES, LONGEST_S, UNFINISHED, gpu_class
 from tracekit.fit.run_times import LEAST_JOBS, seeded
 from tracekit.fit.sample import Sample, resolution_of
+from tracekit.gpu_parts import create_shares
 
 if TYPE_CHECKING:
     from tracekit.fit.choice import Effort
@@ -142,6 +143,7 @@ def fit_utilization(trace: Trace, memory_limit: str | None = None) -> dict[str, 
         "WHEN gpu_count <= 4 THEN '2-4' WHEN gpu_count <= 8 THEN '5-8' WHEN gpu_count > 8 THEN '>8' END"
     )
     with trace.connect(memory_limit) as con:
+        create_shares(con)
         try:
             rows = con.execute(
                 f"SELECT {case} AS gpu_class, count(*), sum(CAST(pct AS DECIMAL(18, 6))), "

@@ -1,7 +1,8 @@
 """Convert the text of cells to typed columns, by the schema of the raw file.
 
-Every cell is read as text first. A cell that is not a spelling of unknown and does not convert makes its record
-unusable; the first such column of a record is reported.
+Every cell is read as text first. A cell that is not a spelling of unknown and does not convert is unknown. In a column
+without which a record says something else (`Column.decides`) it makes its record unusable; the first such column of a
+record is reported.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.lost_cells import NO_LIMIT, NOT_SET
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.schema import Column, TableSchema
 
-__all__ = ["FIRST_TIME", "LAST_SECOND", "LAST_TIME", "BadCell", "limited", "typed_cells"]
+__all__ = ["FIRST_TIME", "LAST_SECOND", "LAST_TIME", "BadCell", "LostCells", "limited", "typed_cells"]
 
 FIRST_TIME = datetime(1970, 1, 1)
 """Earliest time that a record may hold."""
@@ -40,7 +43,16 @@ class BadCell(NamedTuple):
     reason: str
 
 
-def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, list[BadCell]]:
+class LostCells(NamedTuple):
+    """Cells of one column that cost themselves, not their records."""
+
+    column: str
+    reason: str
+    rows: pl.Series
+    """A mask of the frame's rows."""
+
+
+def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, list[BadCell], list[LostCells]]:
     """Convert the columns of `text` to the types of `schema`.
 
     Parameters
@@ -56,6 +68,8 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
         The same rows and columns, typed; bad cells are NULL.
     bad : list of BadCell
         One entry for each unusable row, ordered by row: its first bad column in schema order.
+    lost : list of LostCells
+        Cells of other columns that cannot be read.
     """
     columns = [schema.column(name) for name in text.columns]
     words = [w for w in schema.missing if w]
@@ -66,13 +80,39 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     frame = plain.select(pl.col(c.name) if plain[c.name].dtype == c.polars else _converted(c) for c in columns)
     odd = [c for c in columns if frame[c.name].null_count() > plain[c.name].null_count()]
     cleaned = plain.with_columns(_known(c, words, strip=True) for c in odd)
-    frame = frame.with_columns(cleaned.select(_converted(c) for c in odd))
+    frame = frame.with_columns(cleaned.select(_converted(c, decimals=True) for c in odd))
     found: dict[int, BadCell] = {}
+    lost: list[LostCells] = []
+    unknown: list[pl.Series] = []
     for column in columns:
-        for rows, reason in _faults(column, cleaned[column.name], frame[column.name]):
+        faults = _faults(column, cleaned[column.name], frame[column.name])
+        if not column.decides:
+            unknown += _without(column, cleaned[column.name], frame[column.name], faults, lost)
+            continue
+        for rows, reason in faults:
             for row in rows.arg_true().to_list():
                 found.setdefault(row, BadCell(row, column.name, reason))
-    return frame, [found[row] for row in sorted(found)]
+    return frame.with_columns(unknown), [found[row] for row in sorted(found)], lost
+
+
+def _without(
+    column: Column, text: pl.Series, value: pl.Series, faults: list[tuple[pl.Series, str]], lost: list[LostCells]
+) -> list[pl.Series]:
+    """Return the column with its faulty cells unknown, if it has any; those that state a value are added to `lost`."""
+    mended = value
+    if column.kind in ("integer", "number") and (value >= min(NOT_SET)).any():
+        mended = mended.set(value.cast(pl.Float64).is_in([float(n) for n in NOT_SET]).fill_null(value=False), None)
+    for rows, reason in faults:
+        silent = (
+            text.cast(pl.String).str.to_lowercase().is_in([*NO_LIMIT, *map(str, NOT_SET), "[]"]).fill_null(value=False)
+        )
+        mended = mended.set(rows, None)
+        stated = rows & ~silent & mended.is_null()
+        for earlier in lost:
+            stated = stated & ~earlier.rows if earlier.column == column.name else stated
+        if stated.any():
+            lost.append(LostCells(column.name, reason, stated))
+    return [] if mended is value else [mended]
 
 
 def limited(schema: TableSchema, largest: Mapping[str, float]) -> TableSchema:
@@ -89,13 +129,17 @@ def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
     cell = pl.col(column.name)
     if strip:
         cell = cell.str.strip_chars()
+    if not column.decides:
+        words = [*words, "[]"]
     return pl.when(cell.is_in(["", *words])).then(None).otherwise(cell).alias(column.name)
 
 
-def _converted(column: Column) -> pl.Expr:
+def _converted(column: Column, *, decimals: bool = False) -> pl.Expr:
     cell = pl.col(column.name)
     if column.kind == "integer":
-        return cell.cast(pl.Int64, strict=False)
+        # Programs save a column in which some whole number is missing with decimals: 7.0.
+        whole = cell.str.replace(r"^(-?[0-9]+)\.0$", "${1}") if decimals else cell
+        return whole.cast(pl.Int64, strict=False)
     if column.kind == "number":
         return cell.cast(pl.Float64, strict=False)
     if column.kind == "date":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracekit.ingest.lost_ends import LOST_END, lost_runs
 from tracekit.ingest.over_capacity import starts_over_capacity
 
 if TYPE_CHECKING:
@@ -105,6 +106,13 @@ _COMMON = (
         "SELECT node_id FROM nodes ANTI JOIN (SELECT DISTINCT node_id FROM gpu_utilization) USING (node_id)",
         "nodes",
         ("gpu_utilization", "nodes"),
+    ),
+    SqlCheck(
+        "running_past_limit",
+        LOST_END,
+        lost_runs,
+        "attempts WHERE status = 'running' AND end_time IS NULL AND start_time IS NOT NULL",
+        ("attempts", "jobs"),
     ),
     SqlCheck(
         "running_over_capacity",

@@ -12,6 +12,7 @@ from tracekit.errors import SourceError
 from tracekit.ingest.cells import typed_cells
 from tracekit.ingest.fields import parse_block
 from tracekit.ingest.keys import SeenKeys
+from tracekit.ingest.lost_cells import count_lost_rows
 from tracekit.ingest.prefetch import prefetch
 from tracekit.ingest.records import RecordReader
 
@@ -103,7 +104,7 @@ def _frames(
             if cells is None:
                 cells, block = parse_block(block, opened, width, delimiter)
             named = cells.select(pl.col(str(i)).alias(n) for n, i in used.items())
-            frame = _usable(opened, block, named, schema, seen)
+            frame = _usable(sink, opened, block, named, schema, seen)
             if frame.height:
                 yield frame
 
@@ -218,8 +219,10 @@ def _numbers(
     return cells if cells.height == len(block.lines) else None
 
 
-def _usable(opened: OpenedFile, block: Block, text: pl.DataFrame, schema: TableSchema, seen: SeenKeys) -> pl.DataFrame:
-    frame, bad = typed_cells(text, schema)
+def _usable(
+    sink: Sink, opened: OpenedFile, block: Block, text: pl.DataFrame, schema: TableSchema, seen: SeenKeys
+) -> pl.DataFrame:
+    frame, bad, lost = typed_cells(text, schema)
     frame = frame.with_columns(pl.Series("line", block.lines, dtype=pl.Int64))
     for row, column, reason in bad:
         opened.reject(int(block.lines[row]), column, reason, block.raw(row))
@@ -230,4 +233,6 @@ def _usable(opened: OpenedFile, block: Block, text: pl.DataFrame, schema: TableS
         for row in seen.repeats(frame, rows):
             opened.reject(int(block.lines[row]), key, "repeats the key of an earlier record", block.raw(row))
             rows[row] = False
+    for column, reason, found in lost:
+        count_lost_rows(sink, column, reason, found, text[column], rows)
     return frame if rows.all() else frame.filter(pl.Series(rows))

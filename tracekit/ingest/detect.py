@@ -95,6 +95,7 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
         member = find_format(format_name)
         found = _by_name(member, files) or _by_content(member, files)
         if not found:
+            _refuse_printout(source, files)
             raise UnknownFormatError(
                 f"holds no file of the format {member.name}", where=source, hint=f"expected {_expected(member)}"
             )
@@ -108,6 +109,7 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
             )
         if fits:
             return Detection(fits[0][0], fits[0][1], (f"{why}: {_listing(fits[0][1])}",))
+    _refuse_printout(source, files)
     shown = ", ".join(f.path for f in files[:3]) + (" ..." if len(files) > 3 else "")
     raise UnknownFormatError(
         f"no known format fits its files ({shown})",
@@ -116,13 +118,23 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
     )
 
 
+def _refuse_printout(source: Path, files: list[SourceFile]) -> None:
+    """Refuse a source of which a file is a known printout, with the command that writes a log instead."""
+    from tracekit.ingest.printouts import printout_of
+
+    found = printout_of(files)
+    if found is not None:
+        raise UnknownFormatError(f"{found.path}: {found.what}", where=source, hint=found.cure)
+
+
 def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
     """Return the files with names of the format; with them those of kinds without a name, by their first bytes.
 
     A file that has a name of this format and the first bytes of another kind of file, not of its own, is left out.
     """
     named = [(f, kind) for f in files for kind in member.raw_files if kind.named(f.name)]
-    if len(named) > 1:
+    # A mapping file says itself what its files are.
+    if len(named) > 1 and member.detected:
         named = [(f, kind) for f, kind in named if not _is_other(f, kind)]
     if not named:
         return None

@@ -85,6 +85,12 @@ class Format(ABC):
     options: ClassVar[Mapping[str, Option]] = {}
     no_append: ClassVar[str] = ""
     """Why a newer export cannot be added to a Trace; empty where an id means the same job in every export."""
+    time_cure: ClassVar[str] = "a mapping can state how times are written (--map FILE, docs/mapping.md)"
+    """What to do where times are not written as the format has them."""
+    gpu_cure: ClassVar[str] = "tracekit ingest LOGS -o TRACE --map FILE, with gpu_count in [jobs.columns]"
+    """What adds the GPUs of jobs to a log without them."""
+    no_gpus_cure: ClassVar[str] = ""
+    """What to look at where no job has GPUs; empty where such a log is nothing unusual."""
     nodes_from_jobs: ClassVar[bool] = False
     """Whether machines are those that jobs name: with the most GPUs held there at once, and named CLUSTER/NAME as soon
     as there are several clusters."""

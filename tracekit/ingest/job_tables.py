@@ -67,7 +67,7 @@ def _write_places(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     joined = "place p JOIN fact f USING (job_id)"
     # Machines of two clusters may share their names.
     several = _one(con, f"SELECT count(DISTINCT f.cluster) FROM {joined}") > 1
-    name = "f.cluster || '/' || p.node_id" if several else "p.node_id"
+    name = "coalesce(f.cluster || '/', '') || p.node_id" if several else "p.node_id"
     con.execute(
         f"""CREATE TABLE placed AS
         SELECT p.* REPLACE ({name} AS node_id), f.cluster, f.gpu_model, f.submit_time FROM {joined}"""

@@ -53,7 +53,8 @@ def json_runs(stream: ByteReader, path: str, key: str | None = None) -> Iterator
     path : str
         Its name, for errors.
     key : str, optional
-        The array is what stands under this key of the document, an object; by default it is the document.
+        The array is what stands under this key of the document, an object, or under a path of keys with dots between
+        them; by default it is the document.
 
     Raises
     ------
@@ -111,19 +112,36 @@ def _after_bracket(stream: ByteReader, path: str) -> tuple[bytes, bytes]:
 
 def _after_key(stream: ByteReader, path: str, key: str) -> tuple[bytes, bytes]:
     """Return the text before and after the opening bracket of the array under a key of the document."""
-    opening = re.compile(rb'"%s"\s*:\s*\[' % re.escape(key.encode()))
     head = b""
     while chunk := stream.read(_CHUNK):
         head += chunk
-        places, steps = _braces(head)
-        depth = np.concatenate(([0], np.cumsum(steps)))
-        for match in opening.finditer(head):
-            if depth[np.searchsorted(places, match.start())] == 1:
-                return head[: match.end()], head[match.end() :]
+        end = _end_of_path(head, key.split("."))
+        if end is not None:
+            return head[:end], head[end:]
         if len(head) > MAX_RECORD:
             break
     what = f"has no list '{key}'" if head.strip() else "is empty"
     raise SourceError(what, where=path, line=1, hint="is the file complete?")
+
+
+def _end_of_path(head: bytes, keys: list[str]) -> int | None:
+    """Return the end of the bracket that opens the array under keys inside one another, None where it is not there."""
+    places, steps = _braces(head)
+    depth = np.concatenate(([0], np.cumsum(steps)))
+    at = 0
+    for level, key in enumerate(keys, 1):
+        opens = rb"\[" if level == len(keys) else rb"\{"
+        for match in re.compile(rb'"%s"\s*:\s*' % re.escape(key.encode()) + opens).finditer(head, at):
+            here = int(np.searchsorted(places, match.start()))
+            # An object that has ended since holds none of the keys that follow.
+            if depth[here] == level and depth[int(np.searchsorted(places, at)) : here + 1].min() >= (
+                level if at else 0
+            ):
+                at = match.end()
+                break
+        else:
+            return None
+    return at
 
 
 def _in_array(

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.manifest import ASSUMED_ZONE
 from tracekit.timezones import is_known_zone
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "is_zone",
     "require_zone",
     "to_utc",
+    "zone_note",
 ]
 
 _HOUR = timedelta(hours=1)
@@ -181,6 +183,13 @@ def _only_offset(first: datetime, last: datetime, zone: str) -> timedelta | None
 def _by_zone(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
     aware = local.dt.replace_time_zone(zone, ambiguous=_POLARS_WORD[doubled_hour], non_existent="null")
     return aware.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+
+
+def zone_note(zone: str, *, stated: bool) -> str:
+    """Return how times without a zone are read, which the user stated or not, and what names another."""
+    if not stated:
+        return ASSUMED_ZONE
+    return f"read as {zone}, as the option says; --option timezone=NAME names another"
 
 
 def require_zone(zone: str) -> None:

@@ -139,9 +139,10 @@ class RecordReader:
         self._carry = line + b"\n" + self._carry
         self._line -= 1
 
-    def part_at(self, delimiter: bytes) -> None:
-        """Use another delimiter, one byte, before any block is read: the first line may have told it."""
+    def part_at(self, delimiter: bytes, *, quoting: bool) -> None:
+        """Use another delimiter, one byte, and quotes or not, before any block is read: the first line tells both."""
         self._delimiter = delimiter[0]
+        self._quoting = quoting
 
     def blocks(
         self, fields: int, *, trailing: bool = False, loosely: bool = False

@@ -19,10 +19,13 @@ from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
 from tracekit.ingest.join_errors import join_errors
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
+from tracekit.ingest.lost_ends import forget_lost_runs
+from tracekit.ingest.lost_hours import count_rejected_hours
 from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
 from tracekit.ingest.table_times import order_table_times
+from tracekit.ingest.unmeasured import forget_unmeasured
 from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
 from tracekit.places import place_of, refuse_remote
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.beside import Beside
     from tracekit.ingest.detect import Detection
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.interface import Format, TimeFrame
     from tracekit.manifest import Capability
     from tracekit.trace import Trace
     from tracekit.workers import Workers
@@ -130,6 +133,7 @@ def ingest_logs(
     with TraceWriter(out, force=force or earlier is not None) as writer, join_errors(out):
         workers = _started(workers, detection, filled, beside, progress)
         sink = Sink(writer, filled, progress, chosen.memory_limit, workers)
+        sink.stated = frozenset(options)
         for note in dict.fromkeys(file.note for file in files if file.note):
             sink.note(note)
         _note_unread(log_files, detection, sink)
@@ -137,9 +141,8 @@ def ingest_logs(
         beside.complete(detection.format, frame, sink)
         sink.flush()
         writer.drain()
-        _refuse_rejects(source, sink, chosen.max_reject_share, idle=earlier is not None)
-        order_table_times(sink)
-        keep_last_samples(sink)
+        _refuse_rejects(source, sink, detection.format, chosen.max_reject_share, idle=earlier is not None)
+        _doubt(sink, detection)
         manifest = _manifest(detection, frame, sink)
         if earlier:
             earlier.require_same_times(frame, source)
@@ -148,6 +151,7 @@ def ingest_logs(
                 return earlier.trace
             earlier.merge(manifest, detection.format, sink, narrow=chosen.partition != "none")
             order_table_times(sink)
+            forget_lost_runs(sink, detection.format, earlier.trace)
         lay_out(sink, chosen.partition, earlier.trace.manifest if earlier else None)
         manifest.tables = writer.tables()
         _describe(manifest, frame, sink)
@@ -156,6 +160,14 @@ def ingest_logs(
         trace = writer.commit(manifest)
     discard_answers(out)
     return trace
+
+
+def _doubt(sink: Sink, detection: Detection) -> None:
+    """Set to NULL what the tables of the source show to be impossible, repeated or not measured."""
+    order_table_times(sink)
+    keep_last_samples(sink)
+    forget_unmeasured(sink)
+    forget_lost_runs(sink, detection.format)
 
 
 def _require(settings: IngestSettings, *, force: bool, append: bool) -> None:
@@ -197,7 +209,7 @@ def _note_unread(files: list[SourceFile], detection: Detection, sink: Sink) -> N
         sink.note(f"files that the format {detection.format.name} does not read: {shown}")
 
 
-def _refuse_rejects(source: Path, sink: Sink, max_share: float, *, idle: bool) -> None:
+def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, *, idle: bool) -> None:
     """Refuse a source that is not usable; one without any record may be, as a dump of an idle day."""
     if idle and not any(account.records for account in sink.accounts):
         return
@@ -205,18 +217,18 @@ def _refuse_rejects(source: Path, sink: Sink, max_share: float, *, idle: bool) -
         bad = sum(account.rejected for account in sink.accounts)
         what = f"holds no usable record ({bad} unusable)" if bad else "holds no records"
         hint = "is the file complete? an idle day can be added to a Trace, with --append, but makes none"
-        raise TooManyRejectsError(what, where=source, hint=_first_reject(sink) or hint)
+        raise TooManyRejectsError(what, where=source, hint=_first_reject(sink, member) or hint)
     for account in sink.accounts:
         if account.rejected > max_share * account.records:
             raise TooManyRejectsError(
                 f"{account.rejected} of {account.records} records are unusable",
                 where=account.path,
-                hint=f"{_first_reject(sink, account.path)}; --max-reject-share {max_share:g} is the limit",
+                hint=f"{_first_reject(sink, member, account.path)}; --max-reject-share {max_share:g} is the limit",
             )
 
 
-def _first_reject(sink: Sink, path: str | None = None) -> str:
-    """Return the first reject (of one file) in words, '' when there is none."""
+def _first_reject(sink: Sink, member: Format, path: str | None = None) -> str:
+    """Return the first reject (of one file) in words, with what to do about a time; '' when there is none."""
     import polars as pl
 
     table = sink.folder / "rejects.parquet"
@@ -227,7 +239,8 @@ def _first_reject(sink: Sink, path: str | None = None) -> str:
         return ""
     row = rows.row(0, named=True)
     column = f", column {row['column']}" if row["column"] else ""
-    return f"the first one: line {row['line']}{column}: {row['reason']}"
+    cure = f"; {member.time_cure}" if "is not a time" in row["reason"] else ""
+    return f"the first one: line {row['line']}{column}: {row['reason']}{cure}"
 
 
 def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:
@@ -253,6 +266,7 @@ def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink) -> None:
         measured = thread.submit(_measure, tables, frame, sink)
         with _finished(tables, sink) as con:
             run_common_checks(con, tables, sink)
+            count_rejected_hours(con, tables, sink)
         manifest.capabilities = measured.result()
 
 

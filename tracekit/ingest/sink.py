@@ -45,12 +45,14 @@ class OpenedFile:
         The content.
     account : FileAccount
         Its entry in the manifest; `kept` follows from the two others when the file is closed.
+    sink : Sink
+        Where what is read of it goes.
     """
 
     def __init__(self, stream: HashingReader, account: FileAccount, sink: Sink) -> None:
         self.stream = stream
         self.account = account
-        self._sink = sink
+        self.sink = sink
 
     @property
     def path(self) -> str:
@@ -64,7 +66,7 @@ class OpenedFile:
     def reject(self, line: int, column: str | None, reason: str, raw: bytes) -> None:
         """Set one of the counted records aside."""
         self.account.rejected += 1
-        self._sink.add_reject(self.path, line, column, reason, raw)
+        self.sink.add_reject(self.path, line, column, reason, raw)
 
 
 class Sink:
@@ -85,8 +87,12 @@ class Sink:
 
     Attributes
     ----------
+    stated : frozenset of str
+        The options that the user gave.
     retries : bool
         Whether the source records every attempt of a job; a reader sets it, else one is derived from the job's times.
+    rejected_gpu_s : float
+        GPU time of runs that were set aside, as far as their records state it [GPU*s]; readers that can tell add to it.
     distinct_samples : bool
         Whether the reader has shown that no GPU sample repeats, so that no search for repeats is needed.
     """
@@ -103,8 +109,10 @@ class Sink:
         self.workers = workers
         self.memory_limit = memory_limit or _JOIN_MEMORY
         self.options = options
+        self.stated: frozenset[str] = frozenset()
         self.progress = progress
         self.retries = False
+        self.rejected_gpu_s = 0.0
         self.distinct_samples = False
         self.accounts: list[FileAccount] = []
         self.checks: dict[str, Check] = {}

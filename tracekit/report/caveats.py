@@ -58,9 +58,7 @@ def caveats(
         whose = "GPU jobs" if mixes_kinds(known) else "jobs"
         place = "q-overview-status" if "overview/status" in answers else "quality"
         found.append(_doubt(f"How {percent(unknown)} of the {whose} ended is unknown.", place))
-    if quality["rejected"] > _SOME * quality["records"]:
-        text = f"{percent(quality['rejected'] / quality['records'])} of the records could not be read."
-        found.append(_doubt(text, RECORDS if quality["rejects"] else "quality"))
+    found += _lost(quality, known.get("jobs", 0))
     return found + _times(known, CONTRADICTIONS if quality["checks"] else "quality")
 
 
@@ -91,6 +89,27 @@ def _gpus(capacity: CapacityInfo, held: float | None) -> list[Doubt]:
         text = f"The quotas add up to {count(gpus)} GPUs, but jobs never held more than {count(shown)} at once."
         more = "A quota is a limit, not a count of machines: shares of the cluster may be larger."
         found.append(_doubt(text, GPUS, more))
+    return found
+
+
+def _lost(quality: Quality, jobs: float) -> list[Doubt]:
+    """Return caveats about rejects and the GPU-hours that they cost, and about runs whose ends were lost."""
+    checks = {check["name"]: check for check in quality["checks"] if "name" in check}
+    found = []
+    rejected, gone = checks.get("rejected_gpu_hours"), checks.get("running_past_limit")
+    text = ""
+    if rejected and rejected["of"] and rejected["count"] > _SOME * rejected["of"]:
+        text = f"At least {percent(rejected['count'] / rejected['of'])} of the GPU-hours could not be read."
+    elif quality["rejected"] > _SOME * quality["records"]:
+        text = f"{percent(quality['rejected'] / quality['records'])} of the records could not be read."
+    if text:
+        found.append(_doubt(text, RECORDS if quality["rejects"] else "quality"))
+    if gone and gone["count"] and gone["count"] >= _SOME * jobs:
+        text = f"{counted(gone['count'], 'runs')} without an end passed the time limit or lost the GPUs to a later run."
+        more = (
+            "They count up to then. On Slurm, 'sacctmgr show runawayjobs' lists such records and offers to close them."
+        )
+        found.append(_doubt(text, CONTRADICTIONS, more))
     return found
 
 

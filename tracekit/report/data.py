@@ -19,9 +19,10 @@ from tracekit.characterize.session import Session
 from tracekit.report.answers import answer_info, unanswered_info
 from tracekit.report.caveats import caveats
 from tracekit.report.changed import what_changed
-from tracekit.report.first_numbers import FIRST
+from tracekit.report.first_numbers import FIRST, no_gpu_jobs
 from tracekit.report.gpu_totals import capacity_label, gpu_totals
 from tracekit.report.headline import headline
+from tracekit.report.lacks import lacks_of
 from tracekit.report.parts import parts_info
 from tracekit.report.published import release_info
 from tracekit.report.quality import quality
@@ -162,6 +163,7 @@ def build_report(
             replay,
             facts.tenant,
             what_changed(found, [u for u in all_answers if isinstance(u, Unanswered)]),
+            lacks_of(trace, found),
         ),
         "headline": headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry)),
         "capacity": capacity,
@@ -189,6 +191,7 @@ def all_facts(
     return replace(
         trace_facts(quality_info, times, tenant_info(trace)),
         jobs=trace.has("jobs"),
+        no_gpu_jobs=no_gpu_jobs(found),
         outages="failures/cluster_availability" in found,
         load="queuing/cluster_timeline" in found,
         telemetry=telemetry,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.report.answers import rows_of
+from tracekit.report.answers import metrics, rows_of
 from tracekit.text import count, duration, percent
 
 if TYPE_CHECKING:
@@ -21,10 +21,12 @@ __all__ = [
     "HELD",
     "LACKING",
     "NAMES",
+    "NO_GPU_JOBS",
     "OF_PART",
     "STATES",
     "TAILS",
     "first_numbers",
+    "no_gpu_jobs",
     "plain_number",
     "state",
 ]
@@ -48,12 +50,12 @@ def _hours(hours: float) -> str:
 
 _NUMBERS = (
     _Number("mean_wait_s", "mean wait", duration, "s", "from submission to the first start"),
-    _Number("waited_h", "waited by all jobs together", _hours, "hours", "until their first start"),
+    _Number("waited_h", "total waiting time", _hours, "hours", "until their first start"),
     _Number("held_share", "of the GPU time is held", percent, "share", "by jobs, up to the last submission"),
     _Number("used_share", "mean use of GPUs", percent, "share", "of all GPUs that have telemetry, held or not"),
     _Number(
         "completed_share",
-        "of the GPU time went into jobs that completed in the end",
+        "of the GPU time spent on jobs that completed",
         percent,
         "share",
         "of jobs that ended",
@@ -150,6 +152,11 @@ HELD = {
 MUCH_LOST = 1 / 3
 """Share of the GPU time held that attempts which were cut short may have lost, from which on it is said at once."""
 LOST = "up to {lost} of what jobs held was lost in attempts that were cut short"
+NO_GPU_JOBS = {
+    "none": "No job of this log has GPUs.",
+    "unknown": "Which jobs have GPUs is unknown.",
+}
+"""What is said in place of waits where no job is known to have GPUs."""
 LACKING = {
     "number": "not told",
     "none": "the log holds none of it here",
@@ -165,6 +172,14 @@ OF_PART = {
 """What is said beside numbers of a part, by their names."""
 
 
+def no_gpu_jobs(answers: Mapping[str, Answer]) -> str:
+    """Return what is said in place of waits where no job is known to have GPUs, since waits of others are no answer."""
+    known = metrics(answers)
+    if not known.get("jobs") or known.get("gpu_jobs"):
+        return ""
+    return NO_GPU_JOBS["unknown" if known.get("jobs_of_unknown_size") else "none"]
+
+
 def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
     """Return how long jobs wait and how full the cluster is, one sentence; '' where the trace does not tell.
 
@@ -173,6 +188,8 @@ def state(answers: Mapping[str, Answer], *, some: bool = False) -> str:
     whole = next((row for row in rows_of(answers, FIRST) if row["period"] == "whole"), None)
     if whole is None or whole["mean_wait_s"] is None:
         return ""
+    if without := no_gpu_jobs(answers):
+        return without
     mean, most, held = whole["mean_wait_s"], whole["p90_wait_s"], whole["held_share"]
     if mean < AT_ONCE_S and most < AT_ONCE_S:
         form = "at once"

@@ -13,7 +13,7 @@ from tracekit.text import count, visible
 
 if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
-    from tracekit.report.structure import AnswerInfo, Report, WhatChanged
+    from tracekit.report.structure import AnswerInfo, Lack, Report, WhatChanged
 
 __all__ = ["ROWS", "markdown"]
 
@@ -26,6 +26,7 @@ def markdown(report: Report) -> str:
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     summary = report["opening"]
     lines = [f"# {escaped(report['title'])}: GPU cluster report", "", *_changed(summary["changed"])]
+    lines += [*(f"- **{escaped(lack['text'])}** {_cure(lack)}" for lack in summary["lacks"]), ""]
     lines += [escaped(summary["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
@@ -41,6 +42,10 @@ def markdown(report: Report) -> str:
         for answer in section["answers"]:
             lines += ["", *_answer(answer, facts)]
     return "\n".join([*lines, "", *_guidelines(report), *_rest(report)])
+
+
+def _cure(lack: Lack) -> str:
+    return f"Add it: {escaped(lack['cure'])}" if lack["cure"] else ""
 
 
 def _changed(found: WhatChanged | None) -> list[str]:

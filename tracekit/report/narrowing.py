@@ -7,7 +7,7 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
-from tracekit.report.first_numbers import AT_ONCE_S, FULL, HELD, LACKING, OF_PART, STATES, TAILS
+from tracekit.report.first_numbers import AT_ONCE_S, FULL, HELD, LACKING, NO_GPU_JOBS, OF_PART, STATES, TAILS
 from tracekit.report.lines import shown_time
 from tracekit.report.sections.interface import finding
 from tracekit.report.site_words import unit_of
@@ -88,7 +88,7 @@ def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:
         "moments": moments(report, facts),
         "words": {
             "tails": TAILS,
-            "states": STATES,
+            "states": _states(report["opening"]["state"]),
             "held": HELD,
             "lacking": LACKING,
             "of_part": OF_PART,
@@ -96,6 +96,11 @@ def parts_for_page(report: Report, facts: TraceFacts) -> dict[str, Any] | None:
             "full": FULL,
         },
     }
+
+
+def _states(said: str) -> dict[str, str]:
+    """Return what is said of the waits of a part; where no job has GPUs, what is said of the whole log."""
+    return dict.fromkeys(STATES, said.removesuffix(".")) if said in NO_GPU_JOBS.values() else STATES
 
 
 def _packed(value: object) -> str:

@@ -307,6 +307,17 @@ class SuggestedChange(TypedDict):
     """Why the record of the log supports no expected effect; null where it does, or where there is another reason."""
 
 
+class Lack(TypedDict):
+    """What the log lacks, and how to add it."""
+
+    name: str
+    """`gpus`, `devices`, `zone` or `telemetry`."""
+    text: str
+    """One line."""
+    cure: str
+    """The command or setting that adds it; empty where none is known."""
+
+
 class Doubt(TypedDict):
     """One reason why the log may misrepresent the cluster."""
 
@@ -353,6 +364,8 @@ class Summary(TypedDict):
 
     changed: WhatChanged | None
     """What is different from another time; null where none was compared."""
+    lacks: list[Lack]
+    """What the log lacks, the first thing said."""
     about: str
     """What this cluster is, one sentence."""
     state: str

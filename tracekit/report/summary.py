@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tracekit.report.structure import (
         CapacityInfo,
         Doubt,
+        Lack,
         ReplayInfo,
         SuggestedChange,
         Summary,
@@ -49,6 +50,7 @@ def summary(
     replay: ReplayInfo | None = None,
     tenant: Tenant = VC,
     changed: WhatChanged | None = None,
+    lacks: Sequence[Lack] = (),
 ) -> Summary:
     """Return the summary; all but the answers, by name, are None where the trace or the analysis lacks them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
@@ -57,6 +59,7 @@ def summary(
     jobs = bool(metrics(answers).get("jobs"))
     return {
         "changed": changed,
+        "lacks": list(lacks),
         "about": (None if jobs else about_machines(answers, when))
         or _about(answers, capacity, when, tenant, outages=outages_clause(answers) or ""),
         "state": state(answers),
@@ -77,8 +80,9 @@ def _heading(entries: Sequence[dict[str, Any]], changes: int, replay: ReplayInfo
     found = sum(e["verdict"] == "holds" for e in entries)
     if found:
         return f"{counted(found, 'problems')} found, and no gain expected from the advice"
-    if undecided(entries):
-        return "No advice: this log states too little" if jobs else "No advice: the trace has no jobs to judge"
+    if mostly_undecided(entries):
+        every = "this log states too little" if jobs else "the trace has no jobs to judge"
+        return f"No advice: {every if undecided(entries) else 'most checks need what this log lacks'}"
     if replay is None or replay["cluster"] is None:
         return "No problem found on this evidence; nothing was replayed"
     if replay["without_effects"]:
@@ -116,8 +120,8 @@ def _about(
     if not did:
         # Nothing says that nobody submitted any.
         return f"{place}; the trace holds no jobs."
-    if mixes_kinds(known) and known.get("cpu_jobs"):
-        did = f"{of('gpu_jobs', 'GPU job')} and {of('cpu_jobs', 'CPU job')}"
+    if mixes_kinds(known):
+        did = " and ".join(filter(None, (of("gpu_jobs", "GPU job"), of("cpu_jobs", "CPU job"))))
         did += (
             f" ({count(known['jobs_of_unknown_size'])} more of unknown size)"
             if known.get("jobs_of_unknown_size")
@@ -159,6 +163,12 @@ def _says_why(entry: dict[str, Any]) -> bool:
 def undecided(entries: Sequence[dict[str, Any]]) -> bool:
     """Return whether there are guidelines, and not one of them could be decided."""
     return bool(entries) and all(e["verdict"] == "cannot tell" for e in entries)
+
+
+def mostly_undecided(entries: Sequence[dict[str, Any]]) -> bool:
+    """Return whether more than half of the guidelines could not be decided: too many to say that nothing is wrong."""
+    unknown = [e for e in entries if e["verdict"] == "cannot tell"]
+    return 2 * len(unknown) > len(entries)
 
 
 def _verdict(entries: list[dict[str, Any]], *, jobs: bool) -> str:

@@ -95,7 +95,7 @@ def first_json(found: Answer, part: Window, facts: TraceFacts) -> dict[str, Any]
             path = sparkline(one["series"]) if one["series"] else ""
             numbers[name] = {**{key: one[key] for key in ("value", "text", "change", "note")}, "path": path}
     whole = next((row for row in found.rows() if row["period"] == "whole"), None)
-    said = state(answers, some=bool(part.where))
+    said = facts.no_gpu_jobs or state(answers, some=bool(part.where))
     return {
         "asked": words_of(part, facts),
         "state": said or LACKING["waits" if whole is not None and whole["jobs"] else "jobs"],

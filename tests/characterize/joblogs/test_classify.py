@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 RULES = """
 ignore = ['^# ']
 ends_well = ['^all is well$']
+parting = ['^warning: ']
 failure_signs = ['went wrong']
 [[rule]]
 reason = "root"
@@ -79,6 +80,9 @@ def found(finding: LogFinding) -> tuple[int, int] | None:
         (b"root cause\nall is well\necho of it\n", (ECHO, 3)),
         (b"root cause\nall is well\nroot cause\n", (ROOT, 3)),
         (b"root cause\nall is well\n" + b"x\n" * 3000, (ROOT, 1)),
+        (b"warning: root cause\n", (ROOT, 1)),
+        (b"root cause\nall is well\nwarning: root cause\nwarning: late sign\n", None),
+        (b"all is well\nwarning: root cause\necho of it\n", (ECHO, 3)),
     ],
 )
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
@@ -95,6 +99,8 @@ def test_the_line_that_is_taken(classify: Classify, log: bytes, expected: tuple[
         (b"it went wrong\nall is well\n", True, False),
         (b"all is well\nit went wrong\n", False, True),
         (b"all is well\nroot cause\n", False, False),
+        (b"all is well\nwarning: it went wrong\n", True, False),
+        (b"warning: it went wrong\n", False, True),
         (b"it went wrong\n" + b"x\n" * 3000, False, False),
         (b"it went wrong " + b"x" * 9000, False, False),
         (b"x" * 9000 + b" it went wrong\r\n", False, True),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tracekit.characterize.joblogs import Classifier, load_rules
+from tracekit.characterize.joblogs import Classifier, classify_logs, load_rules
 from tracekit.characterize.joblogs.literals import required_literals
 from tracekit.errors import UsageError
 
@@ -96,6 +96,55 @@ def test_lines_to_ignore_may_be_added(write_rules: WriteRules) -> None:
     log = b"[canary] CUDA out of memory\n"
     assert reason_of(log) == "gpu_out_of_memory"
     assert reason_of(log, write_rules("ignore = ['^\\[canary\\] ']\n")) is None
+
+
+DONE = "[INFO] step 2436/2436\nTraining completed!\n"
+"""How a training run says that it made all its steps."""
+
+
+@pytest.mark.parametrize(
+    "parting",
+    [
+        (
+            "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'n7_20_0' has failed to shutdown "
+            "the rendezvous '333' due to an error of type RendezvousConnectionError."
+        ),
+        (
+            "W0430 13:19:40.100 torch/distributed/elastic/rendezvous/dynamic_rendezvous.py:1345] The node 'n7' has "
+            "failed to send a keep-alive heartbeat to the rendezvous '333' due to an error of type "
+            "RendezvousTimeoutError."
+        ),
+        "[W socket.cpp:464] [c10d] The client socket has failed to connect to [n7]:29500 (errno: 111).",
+        (
+            "[rank3]:[W430 13:19:40.1 TCPStore.cpp:125] recvValue failed on SocketImpl: Connection reset by peer\n"
+            "Exception raised from recvBytes at ../torch/csrc/distributed/c10d/Utils.hpp:667:\n"
+            "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57 (0x7f in libc10.so)"
+        ),
+        "/opt/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: a leaked semaphore, shutdown failed",
+    ],
+)
+def test_a_run_that_said_it_completed_did_not_fail_by_a_parting_warning(parting: str) -> None:
+    finding = Classifier(load_rules()).classify(io.BytesIO(f"{DONE}{parting}\n".encode()))
+    assert (finding.hit, finding.ends_well, finding.failure_sign) == (None, True, False)
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (f"{DONE}RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n", "gpu_out_of_memory"),
+        (f"{DONE}srun: error: n7: task 3: Segmentation fault (core dumped)\n", "core_dump"),
+        ("WARNING: the rendezvous '333' failed: RendezvousTimeoutError\n", "rendezvous_timeout"),
+        ("step 12/2436\nW0430 13:19:40.1 r.py:1] error of type RendezvousTimeoutError\n", "rendezvous_timeout"),
+    ],
+)
+def test_an_error_after_the_end_still_counts_and_so_does_a_warning_without_one(log: str, reason: str) -> None:
+    assert reason_of(log.encode()) == reason
+
+
+def test_four_real_logs_that_made_all_their_steps_show_no_failure(real_data: Callable[[str], Path]) -> None:
+    found = classify_logs([real_data("zhejiang_logs")])
+    # master.log, worker-1.log to worker-3.log, and README.md
+    assert (found.failures, found.without_sign) == ([], 5)
 
 
 @pytest.mark.parametrize(

@@ -258,8 +258,6 @@ def test_times_of_failure_and_cancellation_are_compared_with_the_end(
     [
         (("5,u1", ",u1"), "job_id", "is missing"),
         (("5,u1", "5,u1"), "job_id", "repeats the key of an earlier record"),
-        (("5,u1,2,16", "6,u1,2,-16"), "gpu_num", "is below 0"),
-        (("5,u1,2,16", "6,u1,2,half"), "gpu_num", "is not a whole number"),
         (("5,u1,2,16,256,Pretrain", "6,u1"), None, "expected 13 fields, found 9"),
     ],
 )
@@ -272,6 +270,13 @@ def test_an_impossible_record_is_set_aside(
     expected = {"source_file": SEREN, "line": 3, "column": column, "reason": reason, "raw": line.strip()}
     assert rows(trace, "rejects") == [{k: v for k, v in expected.items() if v is not None}]
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(2, 1, 1)]
+
+
+@pytest.mark.parametrize("cell", ["-16", "half"])
+def test_a_number_that_cannot_be_costs_itself(ingest: Ingest, rows: Rows, found_checks: FoundChecks, cell: str) -> None:
+    trace = ingest({SEREN: SEREN_HEADER + SEREN_LINE.replace("5,u1,2,16", f"5,u1,2,{cell}")})
+    assert rows(trace, "jobs") == [{k: v for k, v in JOB.items() if k != "gpu_count"}]
+    assert found_checks(trace)["unreadable_gpu_num"] == (1, None)
 
 
 @pytest.mark.parametrize("time", ["08:00:00", "08:00:00 CST", "08:00:00+08:30", "08:00:00Z"])
@@ -312,18 +317,19 @@ def test_the_sample_keeps_every_record_or_says_why(
     trace = sample_trace("acme")
     assert trace.validate() == []
     assert [(f.path, f.records, f.kept, f.rejected) for f in trace.manifest.files] == [
-        (SEREN, 124, 120, 4),
-        (KALOS, 124, 120, 4),
+        (SEREN, 124, 121, 3),
+        (KALOS, 124, 121, 3),
     ]
-    assert len(rows(trace, "jobs")) == 240
-    assert len(rows(trace, "attempts")) == 236
+    assert len(rows(trace, "jobs")) == 242
+    assert len(rows(trace, "attempts")) == 238
     found = found_checks(trace)
-    assert found["queue_disagrees"] == (2, 236)
-    assert found["end_of_unfinished_job"] == (2, 240)
-    assert found["unknown_status_word"] == found["unknown_type_word"] == (2, 240)
-    assert (found["fail_time_disagrees"], found["stop_time_disagrees"]) == ((1, 120), (1, 120))
+    assert found["queue_disagrees"] == (2, 238)
+    assert found["end_of_unfinished_job"] == (2, 242)
+    assert found["unknown_status_word"] == found["unknown_type_word"] == (2, 242)
+    assert (found["fail_time_disagrees"], found["stop_time_disagrees"]) == ((1, 121), (1, 121))
     assert found["duration_includes_queue"][0] > 100
     assert found.keys() == {
+        "unreadable_gpu_num",
         "queue_disagrees",
         "end_of_unfinished_job",
         "unknown_status_word",

@@ -206,11 +206,19 @@ def test_the_larger_node_list_is_read_and_said(ingest: Ingest, rows: Rows) -> No
     assert f"node lists are alternatives: read the larger one, {chosen}, left {left}" in trace.manifest.notes
 
 
+@pytest.mark.parametrize(("cells", "check"), [("1,1001", "unreadable_gpu_milli"), ("-1,1000", "unreadable_num_gpu")])
+def test_a_number_that_cannot_be_costs_itself(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks, cells: str, check: str
+) -> None:
+    whole, damaged = (ingest({DEFAULT: f"{PODS}p0,1,1,{numbers},,LS,Failed,1,4,2\n"}) for numbers in ("1,1000", cells))
+    (before,), (after,) = rows(whole, "jobs"), rows(damaged, "jobs")
+    assert after == {k: v for k, v in before.items() if k != "gpu_count"}
+    assert found_checks(damaged)[check] == (1, None)
+
+
 @pytest.mark.parametrize(
     ("line", "column", "reason"),
     [
-        ("p1,1,1,1,1001,,LS,Failed,1,4,2", "gpu_milli", "is above 1000"),
-        ("p1,1,1,-1,0,,LS,Failed,1,4,2", "num_gpu", "is below 0"),
         (",1,1,1,0,,LS,Failed,1,4,2", "name", "is missing"),
         ("p0,1,1,1,0,,LS,Failed,1,4,2", "name", "repeats the key of an earlier record"),
     ],

@@ -186,8 +186,6 @@ def test_measured_use_alone_stands_under_its_own_names(ingest: Ingest, rows: Row
     ("line", "column", "reason"),
     [
         ("j1,worker,,a1,m1,,1.0,,1.0,1.0,,,,,,", "worker_name", "is missing"),
-        ("j1,worker,w1,a1,m1,,1.0,high,1.0,1.0,,,,,,", "gpu_wrk_util", "is not a number"),
-        ("j1,worker,w1,a1,m1,,inf,,1.0,1.0,,,,,,", "cpu_usage", "is not a finite number"),
         ("j1,worker", None, "expected 16 fields, found 2"),
     ],
 )
@@ -345,8 +343,9 @@ def test_intervals_without_a_single_sample_give_no_table(ingest: Ingest) -> None
 def test_an_impossible_interval_is_set_aside(ingest: Ingest, rows: Rows) -> None:
     text = metric("m1", "1010", "1") + metric("m1", "1e18", "1") + metric("m1", "1011", "n/a")
     trace = ingest({"pai_machine_metric.csv": text}, max_reject_share=0.9)
-    assert [(r["line"], r["column"]) for r in rows(trace, "rejects")] == [(2, "start_time"), (3, "machine_cpu")]
-    assert account(trace, "pai_machine_metric.csv") == (3, 1, 2)
+    assert [(r["line"], r["column"]) for r in rows(trace, "rejects")] == [(2, "start_time")]
+    assert account(trace, "pai_machine_metric.csv") == (3, 2, 1)
+    assert trace.manifest.checks["unreadable_machine_cpu"].examples == ["n/a: is not a number"]
 
 
 def test_the_released_headers_name_the_columns_in_the_schemas_order(real_data: Callable[[str], Path]) -> None:
@@ -370,7 +369,7 @@ def sample_rows(folder: Path, table: str, width: int) -> list[list[str]]:
 
 
 def number(cell: str) -> float | None:
-    return float(cell) if cell else None
+    return float(cell) if cell not in {"", "high"} else None
 
 
 @pytest.mark.parametrize("unit", ["job", "task"])
@@ -383,13 +382,13 @@ def test_the_samples_use_follows_from_its_files(
     jobs = {row[0] for row in sample_rows(folder, "pai_job_table", 6)}
     expected = []
     for row in sample_rows(folder, "pai_sensor_table", 16):
-        if row[7] != "high" and row[0] in jobs:
+        if row[0] in jobs:
             job_id = f"{row[0]}/{row[1]}" if unit == "task" else row[0]
             expected.append(
                 (job_id, row[1], instances.get((row[0], row[2])), row[4], *(number(row[i]) for i in (7, 10, 6, 8)))
             )
     assert trace.scan("job_usage").drop("cpu_s").collect().rows() == expected
-    assert len(expected) == 41
+    assert len(expected) == 42
     assert trace.validate() == []
 
 
@@ -425,24 +424,24 @@ def test_the_samples_records_are_all_accounted_for(
 ) -> None:
     trace = sample_trace("alibaba-pai")
     assert {name: account(trace, f"{name}.csv") for name in ("pai_sensor_table", "pai_group_tag_table")} == {
-        "pai_sensor_table": (44, 42, 2),
+        "pai_sensor_table": (44, 43, 1),
         "pai_group_tag_table": (124, 122, 2),
     }
-    assert account(trace, "pai_machine_metric.csv") == (48, 46, 2)
+    assert account(trace, "pai_machine_metric.csv") == (48, 47, 1)
     planted = {
-        "machine_metrics_without_sample": (2, 46),
+        "machine_metrics_without_sample": (3, 47),
         "repeated_machine_metrics": (1, 44),
-        "machine_metric_ends_before_start": (1, 46),
-        "machine_cpu_out_of_range": (1, 46),
+        "machine_metric_ends_before_start": (1, 47),
+        "machine_cpu_out_of_range": (1, 47),
         "unlisted_machine_metrics": (1, 31),
         "group_tags_without_job": (1, 121),
         "repeated_group_tags": (1, 122),
         "group_tag_user_disagrees": (1, 400),
         "gpu_type_spec_disagrees": (1, 492),
-        "sensor_rows_without_job": (1, 42),
-        "sensor_rows_without_instance": (2, 42),
-        "sensor_machine_disagrees": (1, 42),
-        "repeated_sensor_rows": (1, 42),
+        "sensor_rows_without_job": (1, 43),
+        "sensor_rows_without_instance": (2, 43),
+        "sensor_machine_disagrees": (1, 43),
+        "repeated_sensor_rows": (2, 43),
     }
     found = found_checks(trace)
     assert {name: found.get(name) for name in planted} == planted

@@ -98,9 +98,6 @@ def test_contradictions_are_counted_and_kept(ingest: Ingest, rows: Rows, found_c
     [
         (",o,A10,12,2,1,60,1,HP", "job_name", "is missing"),
         ("j1,o,A10,12,2,1,60,1,HP", "job_name", "repeats the key of an earlier record"),
-        ("j2,o,A10,12,-2,1,60,1,HP", "gpu_request", "is below 0"),
-        ("j2,o,A10,12,2,1.5,60,1,HP", "worker_num", "is not a whole number"),
-        ("j2,o,A10,12,1e300,1,60,1,HP", "gpu_request", "is above 1e+09"),
         ("j2,o,A10,12,2,1,60,long,HP", "duration", "is not a number"),
         ("j2,o,A10", None, "expected 9 fields, found 3"),
     ],
@@ -113,6 +110,19 @@ def test_an_impossible_record_is_set_aside(
     expected = {"source_file": JOBS, "line": 3, "column": column, "reason": reason, "raw": line}
     assert rows(trace, "rejects") == [{k: v for k, v in expected.items() if v is not None}]
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(2, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "check"),
+    [("-2,1", "unreadable_gpu_request"), ("2,1.5", "unreadable_worker_num"), ("1e300,1", "unreadable_gpu_request")],
+)
+def test_a_number_that_cannot_be_costs_itself(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks, cells: str, check: str
+) -> None:
+    trace = ingest({JOBS: f"{HEADER}j2,o,A10,12,{cells},60,1,HP\n"})
+    (job,) = rows(trace, "jobs")
+    assert ("gpu_count" in job, job["submit_time"], job["run_s"]) == (False, "1970-01-01 00:01:00", 1.0)
+    assert found_checks(trace)[check] == (1, None)
 
 
 @pytest.mark.parametrize(

@@ -118,15 +118,16 @@ def test_records_that_cannot_be_used_are_rejected_with_their_place(mapped: Mappe
     trace = mapped(BASIC, {"jobs.csv": HEADER + LINE + "\n".join(bad) + "\n" + good})
     assert sorted((r["line"], r.get("column"), r["reason"], r["raw"]) for r in rows(trace, "rejects")) == [
         (3, "created", "is not a time like %Y-%m-%d %H:%M:%S", bad[0]),
-        (4, "gpus", "is not a number", bad[1]),
         (5, "job_id", "repeats the key of an earlier record", bad[2]),
         (6, "id", "is missing", bad[3]),
-        (7, "gpus", "is below 0", bad[4]),
         (8, None, "expected 8 fields, found 3", bad[5]),
-        (9, "gpus", "is not a finite number", bad[6]),
     ]
     (account,) = trace.manifest.files
-    assert (account.records, account.kept, account.rejected) == (16, 9, 7)
+    assert (account.records, account.kept, account.rejected) == (16, 12, 4)
+    # What cannot be read of any other column is unknown, and no limit (inf) is not counted.
+    assert [r["job_id"] for r in rows(trace, "jobs") if "gpu_count" not in r] == ["j3", "j5", "j8"]
+    check = trace.manifest.checks["unreadable_gpus"]
+    assert (check.count, check.examples) == (2, ["many: is not a number", "-1: is below 0"])
 
 
 def test_missing_words_are_unknown_and_unlisted_states_are_counted(
@@ -264,13 +265,18 @@ def test_regex_default_expression_constant_and_words(mapped: Mapped, rows: Rows)
             **common,
         },
         {"job_id": "2", "gpu_count": 0.0, "preemptible": False, **common},
+        {"job_id": "3", "gpu_count": 0.0, "workload": "other", **common},
+        {"job_id": "4", "gpu_count": 0.0, "cpu_count": 1.0, **common},
+        {"job_id": "5", "gpu_count": 0.0, "cpu_count": 1.0, "workload": "other", **common},
+        {"job_id": "6", "gpu_count": 0.0, "cpu_count": 1.0, "workload": "other", **common},
     ]
-    assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [
-        (4, "nodes, cores per node", "'nodes' is not a number"),
-        (5, "kind", "is not a listed word for workload"),
-        (6, "prio", "is not a whole number"),
-        (7, "prio", "is not a whole number"),
-    ]
+    found = {name: (check.count, check.examples[0]) for name, check in trace.manifest.checks.items() if check.count}
+    assert found == {
+        "unreadable_nodes_cores_per_node": (1, "x: 'nodes' is not a number"),
+        "unreadable_kind": (1, "what: is not a listed word for workload"),
+        "unreadable_prio": (2, "1.5: is not a whole number"),
+        "unreadable_spot": (1, "maybe: is not one of true, yes, 1, false, no, 0"),
+    }
 
 
 def test_times_stand_above_stated_spans_which_are_checked(
@@ -378,8 +384,8 @@ def test_nodes_with_indices_become_placements(mapped: Mapped, rows: Rows) -> Non
         {"job_id": "4", "node_id": "n1", **start},
         {"job_id": "4", "node_id": "n2", **start},
     ]
-    assert [r.get("node_count") for r in rows(trace, "jobs")] == [2, 1, 1, 2, None]
-    assert [(r["line"], r["column"]) for r in rows(trace, "rejects")] == [(6, "hosts")]
+    assert [r.get("node_count") for r in rows(trace, "jobs")] == [2, 1, 1, 2, None, None]
+    assert trace.manifest.checks["unreadable_hosts"].count == 1
 
 
 def test_a_node_that_is_listed_once_for_each_slot_is_one(mapped: Mapped, rows: Rows) -> None:
@@ -481,11 +487,11 @@ def test_plain_tables_are_filled_by_their_columns(mapped: Mapped, rows: Rows) ->
     assert rows(trace, "nodes") == [
         {"node_id": "a", "cluster": "c", "gpu_count": 8, "memory_gib": 1.0},
         {"node_id": "b", "cluster": "c"},
+        {"node_id": "c", "cluster": "c"},
     ]
     assert rows(trace, "capacity") == [{"time": "2020-01-01 00:00:00", "cluster": "c", "vc": "x", "gpu_count": 8.0}]
     assert [(r["source_file"], r["line"]) for r in rows(trace, "rejects")] == [
         ("nodes.csv", 3),
-        ("nodes.csv", 5),
         ("quota.csv", 3),
     ]
 
@@ -581,14 +587,16 @@ def test_wide_matrices_and_rows_are_unpivoted(mapped: Mapped, rows: Rows) -> Non
     )
     assert rows(trace, "gpu_utilization") == [
         {"time": "1970-01-01 00:00:00", "node_id": "a", "gpu_index": 0, "utilization_pct": 10.0, "power_w": 250.0},
+        {"time": "1970-01-01 00:01:00", "node_id": "a", "gpu_index": 1, "utilization_pct": 5.0},
         {"time": "1970-01-01 00:02:00", "node_id": "a", "gpu_index": 0, "utilization_pct": 20.0},
         {"time": "1970-01-01 00:02:00", "node_id": "a", "gpu_index": 1, "utilization_pct": 30.0},
     ]
     assert rows(trace, "host_utilization") == [{"time": "1970-01-01 00:00:00", "node_id": "a", "cpu_pct": 50.0}]
-    assert [(r["source_file"], r["line"], r["column"]) for r in rows(trace, "rejects")] == [
-        ("util.csv", 3, "a-0"),
-        ("smi.csv", 3, "w"),
-    ]
+    assert rows(trace, "rejects") == []
+    assert {name: check.count for name, check in trace.manifest.checks.items() if name.startswith("unreadable")} == {
+        "unreadable_a_0": 1,
+        "unreadable_w": 1,
+    }
 
 
 def test_a_sample_whose_wall_clock_names_no_instant_is_rejected(mapped: Mapped, rows: Rows) -> None:
@@ -845,6 +853,17 @@ def test_the_philly_example_fits_any_list_of_its_layout(tmp_path: Path, rows: Ro
             {"job_id": "4", "vc": "11cb48", "submit_time": "2017-11-20 18:00:00", "run_s": 0.0, "gpu_count": 8.0}
             | common,
         ]
+
+
+def test_a_mapping_wins_over_what_files_look_like(mapped: Mapped, rows: Rows) -> None:
+    header = "JobID|Submit|Start|End|State\n"
+    files: dict[str, str | bytes] = {
+        f"jobs-{n}.csv": f"{header}{n}|2024-03-04T08:00:00|2024-03-04T08:00:00|2024-03-04T09:00:00|COMPLETED\n"
+        for n in (1, 2)
+    }
+    columns = 'job_id = "JobID"\nsubmit_time = "Submit"\nstart_time = "Start"\nend_time = "End"\n'
+    trace = mapped(f'[source]\ndelimiter = "|"\n[jobs]\nfiles = "jobs-*.csv"\n[jobs.columns]\n{columns}', files)
+    assert [row["job_id"] for row in rows(trace, "jobs")] == ["1", "2"]
 
 
 def test_every_example_is_in_the_documentation() -> None:

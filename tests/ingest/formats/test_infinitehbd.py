@@ -98,13 +98,14 @@ def test_what_cannot_be_a_fault_is_told(tmp_path: Path, found_checks: FoundCheck
         days,
         days,
         ("event_type", "is neither fault_start nor fault_end"),
+        ("fault_type", "is not an object"),
         ("event_type", "ends a fault whose begin is not there"),
     ]
-    assert trace.manifest.files[0].kept == 5
-    # The second begin of one fault, the fault without words that begins twice, and the three that never end.
-    assert found_checks(trace) == {"faults_that_began_twice": (2, 4), "faults_without_end": (3, 4)}
+    assert trace.manifest.files[0].kept == 4
+    # The second begin of one fault, and the two that never end.
+    assert found_checks(trace) == {"faults_that_began_twice": (1, 3), "faults_without_end": (2, 3)}
     causes = trace.scan("node_events").collect()["cause"].to_list()
-    assert causes == ["gpu memory", "gpu memory", "unknown", "unknown"]
+    assert causes == ["gpu memory", "gpu memory", "unknown"]
 
 
 def test_faults_that_begin_together_are_one_time_out_of_service(tmp_path: Path, found_checks: FoundChecks) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.ingest.formats import _kubernetes_cells as cell
+from tracekit.ingest.lost_cells import LostValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,8 @@ def pod(name: str, created: str = "10:00", **given: Any) -> Json:
         spec["nodeName"] = given.get("node", "n1")
         when = moment(given["scheduled"])
         status["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": when}]
+    if "why" in given:
+        status["reason"] = given["why"]
     if "end" in given:
         done = {"finishedAt": moment(given["end"]), "exitCode": 1, "reason": given.get("reason", "Completed")}
         status["containerStatuses"] = [{"state": {"terminated": done}}]
@@ -143,6 +146,41 @@ def test_kueue_tells_the_wait_and_pods_where_a_job_ran(ingest: Ingest, rows: Row
     assert [(r["attempt"], r["instance"]) for r in rows(trace, "placements")] == [(0, "w-0"), (0, "w-1")]
 
 
+@pytest.mark.parametrize("why", ["UnexpectedAdmissionError", "OutOfcpu", "NodeAffinity"])
+def test_a_pod_that_its_machine_refused_held_nothing(why: str, ingest: Ingest, rows: Rows) -> None:
+    refused = pod("r", scheduled="10:01", phase="Failed", why=why)
+    trace = ingest({"dump": listing(pod("p", scheduled="10:01", phase="Running"), refused)})
+    assert [(r["job_id"].split("@")[0], r["status"], r["attempt_count"]) for r in rows(trace, "jobs")] == [
+        ("ml/p", "running", 1),
+        ("ml/r", "failed", 0),
+    ]
+    assert [(r["node_id"], r["gpu_count"]) for r in rows(trace, "nodes")] == [("n1", 2)]
+    # One whose containers ran was taken, whatever its reason says.
+    ran = pod("r", scheduled="10:01", end="10:30", phase="Failed", why=why)
+    assert [r["run_s"] for r in rows(ingest({"dump": listing(ran)}), "attempts")] == [1740.0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "run"),
+    [("PodsReadyTimeout", "pending", "failed"), ("Preempted", "pending", "preempted"),
+     ("InactiveWorkload", "cancelled", "cancelled")],
+)  # fmt: skip
+def test_an_eviction_ends_the_run_though_the_workload_is_still_admitted(
+    reason: str, status: str, run: str, ingest: Ingest, rows: Rows
+) -> None:
+    evicted = load("09:50", "w", Admitted=("10:00", "x"), Evicted=("10:30", reason))
+    trace = ingest({"1": listing(evicted)})
+    assert [(r["status"], r["end_time"], r["run_s"]) for r in rows(trace, "attempts")] == [
+        (run, "2024-03-04 10:30:00", 1800.0)
+    ]
+    assert [(r["status"], r["source_status"]) for r in rows(trace, "jobs")] == [(status, reason)]
+    # An admission after the eviction is another run.
+    again = load("09:50", "w", Admitted=("10:40", "x"), Evicted=("10:30", reason))
+    assert [(r["status"], r.get("end_time")) for r in rows(ingest({"1": listing(again)}), "attempts")] == [
+        ("running", None)
+    ]
+
+
 def test_an_eviction_ends_an_attempt_that_an_earlier_file_shows(ingest: Ingest, rows: Rows) -> None:
     admitted = load("09:50", "w", Admitted=("10:00", "x"))
     evicted = load("09:50", "w", Evicted=("10:30", "Preempted"))
@@ -186,7 +224,7 @@ def test_objects_may_stand_in_any_form(form: str, ingest: Ingest, rows: Rows) ->
     ],
 )  # fmt: skip
 def test_what_a_pod_asks_for(spec: Any, gpus: float, cpus: float | None, model: str | None) -> None:
-    asked = cell.pod_resources(spec)
+    asked = cell.pod_resources(spec, None, None, LostValues())
     assert asked.gpus == pytest.approx(gpus)
     assert (asked.cpus, asked.model) == (cpus, model)
 
@@ -209,6 +247,9 @@ def test_bad_objects_are_rejected_and_others_counted(ingest: Ingest, rows: Rows,
     trace = ingest({"dump": listing(pod("good"), nameless, pod("odd", limits={"nvidia.com/gpu": "two"}), node)})
     assert [(r["column"], r["reason"]) for r in rows(trace, "rejects")] == [
         ("metadata.name", "is missing"),
-        ("resources.limits.nvidia.com/gpu", "is not a quantity like 500m or 16Gi"),
     ]
-    assert found_checks(trace)["other_objects"] == (1, 4)
+    checks = found_checks(trace)
+    assert (checks["other_objects"], checks["unreadable_resources_limits_nvidia_com_gpu"]) == ((1, 4), (1, None))
+    assert [(j["job_id"].partition("@")[0], "gpu_count" in j) for j in rows(trace, "jobs")] == [
+        ("ml/good", True), ("ml/odd", False),
+    ]  # fmt: skip

@@ -100,6 +100,29 @@ def test_asked_hosts_come_before_the_hosts_of_the_run(ingest: Ingest, rows: Rows
     assert rows(trace, "jobs")[0]["cpu_count"] == 3.0
 
 
+@pytest.mark.parametrize(
+    ("used", "limit", "gpus"),
+    [
+        ("0", 43200.0, 4.0),
+        ("1 h1 1306 0 50 2", 43200.0, 4.0),  # five fields an entry
+        ("1 h1 1306 0 50 2 0", 43200.0, 4.0),  # six: no pairs follow
+        ("2 h1 1306 0 50 2 0 h2 1291 0 50 3 0", 43200.0, 4.0),
+        ("1 h1 1306 0 50 2 1 pid 17", 43200.0, 4.0),  # a pair of key and value
+        ("1 h1 1306 0 50 2 0 7 7", None, None),  # another layout: its numbers are those of other fields
+        ("-1", None, None),
+        ("99 h1 1 1 1 1", None, None),
+    ],
+)
+def test_what_hosts_used_is_passed_over_in_either_layout(
+    used: str, limit: float | None, gpus: float | None, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    before, _, after = acct().partition("1 h1 1306 0 1287486 242")
+    trace = ingest({"lsb.acct": before + used + after})
+    (job,) = rows(trace, "jobs")
+    assert (job.get("time_limit_s"), job.get("gpu_count")) == (limit, gpus)
+    assert found_checks(trace) == ({} if limit else {"short_records": (1, 1)})
+
+
 def test_a_record_of_an_older_version_is_used_without_its_end(
     ingest: Ingest, rows: Rows, found_checks: FoundChecks
 ) -> None:
@@ -190,6 +213,51 @@ def test_a_requirement_that_does_not_tell_is_unknown(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "lost", "check"),
+    [
+        ('"16*h1" "16*h2"', '"16*h1" "a b"', {"gpu_count", "node_count"}, "unreadable_exechosts"),
+        (" 33882739 32 ", " 33882739 many ", set(), "unreadable_numprocessors"),  # the slots of its hosts tell as well
+        (" 64 60.0 ", " done 60.0 ", {"status"}, "unreadable_jstatus"),
+        (" 10.5 2.0 ", " x 2.0 ", {"cpu_s"}, "unreadable_ru_utime"),
+        (" 2097152 0 ", " lots 0 ", {"memory_gib"}, "unreadable_maxrmem"),
+    ],
+)
+def test_a_field_that_cannot_be_read_costs_itself(
+    old: str, new: str, lost: set[str], check: str, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    assert acct().count(old) == 1
+    whole, damaged = ingest({"lsb.acct": acct()}), ingest({"lsb.acct": acct().replace(old, new)})
+    assert rows(damaged, "rejects") == []
+    assert found_checks(damaged)[check] == (1, None)
+    for table in ("jobs", "job_usage"):
+        for before, after in zip(rows(whole, table), rows(damaged, table), strict=True):
+            same = {k: v for k, v in before.items() if k not in lost | {"source_status", "cpu_count"}}
+            assert same.items() <= after.items()
+            assert all(after.get(name) in (None, "unknown") for name in lost)
+
+
+def test_a_field_of_a_listing_that_cannot_be_read_costs_itself(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    job: dict[str, Any] = {
+        "JOBID": "1", "STAT": "RUN", "USER": "ann", "QUEUE": "gpu", "SUBMIT_TIME": "Apr 12 17:23:38 2026",
+        "START_TIME": "Apr 12 17:24:00 2026", "GPU_NUM": "2", "EXEC_HOST": "h1",
+    }  # fmt: skip
+    damaged: list[dict[str, Any]] = [{"GPU_NUM": "two"}, {"USER": 5}, {"EXEC_HOST": "a b"}, {"START_TIME": "noon"}]
+    records = [job | {"JOBID": str(n)} | change for n, change in enumerate([{}, *damaged], 1)]
+    document = {"COMMAND": "bjobs", "JOBS": len(records), "RECORDS": records}
+    trace = ingest({"bjobs.json": json.dumps(document)}, max_reject_share=0.9)
+    found = [(r["job_id"], r.get("gpu_count"), r.get("user"), r.get("node_count")) for r in rows(trace, "jobs")]
+    assert found == [("1", 2.0, "ann", 1), ("2", None, "ann", 1), ("3", 2.0, None, 1), ("4", 2.0, "ann", None)]
+    assert [r["column"] for r in rows(trace, "rejects")] == ["START_TIME"]
+    assert found_checks(trace) == {
+        "unreadable_gpu_num": (1, None),
+        "unreadable_user": (1, None),
+        "unreadable_exec_host": (1, None),
+    }
+
+
+@pytest.mark.parametrize(
     ("line", "column", "reason"),
     [
         ('"JOB_FINISH" "10.1" 1389683139 1', "userId", "is missing or of another layout"),
@@ -202,3 +270,49 @@ def test_a_bad_record_is_rejected_with_its_reason(
 ) -> None:
     trace = ingest({"lsb.acct": acct() + line + "\n"})
     assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [(2, column, reason)]
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "gpus"),
+    [
+        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "", None),
+        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "npu", 10.0),
+        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "npu=0.5", 7.0),
+        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "npu=0", 4.0),
+        ("rusage[mem=64.00:npu=1.00/task] ", "npu", 32.0),
+        ("rusage[mem=64.00:npu=1.00] ", "", None),
+        ("rusage[mem=64.00:scratch=1.00] ", "", 0.0),
+        # One amount is for each host, the other for each task.
+        ("rusage[ngpus_physical=2.00/host:npu=1.00/task] ", "npu", None),
+    ],
+)
+def test_what_counts_as_gpus_is_an_option(
+    text: str, option: str, gpus: float | None, ingest: Ingest, rows: Rows
+) -> None:
+    # Two hosts of 16 slots; the job shares them (the bit 0x40 of its options is not set).
+    line = acct().replace(" 33882739 ", " 33882675 ")
+    line = line.replace("select[ngpus>0] rusage[ngpus_physical=2.00/host:gmodel=A100] ", text)
+    trace = ingest({"lsb.acct": line}, options={"gpu_resource": option})
+    assert rows(trace, "jobs")[0].get("gpu_count") == gpus
+    found = {name: check.count for name, check in trace.manifest.checks.items() if "devices" in name and check.count}
+    assert found == ({"unknown_devices_of_jobs": 1} if "npu" in text and not option else {})
+
+
+def test_hosts_for_one_job_alone_have_gpus_that_only_the_requirement_tells(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    alone = acct().replace("select[ngpus>0] rusage[ngpus_physical=2.00/host:gmodel=A100] ", "rusage[mem=64.00] ")
+    trace = ingest({"lsb.acct": alone})
+    assert "gpu_count" not in rows(trace, "jobs")[0]
+    assert found_checks(trace)["whole_nodes_without_gpus"] == (1, 1)
+    shared = alone.replace(" 33882739 ", " 33882675 ")
+    assert rows(ingest({"lsb.acct": shared}), "jobs")[0]["gpu_count"] == 0.0
+    printed = BLOCK.partition("\nGPU_ALLOCATION")[0].replace(
+        "<\n                     rusage[ngpus_physical=2.00/host] >", "<>"
+    )
+    printed = printed.replace("CWD <$HOME>;", "CWD <$HOME>, Exclusive Execution;").replace(
+        "RES_REQ <>", "RES_REQ <rusage[mem=1.0]>"
+    )
+    assert "gpu_count" not in rows(ingest({"h.txt": printed + "\n"}), "jobs")[0]
+    asked = printed.replace("rusage[mem=1.0]", "rusage[ngpus_physical=1.00/host]")
+    assert rows(ingest({"h.txt": asked + "\n"}), "jobs")[0]["gpu_count"] == 2.0

@@ -287,17 +287,8 @@ def test_a_job_of_a_wrong_shape_is_set_aside_with_its_column(ingest: Ingest, row
         (job(HALF, jobid=None), "jobid", "is missing"),
         (job(HALF, jobid=7), "jobid", "is not text"),
         (job(HALF), "jobid", "repeats the key of an earlier record"),
-        (job(HALF, jobid="b", vc=["x"]), "vc", "is not text"),
         (job(jobid="b", attempts={"a": 1}), "attempts", "is not a list"),
         (job(jobid="b", attempts=[3]), "attempts[0]", "is not an object"),
-        (job({"detail": 5}, jobid="b"), "attempts[0].detail", "is not a list"),
-        (job({"detail": [5]}, jobid="b"), "attempts[0].detail", "is not an object"),
-        (job({"detail": [{"gpus": []}]}, jobid="b"), "attempts[0].detail.ip", "is missing"),
-        (
-            job(HALF, {"detail": [{"ip": "m", "gpus": ["cpu0"]}]}, jobid="b"),
-            "attempts[1].detail.gpus",
-            "is not a GPU like gpu0",
-        ),
         (job({"start_time": 5}, jobid="b"), "attempts[0].start_time", "is not text"),
         (
             job(HALF, jobid="b", submitted_time="2017-10-33 00:00:00"),
@@ -318,6 +309,33 @@ def test_a_job_of_a_wrong_shape_is_set_aside_with_its_column(ingest: Ingest, row
         for line, (bad, column, reason) in enumerate(cases, 3)
     ]
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(len(texts), 1, len(cases))]
+
+
+@pytest.mark.parametrize(
+    ("fields", "column", "example", "unknown"),
+    [
+        ({"vc": ["x"]}, "vc", "vc: is not text", {"vc"}),
+        ({"user": 5}, "user", "user: is not text", {"user"}),
+        ({"status": {}}, "status", "status: is not text", {"status", "source_status"}),
+        ({"detail": 5}, "detail", "attempts[0].detail: is not a list", {"gpu_count", "node_count"}),
+        ({"detail": [5]}, "detail", "attempts[0].detail: is not an object", {"gpu_count", "node_count"}),
+        ({"detail": [{"gpus": []}]}, "detail", "attempts[0].detail.ip: is missing", {"gpu_count", "node_count"}),
+        (
+            {"detail": [{"ip": "m", "gpus": ["gpu1"]}, {"ip": "n", "gpus": ["cpu0"]}]},
+            "detail", "attempts[0].detail.gpus: is not a GPU like gpu0", {"gpu_count", "node_count"},
+        ),
+    ],
+)  # fmt: skip
+def test_an_optional_value_that_cannot_be_read_costs_itself(
+    fields: dict[str, Any], column: str, example: str, unknown: set[str], ingest: Ingest, rows: Rows
+) -> None:
+    own = {key: value for key, value in fields.items() if key == "detail"}
+    damaged = job(HALF | own, **{key: value for key, value in fields.items() if key != "detail"})
+    trace = ingest(log(damaged))
+    assert rows(trace, "jobs") == [{key: value for key, value in WHOLE_JOB.items() if key not in unknown}]
+    check = trace.manifest.checks[f"unreadable_{column}"]
+    assert (check.count, check.examples) == (1, [example])
+    assert bool(rows(trace, "placements")) is (column != "detail")
 
 
 def test_an_attempt_on_a_node_without_gpus_has_no_known_size(ingest: Ingest, rows: Rows) -> None:
@@ -427,7 +445,6 @@ def test_gpu_samples_out_of_range_are_kept_and_counted(ingest: Ingest, rows: Row
             "time",
             "is not a time like %Y-%m-%d %H:%M:%S with one of the zones PST, PDT",
         ),
-        ("2017-10-03 00:01:00 PDT,m1,1,2,3,4,5,6,7,hot,", "gpu7_util", "is not a number"),
         ("2017-10-03 00:01:00 PDT,,1,2,3,4,5,6,7,8,", "machineId", "is missing"),
     ],
 )
@@ -438,6 +455,12 @@ def test_a_telemetry_row_that_cannot_be_used_is_set_aside(
     assert [s["utilization_pct"] for s in rows(trace, "gpu_utilization")] == [5.0]
     expected = {"source_file": "cluster_gpu_util", "line": 3, "column": column, "reason": reason, "raw": line}
     assert rows(trace, "rejects") == [{k: v for k, v in expected.items() if v is not None}]
+
+
+def test_a_value_that_cannot_be_read_costs_itself(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    trace = ingest({"cluster_gpu_util": GPU_HEADER + "2017-10-03 00:00:00 PDT,m1,1,hot,3,,,,,,\n"})
+    assert [(s["gpu_index"], s["utilization_pct"]) for s in rows(trace, "gpu_utilization")] == [(0, 1.0), (2, 3.0)]
+    assert found_checks(trace) == {"unreadable_gpu1_util": (1, None)}
 
 
 def test_cpu_and_memory_join_and_what_only_one_has_is_kept(ingest: Ingest, rows: Rows) -> None:
@@ -489,13 +512,15 @@ def test_the_released_machine_list_has_552_machines_with_2490_gpus(
     assert trace.validate() == []
 
 
-def test_host_memory_below_zero_is_set_aside(ingest: Ingest, rows: Rows) -> None:
+def test_host_memory_below_zero_is_unknown(ingest: Ingest, rows: Rows) -> None:
     times = [f"2017-10-03 00:0{minute}:00 PST,m1" for minute in range(4)]
     values = ["1048576,-1", "-1048576,0", "1048576,0", "1048576,0"]
     text = MEM_HEADER + "".join(f"{time},{value}\n" for time, value in zip(times, values, strict=True))
     trace = ingest({"cluster_mem_util": text})
-    assert [(r["line"], r["column"]) for r in rows(trace, "rejects")] == [(2, "mem_free"), (3, "mem_total")]
-    assert [r["memory_used_gib"] for r in rows(trace, "host_utilization")] == [1.0, 1.0]
+    assert rows(trace, "rejects") == []
+    assert [r.get("memory_used_gib") for r in rows(trace, "host_utilization")][-2:] == [1.0, 1.0]
+    found = {name: check.count for name, check in trace.manifest.checks.items() if name.startswith("unreadable")}
+    assert found == {"unreadable_mem_free": 1, "unreadable_mem_total": 1}
 
 
 def test_naive_times_keep_both_hours_of_the_clock_change_in_host_samples(ingest: Ingest, rows: Rows) -> None:

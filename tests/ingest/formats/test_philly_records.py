@@ -39,8 +39,8 @@ def outcome(text: bytes, *, at_once: bool = True) -> Outcome:
         if not at_once:
             patch.setattr(_philly_records, "_records", looked_at)
         found = [read_records(run, seen) for run in runs]
-    refused = [(int(run.lines[r.row]), r) for run, (_, rs) in zip(runs, found, strict=True) for r in rs]
-    return Outcome([records for records, _ in found], refused, seen)
+    refused = [(int(run.lines[r.row]), r) for run, (_, rs, _) in zip(runs, found, strict=True) for r in rs]
+    return Outcome([records for records, _, _ in found], refused, seen)
 
 
 def was_read_at_once(text: bytes) -> bool:

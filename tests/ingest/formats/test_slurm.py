@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tracekit.errors import SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import _slurm_cells as text_of
+from tracekit.ingest.formats import _slurm_devices as devices_of
 from tracekit.ingest.node_lists import expand_nodes
 
 if TYPE_CHECKING:
@@ -189,27 +190,70 @@ def test_a_name_may_hold_the_delimiter_and_quotes(ingest: Ingest, rows: Rows, fo
         assert found_checks(trace) == {"delimiter_in_name": (1, None)}
 
 
-def test_an_unusable_cell_costs_its_row(ingest: Ingest, rows: Rows) -> None:
+def test_an_unusable_key_costs_its_row(ingest: Ingest, rows: Rows) -> None:
     cases = [
         ({"JobID": "total"}, "JobID", "is not a job id"),
         ({"JobIDRaw": "x"}, "JobIDRaw", "is not a job id"),
         ({"JobID": ""}, "JobID", "is missing"),
         ({"Submit": "Unknown"}, "Submit", "is missing"),
         ({"Start": "2024-02-30T00:00:00"}, "Start", "is not a time like %Y-%m-%dT%H:%M:%S"),
-        ({"Elapsed": "soon"}, "Elapsed", "is not a duration like 1-02:03:04"),
-        ({"Timelimit": "99999999999-00"}, "Timelimit", "is not a duration like 1-02:03:04"),
-        ({"AllocTRES": "cpu"}, "AllocTRES", "is not a list like cpu=4,gres/gpu=1"),
-        ({"AllocTRES": "cpu=x"}, "AllocTRES", "is not a count"),
-        ({"NodeList": "gpu[1-99999999]"}, "NodeList", "names more than 65536 nodes"),
-        ({"NodeList": "gpu[1-"}, "NodeList", "is not a node list"),
         ({"JobID": "7_[9-8]"}, "JobID", "is not a list of array tasks"),
-        ({"ReqMem": "lots"}, "ReqMem", "is not an amount of memory"),
-        ({"Priority": "high"}, "Priority", "is not a whole number"),
     ]
     trace = ingest(numbered([{}, *(changes for changes, *_ in cases)]), max_reject_share=0.99)
     assert [row["job_id"] for row in rows(trace, "jobs")] == ["slurm/1"]
     found = [(row["line"], row["column"], row["reason"]) for row in rows(trace, "rejects")]
     assert found == [(line, column, reason) for line, (_, column, reason) in enumerate(cases, 3)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost", "reason"),
+    [
+        ({"Elapsed": "soon"}, {}, "is not a duration like 1-02:03:04"),
+        ({"Suspended": "soon"}, {"suspended_s"}, "is not a duration like 1-02:03:04"),
+        ({"Timelimit": "99999999999-00"}, {"time_limit_s"}, "is not a duration like 1-02:03:04"),
+        ({"NodeList": "gpu[1-99999999]"}, {}, "names more than 65536 nodes"),
+        ({"NodeList": "gpu[1-"}, {}, "is not a node list"),
+        ({"Priority": "high"}, {"priority"}, "is not a whole number"),
+        ({"Eligible": "at noon"}, {"eligible_time"}, "is not a time like %Y-%m-%dT%H:%M:%S"),
+    ],
+)
+def test_any_other_cell_that_cannot_be_read_costs_itself(
+    changes: dict[str, str], lost: set[str], reason: str, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    trace = ingest(sacct(changes))
+    assert rows(trace, "jobs") == [{k: v for k, v in JOB_ROW.items() if k not in lost}]
+    ((column, text),) = changes.items()
+    assert found_checks(trace) == {f"unreadable_{column.lower()}": (1, None)}
+    (check,) = (check for check in trace.manifest.checks.values() if check.count)
+    assert check.examples == [f"{text}: {reason}"]
+    assert bool(rows(trace, "placements")) == (column != "NodeList")
+    assert any(f"most cells of the column '{column}' cannot be read" in note for note in trace.manifest.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus"),
+    [
+        ({"AllocTRES": "cpu"}, 8.0),  # what was asked for
+        ({"AllocTRES": "cpu=x", "ReqTRES": ""}, None),
+        ({"AllocTRES": "cpu=x", "ReqTRES": "cpu=1"}, None),
+        ({"AllocTRES": "", "ReqTRES": "?"}, None),
+        ({"AllocTRES": "cpu=1", "ReqTRES": "?"}, 0.0),
+    ],
+)
+def test_gpus_are_unknown_where_their_list_cannot_be_read(
+    changes: dict[str, str], gpus: float | None, ingest: Ingest, rows: Rows
+) -> None:
+    assert [job.get("gpu_count") for job in rows(ingest(sacct(changes)), "jobs")] == [gpus]
+
+
+@pytest.mark.parametrize("text", ["UNLIMITED", "inf", "4294967295", "[]", "Partition_Limit"])
+def test_no_limit_is_unknown_without_being_counted(
+    text: str, ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    trace = ingest(sacct({"Timelimit": text, "Priority": "4294967295"}))
+    (job,) = rows(trace, "jobs")
+    assert {"time_limit_s", "priority"}.isdisjoint(job)
+    assert found_checks(trace) == {}
 
 
 def test_a_source_without_usable_rows_is_refused(ingest: Ingest) -> None:
@@ -301,7 +345,7 @@ def test_gpus_are_counted_once(ingest: Ingest, rows: Rows) -> None:
         ({"AllocTRES": "cpu=4,gres/gpu:a100=4"}, 4.0, "a100"),
         ({"AllocTRES": "cpu=4,gres/gpu=4"}, 4.0, None),
         ({"AllocTRES": "cpu=4,gres/gpu:a100=2,gres/gpu:h100=2,gres/gpu=4"}, 4.0, "a100|h100"),
-        ({"AllocTRES": "cpu=4,gres/gpu:a100_1g.5gb=2"}, 2.0, "a100_1g.5gb"),
+        ({"AllocTRES": "cpu=4,gres/gpu:a100_1g.5gb=2"}, 2 / 7, "a100_1g.5gb"),
         ({"AllocTRES": "gres/gpu=1.5K"}, 1536.0, None),
         ({"AllocTRES": "cpu=4,mem=1G"}, 0.0, None),
         ({"AllocTRES": "", "ReqTRES": "cpu=4,gres/gpu:h100=2"}, 2.0, "h100"),
@@ -419,16 +463,48 @@ def test_array_tasks_are_jobs_of_one_group(ingest: Ingest, rows: Rows) -> None:
         trace = ingest(
             sacct({"JobID": "20_7", "JobIDRaw": "21"}, {**waiting, "JobIDRaw": "20"}, columns=columns),
         )
-        found = {row["job_id"]: (row["group"], row["status"], row.get("instance_count")) for row in rows(trace, "jobs")}
-        assert found == {
-            "slurm/21" if raw else "slurm/20_7": ("20", "completed", None),
-            "slurm/20" if raw else "slurm/20_[8-20%4]": ("20", "pending", 13),
-        }
+        found = {row["job_id"]: (row["group"], row["status"]) for row in rows(trace, "jobs")}
+        waits = {f"slurm/20_{task}": ("20", "pending") for task in range(8, 21)}
+        assert found == {"slurm/21" if raw else "slurm/20_7": ("20", "completed"), **waits}
+
+
+def test_each_waiting_task_of_an_array_is_a_job(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    gpus = {"AllocTRES": "", "ReqTRES": "gres/gpu=4"}
+    waiting = {**WAITING, **gpus, "State": "PENDING", "End": "Unknown"}
+    trace = ingest(
+        sacct(
+            {**waiting, "JobID": "20_[1-9]", "JobIDRaw": "20"},  # shown again below, when task 1 and 3 had started
+            {"JobID": "20_1", "JobIDRaw": "21"},
+            {"JobID": "20_3", "JobIDRaw": "22"},
+            {**waiting, "JobID": "20_[3-4,8-9%2]", "JobIDRaw": "20"},
+            {**waiting, "JobID": "30_[7]", "JobIDRaw": "30"},  # the last task has the number of the array's row
+            {**waiting, "JobID": "40_[1-3,...]", "JobIDRaw": "40"},
+            {**waiting, "JobID": "50_[1-999999999]", "JobIDRaw": "50"},
+        )
+    )
+    found = {row["job_id"].removeprefix("slurm/"): row["gpu_count"] for row in rows(trace, "jobs")}
+    assert found == {"21": 8.0, "22": 8.0, **dict.fromkeys(("20_4", "20_8", "20_9", "30", "40", "50"), 4.0)}
+    assert found_checks(trace) == {"superseded_rows": (1, 7), "waiting_arrays_as_one": (2, 6)}
+
+
+def test_a_job_that_another_cluster_started_is_left_out(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    ids = {"JobID": "67108901", "JobIDRaw": "67108901"}
+    revoked = {**ids, **WAITING, "State": "REVOKED"}
+    trace = ingest(
+        sacct(
+            {**ids, "Cluster": "alpha"},
+            {**revoked, "Cluster": "beta", "State": "PENDING", "End": "Unknown"},
+            {**revoked, "Cluster": "beta"},
+            {**revoked, "Cluster": "gamma"},
+        )
+    )
+    assert [(row["job_id"], row["status"]) for row in rows(trace, "jobs")] == [("alpha/67108901", "completed")]
+    assert found_checks(trace) == {"superseded_rows": (1, 4), "revoked_siblings": (2, 4)}
 
 
 @pytest.mark.parametrize(("tasks", "count"), [("[1,3,5-9:2]", 5), ("[0-9]", 10), ("[4]", 1), ("[1-3,...]", None)])
 def test_waiting_array_tasks_are_counted(tasks: str, count: int | None) -> None:
-    assert text_of.array_size(tasks) == count
+    assert text_of.array_tasks(tasks).size == count
 
 
 def test_components_of_a_heterogeneous_job_are_one_job(ingest: Ingest, rows: Rows) -> None:
@@ -695,11 +771,11 @@ PARSERS: list[Callable[[str], object]] = [
     text_of.count,
     text_of.memory,
     text_of.used_gib,
-    text_of.tres,
+    devices_of.tres,
     text_of.usage,
-    text_of.gres,
+    devices_of.gres,
     text_of.state,
-    text_of.array_size,
+    text_of.array_tasks,
     expand_nodes,
 ]
 
@@ -748,17 +824,21 @@ def test_the_sample_trace_keeps_all_but_the_unusable_records(
     trace = sample_trace("slurm")
     assert trace.validate() == []
     (account,) = trace.manifest.files
-    assert (account.records, account.kept, account.rejected) == (300, 293, 7)
+    assert (account.records, account.kept, account.rejected) == (300, 295, 5)
     assert {name: info.rows for name, info in trace.manifest.tables.items()} == {
-        "jobs": 275,
-        "attempts": 272,
-        "placements": 296,
+        "jobs": 291,
+        "attempts": 274,
+        "placements": 297,
         "nodes": 12,
         "job_usage": 12,
-        "rejects": 7,
+        "rejects": 5,
     }
     assert set(found_checks(trace)) == {
+        "unreadable_alloctres",
+        "unreadable_nodelist",
         "delimiter_in_name",
+        "rejected_gpu_hours",
+        "running_past_limit",
         "duration_disagrees",
         "end_of_unfinished_job",
         "unknown_status_word",

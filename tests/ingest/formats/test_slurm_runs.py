@@ -150,8 +150,8 @@ def test_a_number_stands_for_gpu(ingest: Ingest, rows: Rows, found_checks: Found
             {**one, "JobID": "9", "JobIDRaw": "9", "AllocGRES": "6516589:1"},
         )
     )
-    assert [row["gpu_count"] for row in rows(trace, "jobs")] == [2.0, 4.0, 0.0]
-    assert found_checks(trace) == {"gres_by_number": (2, 3), "unknown_gres_numbers": (2, 3)}
+    assert [row.get("gpu_count") for row in rows(trace, "jobs")] == [2.0, 4.0, None]
+    assert found_checks(trace) == {"gres_by_number": (2, 3), "unknown_devices_of_jobs": (1, 3)}
 
 
 BARE = {"AllocTRES": "billing=8,cpu=8,mem=64G,node=1", "ReqTRES": "", "NNodes": "1", "NodeList": "gpu01"}

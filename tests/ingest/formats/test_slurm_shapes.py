@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from tests.ingest.formats.test_slurm import JOB_ROW, sacct
 from tracekit.errors import SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest import ingest_logs
-from tracekit.ingest.formats import _slurm_cells as text_of
+from tracekit.ingest.formats import _slurm_devices as devices_of
 from tracekit.ingest.formats._slurm_json import job_rows, looks_like_json
 from tracekit.ingest.formats._slurm_layout import looks_like_sacct
 from tracekit.ingest.formats._slurm_split import divide
@@ -46,6 +48,64 @@ def test_any_delimiter_is_read_off_the_header_or_stated(
     text = sacct({"JobName": "a|b"})["sacct.txt"].replace("a|b", "a\0b").replace("|", delimiter).replace("\0", "|")
     trace = ingest({"dump.dat": text}, options={"delimiter": delimiter} if stated else {})
     assert rows(trace, "jobs") == [JOB_ROW | {"name": "a|b"}]
+
+
+def saved(delimiter: str, quoting: Literal[0, 1], *jobs: dict[str, str], index: bool = False) -> str:
+    """Return a sacct table as another program saves it."""
+    lines = [line.split("|") for line in sacct(*jobs)["sacct.txt"].splitlines()]
+    if index:
+        lines = [["" if not number else str(number - 1), *line] for number, line in enumerate(lines)]
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, quoting=quoting, lineterminator="\r\n").writerows(lines)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "quoting", "index"),
+    [
+        (",", csv.QUOTE_MINIMAL, False),
+        (",", csv.QUOTE_MINIMAL, True),
+        (",", csv.QUOTE_ALL, False),
+        (";", csv.QUOTE_MINIMAL, False),
+        (";", csv.QUOTE_ALL, True),
+        ("\t", csv.QUOTE_ALL, False),
+    ],
+)
+def test_a_table_that_pandas_or_excel_saved_is_read(
+    ingest: Ingest, rows: Rows, delimiter: str, quoting: Literal[0, 1], index: bool
+) -> None:
+    name = f'say "hi"{delimiter} all'
+    text = saved(delimiter, quoting, {}, {"JobID": "8", "JobIDRaw": "8", "JobName": name}, index=index)
+    trace = ingest({"jobs.csv": text})
+    assert rows(trace, "jobs") == [JOB_ROW, JOB_ROW | {"job_id": "slurm/8", "name": name}]
+    assert [(f.records, f.rejected) for f in trace.manifest.files] == [(2, 0)]
+
+
+@pytest.mark.parametrize("delimiter", ["|", ";", "\t", "^"])
+def test_quotes_of_sacct_itself_are_letters(ingest: Ingest, rows: Rows, delimiter: str) -> None:
+    names = ['"', 'a "b" c', '"d"e', 'f"']
+    jobs = ({"JobID": str(n), "JobIDRaw": str(n), "JobName": name} for n, name in enumerate(names, 1))
+    trace = ingest({"dump.dat": sacct(*jobs)["sacct.txt"].replace("|", delimiter)})
+    assert [row["name"] for row in rows(trace, "jobs")] == names
+
+
+def test_a_damaged_line_of_a_saved_table_costs_itself(ingest: Ingest, rows: Rows) -> None:
+    first, second, *_ = saved(",", csv.QUOTE_MINIMAL, {}).splitlines()
+    trace = ingest({"sacct.csv": "\n".join([first, second, second + ",more", second.replace('"', "", 1), ""])},
+                   max_reject_share=0.9)  # fmt: skip
+    assert rows(trace, "jobs") == [JOB_ROW]
+    assert [r["line"] for r in rows(trace, "rejects")] == [3, 4]
+
+
+def test_the_table_for_people_is_refused_with_the_cure_first(ingest: Ingest) -> None:
+    wide = (
+        "JobID           JobName  Partition      State              Submit               Start                 End\n"
+        "------------ ---------- ---------- ---------- ------------------- ------------------- -------------------\n"
+        "1001              train        gpu CANCELLED+ 2025-03-03T08:00:00 2025-03-03T08:00:00 2025-03-03T15:00:00\n"
+    )
+    for name in ("sacct.txt", "jobs.dat"):
+        with pytest.raises(SourceError, match=r"line 1: write it again with --parsable2: .*; as in: sacct --parsable2"):
+            ingest({name: wide})
 
 
 @pytest.mark.parametrize("text", ["ab", "||", "x", " ", "§", '"'])
@@ -367,7 +427,7 @@ def test_dumps_of_sacctmgr_are_not_taken_for_those_of_sacct(ingest: Ingest) -> N
     ],
 )
 def test_requests_in_a_command(line: str, per_node: float | None, in_all: float | None) -> None:
-    assert text_of.request(line) == (per_node, in_all)
+    assert devices_of.request(line)[:2] == (per_node, in_all)
 
 
 @pytest.fixture(scope="module")

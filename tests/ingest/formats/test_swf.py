@@ -296,8 +296,6 @@ def test_negative_spans_are_unknown_and_counted(ingest: Ingest, rows: Rows, foun
         (LINE, "job", "repeats the key of an earlier record"),
         (line(job=2, run=600_000_000), "run", "is above 5e+08"),
         (line(job=2, run="long"), "run", "is not a number"),
-        (line(job=2, processors=-4), "processors", "is below 0"),
-        (line(job=2, requested_memory="1e300"), "requested_memory", "is above 1e+15"),
         ("2 3 4\n", None, "expected 18 fields, found 3"),
         (LINE.strip() + " 7\n", None, "expected 18 fields, found 19"),
     ],
@@ -310,6 +308,18 @@ def test_an_impossible_record_is_set_aside(
     expected = {"source_file": FILE, "line": 4, "column": column, "reason": reason, "raw": bad.strip()}
     assert rows(trace, "rejects") == [{k: v for k, v in expected.items() if v is not None}]
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(2, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"), [("processors", -4), ("requested_memory", "1e300"), ("user", "x"), ("requested_time", "never")]
+)
+def test_any_other_number_that_cannot_be_costs_itself(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks, column: str, cell: object
+) -> None:
+    whole, damaged = (rows(ingest({FILE: text}), "jobs") for text in (line(job=2), line(job=2, **{column: cell})))
+    unknown = rows(ingest({FILE: line(job=2, **{column: -1})}), "jobs")
+    assert damaged == unknown != whole
+    assert f"unreadable_{column}" in found_checks(ingest({FILE: line(job=2, **{column: cell})}))
 
 
 def test_a_line_that_is_not_text_is_set_aside(ingest: Ingest, rows: Rows) -> None:
@@ -363,17 +373,18 @@ def test_the_sample_keeps_every_record_or_says_why(
 ) -> None:
     trace = sample_trace("swf")
     assert trace.validate() == []
-    assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(207, 203, 4)]
-    assert len(rows(trace, "jobs")) == 201
+    assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(207, 204, 3)]
+    assert len(rows(trace, "jobs")) == 202
     assert {job.get("vc") for job in rows(trace, "jobs")} == {"interactive", "1", "2"}
     assert found_checks(trace) == {
+        "unreadable_requested_processors": (1, None),
         "header_record_count_disagrees": (1, None),
-        "unknown_status_word": (1, 201),
-        "cancelled_before_start": (1, 201),
-        "parts_without_job": (1, 201),
-        "processors_over_header": (1, 201),
-        "no_processors": (1, 201),
-        "completed_without_end": (1, 201),
+        "unknown_status_word": (1, 202),
+        "cancelled_before_start": (1, 202),
+        "parts_without_job": (1, 202),
+        "processors_over_header": (1, 202),
+        "no_processors": (1, 202),
+        "completed_without_end": (1, 202),
     }
     counts = trace.scan("attempts").group_by("job_id").len().filter(pl.col("len") > 1).collect()
     assert counts.rows() == [("101", 2)]

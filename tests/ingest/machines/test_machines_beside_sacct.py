@@ -377,18 +377,21 @@ def test_records_that_cannot_be_used_are_set_aside(ingest: Ingest, rows: Rows) -
     trace = ingest({"sacct.txt": SACCT, "e": events, "n": nodes}, max_reject_share=0.9)
     assert {f.path: (f.records, f.rejected) for f in trace.manifest.files if f.path != "sacct.txt"} == {
         "e": (9, 5),
-        "n": (4, 2),
+        "n": (4, 1),
     }
     reasons = [(r["source_file"], r["line"], r["reason"]) for r in rows(trace, "rejects")]
     assert reasons == [
         ("n", 16, "lacks RealMemory: the record may be cut"),
-        ("n", 19, "gives 99999 GPUs, more than any machine has"),
         ("e", 6, "is longer than 1048576 bytes"),
         ("e", 7, "is not a time like 2024-03-04T08:00:00"),
         ("e", 8, "TimeEnd lies before TimeStart"),
         ("e", 9, "names more than 65536 nodes"),
         ("e", 10, "expected 8 cells, found 3"),
     ]
+    assert trace.manifest.checks["unreadable_gres"].examples == [
+        "gpu:99999: gives 99999 GPUs, more than any machine has"
+    ]
+    assert [r.get("gpu_count") for r in rows(trace, "nodes") if r["node_id"] == "n6"] == [None]
     with pytest.raises(TooManyRejectsError, match="e: 5 of 9 records"):
         ingest({"sacct.txt": SACCT, "e": events})
 

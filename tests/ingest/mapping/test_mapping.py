@@ -91,7 +91,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         (JOBS + "user = {colum = 'x'}", ", line 3: jobs.columns.user.colum: no such key; did you mean 'column'?"),
         (
             JOBS + "user = {regex = 'x'}",
-            ", line 3: jobs.columns.user: needs exactly one of column, expression, line and value",
+            ", line 3: jobs.columns.user: needs exactly one of column, columns, expression, file, line and value",
         ),
         (
             JOBS + "run_s = {column = 'x', unit = 'minutes'}",
@@ -220,6 +220,64 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
             ", line 3: telemetry.x.host_metrics.cpu_pct: takes column and unit only",
         ),
         (JOBS + "[gpus]\nuuid = 'u'\nnode = 'n'", ", line 3: gpus: has no gpu; its keys are: uuid, node, gpu, files,"),
+        (
+            JOBS + "gpu_count = {columns = ['a', 'b']}",
+            ", line 3: jobs.columns.gpu_count.columns: gpu_count is not a text or a time",
+        ),
+        (
+            JOBS + "gpu_count = {expression = 'n * per(q)'}",
+            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q)' names per(...), and there is no [lookup.per]",
+        ),
+        (
+            JOBS + "gpu_count = {expression = 'n * per(q + 1)'}\n[lookup.per]\nvalues = {a = 1}",
+            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q + 1)' may not hold Call but as TABLE(COLUMN)",
+        ),
+        (JOBS + "user = {columns = []}", ", line 3: jobs.columns.user.columns: is empty; write something"),
+        (
+            JOBS + "user = {column = 'a', separator = '-'}",
+            ", line 3: jobs.columns.user.separator: has no meaning for user with",
+        ),
+        (
+            JOBS + "user = {line = true, missing = '0'}",
+            ", line 3: jobs.columns.user.missing: has no meaning for user with line",
+        ),
+        (JOBS + "user = {file = '('}", ", line 3: jobs.columns.user.file: bad regular expression '(': unclosed group"),
+        (
+            JOBS + f"user = {{file = '{'a' * 1001}'}}",
+            ", line 3: jobs.columns.user.file: is longer than 1,000 characters; write a shorter regular expression",
+        ),
+        (
+            JOBS + f"[jobs.status]\ncolumn = 's'\nfailed = '*{'a' * 300}'",
+            ", line 3: jobs.status: '*aaaaaaaaaaaaaaaaaaa...' is a pattern of more than 300 characters; shorten it",
+        ),
+        (
+            JOBS + "user = {column = 'a', lookup = 'x'}",
+            ", line 3: jobs.columns.user.lookup: 'x' is not one of its values",
+        ),
+        (
+            JOBS + "user = {column = 'a', lookup = 'team'}\n[lookup.teams]\nvalues = {a = 'b'}",
+            ", line 3: jobs.columns.user.lookup: 'team' is not one of its values; did you mean 'teams'?",
+        ),
+        (
+            JOBS + "[lookup.x]\nfiles = 'x.csv'\nkey = 'k'",
+            ", line 3: lookup.x: does not say what a cell stands for; write values = {",
+        ),
+        (
+            JOBS + "[lookup.x]\nkey = 'k'\nvalues = {a = 'b'}",
+            ", line 4: lookup.x.key: has values, and names a file's too; keep either",
+        ),
+        (
+            LONG + "gpu = {column = 'g', lookup = 'x'}\ngpu_metrics = {power_w = 'c'}",
+            ", line 7: telemetry.x.gpu.lookup: is for",
+        ),
+        (
+            JOBS + "[jobs.status]\ncolumn = 's'\ncolumns = ['a']",
+            ", line 3: jobs.status: needs column or columns, one of them; keep either",
+        ),
+        (
+            "[jobs]\ntype = 'csv'\nrecords = 'jobs'\n[jobs.columns]\njob_id = 'id'",
+            ", line 3: jobs.records: finds records in JSON, not in csv; remove records or type",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_with_the_file_its_line_and_the_key(tmp_path: Path, text: str, message: str) -> None:

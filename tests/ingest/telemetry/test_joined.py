@@ -405,7 +405,7 @@ def test_values_that_no_gpu_can_have_are_left_out(cluster: Cluster) -> None:
     assert not trace.has("node_events")
 
 
-def test_counters_fill_no_column_so_that_their_resets_do_no_harm(cluster: Cluster) -> None:
+def test_a_counter_that_begins_anew_tells_no_power(cluster: Cluster) -> None:
     cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
     energy = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
     labels = {"Hostname": "n1", "gpu": "0"}
@@ -415,7 +415,6 @@ def test_counters_fill_no_column_so_that_their_resets_do_no_harm(cluster: Cluste
     )
     trace = cluster.trace()
     assert samples(trace, "utilization_pct", "power_w") == [("10:01", "n1", 0, 1.0, None)]
-    assert trace.manifest.checks["unused_telemetry_metrics"].examples == [energy]
 
 
 def test_labels_may_hold_anything(cluster: Cluster) -> None:
@@ -489,3 +488,74 @@ def test_a_gpu_without_a_label_is_idle_where_the_monitor_labels_jobs(cluster: Cl
         ("10:05", "n2", 1, None),
     ]
     assert counts(trace) == {"telemetry_ambiguous": 2}
+
+
+MIG = {"Hostname": "n1", "gpu": "0", "UUID": "GPU-a"}
+ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+MINUTES = [f"10:{minute:02}" for minute in range(60)]
+
+
+def part(number: int, profile: str, job: str) -> dict[str, str]:
+    return {**MIG, "GPU_I_ID": str(number), "GPU_I_PROFILE": profile, "hpc_job": job}
+
+
+def test_utilization_of_a_divided_gpu_gives_way_to_activity_and_its_zeros_are_unknown(cluster: Cluster) -> None:
+    cluster.jobs(("1", "10:00", "10:10", 1, "n1"), ("2", "10:00", "10:10", 1, "n1"), ("3", "10:00", "10:10", 1, "n2"))
+    cluster.answer(
+        "a.json",
+        [
+            series(UTIL, {"10:05": 0}, **MIG),  # the driver's word on the whole GPU
+            series(UTIL, {"10:05": 0}, **part(1, "3g.40gb", "1")),
+            series(ACTIVE, {"10:05": 0.6}, **part(1, "3g.40gb", "1")),
+            series(UTIL, {"10:05": 0}, **part(2, "3g.40gb", "2")),
+            series("DCGM_FI_DEV_FB_USED", {"10:05": 1024}, **part(2, "3g.40gb", "2")),
+            series(UTIL, {"10:05": 0}, Hostname="n2", gpu="0", hpc_job="3"),  # not divided
+            series(ACTIVE, {"10:05": 0.5}, Hostname="n2", gpu="0", hpc_job="3"),
+        ],
+    )
+    trace = cluster.trace()
+    assert samples(trace, "gpu_instance", "utilization_pct", "memory_used_gib", "job_id") == [
+        ("10:05", "n1", 0, "3g.40gb/1", 60.0, None, "slurm/1"),
+        ("10:05", "n1", 0, "3g.40gb/2", None, 1.0, "slurm/2"),
+        ("10:05", "n2", 0, None, 0.0, None, "slurm/3"),
+    ]
+    assert counts(trace) == {"telemetry_not_measured": 3}
+
+
+def hours(trace: Trace) -> tuple[float, ...]:
+    """Return GPU-hours held and used, and the share that is covered."""
+    columns = ("held_gpu_h", "used_gpu_h", "coverage_share")
+    (row,) = answer_query(trace, "utilization/efficiency", {"by": "cluster"}).frame.select(columns).rows()
+    return tuple(round(value, 6) for value in row)
+
+
+def test_parts_of_one_gpu_cover_their_time_each_for_itself(cluster: Cluster) -> None:
+    cluster.jobs(("1", "10:00", "11:00", 1, "n1"), ("2", "10:00", "11:00", 1, "n1"))
+    busy = [(1, "1", 1.0), (2, "2", 0.5)]
+    cluster.answer(
+        "a.json", [series(ACTIVE, dict.fromkeys(MINUTES, use), **part(n, "3g.40gb", job)) for n, job, use in busy]
+    )
+    # The log counts each part as a GPU: 1 h busy and 1 h half busy.
+    assert hours(cluster.trace()) == (2.0, 1.5, 1.0)
+
+
+def test_parts_of_one_job_weigh_as_large_as_they_are(cluster: Cluster) -> None:
+    cluster.jobs(("1", "10:00", "11:00", 1, "n1"))
+    parts = [(1, "4g.40gb", 1.0), (2, "2g.20gb", 0.0), (3, "1g.10gb", 0.5)]
+    cluster.answer(
+        "a.json", [series(ACTIVE, dict.fromkeys(MINUTES, use), **part(n, size, "1")) for n, size, use in parts]
+    )
+    trace = cluster.trace()
+    # 4/7 of the GPU busy, 1/7 half busy: 4.5 / 7 of an hour.
+    assert hours(trace) == (1.0, round(4.5 / 7, 6), 1.0)
+    (mean,) = answer_query(trace, "utilization/idle_jobs", {"threshold_pct": 100}).frame["mean_pct"].to_list()
+    assert mean == pytest.approx(450 / 7)
+
+
+def test_a_part_that_is_not_sampled_is_not_covered(cluster: Cluster) -> None:
+    cluster.jobs(("1", "10:00", "11:00", 1, "n1"))
+    parts = [(1, "1g.10gb", 1.0), (2, "1g.10gb", 1.0)]
+    cluster.answer(
+        "a.json", [series(ACTIVE, dict.fromkeys(MINUTES, use), **part(n, size, "1")) for n, size, use in parts]
+    )
+    assert hours(cluster.trace()) == (1.0, round(2 / 7, 6), round(2 / 7, 6))

@@ -10,6 +10,7 @@ from tests.ingest.telemetry.monitored import Cluster
 from tracekit.errors import SourceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 WITH_UNITS = """timestamp, index, name, utilization.gpu [%], memory.used [MiB], power.draw [W]
@@ -72,3 +73,105 @@ def test_a_file_has_to_say_in_its_name_which_machine_it_is_of(cluster: Cluster, 
     (cluster.folder / name).write_text(WITHOUT_UNITS)
     with pytest.raises(SourceError, match=message):
         cluster.trace()
+
+
+TIMES = ("2026/03/02 10:05:00.000", "2026/03/02 10:06:00.000")
+UUID = "GPU-11111111-2222-3333-4444-55555555555"
+
+
+def values(cluster: Cluster, *columns: str) -> list[tuple[object, ...]]:
+    frame = cluster.trace().scan("gpu_utilization").collect().sort("time", "gpu_index")
+    return frame.select("gpu_index", *columns).rows()
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("pci.bus_id", ["00000000:0F:00.0", "00000000:07:00.0"]),  # printed in another order than that of the bus
+        ("gpu_bus_id", ["00000000:0f:00.0", "00000000:07:00.0"]),
+        ("gpu_uuid", [f"{UUID}2", f"{UUID}1"]),
+        ("uuid", [f"{UUID}2", f"{UUID}1"]),
+    ],
+)
+def test_gpus_without_an_index_are_numbered_in_the_order_of_the_bus(
+    cluster: Cluster, name: str, keys: list[str]
+) -> None:
+    cluster.jobs(("1", "10:00", "10:10", 2, "n1"))
+    rows = [f"{time}, {key}, {use} %, 10 %" for time in TIMES for use, key in zip((20, 80), keys, strict=True)]
+    header = f"timestamp, {name}, utilization.gpu [%], utilization.memory [%]"
+    (cluster.folder / "n1.csv").write_text("\n".join([header, *rows]) + "\n")
+    in_order = (
+        [(0, 80.0, "slurm/1"), (1, 20.0, "slurm/1")] if "bus" in name else [(0, 20.0, "slurm/1"), (1, 80.0, "slurm/1")]
+    )
+    assert values(cluster, "utilization_pct", "job_id") == in_order * 2
+    check = cluster.trace(force=True).manifest.checks["gpus_numbered_by_order"]
+    assert (check.count, len(check.examples)) == (2, 2)
+
+
+def test_a_uuid_whose_index_the_file_states_is_not_numbered(cluster: Cluster) -> None:
+    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
+    (cluster.folder / "n1.csv").write_text(
+        f"timestamp, index, uuid, power.draw.instant [W]\n{TIMES[0]}, 3, {UUID}, 90 W\n"
+    )
+    assert values(cluster, "power_w") == [(3, 90.0)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ("{uuid}, 45, 1024, 250.50", (45.0, 1.0, 250.5)),
+        ("{uuid}, 1024, 45, 250.50", (45.0, 1.0, 250.5)),
+        ("0, 45, 1024, 250.50", (45.0, 1.0, 250.5)),
+        ("00000000:07:00.0, 45", (45.0, None, None)),
+        ("{uuid}, 45 %, 250.50 W, 1024 MiB, 1980 MHz", (45.0, 1.0, 250.5)),
+        ("{uuid}, 45 %, 10 %, 1024 MiB, 81920 MiB", (45.0, None, None)),  # used and total, or total and used
+        ("0, NVIDIA A100, P0, [N/A], 250.50", (None, None, 250.5)),
+    ],
+)
+def test_without_a_header_the_cells_tell_the_columns(
+    cluster: Cluster, cells: str, expected: tuple[float | None, ...]
+) -> None:
+    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
+    (cluster.folder / "n1.csv").write_text("".join(f"{time}, {cells.format(uuid=UUID)}\n" for time in TIMES))
+    assert values(cluster, "utilization_pct", "memory_used_gib", "power_w") == [(0, *expected)] * 2
+    assert any("n1.csv has no header" in note for note in cluster.trace(force=True).manifest.notes)
+
+
+def test_more_columns_of_whole_numbers_than_two_stay_unknown(cluster: Cluster) -> None:
+    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
+    (cluster.folder / "n1.csv").write_text("".join(f"{time}, 0, 45, 50, 1024, 90.5\n" for time in TIMES))
+    assert values(cluster, "utilization_pct", "memory_used_gib", "power_w") == [(0, None, None, 90.5)] * 2
+
+
+def test_a_file_of_processes_is_not_used_and_names_what_it_has(cluster: Cluster) -> None:
+    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
+    header = "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]"
+    (cluster.folder / "n1.csv").write_text(f"{header}\n{TIMES[0]}, {UUID}, 7, /bin/python3, 520 MiB\n")
+    trace = cluster.trace()
+    assert not trace.has("gpu_utilization")
+    assert any("it has pid, process_name, used_gpu_memory (" in note for note in trace.manifest.notes)
+
+
+@pytest.mark.parametrize(
+    ("form", "samples", "means"),
+    [
+        ("query_units.csv", 187, (50.855615, 33.682831, 302.369358)),
+        ("query_nounits.csv", 373, (50.664879, 33.711474, 303.186434)),
+    ],
+)
+def test_the_forms_that_were_logged_on_an_h200_agree(
+    tmp_path: Path, real_data: Callable[[str], Path], form: str, samples: int, means: tuple[float, ...]
+) -> None:
+    """The means are those that awk gives of the columns."""
+    cluster = Cluster(tmp_path / "logs")
+    cluster.folder.mkdir()
+    span = "2026-11-26T21:09:00|2026-11-26T21:09:00|2026-11-26T21:15:00|COMPLETED|gres/gpu=1,node=1|1|n1"
+    header = "JobID|Submit|Start|End|State|AllocTRES|NNodes|NodeList"
+    (cluster.folder / "sacct.txt").write_text(f"{header}\n1|{span}\n")
+    (cluster.folder / "n1.csv").write_bytes(real_data(f"gpu_h200/{form}").read_bytes())
+    frame = cluster.trace().scan("gpu_utilization").collect()
+    assert frame["job_id"].unique().to_list() == ["slurm/1"]
+    assert frame["gpu_index"].unique().to_list() == [0]
+    assert frame.height == samples
+    found = frame.select("utilization_pct", "memory_used_gib", "power_w").mean().row(0)
+    assert found == pytest.approx(means, rel=1e-6)

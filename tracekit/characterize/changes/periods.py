@@ -70,12 +70,24 @@ GROUP BY ALL
 ORDER BY ALL
 """
 
-_TELEMETRY = f"""
+_SAMPLES = f"""
 SELECT
     {_DAY.format(time="time")} AS day,
-    CAST(sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) AS busy_pct,
+    split_part(split_part(gpu_instance, '/', 1), '+', 1) AS profile,
+    sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS percents,
     count(utilization_pct) AS samples
 FROM gpu_utilization
+GROUP BY ALL
+"""
+
+# A part of a GPU (MIG) weighs as the part, as in utilization/cluster_by_hour.
+_TELEMETRY = f"""
+SELECT
+    u.day,
+    sum(CAST(u.percents AS DOUBLE) * (CASE WHEN u.profile IS NULL THEN 1e0 ELSE p.share END)) AS busy_pct,
+    sum(u.samples * (CASE WHEN u.profile IS NULL THEN 1e0 ELSE p.share END)) AS samples
+FROM ({_SAMPLES}) AS u
+LEFT JOIN gpu_parts AS p ON u.profile = p.profile
 GROUP BY ALL
 ORDER BY ALL
 """

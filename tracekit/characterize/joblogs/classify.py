@@ -125,7 +125,10 @@ class Classifier:
         )
         if found is not None:
             hit = _hit(found, scan.line_feeds - block.count(b"\n", found.begin) + 1)
-        failed = bool(sign[0 if success is None else success :].any())
+        if success is not None:
+            sign[:success] = False
+            sign[sign] = ~matches([line for line, bad in zip(lines, sign, strict=True) if bad], self.book.parting)
+        failed = bool(sign.any())
         return LogFinding(hit, success is not None and hit is None and not failed, failed, size)
 
 

@@ -24,7 +24,8 @@ CATEGORIES = ("infrastructure", "engine", "user")
 
 _BUILT_IN = Path(__file__).with_name("rules.toml")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_TOP_KEYS = {"place", "rule", "ignore", "ends_well", "failure_signs"}
+_SIGNS = ("ignore", "ends_well", "parting", "failure_signs")
+_TOP_KEYS = {"place", "rule", *_SIGNS}
 _TEXTS = ("reason", "title", "category", "advice", "source")
 _LISTS = ("signatures", "unless", "status")
 _RULE_KEYS = {*_TEXTS, *_LISTS, "within_last_kib"}
@@ -71,6 +72,8 @@ class RuleBook:
     """A line that one of these matches is never a hit."""
     ends_well: tuple[str, ...] = ()
     """Expressions for a line near the end of a log that shows that the job succeeded in spite of hits above it."""
+    parting: tuple[str, ...] = ()
+    """Expressions for a line that, after one of `ends_well`, is neither a hit nor a sign of failure."""
     failure_signs: tuple[str, ...] = ()
     """Expressions for a line near the end of a log that shows that something went wrong, though not what."""
 
@@ -103,9 +106,7 @@ def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> Ru
     books = [*before, *([own] if own else []), *(f for f in given if f.after)]
     return RuleBook(
         tuple(rule for f in books for rule in f.rules),
-        **{
-            key: tuple(text for f in books for text in f.signs[key]) for key in ("ignore", "ends_well", "failure_signs")
-        },
+        **{key: tuple(text for f in books for text in f.signs[key]) for key in _SIGNS},
     )
 
 
@@ -121,7 +122,7 @@ class _RulesFile:
         if place not in ("before", "after"):
             raise self._wrong("place", f"'{place}' is not a place", "choose one of: before, after")
         self.after = place == "after"
-        self.signs = {key: self._patterns(raw, key) for key in ("ignore", "ends_well", "failure_signs")}
+        self.signs = {key: self._patterns(raw, key) for key in _SIGNS}
         entries = raw.get("rule", [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self._wrong("rule", "has to be a list of tables", "begin each with [[rule]]")

@@ -84,7 +84,8 @@ class Searcher:
             The block is the end of a log and one more line break: rules that hold near the end are looked for, and
             others only with `after`.
         after : int, optional
-            Only lines that begin later than here in the block hold [bytes].
+            A job said here in the block that it succeeded: only later lines hold, and none of the book's `parting`
+            [bytes].
         """
         wanted = [
             s
@@ -106,18 +107,31 @@ class Searcher:
         hit = matches(pieces, tuple(s.looser for s in likely))
         number, pieces = number[hit], pieces.filter(pa.array(hit))
         for rank in sorted({s.rank for s in likely}):
-            found = self._hit(rank, [s.pattern for s in likely if s.rank == rank], lines, number, pieces)
+            patterns = [s.pattern for s in likely if s.rank == rank]
+            never = self._book.ignore if after is None else self._book.ignore + self._book.parting
+            found = self._hit(rank, patterns, lines, number, pieces, never)
             if found is not None:
                 return found
         return None
 
-    def _hit(self, rank: int, patterns: list[str], lines: _Lines, number: Ints, pieces: pa.Array) -> RuleMatch | None:
-        """Return the first line for which the rule holds, the last for a rule that holds near the end."""
+    def _hit(
+        self,
+        rank: int,
+        patterns: list[str],
+        lines: _Lines,
+        number: Ints,
+        pieces: pa.Array,
+        never: tuple[str, ...],
+    ) -> RuleMatch | None:
+        """Return the first line for which the rule holds, the last for a rule that holds near the end.
+
+        Lines that one of the expressions `never` matches are no hits.
+        """
         hit = matches(pieces, tuple(patterns))
         near = self._near[rank]
         if near is not None:
             hit &= len(lines.block) - 1 - lines.begins[number] <= near
-        for unless in (self._book.ignore, self._book.rules[rank].unless):
+        for unless in (never, self._book.rules[rank].unless):
             hit[hit] = ~matches(pieces.filter(pa.array(hit)), unless)
         if not hit.any():
             return None

@@ -168,7 +168,7 @@ TIMELINE = TimelineTable(
     name="gpu_timeline",
     title="Running and waiting jobs and GPUs of each VC through time",
     tables=("jobs", "attempts"),
-    views=("job_classes", "trace_capabilities", "trace_nodes", "trace_tenant", "trace_window"),
+    views=("job_classes", "open_attempts", "trace_capabilities", "trace_nodes", "trace_tenant", "trace_window"),
     also=("capacity", "nodes", "node_events", "placements"),
     by_cluster=True,
     params=(STEP, QUOTA, CLUSTER_GPUS, EVENTS),
@@ -186,13 +186,13 @@ TIMELINE = TimelineTable(
     ),
     rule="""Means over each interval, weighted by time, so that running_gpus times the length of the interval is the
 GPU time held in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt
-that still runs, and a job that still waits, do so to the end of the trace; other unknown ends are left out and
-counted in a note. What a cluster has are the GPUs of its node list, else the total that the trace states, else the sum
-of the quotas of its VCs where they are stated, else the most GPUs that its jobs held at one time; the note beside the
-result names the source. The GPUs of a node that node_events says is down, drained or in maintenance, and that no job
-holds, are not among them then (events=ignored: they are). Quotas are no machines: where jobs held more than they add
-up to, or never half of it, the note says so. The log holds no jobs that came after the last submission, so later
-intervals show how its jobs run out and not how full the cluster was; where no interval ends by then, all count as
-submitting.""",
+that still runs, and a job that still waits, do so to the end of the trace, unless the run has passed its time limit
+or a later run has its GPUs (view open_attempts); other unknown ends are left out and counted in a note. What a
+cluster has are the GPUs of its node list, else the total that the trace states, else the sum of the quotas of its VCs
+where they are stated, else the most GPUs that its jobs held at one time; the note beside the result names the source.
+The GPUs of a node that node_events says is down, drained or in maintenance, and that no job holds, are not among them
+then (events=ignored: they are). Quotas are no machines: where jobs held more than they add up to, or never half of
+it, the note says so. The log holds no jobs that came after the last submission, so later intervals show how its jobs
+run out and not how full the cluster was; where no interval ends by then, all count as submitting.""",
     compute=_compute,
 )

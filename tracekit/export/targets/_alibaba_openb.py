@@ -82,6 +82,8 @@ def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[
     asked = options.sized or options.values["nodes"] or options.values["gpus_per_node"]
     if jobs.trace.has("nodes") and not asked:
         nodes = jobs.trace.scan("nodes").sort("node_id").collect()
+        if unknown := nodes["gpu_count"].null_count():
+            log.note(f"gpu_count is not in the Trace for {counted(unknown, 'nodes')}: 0")
         for column, value in (("cpu_count", f"{cpus:g}"), ("memory_gib", f"{memory:g}"), ("gpu_model", model)):
             lacking = nodes[column].is_null()
             lacking &= (nodes["gpu_count"] > 0).fill_null(value=False) if column == "gpu_model" else True

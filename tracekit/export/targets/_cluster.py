@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tracekit.errors import UsageError
 from tracekit.export.interface import ExportLog, JobSelection, Option, Options
-from tracekit.text import counted
+from tracekit.text import counted, percent
 
-__all__ = ["GPUS_PER_NODE", "NODES", "cluster_size", "nodes_for_load"]
+__all__ = ["GPUS_PER_NODE", "NODES", "cluster_groups", "cluster_size", "nodes_for_load"]
 
 _GUESS = 8
 ALL = "all clusters\0"
@@ -35,10 +35,11 @@ def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[
     if nodes is None:
         if listed:
             nodes = -(-gpus // per_node)
-            if nodes * per_node != gpus:
+            if nodes * per_node != gpus or len(jobs.node_sizes) > 1:
+                change = _change(nodes * per_node, gpus)
                 log.note(
                     f"{counted(listed, 'machines')} with {counted(gpus, 'GPUs')} became {counted(nodes, 'nodes')} "
-                    f"with {per_node} each (--machines)"
+                    f"with {per_node} each: {change} (--machines)"
                 )
         else:
             # A job larger than the cluster would wait for ever.
@@ -49,6 +50,21 @@ def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[
                 "a job waits and policies tie (--machines, --target-load)"
             )
     return nodes, per_node
+
+
+def cluster_groups(jobs: JobSelection, log: ExportLog, options: Options) -> list[tuple[int, int]]:
+    """Return nodes by their size, as (nodes, GPUs of each), for targets that hold different nodes.
+
+    Those of the Trace, the largest first; one group where the options say how many there are, or the Trace lists none.
+    """
+    asked = options.sized or any(_option(options, name) is not None for name in ("nodes", "gpus_per_node"))
+    return [cluster_size(jobs, log, options)] if asked or not jobs.node_sizes else jobs.node_sizes
+
+
+def _change(became: int, gpus: int) -> str:
+    """Return by how much the capacity changed, in words."""
+    share = became / gpus - 1
+    return f"{percent(abs(share))} {'more' if share > 0 else 'less'} capacity" if share else "the same capacity"
 
 
 def _option(options: Options, name: str) -> int | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
 from tracekit.export.options import CPU_JOBS, FRACTIONS, Options
-from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_size
+from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_groups
 from tracekit.export.targets._swf_lines import FIELDS, SwfLayout, header_lines, numbered, write_lines
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class AccaSimTarget(Target):
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the workload and the system."""
-        nodes, gpus = cluster_size(jobs, log, options)
+        groups = cluster_groups(jobs, log, options)
         numbers = numbered(jobs, log)
         log.filled("memory", "0 KB", jobs.unknown("memory_gib"))
         from_run = options.values["requested_time"] == "run"
@@ -71,7 +71,9 @@ class AccaSimTarget(Target):
         log.filled("requested time", meant, jobs.unknown("time_limit_s"), "requested_time")
         run = "work_s" if options.values["run_time"] == "attempts" else "run_s"
         layout = SwfLayout(run=run, memory_unknown=0, limit_is_run=from_run)
-        header = header_lines(jobs, numbers, processors="GPU", total=nodes * gpus, notes=[])
+        header = header_lines(
+            jobs, numbers, processors="GPU", total=sum(nodes * gpus for nodes, gpus in groups), notes=[]
+        )
         write_lines(out.main, header, jobs, numbers, layout, log)
         memory = _UNLIMITED_KB
         if options.values["node_memory_gib"]:
@@ -79,8 +81,8 @@ class AccaSimTarget(Target):
         system = {
             "system_name": "tracekit",
             "equivalence": {"processor": {"core": 1}},
-            "groups": {"g0": {"core": gpus, "mem": memory}},
-            "resources": {"g0": nodes},
+            "groups": {f"g{n}": {"core": gpus, "mem": memory} for n, (_, gpus) in enumerate(groups)},
+            "resources": {f"g{n}": nodes for n, (nodes, _) in enumerate(groups)},
         }
         files = (out.target.name, out.target.stem + _CONFIG)
         log.setting(f"Simulator('{files[0]}', '{files[1]}', dispatcher): a core is a GPU")

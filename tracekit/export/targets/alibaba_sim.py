@@ -15,7 +15,7 @@ from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Ou
 from tracekit.export.options import CPU_JOBS, GUARD, Options
 from tracekit.export.targets._alibaba_openb import NODE_FIELDS, POD_FIELDS, node_rows, pod_rows
 from tracekit.export.targets._alibaba_pai import FIELDS, job_rows
-from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_size
+from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_groups
 from tracekit.export.text import write_csv
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ class AlibabaSimTarget(Target):
         guard = options.yes("guard")
         if options.values["layout"] == "pai":
             write_csv(out.main, job_rows(jobs, log, cpus, out.scratch), log, guard=guard)
-            nodes, gpus = cluster_size(jobs, log, options)
+            gpus = sum(nodes * each for nodes, each in cluster_groups(jobs, log, options))
             log.setting(
                 f"run_simulator.py with CSV_FILE = '{out.target.name}', --arrival_rate -1, without which it draws "
-                f"submissions of its own, --num_jobs {jobs.count} and --num_gpus {nodes * gpus}"
+                f"submissions of its own, --num_jobs {jobs.count} and --num_gpus {gpus}"
             )
         else:
             write_csv(out.main, pod_rows(jobs, log, cpus), log, guard=guard)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
 from tracekit.export.options import CPU_JOBS, FRACTIONS, Options
-from tracekit.export.targets._cluster import cluster_size
+from tracekit.export.targets._cluster import cluster_groups
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -91,8 +91,9 @@ class OpenDCTarget(Target):
                     jobs.count, "cpu_mhz, gpu_mhz")  # fmt: skip
         log.filled("share of them that is used", f"{options.values['cpu_load']} and {options.values['gpu_load']}",
                     jobs.count, "cpu_load, gpu_load")  # fmt: skip
-        nodes, gpus = cluster_size(jobs, log, options)
-        log.setting(f"the topology of the experiment needs {counted(nodes, 'hosts')} with {gpus} GPUs each")
+        groups = cluster_groups(jobs, log, options)
+        hosts = [f"{counted(n, 'hosts')} with {counted(gpus, 'GPUs')}{' each' if n > 1 else ''}" for n, gpus in groups]
+        log.setting(f"the topology of the experiment needs {' and '.join(hosts)}")
         cpu_mhz, gpu_mhz = options.positive("cpu_mhz"), options.positive("gpu_mhz")
         cpu_load, gpu_load = options.number("cpu_load"), options.number("gpu_load")
         with (

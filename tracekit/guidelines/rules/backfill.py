@@ -77,7 +77,7 @@ GUIDELINE = Guideline(
         Threshold("placeable_wait_s", "at least", 60, "ours: below, it is the period of the scheduler"),
     ),
     finding=(
-        "In {placeable_share} of the waiting time GPUs that fitted the job were free and its VC was within its quota; "
+        "In {placeable_share} of the waiting time enough GPUs were free, within the quota of the job's VC; "
         "{limit_share} of jobs have a time limit."
     ),
     find=_find,

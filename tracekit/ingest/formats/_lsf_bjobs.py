@@ -7,30 +7,38 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.ingest.formats import _lsf_cells as text_of
 from tracekit.ingest.json_items import json_items
+from tracekit.ingest.lost_cells import LostValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tracekit.ingest.job_records import Row
-    from tracekit.ingest.sink import OpenedFile
+    from tracekit.ingest.sink import OpenedFile, Sink
 
 __all__ = ["read_bjobs"]
 
 _STATUS = {"DONE": "completed", "RUN": "running", "PEND": "pending", "PSUSP": "pending", "WAIT": "pending",
            "USUSP": "running", "SSUSP": "running", "ZOMBI": "node_fail"}  # fmt: skip
+_OPTIONAL = (
+    "ALLOC_SLOT", "EXEC_HOST", "GPU_ALLOC", "EFFECTIVE_RESREQ", "COMBINED_RESREQ", "USER", "JOB_NAME", "QUEUE",
+    "PROJ_NAME", "PEND_REASON", "GPU_NUM", "EXIT_REASON", "STAT",
+)  # fmt: skip
 _TERM = re.compile(r"TERM_([A-Z_]{1,40})", re.ASCII)
 
 
-def read_bjobs(opened: OpenedFile, year: str) -> Iterator[list[Row]]:
+def read_bjobs(opened: OpenedFile, year: str, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
     """Yield the rows of a listing in blocks; `year` is that of times that carry none."""
     for items in json_items(opened, "RECORDS"):
         rows = []
         for item in items:
             try:
-                rows.append(_row(item.value, year) | {"line": item.line})
+                lost = LostValues()
+                rows.append(_row(item.value, year, devices, lost) | {"line": item.line})
+                lost.count(sink)
             except ValueError as error:
                 column, _, reason = str(error).partition(": ")
                 opened.reject(item.line, column, reason, item.raw)
+        devices.count(len(rows))
         if rows:
             yield rows
 
@@ -42,14 +50,24 @@ def _text(held: Mapping[str, Any], name: str) -> str | None:
     return None if value in (None, "", "-") else value
 
 
-def _row(held: Mapping[str, Any], year: str) -> Row:
+def _optional(held: Mapping[str, Any], name: str, lost: LostValues) -> str | None:
+    """Return a text that a record can be without."""
+    try:
+        return _text(held, name)
+    except ValueError:
+        lost.add(name, str(held[name]), "is not text")
+        return None
+
+
+def _row(held: Mapping[str, Any], year: str, devices: text_of.Devices, lost: LostValues) -> Row:
     job, index = _text(held, "JOBID"), _text(held, "JOBINDEX")
     if job is None or not re.fullmatch(r"\d{1,15}", job, re.ASCII):
         raise ValueError("JOBID: is not a job id")
-    word = _text(held, "STAT")
+    told = {name: _optional(held, name, lost) for name in _OPTIONAL}
+    word = told["STAT"]
     status = _STATUS.get(word or "", "unknown")
     if word == "EXIT":
-        reason = _TERM.search(_text(held, "EXIT_REASON") or "")
+        reason = _TERM.search(told["EXIT_REASON"] or "")
         status = text_of.TERMINATION.get(reason[1], "failed") if reason else "failed"
         word = f"TERM_{reason[1]}" if reason else word
     clocks = {}
@@ -61,13 +79,11 @@ def _row(held: Mapping[str, Any], year: str) -> Row:
                 clocks[key] = text_of.wall_s(text, year)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-    listed = _text(held, "ALLOC_SLOT") or _text(held, "EXEC_HOST") or ""
-    try:
-        slots = text_of.hosts(listed.split(":")) if listed else {}
-        indices = _indices(_text(held, "GPU_ALLOC") or "")
-    except ValueError as error:
-        raise ValueError(f"EXEC_HOST: {error}") from None
-    request = text_of.gpu_request(_text(held, "EFFECTIVE_RESREQ") or _text(held, "COMBINED_RESREQ") or "")
+    place = "ALLOC_SLOT" if told["ALLOC_SLOT"] else "EXEC_HOST"
+    slots = lost.read(place, told[place], lambda text: text_of.hosts(text.split(":"))) or {}
+    indices = _indices(told["GPU_ALLOC"] or "")
+    request = devices.request(told["EFFECTIVE_RESREQ"] or told["COMBINED_RESREQ"] or "")
+    request = devices.settled(job, request, alone=False)
     row: Row = clocks | {
         "job_id": f"{job}[{index}]" if index not in (None, "0") else job,
         "told": max(clocks.values(), default=0.0),
@@ -75,18 +91,24 @@ def _row(held: Mapping[str, Any], year: str) -> Row:
         "source_status": word,
         "run_status": status,
         "closes": "start_s" not in clocks and "end_s" in clocks,
-        "user": _text(held, "USER"),
-        "name": _text(held, "JOB_NAME"),
-        "partition": _text(held, "QUEUE"),
-        "account": _text(held, "PROJ_NAME"),
-        "wait_reason": _text(held, "PEND_REASON"),
+        "user": told["USER"],
+        "name": told["JOB_NAME"],
+        "partition": told["QUEUE"],
+        "account": told["PROJ_NAME"],
+        "wait_reason": told["PEND_REASON"],
         "group": job if index not in (None, "0") else None,
     }
     row |= text_of.placed(slots, request, indices)
-    gpus = _text(held, "GPU_NUM")
-    if gpus is not None and re.fullmatch(r"\d{1,9}", gpus, re.ASCII):
-        row["gpu_count"] = float(gpus)
+    gpus = lost.read("GPU_NUM", told["GPU_NUM"], _count)
+    if gpus is not None:
+        row["gpu_count"] = gpus
     return row
+
+
+def _count(text: str) -> float:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise ValueError("is not a number of GPUs")
+    return float(text)
 
 
 def _indices(text: str) -> dict[str, set[int]]:

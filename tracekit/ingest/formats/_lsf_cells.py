@@ -6,16 +6,21 @@ Each function takes the text of one value and raises ValueError, with the reason
 from __future__ import annotations
 
 import re
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tracekit.ingest.devices import UnknownDevices, device_factors, is_accelerator
 from tracekit.ingest.node_lists import MAX_NODES
 
-__all__ = ["TERMINATION", "TERM_WORDS", "GpuRequest", "gpu_request", "hosts", "placed", "wall_s"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-from datetime import datetime
-from typing import NamedTuple
+    from tracekit.ingest.sink import Sink
 
-_GPUS = re.compile(r"\bngpus(?:_physical|_shared|_excl_p|_excl_t)?=(\d{1,6}(?:\.\d{1,6})?)(?:/(host|task))?", re.ASCII)
+__all__ = ["TERMINATION", "TERM_WORDS", "Devices", "GpuRequest", "gpu_request", "hosts", "placed", "wall_s"]
+
+_AMOUNT = re.compile(r"\b([A-Za-z_]\w{0,80})=(\d{1,6}(?:\.\d{1,6})?)(?:/(host|task))?(?![\w.])", re.ASCII)
+_GPU_NAMES = ("ngpus_physical", "ngpus", "ngpus_shared", "ngpus_excl_p", "ngpus_excl_t")
 _RUSAGE = re.compile(r"rusage\[([^\]]{0,10000})\]")
 _MODEL = re.compile(r"\bgmodel=([\w.\-]{1,100})", re.ASCII)
 _COMPOUND = re.compile(r"\d+\*\{")
@@ -51,26 +56,105 @@ TERMINATION = {
 class GpuRequest(NamedTuple):
     """GPUs of a resource requirement."""
 
-    number: float
+    number: float | None
+    """None where it is not known."""
     per: str
     """'host' or 'task'."""
     model: str | None
+    devices: frozenset[str] = frozenset()
+    """Accelerators that nobody counts."""
 
 
-def gpu_request(text: str) -> GpuRequest | None:
+def gpu_request(text: str, factors: Mapping[str, float] | None = None) -> GpuRequest | None:
     """Return the GPUs in the rusage section of `select[...] rusage[ngpus_physical=2.00/host]`; None where untold.
 
     A number without a unit counts for each host, as `-gpu num=2` does. Of alternatives (`||`) the first one counts. Of
-    a compound requirement (`2*{...}+1*{...}`) which host got which part is not told.
+    a compound requirement (`2*{...}+1*{...}`) which host got which part is not told. `factors` are the GPUs that other
+    resources count, by name, as the option gpu_resource says. An accelerator that is not among them has no number.
     """
     if not text.strip() or _COMPOUND.search(text):
         return None
     model = _MODEL.search(text)
     for section in _RUSAGE.findall(text):
-        match = _GPUS.search(section.split("||")[0])
-        if match:
-            return GpuRequest(float(match[1]), match[2] or "host", model[1] if model else None)
+        found = {
+            name.lower(): (float(amount), per or "host")
+            for name, amount, per in _AMOUNT.findall(section.split("||")[0])
+        }
+        request = _counted(found, factors or {}, model[1] if model else None)
+        if request is not None:
+            return request
     return GpuRequest(0.0, "host", model[1] if model else None)
+
+
+def _counted(
+    found: Mapping[str, tuple[float, str]], factors: Mapping[str, float], model: str | None
+) -> GpuRequest | None:
+    """Return the GPUs of what a section reserves, None where it reserves none; `found` has amount and unit by name."""
+    plain = [name for name in _GPU_NAMES if name in found and name not in factors][:1]
+    weights = {name: factor for name, factor in factors.items() if name in found} | dict.fromkeys(plain, 1.0)
+    devices = frozenset(
+        name for name, (amount, _) in found.items()
+        if amount and name not in weights and name not in _GPU_NAMES and is_accelerator(name)
+        and not (weights and "gpu" in name)
+    )  # fmt: skip
+    if not weights and not devices:
+        return None
+    units = {found[name][1] for name in weights if found[name][0]}
+    if devices or len(units) > 1:
+        return GpuRequest(None, "host", model, devices)
+    number = sum(factor * found[name][0] for name, factor in weights.items())
+    return GpuRequest(number, units.pop() if units else "host", model)
+
+
+class Devices:
+    """What counts as GPUs in requirements, and who asked for what nobody knows.
+
+    Parameters
+    ----------
+    sink : Sink
+        With the option gpu_resource; receives checks and a note.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._factors = device_factors(sink.options["gpu_resource"])
+        self._unknown = UnknownDevices(sink, "jobs")
+        self._holders: list[tuple[str, str]] = []
+        self._whole: list[str] = []
+
+    def request(self, text: str) -> GpuRequest | None:
+        """Return the GPUs of a requirement."""
+        return gpu_request(text, self._factors)
+
+    def settled(self, job: str, request: GpuRequest | None, *, alone: bool) -> GpuRequest | None:
+        """Return the request of a job, with an unknown number where its devices or its hosts make it so.
+
+        Parameters
+        ----------
+        alone : bool
+            Whether the job shares its hosts with no other: it has their GPUs, which nothing tells.
+        """
+        if request is None:
+            return None
+        if request.devices:
+            self._holders.append((job, "|".join(sorted(request.devices))))
+        if alone and request.number == 0:
+            self._whole.append(job)
+            return request._replace(number=None)
+        return request
+
+    def count(self, of: int) -> None:
+        """Count what was found among `of` records."""
+        self._unknown.add(self._holders, of)
+        self._sink.check(
+            "whole_nodes_without_gpus", len(self._whole), of,
+            "records of jobs that have whole nodes and do not say how many GPUs; these are unknown", self._whole,
+        )  # fmt: skip
+        self._holders, self._whole = [], []
+
+    def report(self) -> None:
+        """Name the devices that nobody knows."""
+        self._unknown.report()
 
 
 def hosts(names: list[str]) -> dict[str, int]:
@@ -102,7 +186,7 @@ def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str,
     for host, tasks in slots.items():
         if indices:
             counts.append(float(len(indices.get(host, ()))))
-        elif request is None:
+        elif request is None or request.number is None:
             counts.append(None)
         else:
             counts.append(request.number * (tasks if request.per == "task" else 1))
@@ -116,7 +200,7 @@ def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str,
     known = [count for count in counts if count is not None]
     if counts and len(known) == len(counts):
         row["gpu_count"] = sum(known)
-    elif not counts and request is not None and not request.number:
+    elif not counts and request is not None and request.number == 0:
         row["gpu_count"] = 0.0
     if request is not None and request.model:
         row["gpu_model"] = request.model

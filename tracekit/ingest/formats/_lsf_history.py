@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.ingest.formats import _lsf_cells as text_of
+from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.records import MAX_RECORD
 from tracekit.ingest.text_lines import text_lines
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.job_records import Row
-    from tracekit.ingest.sink import OpenedFile
+    from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.ingest.text_lines import TextLine
 
 __all__ = ["BLOCK", "read_history"]
@@ -42,7 +43,7 @@ class _Block(NamedTuple):
         return "\n".join(self.lines).encode()
 
 
-def read_history(opened: OpenedFile, year: str) -> Iterator[list[Row]]:
+def read_history(opened: OpenedFile, year: str, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
     """Yield the rows of a history in blocks; a record is what is printed of one job.
 
     Parameters
@@ -53,7 +54,10 @@ def read_history(opened: OpenedFile, year: str) -> Iterator[list[Row]]:
     rows: list[Row] = []
     for block in _blocks(opened):
         try:
-            rows += [row | {"line": block.line} for row in _rows(block, year)]
+            lost = LostValues()
+            rows += [row | {"line": block.line} for row in _rows(block, year, devices, lost)]
+            lost.count(sink)
+            devices.count(1)
         except ValueError as error:
             opened.reject(block.line, None, str(error), block.raw)
         if len(rows) >= _BATCH:
@@ -107,7 +111,7 @@ class _Told(NamedTuple):
     suspended_s: float | None
 
 
-def _rows(block: _Block, year: str) -> Iterator[Row]:
+def _rows(block: _Block, year: str, devices: text_of.Devices, lost: LostValues) -> Iterator[Row]:
     lines = list(_joined(block.lines))
     match = BLOCK.match(lines[0])
     assert match is not None  # noqa: S101 -- a block begins so
@@ -121,15 +125,21 @@ def _rows(block: _Block, year: str) -> Iterator[Row]:
     events = [(m[1], m[2]) for line in lines[1:] if (m := _EVENT.fullmatch(line))]
     if not any(text.startswith("Submitted") for _, text in events):
         raise ValueError("has no event 'Submitted'; print it with bhist -l or bacct -l")
-    yield from _runs(row, events, told, year)
+    yield from _runs(row, events, told, year, devices, lost)
 
 
 def _runs(  # noqa: C901 -- one look at each kind of event
-    row: Row, events: list[tuple[str, str]], told: _Told, year: str
+    row: Row,
+    events: list[tuple[str, str]],
+    told: _Told,
+    year: str,
+    devices: text_of.Devices,
+    lost: LostValues,
 ) -> Iterator[Row]:
     """Yield a row for each run, and one for what the job waits for or how it ended without a run."""
     run: Row | None = None
     last: Row = dict(row)
+    alone = any(text.startswith("Submitted") and "Exclusive Execution" in text for _, text in events)
     for clock, text in events:
         moment = text_of.wall_s(clock, year)
         if text.startswith("Submitted"):
@@ -140,7 +150,7 @@ def _runs(  # noqa: C901 -- one look at each kind of event
             if run is not None:
                 yield run
             run = row | {"told": moment, "start_s": moment, "status": "running", "source_status": "RUN"}
-            run |= {"run_status": "running"} | _dispatched(text, told.gpus)
+            run |= {"run_status": "running"} | _dispatched(text, row["job_id"], told.gpus, devices, lost, alone=alone)
         elif text.startswith(("Done successfully", "Exited", "Completed")):
             ended: Row = {"end_s": moment, "told": moment} | _ended(text)
             if run is None:
@@ -159,19 +169,20 @@ def _runs(  # noqa: C901 -- one look at each kind of event
     yield last if run is None else run
 
 
-def _dispatched(text: str, gpus: dict[str, set[int]]) -> Row:
+def _dispatched(
+    text: str, job: str, gpus: dict[str, set[int]], devices: text_of.Devices, lost: LostValues, *, alone: bool
+) -> Row:
     """Return the nodes and GPUs of `Dispatched 4 Task(s) on Host(s) <a> <b>, ..., Effective RES_REQ <...>`."""
     before, _, after = text.partition("Effective RES_REQ <")
-    slots = text_of.hosts(
-        [name for part in _BRACKETS.findall(before.partition(", Allocated")[0]) for name in part.split()]
-    )
+    names = [name for part in _BRACKETS.findall(before.partition(", Allocated")[0]) for name in part.split()]
+    slots = lost.read("Dispatched", " ".join(names), lambda _: text_of.hosts(names)) or {}
     # Hosts of the table are cut to its width.
     indices = {}
     for short, found in gpus.items():
         fits = [host for host in slots if host.startswith(short)]
         if len(fits) == 1:
             indices[fits[0]] = found
-    return text_of.placed(slots, text_of.gpu_request(after), indices)
+    return text_of.placed(slots, devices.settled(job, devices.request(after), alone=alone), indices)
 
 
 def _ended(text: str) -> Row:

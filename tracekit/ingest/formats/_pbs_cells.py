@@ -6,23 +6,44 @@ Each function takes the text of one value and raises ValueError, with the reason
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tracekit.ingest.devices import is_accelerator
 from tracekit.ingest.node_lists import MAX_NODES
 
-__all__ = ["Request", "amount_gib", "attributes", "duration_s", "epoch_s", "node_request", "places", "select_request"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "GPU_NAMES",
+    "Request",
+    "amount_gib",
+    "attributes",
+    "count",
+    "duration_s",
+    "epoch_s",
+    "gpus_in",
+    "node_request",
+    "places",
+    "select_request",
+    "unknown_devices",
+]
 
 Place = dict[str, Any]
 
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z_][\w.\-]{0,200})=")
 _CLOCK = re.compile(r"(?:(\d{1,7}):)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:\.\d{1,9})?", re.ASCII)
-_AMOUNT = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)", re.ASCII | re.IGNORECASE)
+_AMOUNT = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([kmgtp]?)([bw]?)", re.ASCII | re.IGNORECASE)
 _SCALE = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 _WORD_BYTES = 8
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 _SLOT = re.compile(r"([^/\s]+)(?:/([\d,\-]{1,4000})(?:\*(\d{1,9}))?)?", re.ASCII)
 _GPU = re.compile(r"([^/\s]+)-gpu/(\d{1,6})", re.ASCII)
 _MOST_SLOTS = 1 << 20
+_PAIR = re.compile(r"(?:^|(?<=[:+(\s]))([A-Za-z_]\w{0,80})=(\d{1,9}(?:\.\d{1,9})?)(?=$|[:+)\s])", re.ASCII)
+
+GPU_NAMES = ("ngpus", "gpus", "gpu")
+"""What counts GPUs: OpenPBS's word, Torque's, and one that sites define; of several the first one counts."""
 
 
 class Request(NamedTuple):
@@ -86,22 +107,59 @@ def duration_s(text: str) -> float:
 
 
 def amount_gib(text: str) -> float:
-    """Return an amount of memory like `16gb` or `1024kb` [GiB]; a bare number is bytes, `w` counts words of 8 bytes."""
+    """Return an amount of memory like `16gb` or `12.5M` [GiB]; a bare number is bytes, `w` counts words of 8 bytes."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         raise ValueError("is not an amount of memory")
     words = _WORD_BYTES if match[3].lower() == "w" else 1
-    return float(int(match[1]) * words) * 2.0 ** (_SCALE[match[2].lower()] - 30)
+    return float(match[1]) * words * 2.0 ** (_SCALE[match[2].lower()] - 30)
 
 
-def _number(text: str) -> float:
+def count(text: str) -> float:
+    """Return a number of GPUs, processors or nodes."""
     if not _NUMBER.fullmatch(text):
         raise ValueError("is not a number")
     return float(text)
 
 
-def select_request(text: str, gpus: str, model: str) -> Request:
-    """Return what `2:ncpus=8:ngpus=2+1:ncpus=4` asks for; `gpus` and `model` name the resources of a chunk."""
+def gpus_in(held: Mapping[str, str], factors: Mapping[str, float]) -> float | None:
+    """Return the GPUs that resources count, None where none of them does.
+
+    Parameters
+    ----------
+    held : mapping
+        Amounts by the name of the resource.
+    factors : mapping
+        GPUs that one counts, by its name in small letters, as the option gpu_resource says.
+    """
+    amounts = {name.lower(): amount for name, amount in held.items()}
+    counted = [name for name in GPU_NAMES if name in amounts and name not in factors][:1]
+    weights = {name: factor for name, factor in factors.items() if name in amounts} | dict.fromkeys(counted, 1.0)
+    return sum(factor * count(amounts[name]) for name, factor in weights.items()) if weights else None
+
+
+def unknown_devices(texts: list[str], factors: Mapping[str, float]) -> set[str]:
+    """Return the accelerators that chunks of resources name, and that nobody counts."""
+    found: set[str] = set()
+    for text in texts:
+        amounts = {name.lower() for name, amount in _PAIR.findall(text) if float(amount)}
+        others = {name for name in amounts - set(factors) - set(GPU_NAMES) if is_accelerator(name)}
+        # Beside a count of GPUs, what has their name says something about them.
+        counted = bool(amounts & (set(factors) | set(GPU_NAMES)))
+        found |= {name for name in others if not (counted and "gpu" in name)}
+    return found
+
+
+def select_request(text: str, factors: Mapping[str, float], model: str) -> Request:
+    """Return what `2:ncpus=8:ngpus=2+1:ncpus=4` asks for.
+
+    Parameters
+    ----------
+    factors : mapping
+        As `gpus_in` takes them.
+    model : str
+        The resource of a chunk that names the GPU's model.
+    """
     nodes = cpus = total = 0.0
     models: set[str] = set()
     chunk_gpus: list[float] = []
@@ -114,8 +172,8 @@ def select_request(text: str, gpus: str, model: str) -> Request:
             raise ValueError(f"asks for more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts)
         nodes += many
-        cpus += many * _number(held["ncpus"]) if "ncpus" in held else 0.0
-        each = _number(held[gpus]) if gpus in held else 0.0
+        cpus += many * count(held["ncpus"]) if "ncpus" in held else 0.0
+        each = gpus_in(held, factors) or 0.0
         total += many * each
         chunk_gpus += [each] * int(many)
         if held.get(model):
@@ -123,8 +181,8 @@ def select_request(text: str, gpus: str, model: str) -> Request:
     return Request(nodes, cpus or None, total, "|".join(sorted(models)) or None, tuple(chunk_gpus))
 
 
-def node_request(text: str) -> Request:
-    """Return what Torque's `2:ppn=8:gpus=2+node7:ppn=4` asks for; a name stands for one node."""
+def node_request(text: str, factors: Mapping[str, float]) -> Request:
+    """Return what Torque's `2:ppn=8:gpus=2+node7:ppn=4` asks for; a name is one node. `factors` are as in `gpus_in`."""
     nodes = cpus = total = 0.0
     chunk_gpus: list[float] = []
     for chunk in text.split("+"):
@@ -133,15 +191,17 @@ def node_request(text: str) -> Request:
         if many > MAX_NODES or nodes + many > MAX_NODES:
             raise ValueError(f"asks for more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts[1:])
-        each = _number(held["gpus"]) if "gpus" in held else 0.0
+        each = gpus_in(held, factors) or 0.0
         nodes += many
-        cpus += many * (_number(held["ppn"]) if "ppn" in held else 1.0)
+        cpus += many * (count(held["ppn"]) if "ppn" in held else 1.0)
         total += many * each
         chunk_gpus += [each] * int(many)
     return Request(nodes, cpus, total, None, tuple(chunk_gpus))
 
 
-def places(hosts: str | None, vnodes: str | None, devices: str | None, gpus: str) -> tuple[list[Place], float | None]:
+def places(
+    hosts: str | None, vnodes: str | None, devices: str | None, factors: Mapping[str, float]
+) -> tuple[list[Place], float | None]:
     """Return the nodes of a run, each once, in order, and the number of slots where it is known.
 
     Parameters
@@ -152,8 +212,8 @@ def places(hosts: str | None, vnodes: str | None, devices: str | None, gpus: str
         exec_vnode of OpenPBS: `(n1:ncpus=8:ngpus=2)+(n2[0]:ngpus=1+n2[1]:ngpus=1)`, a part in parentheses a chunk.
     devices : str, optional
         exec_gpus of Torque: `n1-gpu/0+n1-gpu/1`.
-    gpus : str
-        Resource that counts the GPUs of a chunk.
+    factors : mapping
+        As `gpus_in` takes them.
     """
     found: dict[str, Place] = {}
     slots = 0.0
@@ -166,7 +226,7 @@ def places(hosts: str | None, vnodes: str | None, devices: str | None, gpus: str
         _at(found, match[1])
         slots += _slots(match[2], match[3])
     if vnodes:
-        _add_vnodes(found, vnodes, names, gpus)
+        _add_vnodes(found, vnodes, names, factors)
     if devices:
         _add_devices(found, devices)
     return list(found.values()), slots or None
@@ -179,7 +239,7 @@ def _at(found: dict[str, Place], node: str) -> Place:
     return found.setdefault(node, {"node": node, "gpu_count": None, "gpu_index": None})
 
 
-def _add_vnodes(found: dict[str, Place], vnodes: str, names: list[str], gpus: str) -> None:
+def _add_vnodes(found: dict[str, Place], vnodes: str, names: list[str], factors: Mapping[str, float]) -> None:
     chunks = vnodes.split(")+(")
     for number, chunk in enumerate(chunks):
         for part in chunk.strip("()").split("+"):
@@ -187,8 +247,9 @@ def _add_vnodes(found: dict[str, Place], vnodes: str, names: list[str], gpus: st
             # The chunks stand in the order of the hosts; a vnode may be a part of a host, such as n1[0].
             place = _at(found, names[number] if len(names) == len(chunks) else name.partition("[")[0])
             amounts = dict(item.partition("=")[::2] for item in held)
-            if gpus in amounts:
-                place["gpu_count"] = (place["gpu_count"] or 0.0) + _number(amounts[gpus])
+            here = gpus_in(amounts, factors)
+            if here is not None:
+                place["gpu_count"] = (place["gpu_count"] or 0.0) + here
     for place in found.values():
         place["gpu_count"] = place["gpu_count"] or 0.0
 

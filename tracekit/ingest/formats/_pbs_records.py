@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _pbs_cells as text_of
 from tracekit.ingest.job_records import record_frame
+from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.text_lines import text_lines
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["LINE", "OF_A_JOB", "exit_status", "read_records"]
 
 LINE = re.compile(
-    r"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})?;([A-Za-z]);([^;]{0,1000});(.*)", re.ASCII | re.DOTALL
+    r"(?:[^;\s]{1,500}:)?(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})?;([A-Za-z]);([^;]{0,1000});(.*)",
+    re.ASCII | re.DOTALL,
 )
 _JOB_ID = re.compile(r"(\d{1,20})(\[\d{0,20}\])?(?:-\d{1,20})?(?:\.(\S{1,900}))?", re.ASCII)
 _LINES_PER_FILE = 1 << 40
@@ -67,19 +70,23 @@ def exit_status(code: int) -> str:
 
 def read_records(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield the usable records of accounting files in frames to stage."""
+    unknown = UnknownDevices(sink, "jobs")
     for number, file in enumerate(files):
         with sink.opened(file) as opened:
             times = RecordTimes(sink, opened.path)
             clock = _Clock(times, sink)
             for lines in text_lines(opened):
-                rows = list(_rows(lines, number, opened, sink))
+                rows = list(_rows(lines, number, opened, sink, unknown))
                 if rows:
                     yield record_frame(clock.fill(rows), times)
+    unknown.report()
 
 
-def _rows(lines: list[TextLine], number: int, opened: OpenedFile, sink: Sink) -> Iterator[Row]:
+def _rows(lines: list[TextLine], number: int, opened: OpenedFile, sink: Sink, unknown: UnknownDevices) -> Iterator[Row]:
     others = arrays = 0
     examples: list[str] = []
+    holders: list[tuple[str, str]] = []
+    wholes: list[str] = []
     for line in lines:
         try:
             parsed = _parsed(line.text)
@@ -93,11 +100,23 @@ def _rows(lines: list[TextLine], number: int, opened: OpenedFile, sink: Sink) ->
                 arrays += 1
                 examples = [*examples[:4], parsed.job]
                 continue
-            row = _row(parsed, match, sink.options)
+            lost = LostValues()
+            row = _row(parsed, match, sink.options, lost)
+            devices, whole = row.pop("devices"), row.pop("whole")
         except _Fault as fault:
             opened.reject(line.number, fault.column, fault.reason, line.raw)
             continue
+        lost.count(sink)
+        if devices:
+            holders.append((parsed.job, "|".join(sorted(devices))))
+        if whole:
+            wholes.append(parsed.job)
         yield row | {"line": line.number, "ord": number * _LINES_PER_FILE + line.number}
+    unknown.add(holders, len(lines))
+    sink.check(
+        "whole_nodes_without_gpus", len(wholes), len(lines),
+        "records of jobs that have whole nodes and do not say how many GPUs; these are unknown", wholes,
+    )  # fmt: skip
     sink.check(
         "other_records", others, len(lines),
         "records of other types than Q, S, E, D, A, R, T and C (licences, reservations, updates); they are not used",
@@ -121,7 +140,7 @@ def _parsed(text: str) -> _Line:
     return _Line((moment - datetime(1970, 1, 1)).total_seconds(), match[7], match[8], match[9])
 
 
-def _row(line: _Line, match: re.Match[str], options: Mapping[str, str]) -> Row:
+def _row(line: _Line, match: re.Match[str], options: Mapping[str, str], lost: LostValues) -> Row:
     held = text_of.attributes(line.text)
     array = f"{match[1]}[].{match[3]}" if match[3] else f"{match[1]}[]"
     row: Row = {
@@ -133,27 +152,23 @@ def _row(line: _Line, match: re.Match[str], options: Mapping[str, str]) -> Row:
     }
     row |= {key: held[name] for key, name in _TEXTS.items() if held.get(name)}
     row["vc"] = held.get({"partition": "queue"}.get(options["vc"], options["vc"])) or None
-    row |= {key: read(held[name]) for key, (name, read) in _checked(held).items()}
-    row |= _resources(held, options)
-    return row | _life(line, row, held)
+    row |= {key: _named(name, text_of.epoch_s)(held[name]) for key, name in _TIMES.items() if held.get(name)}
+    stated = {key: lost.read(name, held.get(name), read) for key, (name, read) in _VALUES.items()}
+    row |= {key: value for key, value in stated.items() if value is not None}
+    row |= _resources(held, options, lost)
+    return row | _life(line, row, held, lost)
 
 
 _TEXTS = {"user": "user", "name": "jobname", "account": "account", "partition": "queue"}
+_TIMES = {"submit_s": "ctime", "start_s": "start", "end_s": "end"}
+"""Times without which a record says something else."""
 _VALUES: dict[str, tuple[str, Callable[[str], float]]] = {
-    "submit_s": ("ctime", text_of.epoch_s),
     "eligible_s": ("etime", text_of.epoch_s),
-    "start_s": ("start", text_of.epoch_s),
-    "end_s": ("end", text_of.epoch_s),
     "time_limit_s": ("Resource_List.walltime", text_of.duration_s),
     "memory_gib": ("Resource_List.mem", text_of.amount_gib),
     "cpu_s": ("resources_used.cput", text_of.duration_s),
     "memory_used_gib": ("resources_used.mem", text_of.amount_gib),
 }
-
-
-def _checked(held: Mapping[str, str]) -> dict[str, tuple[str, Callable[[str], float]]]:
-    """Return the values that the record states, each with its reader, whose faults name the attribute."""
-    return {key: (name, _named(name, read)) for key, (name, read) in _VALUES.items() if held.get(name)}
 
 
 def _named(name: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -166,40 +181,58 @@ def _named(name: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
     return reading
 
 
-def _resources(held: Mapping[str, str], options: Mapping[str, str]) -> Row:
+def _resources(held: Mapping[str, str], options: Mapping[str, str], lost: LostValues) -> Row:
     """Return GPUs, processors and nodes: what was given where the record says so, else what was asked for."""
-    gpus, model = options["gpu_resource"], options["model_resource"]
+    factors, model = device_factors(options["gpu_resource"]), options["model_resource"]
     where = held.get("exec_vnode") or held.get("exec_host")
 
     def listed(_: str) -> Any:
-        return text_of.places(held.get("exec_host"), held.get("exec_vnode"), held.get("exec_gpus"), gpus)
+        return text_of.places(held.get("exec_host"), held.get("exec_vnode"), held.get("exec_gpus"), factors)
 
     column = "exec_vnode" if held.get("exec_vnode") else "exec_gpus" if held.get("exec_gpus") else "exec_host"
-    places, slots = _named(column, listed)(where) if where else ([], None)
-    request = None
-    if held.get("Resource_List.select"):
-        name = "Resource_List.select"
-        request = _named(name, lambda text: text_of.select_request(text, gpus, model))(held[name])
-    elif held.get("Resource_List.nodes"):
-        request = _named("Resource_List.nodes", text_of.node_request)(held["Resource_List.nodes"])
-    stated = {
-        name: _named(f"Resource_List.{name}", text_of.duration_s)(held[f"Resource_List.{name}"])
-        for name in (gpus, "ncpus", "nodect")
-        if held.get(f"Resource_List.{name}")
+    places, slots = lost.read(column, where, listed) or ([], None)
+    asked = "Resource_List.select" if held.get("Resource_List.select") else "Resource_List.nodes"
+    request = lost.read(
+        asked,
+        held.get(asked),
+        lambda text: (
+            text_of.node_request(text, factors)
+            if asked.endswith("nodes")
+            else text_of.select_request(text, factors, model)
+        ),
+    )
+    names = {name.removeprefix("Resource_List."): name for name in held if name.startswith("Resource_List.")}
+    gpu_names = [name for name in names if name.lower() in (*text_of.GPU_NAMES, *factors)]
+    counts = dict.fromkeys((*gpu_names, "ncpus", "nodect"))
+    read = {
+        name: lost.read(f"Resource_List.{name}", held.get(f"Resource_List.{name}"), text_of.count) for name in counts
     }
+    stated = {name: value for name, value in read.items() if value is not None}
+    counted = text_of.gpus_in({name: str(stated[name]) for name in gpu_names if name in stated}, factors)
     given = [place["gpu_count"] for place in places]
-    if places and None in given and request is not None and len(request.chunk_gpus) == len(places):
+    of_nodes = request is not None and (request.gpus or not counted)
+    if places and None in given and request is not None and of_nodes and len(request.chunk_gpus) == len(places):
         # Torque gives the nodes of a request in its order, and as many GPUs on each as were asked for there.
         for place, count in zip(places, request.chunk_gpus, strict=True):
             place["gpu_count"] = count
         given = list(request.chunk_gpus)
-    total = sum(given) if places and None not in given else stated.get(gpus)
+    total = sum(given) if places and None not in given else counted
     if total is None and request is not None:
         total = request.gpus
-    if total is None and (held.get("Resource_List.ncpus") or request is not None):
+    unread = any(name in lost for name in (column, asked, *(f"Resource_List.{n}" for n in gpu_names)))
+    if total is None and not unread and (held.get("Resource_List.ncpus") or request is not None):
         total = 0.0
     if len(places) == 1 and given == [None]:
         places[0]["gpu_count"] = total
+    chunks = [held[name] for name in (asked, "exec_vnode") if held.get(name)]
+    listed_here = [f"{name}={held[full]}" for name, full in names.items() if name not in ("select", "nodes")]
+    devices = text_of.unknown_devices([*chunks, " ".join(listed_here)], factors)
+    whole = not total and _has_whole_nodes(held) and not gpu_names and not held.get("exec_gpus")
+    whole = whole and not any(_COUNTS_GPUS.search(chunk) for chunk in chunks)
+    if devices or whole:
+        total = None
+        for place in places:
+            place["gpu_count"] = None
     nodes = float(len(places)) if places else stated.get("nodect") or (request.nodes if request else None)
     cpus = stated.get("ncpus") or (request.cpus if request else None) or slots
     found = {
@@ -211,11 +244,21 @@ def _resources(held: Mapping[str, str], options: Mapping[str, str]) -> Row:
         "node_count": None if nodes is None else int(nodes),
         "gpu_model": (request.model if request else None) or held.get(f"Resource_List.{model}") or None,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in found.items() if value is not None} | {"devices": devices, "whole": whole}
+
+
+_COUNTS_GPUS = re.compile(r"(?:^|[:+(])n?gpus?=", re.ASCII | re.IGNORECASE)
+_ALONE = re.compile(r"(?:^|:)excl(?:host)?(?:$|:)|^single(?:job|task)$", re.ASCII | re.IGNORECASE)
+
+
+def _has_whole_nodes(held: Mapping[str, str]) -> bool:
+    """Return whether a job shares its nodes with no other: placed so (OpenPBS), or by the access policy (Torque)."""
+    asked = (held.get(f"Resource_List.{name}", "") for name in ("place", "naccesspolicy"))
+    return any(_ALONE.search(text) for text in asked)
 
 
 def _life(  # noqa: PLR0911 -- one a type of record
-    line: _Line, row: Row, held: Mapping[str, str]
+    line: _Line, row: Row, held: Mapping[str, str], lost: LostValues
 ) -> Row:
     """Return what the type of a record says of the job's state; `clock` asks for its wall clock as `end_s`."""
     if line.kind == "Q":
@@ -226,7 +269,7 @@ def _life(  # noqa: PLR0911 -- one a type of record
             raise _Fault("start", "is missing")
         return {"status": "running", "source_status": line.kind, "run_status": "running", "end_s": None}
     if line.kind == "E":
-        return _end(row, held)
+        return _end(row, held, lost)
     if line.kind == "D":
         return {"status": None, "deleted": True, "clock": "end_s", "start_s": None, "source_status": "D"}
     if line.kind == "A":
@@ -239,15 +282,16 @@ def _life(  # noqa: PLR0911 -- one a type of record
             "start_s": None}  # fmt: skip
 
 
-def _end(row: Row, held: Mapping[str, str]) -> Row:
+def _end(row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
     code = held.get("Exit_status")
     if "end_s" not in row:
         raise _Fault("end", "is missing")
     status = "unknown"
     if code is not None:
-        if not re.fullmatch(r"-?\d{1,9}", code, re.ASCII):
-            raise _Fault("Exit_status", "is not a whole number")
-        status = exit_status(int(code))
+        if re.fullmatch(r"-?\d{1,9}", code, re.ASCII):
+            status = exit_status(int(code))
+        else:
+            lost.add("Exit_status", code, "is not a whole number")
     return {"status": status, "source_status": None if code is None else f"Exit_status={code}", "run_status": status}
 
 

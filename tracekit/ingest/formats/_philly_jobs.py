@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.formats._philly_records import PhillyRecords, Refusal
     from tracekit.ingest.json_array import JsonRun
+    from tracekit.ingest.lost_cells import LostValues
     from tracekit.ingest.sink import OpenedFile, Sink
 
 __all__ = ["CLUSTER", "TIMEZONE", "read_jobs"]
@@ -40,15 +41,23 @@ def read_jobs(file: SourceFile, sink: Sink) -> None:
     times = RecordTimes(sink, file.path)
     with sink.opened(file) as opened:
         # One thread finds the objects, another parses them.
-        for run, records, refused in prefetch((r, *read_records(r, seen)) for r in json_runs(opened.stream, file.path)):
+        for run, records, refused, lost in prefetch(
+            (r, *read_records(r, seen)) for r in json_runs(opened.stream, file.path)
+        ):
             opened.count(len(run.texts) + len(run.bad))
             for stray in run.bad:
                 opened.reject(stray.line, None, stray.reason, stray.raw)
-            _write_jobs(records, refused, run, opened, times, sink)
+            _write_jobs(records, refused, lost, run, opened, times, sink)
 
 
 def _write_jobs(
-    records: PhillyRecords, refused: list[Refusal], run: JsonRun, opened: OpenedFile, times: RecordTimes, sink: Sink
+    records: PhillyRecords,
+    refused: list[Refusal],
+    lost: dict[int, LostValues],
+    run: JsonRun,
+    opened: OpenedFile,
+    times: RecordTimes,
+    sink: Sink,
 ) -> None:
     job, attempt, detail = records
     bad: dict[int, tuple[str, str]] = {}
@@ -56,6 +65,9 @@ def _write_jobs(
     attempt = _timed(attempt, ["start", "end"], bad)
     for row, column, reason in [*refused, *((row, *bad[row]) for row in sorted(bad))]:
         opened.reject(int(run.lines[row]), column, reason, run.texts[row])
+    for row, values in lost.items():
+        if row not in bad:
+            values.count(sink)
     usable = ~pl.col("row").is_in(list(bad))
     job, attempt, detail = (frame.filter(usable) for frame in (job, attempt, detail))
     job = job.with_columns(line=pl.Series(run.lines[job["row"].to_numpy()], dtype=pl.Int64))

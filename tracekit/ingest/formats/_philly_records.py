@@ -13,8 +13,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.json
 
+from tracekit.ingest.lost_cells import LostValues
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tracekit.ingest.json_array import JsonRun
 
@@ -57,26 +59,31 @@ class _Unusable(Exception):  # noqa: N818 -- not an error but a verdict on one r
     """A record that cannot be used as it is; the arguments are the column and the reason."""
 
 
-def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal]]:
+def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal], dict[int, LostValues]]:
     """Parse the objects of a run; return the usable ones as frames, and why the others cannot be used.
 
-    `seen` has the job ids so far; those of this run are added.
+    `seen` has the job ids so far; those of this run are added. The last part of the answer has, by the number of an
+    object, the values that cannot be read and cost themselves alone.
     """
     refused: list[Refusal] = []
+    lost: dict[int, LostValues] = {}
     try:
         found = _records(run.texts, range(len(run.texts)), seen)
     except (pa.ArrowException, UnicodeDecodeError, _Unusable):
         usable: dict[int, bytes] = {}
         for row, text in enumerate(run.texts):
             try:
-                usable[row] = orjson.dumps(_as_documented(orjson.loads(text), seen))
+                values = LostValues()
+                usable[row] = orjson.dumps(_as_documented(orjson.loads(text), seen, values))
+                if len(values):
+                    lost[row] = values
             except orjson.JSONDecodeError as error:
                 refused.append(Refusal(row, None, f"is not valid JSON: {error.msg}"))
             except _Unusable as verdict:
                 refused.append(Refusal(row, *verdict.args))
         found = _records(list(usable.values()), list(usable), set())
     seen.update(found.jobs["job_id"])
-    return found, refused
+    return found, refused, lost
 
 
 def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> PhillyRecords:
@@ -144,8 +151,8 @@ def _unless_zero(number: pl.Expr) -> pl.Expr:
     return pl.when(number != 0).then(number)
 
 
-def _as_documented(job: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    """Return a job in the documented form; its id is added to `seen`.
+def _as_documented(job: dict[str, Any], seen: set[str], lost: LostValues) -> dict[str, Any]:
+    """Return a job in the documented form; its id is added to `seen`, and what it can be without to `lost`.
 
     Raises
     ------
@@ -157,17 +164,29 @@ def _as_documented(job: dict[str, Any], seen: set[str]) -> dict[str, Any]:
         raise _Unusable("jobid", "is missing")
     if job_id in seen:
         raise _Unusable("jobid", "repeats the key of an earlier record")
-    attempts = [_attempt(attempt, f"attempts[{number}]") for number, attempt in enumerate(_list(job, "attempts"))]
-    found = {"attempts": attempts, **{name: _word(job, name) for name in _FIELDS.values()}}
+    attempts = [_attempt(attempt, f"attempts[{number}]", lost) for number, attempt in enumerate(_list(job, "attempts"))]
+    found = {"attempts": attempts, **{name: _word(job, name) for name in ("jobid", "submitted_time")}}
+    found |= {name: _optional(lost, name, lambda name=name: _word(job, name)) for name in ("vc", "user", "status")}  # type: ignore[misc]
     seen.add(job_id)
     return found
 
 
-def _attempt(attempt: object, place: str) -> dict[str, Any]:
+def _optional(lost: LostValues, column: str, read: Callable[[], Any]) -> Any:
+    """Return a value that a record can be without, None where it cannot be read."""
+    try:
+        return read()
+    except _Unusable as verdict:
+        lost.add(column, str(verdict.args[0]), str(verdict.args[1]))
+        return None
+
+
+def _attempt(attempt: object, place: str, lost: LostValues) -> dict[str, Any]:
     if not isinstance(attempt, dict):
         raise _Unusable(place, "is not an object")
-    held = [_node_and_gpus(part, f"{place}.detail") for part in _list(attempt, "detail", place)]
-    return {"detail": held, **{name: _word(attempt, name, place) for name in ("start_time", "end_time")}}
+    parts = _optional(lost, "detail", lambda: _list(attempt, "detail", place)) or []
+    # Where a part cannot be read, how many GPUs and nodes there were is not known.
+    held = _optional(lost, "detail", lambda: [_node_and_gpus(part, f"{place}.detail") for part in parts])
+    return {"detail": held or [], **{name: _word(attempt, name, place) for name in ("start_time", "end_time")}}
 
 
 def _node_and_gpus(part: object, place: str) -> dict[str, Any]:

@@ -174,6 +174,21 @@ SELECT * EXCLUDE (final_id, front, runs, behind, own_rows, newest) REPLACE (fina
 FROM used WHERE side = front OR own_rows = 0 OR (runs < behind AND newest > least(own_rows, runs))"""
 
 
+# A task of a waiting array has no number of its own before it starts, and Traces of earlier versions have a row for all
+# tasks. Where the newer export lists the array, those that it does not list as waiting are there under their numbers.
+# So are jobs of a federation, whose numbers begin at 2^26, that another cluster has started.
+_SUPERSEDED = r"""
+INSERT INTO identity
+SELECT 0, o.job_id, o.job_id FROM old_jobs o ANTI JOIN identity i ON i.side = 0 AND i.job_id = o.job_id
+WHERE o.status = 'pending' AND o.start_time IS NULL AND (
+    ((regexp_matches(o.job_id, '_[0-9]+(#[0-9]+)?$') OR o.instance_count > 1) AND EXISTS (
+        SELECT 1 FROM new_jobs n WHERE n.cluster = o.cluster AND n."group" = o."group"
+        AND n.submit_time >= o.submit_time))
+    OR (try_cast(regexp_extract(o.job_id, '/([0-9]+)$', 1) AS BIGINT) >= 67108864 AND EXISTS (
+        SELECT 1 FROM new_jobs n WHERE n.cluster <> o.cluster AND n.start_time IS NOT NULL
+        AND regexp_extract(n.job_id, '/([0-9]+)$', 1) = regexp_extract(o.job_id, '/([0-9]+)$', 1))))"""
+
+
 def merge_runs(con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
     """Combine the runs of the jobs in both exports; `tracekit.ingest.merge_jobs` lists the tables it creates."""
     pair_jobs(con, "regexp_replace(job_id, '#[0-9]+$', '')")
@@ -184,3 +199,4 @@ def merge_runs(con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> No
     con.execute(_OF_A_RUN.format(table="placements"))
     con.execute(_OF_A_RUN.format(table="failures"))
     con.execute(_USAGE)
+    con.execute(_SUPERSEDED)

@@ -65,12 +65,6 @@ def count_contradictions(frame: pl.DataFrame, sink: Sink) -> None:
             "rows whose GRES list names 7696487, the number that Slurm makes of the letters gpu; taken for GPUs",
         ),
         (
-            "unknown_gres_numbers",
-            pl.col("unknown_gres"),
-            pl.col("AllocGRES").is_not_null() | pl.col("ReqGRES").is_not_null(),
-            "rows whose GRES list names a resource by another number; it is not read as GPUs",
-        ),
-        (
             "resized_runs",
             pl.col("resized"),
             pl.lit(value=True),

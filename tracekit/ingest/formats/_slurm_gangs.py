@@ -25,10 +25,11 @@ SELECT ord, job_id, attempt, component::VARCHAR AS task, {name} AS node_id, clus
        gpu_count AS total, nodes,
        CASE WHEN nodes = 1 THEN gpu_count
             WHEN gpu_count = 0 THEN 0
-            WHEN gpu_count = nodes THEN 1
-            WHEN per_node_gpus * nodes = gpu_count THEN per_node_gpus END AS gpu_count,
+            WHEN gpu_count = nodes AND NOT sliced THEN 1
+            WHEN abs(per_node_gpus * nodes - gpu_count) < 1e-9 THEN per_node_gpus END AS gpu_count,
        "start", "end"
-FROM (SELECT *, len(node_list) AS nodes, unnest(node_list) AS node FROM part
+FROM (SELECT *, len(node_list) AS nodes, unnest(node_list) AS node,
+             coalesce(regexp_matches(gpu_model, '[1-9]g[._-]?[0-9]+gb', 'i'), false) AS sliced FROM part
       WHERE start_local IS NOT NULL AND len(node_list) > 0)"""
 
 # The most that a node ever gave: what was held there at once, as far as it is certain, or the even share of a gang.

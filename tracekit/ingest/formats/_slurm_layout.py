@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -46,6 +47,8 @@ class SacctLayout:
     trailing: bool
     """Whether a delimiter ends each line."""
     spec: TableSchema
+    quoted: bool = False
+    """Whether cells may be in quotes, as pandas and Excel write them and sacct does not."""
 
     @property
     def fields(self) -> int:
@@ -70,7 +73,7 @@ def check_delimiter(text: str) -> str:
 
 def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
     """Return the names in a header line, in lower case, and the delimiter; no names where it is no header of sacct."""
-    text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ")
+    text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ").replace('"', "")
     if not delimiter:
         between = set(_BETWEEN.findall(text[:20_000]))
         # With another delimiter than the usual one, all needed columns have to be there: many tables have a state.
@@ -81,10 +84,41 @@ def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
     return (names if {"jobid", "state"} & set(names) else []), delimiter
 
 
+def _is_quoted(head: bytes, delimiter: str) -> bool:
+    """Return whether a table was saved by a program that puts cells in quotes.
+
+    sacct never does: a quote of its own is a letter. The header tells, or the first line that has as many columns in
+    one way of reading and not in the other.
+    """
+    header, *lines = head.decode("utf-8", "replace").splitlines()
+    if '"' in header:
+        return True
+    fields = header.count(delimiter) + 1
+    for line in lines if head.endswith(b"\n") else lines[:-1]:  # the last one may be cut
+        if '"' not in line:
+            continue
+        plain = line.count(delimiter) + 1 in (fields, fields + header.endswith(delimiter))
+        try:
+            parsed = next(csv.reader([line], delimiter=delimiter, strict=True))
+        except csv.Error:
+            parsed = []
+        if (len(parsed) == fields) != plain:
+            return not plain
+    return delimiter == ","
+
+
+def _is_fixed_width(head: bytes) -> bool:
+    """Return whether sacct printed a table for people: blanks between the names of columns, dashes below them."""
+    names, _, below = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    words = {word.lower() for word in names.decode("utf-8", "replace").split()}
+    dashes = below.partition(b"\n")[0].split()
+    return {"jobid", "state"} <= words or (len(dashes) > 1 and all(not word.strip(b"-") for word in dashes))
+
+
 def looks_like_sacct(head: bytes) -> bool:
     """Return whether a file's first bytes are those of an export as text, with header line or without."""
     line = head.partition(b"\n")[0]
-    if {"jobid", "state"} <= set(_header(line)[0]):
+    if {"jobid", "state"} <= set(_header(line)[0]) or (_is_fixed_width(head) and b"JobID" in line):
         return True
     cells = line[:20_000].decode("utf-8", "replace").split("|")
     return (
@@ -95,8 +129,8 @@ def looks_like_sacct(head: bytes) -> bool:
     )
 
 
-def find_layout(line: bytes | None, path: str, sink: Sink) -> tuple[SacctLayout, bool]:
-    """Return the layout of an export, and whether its first line is a header.
+def find_layout(line: bytes | None, head: bytes, path: str, sink: Sink) -> tuple[SacctLayout, bool]:
+    """Return the layout of an export by its first line and its first bytes, and whether that line is a header.
 
     Raises
     ------
@@ -112,7 +146,12 @@ def find_layout(line: bytes | None, path: str, sink: Sink) -> tuple[SacctLayout,
             what = f"its columns are parted by '{delimiter[:20]}', which is not one character"
             raise SourceError(what, where=path, line=1, hint="give sacct --delimiter one character, such as ^")
         trailing = not names[-1]
-        return layout_of(names[:-1] if trailing else names, delimiter, path, sink, trailing=trailing), True
+        quoted = _is_quoted(head, delimiter)
+        names = names[:-1] if trailing else names
+        return layout_of(names, delimiter, path, sink, trailing=trailing, quoted=quoted), True
+    if _is_fixed_width(head):
+        what = "write it again with --parsable2: sacct printed a table for people, which cuts long cells"
+        raise SourceError(what, where=path, line=1, hint=f"as in: {COMMAND}")
     listed = [name.partition("%")[0].strip().lower() for name in sink.options["fields"].split(",")]
     if listed == [""]:
         hint = f"name its columns, as sacct --format did, with --option fields=JobID,...; or write it with: {COMMAND}"
@@ -123,7 +162,9 @@ def find_layout(line: bytes | None, path: str, sink: Sink) -> tuple[SacctLayout,
     return layout_of(listed, delimiter, path, sink, trailing=trailing), False
 
 
-def layout_of(names: Sequence[str], delimiter: str, path: str, sink: Sink, *, trailing: bool) -> SacctLayout:
+def layout_of(
+    names: Sequence[str], delimiter: str, path: str, sink: Sink, *, trailing: bool, quoted: bool = False
+) -> SacctLayout:
     """Return the layout of lines with these columns, in lower case.
 
     Raises
@@ -142,9 +183,9 @@ def layout_of(names: Sequence[str], delimiter: str, path: str, sink: Sink, *, tr
             raise SourceError(f"the column '{name}' is missing", where=path, line=1, hint=f"write it with: {COMMAND}")
     _require_columns(columns, path, sink.options)
     known = {name.lower() for name in spec.names}
-    note_unused(sink, path, [name for name in names if name not in known])
+    note_unused(sink, path, [name for name in names if name and name not in known])
     used = replace(spec, columns=tuple(spec.column(name) for name in columns))
-    return SacctLayout(columns, tuple(names), delimiter, trailing, used)
+    return SacctLayout(columns, tuple(names), delimiter, trailing, used, quoted)
 
 
 def _require_columns(columns: Mapping[str, int], path: str, options: Mapping[str, str]) -> None:

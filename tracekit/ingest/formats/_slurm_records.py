@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.ingest.fields import parse_block
 from tracekit.ingest.formats._slurm_layout import find_layout
-from tracekit.ingest.formats._slurm_lines import join_lines, pieces_of, with_lines_after
+from tracekit.ingest.formats._slurm_lines import OddLines, join_lines, pieces_of, with_lines_after
 from tracekit.ingest.formats._slurm_split import FREE_TEXT, divide
 from tracekit.ingest.records import RecordReader
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.ingest.formats._slurm_layout import SacctLayout
-    from tracekit.ingest.formats._slurm_lines import OddLines
     from tracekit.ingest.records import BadRecord, Block
     from tracekit.ingest.sink import OpenedFile, Sink
 
@@ -44,8 +44,10 @@ class SacctRecords:
             self.faults.setdefault(row, (column, reason))
 
 
-def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, SacctRecords]]:
+def read_records(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[SacctLayout, SacctRecords]]:
     """Yield the records of one export in blocks, as text; what cannot be split into columns is set aside.
+
+    `head` holds the first bytes of the file.
 
     Raises
     ------
@@ -54,12 +56,13 @@ def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, 
     """
     reader = RecordReader(opened.stream, b"|", quoting=False)  # sacct never quotes: a quote is a letter
     line = reader.first_line()
-    layout, is_header = find_layout(line, opened.path, sink)
-    reader.part_at(layout.delimiter.encode())
+    layout, is_header = find_layout(line, head, opened.path, sink)
+    reader.part_at(layout.delimiter.encode(), quoting=layout.quoted)
     if line is not None and not is_header:
         reader.put_back(line)
     for block, bad in with_lines_after(reader.blocks(layout.fields + layout.trailing)):
-        part = _part(block, join_lines(block, bad, layout), layout, opened, sink)
+        odd = OddLines(list(bad)) if layout.quoted else join_lines(block, bad, layout)
+        part = _part(block, odd, layout, opened, sink)
         if len(part.lines):
             yield layout, part
 
@@ -70,7 +73,7 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
     mended: list[list[str | None]] = []
     whole: list[BadRecord] = []
     for record in odd.alone:
-        found = _mend(record, layout)
+        found = record.reason if layout.quoted else _mend(record, layout)
         if isinstance(found, str):
             opened.reject(record.line, None, found, record.raw)
         else:
@@ -79,7 +82,9 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
     width = layout.fields + layout.trailing
     types = {str(i): pl.String for i in range(width)}
     text = pl.DataFrame(schema=types)
-    if len(block.lines):
+    if len(block.lines) and layout.quoted:
+        text, block = parse_block(block, opened, width, layout.delimiter)
+    elif len(block.lines):
         text = pl.read_csv(block.text, has_header=False, schema=types, separator=layout.delimiter, quote_char=None)
     if odd.tails:
         last = text.to_series(width - 1)

@@ -9,11 +9,17 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-__all__ = ["positive", "resources"]
+__all__ = ["STATED", "positive", "resources"]
+
+STATED = ("AllocTRES", "ReqTRES", "NodeList")
+"""Columns with a twin, such as `AllocTRES stated`, that says whether the cell holds anything."""
 
 
 def resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr]:
     """Return `nodes`, `cpus`, `memory`, `gpus`, `per_node_gpus`, `asked_gpus`, `model`, and what the checks need.
+
+    A device that is not understood makes `gpus` unknown; `devices` names it. Where a TRES list states GPUs, it alone
+    counts: GRES and the command are looked at where it states none.
 
     Parameters
     ----------
@@ -42,15 +48,23 @@ def resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr
     # slurmctld stores the total in AllocGRES, sbatch asks for each node in ReqGRES; where both are the same on several
     # nodes, both are for each node.
     alike = (held["gpus"] == asked_gres["gpus"]).fill_null(value=False)
+    line = pl.col("SubmitLine").struct
+    others = pl.coalesce(held["devices"], asked_gres["devices"], line["devices"])
+    stated = (listed["gpus"] > 0).fill_null(value=False)
+    devices = pl.when(~stated & ~only_shares).then(pl.coalesce(listed["devices"], others))
     gpus = (
-        pl.when(listed["gpus"] > 0)
+        pl.when(stated)
         .then(listed["gpus"])
         .when(only_shares)
         .then(fraction)
+        .when(devices.is_not_null())
+        .then(None)
         .when(held["gpus"] > 0)
         .then(pl.when(alike).then(held["gpus"] * nodes).otherwise(held["gpus"]))
         .when(asked_gres["gpus"] > 0)
         .then(asked_gres["gpus"] * nodes)
+        .when(_unread())
+        .then(None)
         .when(
             listed["gpus"].is_not_null()
             | held["gpus"].is_not_null()
@@ -59,20 +73,23 @@ def resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr
         )
         .then(0.0)
     )
-    line = pl.col("SubmitLine").struct
+    yield devices.alias("devices")
     yield gpus.cast(pl.Float64).alias("gpus")
     yield pl.coalesce(listed["model"], held["model"], asked_gres["model"]).alias("model")
     per_node = pl.coalesce(line["per_node"], pl.when(asked_gres["gpus"] > 0).then(asked_gres["gpus"]))
     yield per_node.alias("per_node_gpus")
     yield pl.coalesce(per_node * nodes, line["in_all"]).alias("asked_gpus")
-    yield (listed["gpus"].is_not_null()).alias("has_tres")
+    yield (listed["shards"].is_not_null()).alias("has_tres")
     yield (only_shares & gpus.is_null()).alias("unknown_shares")
-    yield (listed["typed_gpus"] != listed["gpus"]).alias("typed_differ")
+    yield listed["typed_differ"].alias("typed_differ")
     numbered = held["by_number"].fill_null(value=False) | asked_gres["by_number"].fill_null(value=False)
-    yield (numbered & ~(listed["gpus"] > 0).fill_null(value=False)).alias("gres_by_number")
-    yield (held["unknown_numbers"].fill_null(value=False) | asked_gres["unknown_numbers"].fill_null(value=False)).alias(
-        "unknown_gres"
-    )
+    yield (numbered & ~stated).alias("gres_by_number")
+
+
+def _unread() -> pl.Expr:
+    """Return where the cell that would list the GPUs cannot be read."""
+    held, asked = (pl.col(f"{name} stated") & pl.col(name).is_null() for name in ("AllocTRES", "ReqTRES"))
+    return held | (pl.col("AllocTRES").is_null() & asked)
 
 
 def _no_gres(columns: Collection[str]) -> pl.Expr:
@@ -80,7 +97,7 @@ def _no_gres(columns: Collection[str]) -> pl.Expr:
     if {"AllocTRES", "ReqTRES"} & set(columns):
         return pl.lit(value=False)
     asked = pl.lit(value="ReqGRES" in columns) & pl.col("ReqGRES").is_null()
-    held = pl.lit(value="AllocGRES" in columns) & pl.col("AllocGRES").is_null() & pl.col("NodeList").is_not_null()
+    held = pl.lit(value="AllocGRES" in columns) & pl.col("AllocGRES").is_null() & pl.col("NodeList stated")
     return asked | held
 
 

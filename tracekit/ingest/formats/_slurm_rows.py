@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,14 +10,17 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import typed_cells
+from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _slurm_cells as text_of
+from tracekit.ingest.formats import _slurm_devices as devices_of
 from tracekit.ingest.formats._slurm_checks import count_contradictions
 from tracekit.ingest.formats._slurm_jobstats import JobSummary, count_unreadable, job_summary
 from tracekit.ingest.formats._slurm_json import read_json
 from tracekit.ingest.formats._slurm_layout import VC_COLUMNS
 from tracekit.ingest.formats._slurm_records import read_records
-from tracekit.ingest.formats._slurm_resources import positive, resources
+from tracekit.ingest.formats._slurm_resources import STATED, positive, resources
 from tracekit.ingest.formats._slurm_times import ALL, LIFE, Resizes, as_wall_clocks, in_utc, stated_seconds
+from tracekit.ingest.lost_cells import count_lost_rows, says_nothing
 from tracekit.ingest.node_lists import expand_nodes
 from tracekit.ingest.record_times import RecordTimes
 
@@ -34,30 +38,44 @@ _LINES_PER_FILE = 1 << 40
 _JOB_ID = r"^(\d{1,20})(?:_(\d{1,20}|\[[^\]]*\]))?(?:\+(\d{1,9}))?(?:\.(.+))?$"
 _RAW_ID = r"^(\d{1,20})(?:\.(.+))?$"
 
+_TASKS = pl.Struct({"size": pl.Int64, "ranges": pl.List(pl.List(pl.Int64))})
 _STATE = pl.Struct({"word": pl.String, "status": pl.String})
 _MEMORY = pl.Struct({"gib": pl.Float64, "per": pl.String})
-_GRES = pl.Struct({"gpus": pl.Float64, "model": pl.String, "by_number": pl.Boolean, "unknown_numbers": pl.Boolean})
-_REQUEST = pl.Struct({"per_node": pl.Float64, "in_all": pl.Float64})
-_USAGE = pl.Struct({"gpu_util_pct": pl.Float64, "gpu_memory_gib": pl.Float64, "memory_gib": pl.Float64})
-_SUMMARY = pl.Struct({name: pl.Boolean if name == "unreadable" else pl.Float64 for name in JobSummary._fields})
-_TRES = pl.Struct(
-    {name: pl.String if name == "model" else pl.Float64 for name in text_of.Tres._fields},
+_WORDS = {"model": pl.String, "devices": pl.String, "by_number": pl.Boolean, "typed_differ": pl.Boolean}
+_GRES, _REQUEST, _TRES = (
+    pl.Struct({name: _WORDS.get(name, pl.Float64) for name in kind._fields})
+    for kind in (devices_of.Gres, devices_of.Request, devices_of.Tres)
 )
+_USAGE = pl.Struct(dict.fromkeys(text_of.Usage._fields, pl.Float64))
+_SUMMARY = pl.Struct({name: pl.Boolean if name == "unreadable" else pl.Float64 for name in JobSummary._fields})
 _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
     "State": (text_of.state, _STATE),
-    "SubmitLine": (text_of.request, _REQUEST),
+    "SubmitLine": (devices_of.request, _REQUEST),
     **dict.fromkeys(("Elapsed", "Suspended", "Timelimit", "TotalCPU"), (text_of.duration_s, pl.Float64())),
     "TimelimitRaw": (text_of.limit_s, pl.Float64()),
-    **dict.fromkeys(("AllocTRES", "ReqTRES"), (text_of.tres, _TRES)),
-    **dict.fromkeys(("AllocGRES", "ReqGRES"), (text_of.gres, _GRES)),
+    **dict.fromkeys(("AllocTRES", "ReqTRES"), (devices_of.tres, _TRES)),
+    **dict.fromkeys(("AllocGRES", "ReqGRES"), (devices_of.gres, _GRES)),
     **dict.fromkeys(("AllocCPUS", "NCPUS", "ReqCPUS", "NNodes", "AllocNodes", "NTasks"), (text_of.count, pl.Float64())),
     "ReqMem": (text_of.memory, _MEMORY),
     "NodeList": (expand_nodes, pl.List(pl.String)),
-    "MaxRSS": (text_of.used_gib, pl.Float64()),
+    "MaxRSS": (text_of.resident_gib, pl.Float64()),
     "AdminComment": (job_summary, _SUMMARY),
     **dict.fromkeys(("TRESUsageInAve", "TRESUsageInTot"), (text_of.usage, _USAGE)),
 }
 """How the text of each column is parsed, and the type of the result."""
+_OF_DEVICES = frozenset({"SubmitLine", "AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"})
+"""Columns whose parsers take what devices count as well."""
+
+
+_MEASURED = ("TRESUsageInAve", "TRESUsageInTot", "MaxRSS")
+_UNREAD = (
+    "cells of measured use with a number that is no measure, such as 16E or 18446744073709551615; that number is "
+    "unknown, the others of its step are read"
+)
+
+
+_Unread = tuple[str, str, pl.Series, pl.Series]
+"""Column, reason, mask of rows, and the texts of all rows."""
 
 
 class SacctReader:
@@ -73,6 +91,8 @@ class SacctReader:
         self.wall_clocks = False
         self._sink = sink
         self._resizes = Resizes()
+        self._factors = device_factors(sink.options["gpu_resource"])
+        self._unknown = UnknownDevices(sink, "jobs")
 
     def rows(self, files: list[SourceFile]) -> Iterator[pl.DataFrame]:
         """Yield the usable rows, steps included, in frames of one shape.
@@ -81,20 +101,29 @@ class SacctReader:
         rows of a job. `ord` rises with the file and the line.
         """
         for number, file in enumerate(files):
-            is_json = file.head(1024).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+            head = file.head()
+            is_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
             with self._sink.opened(file) as opened:
                 times = RecordTimes(self._sink, opened.path)
-                for layout, records in (read_json if is_json else read_records)(opened, self._sink):
+                found = read_json(opened, self._sink) if is_json else read_records(opened, self._sink, head)
+                for layout, records in found:
                     yield self._rows(records, layout, number, opened, times)
+        self._unknown.report()
 
     def _rows(
         self, records: SacctRecords, layout: SacctLayout, number: int, opened: OpenedFile, times: RecordTimes
     ) -> pl.DataFrame:
         text, instants = as_wall_clocks(records.text)
-        frame, bad = typed_cells(text, layout.spec)
+        frame, bad, lost = typed_cells(text, layout.spec)
         for cell in bad:
             records.faults[cell.row] = (cell.column, cell.reason)
-        frame = frame.with_columns(_read_cell(records, frame, name) for name in layout.columns if name in _CELLS)
+        unread = [(column, reason, rows, text[column]) for column, reason, rows in lost]
+        texts = frame
+        # A cell that cannot be read is unknown; an empty one says that there is nothing.
+        stated = [pl.col(n).is_not_null().alias(f"{n} stated") for n in STATED if n in layout.columns]
+        frame = frame.with_columns(*stated, *(pl.lit(value=False).alias(f"{n} stated") for n in STATED
+                                              if n not in layout.columns))  # fmt: skip
+        frame = frame.with_columns(self._cell(frame, name, unread) for name in layout.columns if name in _CELLS)
         spec = schema.source("slurm", "sacct")
         frame = frame.with_columns(
             pl.lit(None, dtype=_CELLS[c.name][1] if c.name in _CELLS else c.polars).alias(c.name)
@@ -110,12 +139,49 @@ class SacctReader:
         records.add_fault(frame["job"].is_null() & frame["JobID"].is_not_null(), "JobID", "is not a job id")
         records.add_fault(frame["raw_id"].is_null() & frame["JobIDRaw"].is_not_null(), "JobIDRaw", "is not a job id")
         records.add_fault(frame["step"].is_null() & frame["Submit"].is_null(), "Submit", "is missing")
-        frame = frame.with_columns(_read_series(records, frame["tasks"], "JobID", text_of.array_size, pl.Int64()))
+        tasks: list[_Unread] = []
+        frame = frame.with_columns(_read_series(frame["tasks"], "JobID", text_of.array_tasks, _TASKS, tasks))
+        for column, reason, rows, _ in tasks:
+            records.add_fault(rows, column, reason)
         for row in sorted(records.faults):
             opened.reject(int(records.lines[row]), *records.faults[row], records.raws(row))
         good = np.ones(frame.height, dtype=bool)
         good[list(records.faults)] = False
-        return self._normal(frame.filter(pl.Series(good)), layout, times)
+        for column, reason, rows, cells in unread:
+            count_lost_rows(self._sink, column, reason, rows, cells, good)
+        kept = pl.Series(good)
+        self._sink.rejected_gpu_s += self._gpu_time(frame.filter(~kept), layout)
+        self._count_unread(texts.filter(kept), frame.filter(kept), layout)
+        return self._normal(frame.filter(kept), layout, times)
+
+    def _gpu_time(self, rejected: pl.DataFrame, layout: SacctLayout) -> float:
+        """Return the GPU time of runs that cannot be used, as far as they state it [GPU*s]."""
+        runs = rejected.filter(pl.col("step").is_null(), ~pl.col("JobID").str.contains(".", literal=True))
+        if runs.is_empty():
+            return 0.0
+        runs = runs.with_columns(resources(layout.columns, self._sink.options["shards_per_gpu"]))
+        span = pl.coalesce(pl.col("ElapsedRaw").cast(pl.Float64), "Elapsed")
+        return float(runs.select((span * pl.col("gpus")).sum()).item() or 0)
+
+    def _count_unread(self, stated: pl.DataFrame, read: pl.DataFrame, layout: SacctLayout) -> None:
+        """Count measures that are none, such as 16E or 18446744073709551615; each costs its cell."""
+        for name in _MEASURED:
+            if name in layout.columns:
+                lost = (
+                    read[name].struct["unread"]
+                    if name != "MaxRSS"
+                    else read[name].is_null() & stated[name].is_not_null()
+                )
+                bad = lost.fill_null(0).cast(pl.Int64) > 0
+                examples = (name + "=" + stated[name].filter(bad)).unique().sort() if bad.any() else None
+                self._sink.check("unreadable_use", int(bad.sum()), stated[name].count(), _UNREAD, examples)
+
+    def _cell(self, frame: pl.DataFrame, name: str, unread: list[_Unread]) -> pl.Series:
+        parse, kind = _CELLS[name]
+        if name in _OF_DEVICES:
+            of_devices: Callable[..., Any] = parse
+            parse = partial(of_devices, factors=self._factors)
+        return _read_series(frame[name], name, parse, kind, unread)
 
     def _normal(self, frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes) -> pl.DataFrame:
         options = self._sink.options
@@ -130,30 +196,35 @@ class SacctReader:
         start = frame.select(pl.when("started").then("Start")).to_series()
         frame = times.eligible(frame, LIFE, "eligible", start)
         count_contradictions(frame, self._sink)
+        jobs = frame.filter(pl.col("step").is_null())
+        self._unknown.add(
+            jobs.filter(pl.col("devices").is_not_null()).select("JobID", "devices").iter_rows(), jobs.height
+        )
         count_unreadable(frame["AdminComment"], frame["JobID"], self._sink)
         return _shaped(frame, options)
 
 
-def _read_cell(records: SacctRecords, frame: pl.DataFrame, name: str) -> pl.Series:
-    parse, kind = _CELLS[name]
-    return _read_series(records, frame[name], name, parse, kind)
-
-
 def _read_series(
-    records: SacctRecords, texts: pl.Series, column: str, parse: Callable[[str], Any], kind: pl.DataType
+    texts: pl.Series,
+    column: str,
+    parse: Callable[[str], Any],
+    kind: pl.DataType,
+    unread: list[_Unread],
 ) -> pl.Series:
-    """Return the cells parsed, each distinct text once; cells that cannot be parsed are recorded as faults."""
+    """Return the cells parsed, each distinct text once; those that cannot be parsed are added to `unread`."""
     distinct = texts.drop_nulls().unique().to_list()
     values: list[Any] = []
-    wrong: dict[str, str] = {}
+    wrong: dict[str, list[str]] = {}
     for text in distinct:
         try:
             value = parse(text)
         except ValueError as error:
-            wrong[text], value = str(error), None
+            value = None
+            if not says_nothing(text):
+                wrong.setdefault(str(error), []).append(text)
         values.append(value._asdict() if hasattr(value, "_asdict") else value)
-    for text, reason in wrong.items():
-        records.add_fault(texts == text, column, reason)
+    for reason, cells in wrong.items():
+        unread.append((column, reason, texts.is_in(cells).fill_null(value=False), texts))
     table = pl.DataFrame({"text": distinct, "value": values}, schema={"text": pl.String, "value": kind}, strict=False)
     keyed = pl.DataFrame({"text": texts})
     return keyed.join(table, on="text", how="left", maintain_order="left")["value"].alias(texts.name)
@@ -185,7 +256,9 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
         step="step",
         # Raw ids do not show which tasks were submitted as one array.
         array=pl.when(pl.col("task").is_not_null()).then("job"),
-        instance_count="tasks",
+        task=pl.col("task").cast(pl.Int64, strict=False),
+        task_ranges=pl.col("tasks").struct["ranges"],
+        instance_count=pl.col("tasks").struct["size"],
         submit="Submit",
         origin=options["queue_from"].title(),
         eligible="eligible",
@@ -234,10 +307,10 @@ def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
     """Return whether a row `started` and `ended`, and the stated run time."""
     stated = stated_seconds()
     if "NodeList" in layout.columns:
-        nowhere = pl.col("NodeList").is_null()
+        nowhere = ~pl.col("NodeList stated")
     else:
         nowhere = (pl.col("status") == "cancelled") & (
-            pl.col("AllocTRES").is_null() if "AllocTRES" in layout.columns else pl.lit(value=True)
+            ~pl.col("AllocTRES stated") if "AllocTRES" in layout.columns else pl.lit(value=True)
         )
     instant = (pl.col("StartLocal") == pl.col("EndLocal")) & (stated.fill_null(0) == 0) & nowhere
     planned = pl.col("word") == "PENDING"

@@ -54,7 +54,36 @@ SELECT ord, generation,
            ORDER BY start_local NULLS LAST, submit_local, ord) - 1 AS attempt
 FROM counted"""
 
-_PART = """CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"""
+# A job of a federation is submitted to several clusters; those that do not start it print it as revoked.
+_REVOKED = """
+CREATE TABLE revoked AS
+SELECT ord, cluster || '/' || key AS job_id FROM allocation JOIN (SELECT ord, word FROM sacct) USING (ord)
+WHERE word = 'REVOKED' AND start_local IS NULL;
+DELETE FROM allocation WHERE ord IN (SELECT ord FROM revoked)"""
+
+_MOST_WAITING = 2_000_000
+"""Most waiting tasks of all arrays that become jobs of their own."""
+
+# The tasks of an array that wait are one row. Each is a job of its own; the last one left has the row's own number.
+_PART = f"""
+CREATE TABLE part AS
+WITH own AS (SELECT * FROM sacct JOIN numbered USING (ord)),
+waiting AS (
+    SELECT * FROM own WHERE instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL
+    QUALIFY sum(instance_count) OVER (ORDER BY ord) <= {_MOST_WAITING}),
+stretch AS (SELECT * EXCLUDE (task), unnest(task_ranges) AS r FROM waiting),
+each AS (SELECT * EXCLUDE (r), unnest(range(r[1], r[2] + 1, r[3])) AS task FROM stretch),
+left_over AS (
+    SELECT e.* FROM each e ANTI JOIN own o
+    ON o.cluster = e.cluster AND o."array" = e."array" AND o.task = e.task AND o.submit_local >= e.submit_local
+    QUALIFY row_number() OVER (PARTITION BY e.cluster, e."array", e.task, e.generation ORDER BY e.ord DESC) = 1)
+SELECT * FROM own ANTI JOIN waiting USING (ord)
+UNION ALL BY NAME
+SELECT * REPLACE (
+    "array" || '_' || task AS key, NULL::BIGINT AS instance_count,
+    cluster || '/' || "array" || '_' || task || CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END
+        AS job_id)
+FROM left_over"""
 
 # A heterogeneous job is the sum of its components; what cannot be added comes from the first.
 _RUN = """
@@ -119,7 +148,7 @@ def _seconds(later: str, earlier: str) -> str:
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
     """Write every table that the rows of `read_rows` allow; return the number of jobs that ran again."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
-    for statement in (_ALLOCATIONS, _NUMBERED, _PART):
+    for statement in (_ALLOCATIONS, _REVOKED, _NUMBERED, _PART):
         con.execute(statement)
     find_unlisted_gpus(con, sink)
     con.execute(_RUN)
@@ -250,7 +279,7 @@ _CHECKS = (
         "superseded_rows",
         "rows that show an earlier state of a run than a later row; the later one is used",
         """SELECT s.cluster || '/' || s.key FROM sacct s ANTI JOIN allocation a ON s.ord = a.ord
-        WHERE s.step IS NULL""",
+        ANTI JOIN revoked r ON s.ord = r.ord WHERE s.step IS NULL""",
         "sacct WHERE step IS NULL",
     ),
     SqlCheck(
@@ -258,6 +287,19 @@ _CHECKS = (
         f"jobs whose id had another job that ended more than {REUSED_AFTER} before; their job_id ends in #2, #3, ...",
         "SELECT DISTINCT job_id FROM numbered WHERE generation > 0",
         "job",
+    ),
+    SqlCheck(
+        "revoked_siblings",
+        "jobs that another cluster of the federation started (REVOKED); they have no outcome here and are left out",
+        "SELECT job_id FROM revoked",
+        "sacct WHERE step IS NULL",
+    ),
+    SqlCheck(
+        "waiting_arrays_as_one",
+        "arrays whose waiting tasks are one job with what one task asks for: sacct cut the list, or they are too many",
+        """SELECT job_id FROM part WHERE status = 'pending' AND start_local IS NULL AND task IS NULL
+        AND "array" IS NOT NULL AND coalesce(instance_count, 2) > 1""",
+        "part WHERE status = 'pending'",
     ),
     SqlCheck(
         "steps_without_job",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tracekit.errors import UsageError
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.mapping import load_mapping
+from tracekit.ingest.mapping.lookups import with_lookups
 from tracekit.ingest.mapping.sections import files_by_section
 from tracekit.ingest.mapping.tables import read_mapped_table
 from tracekit.ingest.mapping.telemetry import read_telemetry, telemetry_files
@@ -27,6 +28,7 @@ class MappedLogFormat(Format):
     name = "csv"
     title = "any CSV, TSV, JSON lines or Parquet log, with a mapping file"
     detected: ClassVar[bool] = False
+    time_cure = "state how they are written as time_format in the mapping file"
     raw_files = (RawFile("table", "a table that the mapping file names", r"(?s:.*)", lambda _: False),)
     options: ClassVar[Mapping[str, Option]] = {
         "map": Option("", "the mapping file (TOML); docs/mapping.md explains it, and it is required", file=True),
@@ -56,6 +58,7 @@ class MappedLogFormat(Format):
         """Read the files that the mapping names."""
         log_map = load_mapping(sink.options["map"])
         files = files_by_section(log_map, found.get("table"), sink)
+        log_map = with_lookups(log_map, files, sink)
         for table in log_map.tables:
             read_mapped_table(table, files[table.key], log_map, sink)
         if log_map.telemetry:

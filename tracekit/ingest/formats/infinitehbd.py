@@ -240,11 +240,13 @@ def _moment(record: dict[str, Any], line: int, raw: bytes) -> _Moment:
         raise _BadCellError("event_time", f"is not a number of days from 0 to {_DAYS:,}")
     if what not in ("fault_start", "fault_end"):
         raise _BadCellError("event_type", "is neither fault_start nor fault_end")
+    # The kind decides which end belongs to which begin: without it, a fault would go on for ever.
     kind = record.get("fault_type")
-    level, part, text = (
-        value if isinstance(kind, dict) and isinstance(value := kind.get(name), str) else ""
-        for name in ("Level", "Class", "Desc")
-    )
+    if kind is not None and not isinstance(kind, dict):
+        raise _BadCellError("fault_type", "is not an object")
+    level, part, text = ((kind or {}).get(name) or "" for name in ("Level", "Class", "Desc"))
+    if not all(isinstance(word, str) for word in (level, part, text)):
+        raise _BadCellError("fault_type", "has a part that is not text")
     return _Moment(float(day), what == "fault_end", node, (level, part, text), line, raw)
 
 

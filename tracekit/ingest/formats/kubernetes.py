@@ -16,11 +16,17 @@ both.
 A pod holds its machine from the moment it was scheduled (PodScheduled) until its last container ended. Pods of a job
 whose lives overlap are one attempt; one made after all others ended begins another. An attempt starts with its first
 pod. GPUs of a job are the most that its pods asked for at once: nvidia.com/gpu, amd.com/gpu, MIG slices as parts of a
-GPU (3g of 7, or of 4 on an A30).
+GPU (3g of 7, or of 4 on an A30), the annotation gpu-fraction of KAI and Run:ai, whose reservation pods are left out.
+Any other resource with a slash in its name may be an accelerator, unless it is a known network or file: the GPUs of a
+pod that asks for it, for a claim of devices (DRA, named resourceclaim/NAME) or for an amount of GPU memory are unknown.
+It is counted by name, and the option gpu_resource says what it counts.
+
+A pod that its machine refused (UnexpectedAdmissionError, OutOfcpu, ...) held nothing and has no attempt.
 
 With Workloads, a job waits from the creation of its Workload until it is admitted, which begins an attempt, and an
-eviction ends one. A Workload tells its last admission only: earlier ones are known from files of that time and from
-pods. Why it was evicted and how it finished are the reasons of its conditions; a pod's own reason is finer.
+eviction ends one, though the Workload still says Admitted until its pods are gone. A Workload tells its last admission
+only: earlier ones are known from files of that time and from pods. Why it was evicted and how it finished are the
+reasons of its conditions; a pod's own reason is finer.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
+from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._kubernetes_objects import read_objects
 from tracekit.ingest.formats._kubernetes_tables import combine_objects
 from tracekit.ingest.formats._record_append import merge_records
@@ -65,6 +72,7 @@ class KubernetesFormat(Format):
     options: ClassVar[Mapping[str, Option]] = {
         "cluster": Option("kubernetes", "name of the cluster"),
         "user_label": Option("", "label or annotation of pods that names the user; empty when there is none"),
+        "gpu_resource": GPU_RESOURCE,
     }
     nodes_from_jobs: ClassVar[bool] = True
 

@@ -2,8 +2,10 @@
 
 lsb.acct (ibm.com/docs, lsb.acct): a line is a finished job, its fields in a fixed order, times in seconds since 1970.
 It has no jobs that still wait or run. The manual lists options3 before runLimit; records of known jobs have the run
-limit first, which is what is read here. Versions add fields at the end; a line that ends before the effective resource
-requirement is used without it, and counted (short_records). exitInfo numbers why LSF ended a job, as the manual's table
+limit first, which is what is read here. What each host used takes six fields a host (the last one counts pairs behind
+it), in some records five; the layout in which the effective resource requirement looks like one counts. Versions add
+fields at the end; a line that ends before that requirement, or fits neither layout, is used without it, and counted
+(short_records). exitInfo numbers why LSF ended a job, as the manual's table
 of termination reasons says.
 
 bhist -l reads the event log, so it tells every run of a job; bacct -l tells the last one. Their times, and those of
@@ -11,7 +13,9 @@ bjobs, are a wall clock without zone (option timezone), and without a year unles
 
 A job starts when it is dispatched. GPUs are those of the table GPU_ALLOCATION or GPU_ALLOC, else what the effective
 resource requirement reserves: rusage[ngpus_physical=2.00/host] for each host, /task for each slot. Where neither is
-there, and for compound requirements, they are unknown.
+there, and for compound requirements, they are unknown. A resource that the option gpu_resource names counts too.
+Another one whose name is that of an accelerator makes the number unknown, and so do hosts that a job has for itself
+(bsub -x) without a word about GPUs.
 """
 
 from __future__ import annotations
@@ -20,14 +24,16 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import UsageError
+from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._lsf_acct import read_acct
 from tracekit.ingest.formats._lsf_bjobs import read_bjobs
+from tracekit.ingest.formats._lsf_cells import Devices
 from tracekit.ingest.formats._lsf_history import read_history
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.job_records import combine_records, record_frame
 from tracekit.ingest.job_tables import write_job_tables
-from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone
+from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
 from tracekit.ingest.record_times import RecordTimes
 
 if TYPE_CHECKING:
@@ -43,6 +49,7 @@ class LsfFormat(Format):
     """Accounting and history of one cluster."""
 
     name = "lsf"
+    gpu_cure = "bhist -a -l -u all > bhist.txt"
     title = "IBM Spectrum LSF (lsb.acct, bhist, bacct, bjobs)"
     raw_files = (
         RawFile("acct", "finished jobs: lsb.acct", r"lsb\.acct(\.\d+)?", lambda head: _first(head, rb'"JOB_FINISH" "')),
@@ -61,6 +68,7 @@ class LsfFormat(Format):
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "year": Option("", "year of printed times that carry none; without it such records are rejected"),
         "vc": Option("queue", "what the tenant unit is", ("queue", "project")),
+        "gpu_resource": GPU_RESOURCE,
     }
     nodes_from_jobs: ClassVar[bool] = True
 
@@ -93,10 +101,7 @@ class LsfFormat(Format):
                 several = write_job_tables(con, sink)
         sink.retries = bool(found.get("history")) or several > 0
         if found.get("history") or found.get("bjobs"):
-            how = "an assumption" if zone == "UTC" else "as the option says"
-            sink.note(
-                f"printed times carry no zone and are read as {zone}, {how}; --option timezone=NAME names another"
-            )
+            sink.note(f"printed times carry no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")
         return TimeFrame("absolute", zone)
 
 
@@ -108,16 +113,17 @@ def _first(head: bytes, begin: bytes) -> bool:
 def _frames(found: FoundFiles, sink: Sink) -> Iterator[pl.DataFrame]:
     options = sink.options
     number = 0
+    devices = Devices(sink)
     for kind in ("acct", "history", "bjobs"):
         for file in found.get(kind):
             with sink.opened(file) as opened:
                 times = RecordTimes(sink, opened.path)
                 blocks = (
-                    read_acct(opened, sink)
+                    read_acct(opened, sink, devices)
                     if kind == "acct"
-                    else read_history(opened, options["year"])
+                    else read_history(opened, options["year"], sink, devices)
                     if kind == "history"
-                    else read_bjobs(opened, options["year"])
+                    else read_bjobs(opened, options["year"], sink, devices)
                 )
                 for rows in blocks:
                     for row in rows:
@@ -127,6 +133,7 @@ def _frames(found: FoundFiles, sink: Sink) -> Iterator[pl.DataFrame]:
                         row["vc"] = row.get("partition" if options["vc"] == "queue" else "account")
                     wall = None if kind == "acct" else (options["timezone"], options["doubled_hour"])
                     yield record_frame(rows, times, wall)
+    devices.report()
 
 
 FORMAT = LsfFormat()

@@ -14,21 +14,26 @@ Exit_status 0 is completed; OpenPBS states limits as -26, -27 (memory: out_of_me
 time: timeout), as job.h names them; any other is failed, 271 (ended by SIGTERM) among them, which both a limit and
 qdel cause. A run that ends otherwise than well after a D record asked for it is cancelled.
 
-GPUs are those of exec_vnode (OpenPBS) or exec_gpus (Torque), else those that Resource_List asks for: ngpus, select, or
-nodes=2:ppn=8:gpus=2. A vnode such as n1[0] is a part of its host. Members of arrays are jobs of their own, in the group
-of their array.
+GPUs are those of exec_vnode (OpenPBS) or exec_gpus (Torque), else those that Resource_List asks for: ngpus, select,
+or nodes=2:ppn=8:gpus=2, where sites also write gpu=2. A resource that the option gpu_resource names counts too.
+Another one whose name is that of an accelerator (npu, nmics, ngpus_a100) makes the number unknown, and so do nodes
+that a job has for itself (place=excl, place=exclhost, naccesspolicy=singlejob) without a word about GPUs. A vnode
+such as n1[0] is a part of its host. Members of arrays are jobs of their own, in the group of their array. The cluster
+is the server in a job's id; without one it is unknown, and the machines of such a job keep their plain names. A line
+may begin with the name of its file, as grep writes it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._pbs_records import LINE, read_records
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.job_records import combine_records
 from tracekit.ingest.job_tables import write_job_tables
-from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone
+from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +65,7 @@ class PbsFormat(Format):
         "timezone": Option("UTC", "IANA name of the zone of the wall clock in front of each record"),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "vc": Option("queue", "what the tenant unit is", ("queue", "account", "project", "group")),
-        "gpu_resource": Option("ngpus", "name of the resource that counts GPUs"),
+        "gpu_resource": GPU_RESOURCE,
         "model_resource": Option("accelerator_model", "name of the resource that tells a GPU's model"),
     }
     nodes_from_jobs: ClassVar[bool] = True
@@ -79,11 +84,8 @@ class PbsFormat(Format):
                 combine_records(con, staged, sink)
                 write_job_tables(con, sink)
         sink.retries = True
-        how = "an assumption" if zone == "UTC" else "as the option says"
-        sink.note(
-            f"the wall clock in front of each record carries no zone and is read as {zone}, {how}; "
-            "--option timezone=NAME names another"
-        )
+        read = zone_note(zone, stated="timezone" in sink.stated)
+        sink.note(f"the wall clock in front of each record carries no zone and is {read}")
         return TimeFrame("absolute", zone)
 
 

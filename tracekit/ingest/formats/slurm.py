@@ -1,9 +1,10 @@
 """Slurm's accounting database, as `sacct --parsable2` (or `--parsable`, or `--json`) prints it.
 
 Manual: slurm.schedmd.com/sacct.html. Any columns in any order, as long as JobID, Submit, Start, End and State are among
-them and a header line, or the option fields, names them. Another delimiter than | is read off the header. Times are the
-wall clock of the machine that printed them, in no stated zone, unless SLURM_TIME_FORMAT made them instants (`%s`,
-`%FT%T%z`); those of --json are instants. In the hour that a clock change doubles, Elapsed decides.
+them and a header line, or the option fields, names them. Another delimiter than | is read off the header, and so are
+quotes, in which pandas and Excel put cells when they save a table. Times are the wall clock of the machine that printed
+them, in no stated zone, unless SLURM_TIME_FORMAT made them instants (`%s`, `%FT%T%z`); those of --json are instants. In
+the hour that a clock change doubles, Elapsed decides.
 
 What is lost or assumed: who cancelled a job; when inside a run it was suspended; which GPUs of a node a job held; steps
 count only for measured use. The GPUs of a gang on each of its nodes are known where it filled them, had one on each, or
@@ -18,8 +19,13 @@ keeps limits and conditions there, and None where only priority or resources hel
 SchedBackfill, else SchedMain or SchedSubmit, both 'main'.
 A delimiter or a line break in a name, comment or command is put right where the columns around it leave one way, else
 the row is set aside. GRES 7696487 is gpu: Slurm numbers a resource by the letters of its name. AllocGRES counts for the
-whole job, ReqGRES for each node. Where AccountingStorageTRES lacks gres/gpu no record lists GPUs: they are unknown, or
-as gpus_from says. TotalCPU is a step's cpu_s, and a run's own where the dump has no steps of it.
+whole job, ReqGRES for each node. A type that names a MIG profile (gpu:1g.10gb) is a part of a GPU, 1/7. A GRES of any
+other kind may be an accelerator, unless it is a known disk, network, licence or display: the GPUs of its jobs are then
+unknown, it is counted by name, and the option gpu_resource says what it counts. Where AccountingStorageTRES lacks
+gres/gpu no record lists GPUs: they are unknown, or as gpus_from says. TotalCPU is a step's cpu_s, and a run's own where
+the dump has no steps of it.
+The tasks of an array that wait are one row of sacct, and a job each here (CLUSTER/ARRAY_TASK) with what one task asks
+for. A job that another cluster of a federation started (REVOKED) has no outcome and is left out.
 Measured memory is that of a step's largest task (MaxRSS); GPU use is summed over its tasks where NTasks tells them.
 """
 
@@ -28,14 +34,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import UsageError
+from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._slurm_append import merge_runs
 from tracekit.ingest.formats._slurm_gres import check_gpus_from
 from tracekit.ingest.formats._slurm_json import looks_like_json
-from tracekit.ingest.formats._slurm_layout import check_delimiter, looks_like_sacct
+from tracekit.ingest.formats._slurm_layout import COMMAND, check_delimiter, looks_like_sacct
 from tracekit.ingest.formats._slurm_rows import SacctReader
 from tracekit.ingest.formats._slurm_tables import write_tables
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone
+from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +65,9 @@ class SlurmFormat(Format):
             lambda head: looks_like_json(head) or looks_like_sacct(head),
         ),
     )
+    gpu_cure = COMMAND
+    no_gpus_cure = "AccountingStorageTRES=gres/gpu in slurm.conf, and AllocTRES in sacct --format"
+    time_cure = "write it again with SLURM_TIME_FORMAT=standard sacct ..., or with %s in place of standard"
     options: ClassVar[Mapping[str, Option]] = {
         "timezone": Option("UTC", "IANA name of the zone in which sacct printed its times"),
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
@@ -77,6 +87,7 @@ class SlurmFormat(Format):
             "the command's request, else whole nodes of the partition's typical size; gpu:4,dgx:8 states the sizes",
         ),
         "shards_per_gpu": Option("", "shards into which gres/shard divides a GPU; empty when unknown"),
+        "gpu_resource": GPU_RESOURCE,
     }
 
     nodes_from_jobs: ClassVar[bool] = True
@@ -105,9 +116,8 @@ class SlurmFormat(Format):
             if requeued
             else "no job has several runs: attempts are derived, and a requeued job may count from its last requeue on"
         )
-        how = "an assumption" if zone == "UTC" else "as the option says"
         if reader.wall_clocks:
-            sink.note(f"times carry no zone and are read as {zone}, {how}; --option timezone=NAME names another")
+            sink.note(f"times carry no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")
         if sink.options["queue_from"] == "eligible":
             sink.note("waits count from the moment a job was eligible (queue_from=eligible), not from its submission")
         return TimeFrame("absolute", zone)

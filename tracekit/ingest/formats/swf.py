@@ -26,6 +26,7 @@ from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.localtime import is_zone
+from tracekit.ingest.lost_cells import count_lost_rows
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.records import line_blocks
 
@@ -144,7 +145,7 @@ def _read_log(file: SourceFile, header: _SwfHeader, sink: Sink) -> None:
     seen = SeenKeys(("job",))
     with sink.opened(file) as opened:
         times = RecordTimes(sink, file.path)
-        for found in _typed_lines(opened, header):
+        for found in _typed_lines(opened, header, sink):
             typed = _possible(found, times, header.start_s or 0)
             rows = _grouped(typed if unfinished is None else pl.concat([unfinished, typed]))
             # The parts of a job may go on in the next block.
@@ -170,7 +171,7 @@ def _possible(rows: pl.DataFrame, times: RecordTimes, base: int) -> pl.DataFrame
     return times.spans(known, {"wait": "queue_s", "run": "run_s"}, "job")
 
 
-def _typed_lines(opened: OpenedFile, header: _SwfHeader) -> Iterator[pl.DataFrame]:
+def _typed_lines(opened: OpenedFile, header: _SwfHeader, sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield the usable records with `line` and `raw`, and collect the header."""
     spec = limited(schema.source("swf", "swf"), _LARGEST)
     number = 1
@@ -191,7 +192,7 @@ def _typed_lines(opened: OpenedFile, header: _SwfHeader) -> Iterator[pl.DataFram
         if records.height:
             begun = True
             opened.count(records.height)
-            yield from _typed(records, opened, spec)
+            yield from _typed(records, opened, spec, sink)
 
 
 def _decoded(raw: pl.Series) -> pl.Series:
@@ -209,7 +210,7 @@ def _text(line: bytes) -> str | None:
         return None
 
 
-def _typed(records: pl.DataFrame, opened: OpenedFile, spec: schema.TableSchema) -> Iterator[pl.DataFrame]:
+def _typed(records: pl.DataFrame, opened: OpenedFile, spec: schema.TableSchema, sink: Sink) -> Iterator[pl.DataFrame]:
     width = len(spec.names)
     size = records["raw"].bin.size()
     # A line that is too long is not cut into fields: they could be many.
@@ -229,12 +230,14 @@ def _typed(records: pl.DataFrame, opened: OpenedFile, spec: schema.TableSchema) 
     known = pl.DataFrame({name: cells.list.get(i) for i, name in enumerate(spec.names)}).with_columns(
         pl.when(~pl.all().is_in(_UNKNOWN)).then(pl.all())
     )
-    frame, bad = typed_cells(known, spec)
+    frame, bad, lost = typed_cells(known, spec)
     for cell in bad:
         line, raw, _ = good.row(cell.row)
         opened.reject(line, cell.column, cell.reason, raw.removesuffix(b"\r"))
     usable = np.ones(frame.height, dtype=bool)
     usable[[cell.row for cell in bad]] = False
+    for column, reason, rows in lost:
+        count_lost_rows(sink, column, reason, rows, known[column], usable)
     frame = frame.with_columns(good["line"], good["raw"]).filter(pl.Series(usable))
     if frame.height:
         yield frame

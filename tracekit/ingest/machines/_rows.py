@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.ingest.formats._slurm_cells import gres, tres
+from tracekit.ingest.devices import device_factors
+from tracekit.ingest.formats._slurm_devices import gres, tres
 from tracekit.ingest.localtime import decided, instants
 from tracekit.ingest.machines._causes import cause_of
 from tracekit.ingest.machines._interface import EVENT, MACHINE
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.lost_cells import LostValues
     from tracekit.ingest.sink import Sink
 
-__all__ = ["Clock", "events_frame", "gpus_of", "machines_frame", "no_start", "said", "typed_events"]
+__all__ = ["Clock", "events_frame", "gpus_of", "machines_frame", "no_start", "said", "typed_events", "unknown_devices"]
 
 _MOST_GPUS = 4_096
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
@@ -56,6 +58,14 @@ class Clock:
         aware = datetime.fromisoformat(match[1] + ("+00:00" if match[2] == "Z" else match[2]))
         return None, aware.astimezone(UTC).replace(tzinfo=None)
 
+    def optional(self, text: str | None, column: str, lost: LostValues) -> tuple[datetime | None, datetime | None]:
+        """Return a time as `read` does, (None, None) where it is no time: it is added to `lost`."""
+        try:
+            return self.read(text)
+        except ValueError as error:
+            lost.add(column, str(text), str(error))
+            return None, None
+
     def utc(self, frame: pl.DataFrame, name: str, *, late: bool = False) -> pl.Series:
         """Return the UTC of a column of wall clocks, `name` + '_clock', and one of instants, `name`.
 
@@ -77,31 +87,62 @@ def said(text: str | None) -> str | None:
     return None if text is None or text.strip().lower() in _UNSET else text.strip()
 
 
-def gpus_of(listed: str | None, configured: str | None = None) -> tuple[int | None, str | None]:
+def gpus_of(
+    host: str, sink: Sink, lost: LostValues, listed: str | None, configured: str | None = None
+) -> tuple[int | None, str | None]:
     """Return the GPUs of a node and their model, None where unknown or of several models.
+
+    GPUs in MIG slices are the fewest cards that can hold the slices. A device that is not understood makes the number
+    unknown, and is counted under its name. So does a list that cannot be read, or gives more GPUs than any machine has.
 
     Parameters
     ----------
+    host : str
+        The node, or the list of nodes.
+    sink : Sink
+        Has the option gpu_resource, where the format has it, and counts devices that are not understood.
     listed : str, optional
         Slurm's GRES of the node, `gpu:a100:4(S:0-1)`; `(null)` has none.
     configured : str, optional
-        Its TRES, `cpu=32,gres/gpu=4`, used where `listed` has no GPU.
-
-    Raises
-    ------
-    ValueError
-        One of them cannot be read, or gives more GPUs than any machine has.
+        Its TRES, `cpu=32,gres/gpu=4`, used where `listed` has no GPU, or GPUs without a type.
+    lost : LostValues
+        Receives a list that cannot be read.
     """
     if listed is None and configured is None:
         return None, None
-    found = gres(listed or "")
-    gpus, model = found.gpus, found.model
-    if not gpus and said(configured):
-        stated = tres(str(configured))
-        gpus, model = stated.gpus, stated.model
-    if gpus > _MOST_GPUS:
-        raise ValueError(f"gives {gpus:.0f} GPUs, more than any machine has")
+    try:
+        return _gpus_of(host, sink, listed, configured)
+    except ValueError as error:
+        lost.add("gres", str(listed if listed is not None else configured), str(error))
+        return None, None
+
+
+def _gpus_of(host: str, sink: Sink, listed: str | None, configured: str | None) -> tuple[int | None, str | None]:
+    factors = device_factors(sink.options.get("gpu_resource", ""))
+    found = gres(listed or "", factors)
+    gpus, model, devices = found.cards, found.model, found.devices
+    if (not gpus or model is None) and devices is None and said(configured):
+        stated = tres(str(configured), factors)
+        if not gpus or stated.model is not None:
+            gpus, model, devices = stated.cards, stated.model, stated.devices
+    if devices is not None:
+        unknown_devices(sink, host, devices)
+        return None, None
+    if gpus is None or gpus > _MOST_GPUS:
+        raise ValueError(f"gives {gpus or 0:.0f} GPUs, more than any machine has")
     return round(gpus), None if model is None or "|" in model else model
+
+
+def unknown_devices(sink: Sink, host: str, devices: str) -> None:
+    """Count a machine whose devices are not understood."""
+    sink.check(
+        "unknown_devices_of_machines",
+        1,
+        None,
+        "machines in lists with devices that are not understood; how many GPUs they have is not known from there "
+        "(option gpu_resource says what a device counts)",
+        [f"{host}: {devices}"],
+    )
 
 
 def machines_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:

@@ -1,17 +1,22 @@
 """The machines of a Kubernetes cluster, as `kubectl get nodes -o json` prints them.
 
-API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of the known plugins;
-where labels of NVIDIA's GPU feature discovery count the cards, they do, since shared cards are several devices.
+API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of the known plugins,
+MIG slices the fewest cards that hold them; where labels of NVIDIA's GPU feature discovery count the cards, they do,
+since shared cards are several devices. A device of another plugin makes the number unknown.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from tracekit.gpu_parts import Part, cards, has_profile, part_of_gpu
+from tracekit.ingest.devices import WHOLE_GPUS, device_factors, factor_of, is_extended_device
+from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._json_items import array_of, json_items, part
-from tracekit.ingest.machines._rows import Clock, events_frame, machines_frame, no_start
+from tracekit.ingest.machines._rows import Clock, events_frame, machines_frame, no_start, unknown_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["READER"]
 
-_DEVICES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
+_NVIDIA = WHOLE_GPUS[0]
 _MODELS = (
     "nvidia.com/gpu.product",
     "amd.com/gpu.product-name",
@@ -70,9 +75,11 @@ class KubernetesNodes(MachineReader):
                 try:
                     if item.fault:
                         raise ValueError(item.fault)
-                    machine = _machine(item.value)
-                    events += _events(item.value, machine["host"], clock)
+                    lost = LostValues()
+                    machine = _machine(item.value, sink, lost)
+                    events += _events(item.value, machine["host"], clock, lost)
                     machines.append(machine)
+                    lost.count(sink)
                 except ValueError as error:
                     opened.reject(item.line, None, str(error), item.raw)
             no_start(sink, [event["host"] for event in events if event["start"] == (None, None)])
@@ -80,52 +87,99 @@ class KubernetesNodes(MachineReader):
             yield "event", events_frame([e for e in events if e["start"] != (None, None)], clock)
 
 
-def _machine(node: dict[str, Any]) -> dict[str, Any]:
-    host, labels = part(node, "metadata", "name"), part(node, "metadata", "labels") or {}
+def _machine(node: dict[str, Any], sink: Sink, lost: LostValues) -> dict[str, Any]:
+    host, labels = part(node, "metadata", "name"), part(node, "metadata", "labels")
+    labels = labels if isinstance(labels, dict) else {}
     capacity = part(node, "status", "capacity")
     if node.get("kind", "Node") != "Node" or not isinstance(host, str) or not host or not isinstance(capacity, dict):
         raise ValueError("is not a node with a name and a capacity")
-    devices = [count for name in _DEVICES if (count := _amount(capacity.get(name))) is not None]
-    cards = _amount(labels.get("nvidia.com/gpu.count"))
-    gpus = cards if cards is not None else sum(devices)
-    mib = _amount(labels.get("nvidia.com/gpu.memory"))
-    memory = _amount(capacity.get("memory"))
+    gpus = _gpus(host, capacity, labels, sink, lost)
+    mib = _amount(labels, "nvidia.com/gpu.memory", lost)
+    memory, cpus = (_amount(capacity, name, lost) for name in ("memory", "cpu"))
     return {
         "host": host,
-        "gpu_count": round(gpus),
+        "gpu_count": gpus,
         "gpu_model": _label(labels, _MODELS) if gpus else None,
         "gpu_memory_gib": None if mib is None else mib / 1024,
-        "cpu_count": None if (cpus := _amount(capacity.get("cpu"))) is None else round(cpus),
+        "cpu_count": None if cpus is None else round(cpus),
         "memory_gib": None if memory is None else memory / (1 << 30),
         "rack": _label(labels, _RACKS),
     }
+
+
+def _gpus(host: str, capacity: dict[str, Any], labels: dict[str, Any], sink: Sink, lost: LostValues) -> int | None:
+    """Return the cards of a node, None where it has a device that is not understood and no label counts them."""
+    factors = device_factors(sink.options.get("gpu_resource", ""))
+    product = str(labels.get("nvidia.com/gpu.product") or "")
+    parts: list[tuple[float, Part]] = []
+    whole = 0.0
+    unknown = set()
+    unread = False
+    for name, value in capacity.items():
+        factor = factor_of(factors, name)
+        known = name in WHOLE_GPUS or has_profile(name)
+        counts = factor is not None or known or is_extended_device(name)
+        amount = _amount(capacity, name, lost) if counts else None
+        if counts and value is not None and amount is None:
+            unread = True
+        if not amount:
+            continue
+        part = Part(factor, factor) if factor is not None else None
+        if part is None and known:
+            part = part_of_gpu(product if name == _NVIDIA else name)
+        if part is None:
+            unknown.add(name)
+        elif name == _NVIDIA and part == Part(1.0, 1.0):
+            whole += amount
+        else:
+            parts.append((amount, part))
+    # With MIG in its single strategy the label counts slices.
+    counted = None if has_profile(product) else _amount(labels, "nvidia.com/gpu.count", lost)
+    if unread and counted is None:
+        return None
+    if unknown and counted is None:
+        unknown_devices(sink, host, "|".join(sorted(unknown)))
+        return None
+    if counted is None:
+        return math.ceil(whole - 1e-6) + cards(parts)
+    # The label counts cards, where shared ones are several devices; divided ones it counts, or not, by its version.
+    return math.ceil(max(counted, min(counted, whole) + cards(parts)) - 1e-6)
 
 
 def _label(labels: dict[str, Any], names: tuple[str, ...]) -> str | None:
     return next((str(labels[name]) for name in names if labels.get(name)), None)
 
 
-def _amount(value: Any) -> float | None:
-    """Return a quantity such as 8, '263Ki' or '95500m', None where there is none."""
+def _amount(held: dict[str, Any], name: str, lost: LostValues) -> float | None:
+    """Return a quantity such as 8, '263Ki' or '95500m', None where there is none, or it cannot be read."""
+    value = held.get(name)
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGT]|[KMGT]i)?", str(value), re.ASCII)
     if match is None:
-        raise ValueError(f"'{str(value)[:40]}' is not a quantity")
+        lost.add(name, str(value), "is not a quantity")
+        return None
     return float(match[1]) / 1000 if match[2] == "m" else float(match[1]) * _UNITS[match[2] or ""]
 
 
-def _events(node: dict[str, Any], host: str, clock: Clock) -> Iterator[dict[str, Any]]:
+def _events(node: dict[str, Any], host: str, clock: Clock, lost: LostValues) -> Iterator[dict[str, Any]]:
     """Return what keeps a node from work now."""
-    for condition in part(node, "status", "conditions") or []:
+    for condition in _listed(node, "status", "conditions"):
         if part(condition, "type") == "Ready" and part(condition, "status") in {"False", "Unknown"}:
             said = [str(word) for name in ("reason", "message") if (word := part(condition, name))]
             since = part(condition, "lastTransitionTime")
-            yield _event(host, "down", ": ".join(said), clock.read(since if isinstance(since, str) else None))
+            yield _event(
+                host, "down", ": ".join(said), clock.optional(since if isinstance(since, str) else None, "since", lost)
+            )
     if part(node, "spec", "unschedulable") is True:
-        taints = [t for t in part(node, "spec", "taints") or [] if part(t, "key") == _CORDON]
+        taints = [t for t in _listed(node, "spec", "taints") if part(t, "key") == _CORDON]
         since = next((t["timeAdded"] for t in taints if isinstance(t.get("timeAdded"), str)), None)
-        yield _event(host, "drained", None, clock.read(since))
+        yield _event(host, "drained", None, clock.optional(since, "since", lost))
+
+
+def _listed(node: dict[str, Any], *names: str) -> list[Any]:
+    found = part(node, *names)
+    return found if isinstance(found, list) else []
 
 
 def _event(host: str, state: str, reason: str | None, start: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.gpu_parts import has_profile, part_of_gpu
 from tracekit.ingest.formats._slurm_cells import duration_s
 from tracekit.ingest.machines._interface import HELD, MachineReader
 from tracekit.ingest.machines._rows import Clock
@@ -29,7 +30,7 @@ __all__ = ["READER"]
 
 _NODES = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GPUS = re.compile(
-    r"(?<![^,])gpu(?::(?!\d{1,6}(?:[(,]|$))[^,:()]+)?(?::(\d{1,6}))?(?:\((?:IDX:([\d,-]*|N/A)|CNT:(\d{1,6}))\))?(?=,|$)"
+    r"(?<![^,])gpu(?::(?!\d{1,6}(?:[(,]|$))([^,:()]+))?(?::(\d{1,6}))?(?:\((?:IDX:([\d,-]*|N/A)|CNT:(\d{1,6}))\))?(?=,|$)"
 )
 # A name may hold anything; what follows is Slurm's own up to the command.
 _OWN = re.compile(r"\sUserId=\S+\(\d+\)\s+GroupId=")
@@ -79,7 +80,8 @@ def _held(text: str, stamp: str | None, clock: Clock) -> list[dict[str, Any]]:
     text, head = text[own.start() :], text[: own.start()]
     cut = re.search(r"\sCommand=", text)
     nodes = _NODES.findall(text if cut is None else text[: cut.start()])
-    held = [(host, *_gpus(listed)) for names, listed in nodes for host in expand_nodes(names)]
+    known = [(names, found) for names, listed in nodes if (found := _gpus(listed)) is not None]
+    held = [(host, *found) for names, found in known for host in expand_nodes(names)]
     if not sum(count for _, count, _ in held):
         return []
     start = clock.read(field_of(text, "StartTime"))
@@ -95,7 +97,7 @@ def _held(text: str, stamp: str | None, clock: Clock) -> list[dict[str, Any]]:
             "host": host,
             "time_clock": now[0],
             "time": now[1],
-            "gpu_count": float(count),
+            "gpu_count": count,
             "gpu_index": indices,
         }
         for host, count, indices in held
@@ -132,17 +134,23 @@ def _now(text: str, stamp: str | None, start: Any, clock: Clock) -> Any:
     return now
 
 
-def _gpus(listed: str) -> tuple[int, list[int] | None]:
-    """Return the number of GPUs in a list like `gpu:a100:2(IDX:0-1)` and their indices, None where unknown."""
-    total, indices = 0, []
+def _gpus(listed: str) -> tuple[float, list[int] | None] | None:
+    """Return the number of GPUs in a list like `gpu:a100:2(IDX:0-1)` and their indices, None where unknown.
+
+    MIG slices count as parts; their indices are not those of GPUs. A list with a part that is not known says nothing.
+    """
+    total, indices = 0.0, []
     known = True
-    for count, index, several in _GPUS.findall(listed):
+    for kept, count, index, several in _GPUS.findall(listed):
         number = int(several or count or 0)
         places = [] if index in {"", "N/A"} else _places(index)
         number = number or len(places)
-        total += number
+        part = part_of_gpu(kept)
+        if part is None:
+            return None
+        total += number * part.compute
         indices += places
-        known &= len(places) == number
+        known &= len(places) == number and not has_profile(kept)
     return total, sorted(indices) if known else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._rows import Clock, events_frame, gpus_of, machines_frame, no_start
 from tracekit.ingest.machines._scontrol import field_of, scontrol_records
@@ -51,7 +52,9 @@ class ScontrolNodes(MachineReader):
                 try:
                     if record.fault:
                         raise ValueError(record.fault)
-                    found, event = _node(record.text, clock)
+                    lost = LostValues()
+                    found, event = _node(record.text, clock, sink, lost)
+                    lost.count(sink)
                 except ValueError as error:
                     opened.reject(record.line, None, str(error), record.raw)
                     continue
@@ -65,7 +68,7 @@ class ScontrolNodes(MachineReader):
             yield "event", events_frame(events, clock)
 
 
-def _node(text: str, clock: Clock) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+def _node(text: str, clock: Clock, sink: Sink, lost: LostValues) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return the machines of a record, and what keeps them from work.
 
     Raises
@@ -80,14 +83,13 @@ def _node(text: str, clock: Clock) -> tuple[list[dict[str, Any]], dict[str, Any]
     state = str(values["State"])
     if is_no_machine(state):
         return [], None
-    if not all(str(values[name]).isdecimal() and len(str(values[name])) < 13 for name in ("CPUTot", "RealMemory")):
-        raise ValueError("CPUTot or RealMemory is not a whole number")
-    gpus, model = gpus_of(values["Gres"], values["CfgTRES"])
+    cpus, memory = (lost.read(name, values[name], _whole) for name in ("CPUTot", "RealMemory"))
+    gpus, model = gpus_of(str(values["NodeName"]), sink, lost, values["Gres"], values["CfgTRES"])
     machine = {
         "gpu_count": gpus,
         "gpu_model": model,
-        "cpu_count": int(str(values["CPUTot"])),
-        "memory_gib": int(str(values["RealMemory"])) / 1024,
+        "cpu_count": cpus,
+        "memory_gib": None if memory is None else memory / 1024,
     }
     unfit = fitness(state)
     event: dict[str, Any] | None = None
@@ -95,8 +97,14 @@ def _node(text: str, clock: Clock) -> tuple[list[dict[str, Any]], dict[str, Any]
         reason = _REASON.search(text)
         event = {"state": unfit, "source": "scontrol", "reason": None, "start": (None, None)}
         if reason is not None:
-            event |= {"reason": reason[1], "start": clock.read(reason[2])}
+            event |= {"reason": reason[1], "start": clock.optional(reason[2], "Reason", lost)}
     return [{**machine, "host": host} for host in expand_nodes(str(values["NodeName"]))], event
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or len(text) > 12:
+        raise ValueError("is not a whole number")
+    return int(text)
 
 
 READER = ScontrolNodes()

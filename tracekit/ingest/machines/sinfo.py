@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._rows import Clock, events_frame, gpus_of, machines_frame, no_start
 from tracekit.ingest.machines._slurm_states import fitness, is_no_machine, is_node_state
@@ -66,11 +67,13 @@ class SinfoTable(MachineReader):
             for row in rows:
                 opened.count(1)
                 try:
-                    for machine, event in _nodes(row.checked(), clock):
+                    lost = LostValues()
+                    for machine, event in _nodes(row.checked(), clock, sink, lost):
                         key = (machine["cluster"], machine["host"])
                         machines[key] = machine
                         if event is not None:
                             events[key] = event
+                    lost.count(sink)
                 except ValueError as error:
                     opened.reject(row.line, None, str(error), row.raw)
             no_start(sink, [event["host"] for event in events.values() if event["start"] == (None, None)])
@@ -109,22 +112,25 @@ def _layout(head: bytes) -> tuple[list[str], str | None, int] | None:
     return None
 
 
-def _nodes(cells: dict[str, str], clock: Clock) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+def _nodes(
+    cells: dict[str, str], clock: Clock, sink: Sink, lost: LostValues
+) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
     if not is_node_state(cells["state"]):
         raise ValueError(f"'{cells['state'][:40]}' is no state of a node")
     if is_no_machine(cells["state"]):
         return
-    gpus, model = gpus_of(cells.get("gres"))
+    gpus, model = gpus_of(cells["nodelist"], sink, lost, cells.get("gres"))
     cpus = cells.get("cpus") or cells.get("cpus_of", "").rpartition("/")[2]
-    memory = _number(cells.get("memory"))
+    memory, processors = lost.read("memory", cells.get("memory"), _number), lost.read("cpus", cpus, _number)
     unfit = fitness(cells["state"])
+    since = (None, None) if unfit is None else clock.optional(cells.get("timestamp"), "timestamp", lost)
     for host in expand_nodes(cells["nodelist"]):
         machine = {
             "host": host,
             "cluster": cells.get("cluster"),
             "gpu_count": gpus,
             "gpu_model": model,
-            "cpu_count": _number(cpus),
+            "cpu_count": processors,
             "memory_gib": None if memory is None else memory / 1024,
         }
         event = None
@@ -135,7 +141,7 @@ def _nodes(cells: dict[str, str], clock: Clock) -> Iterator[tuple[dict[str, Any]
                 "state": unfit,
                 "reason": cells.get("reason"),
                 "source": "sinfo",
-                "start": clock.read(cells.get("timestamp")),
+                "start": since,
             }
         yield machine, event
 

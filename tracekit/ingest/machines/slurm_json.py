@@ -10,6 +10,7 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._json_items import array_of, json_items, part, words
 from tracekit.ingest.machines._rows import Clock, events_frame, gpus_of, machines_frame, no_start
@@ -56,11 +57,13 @@ class SlurmJson(MachineReader):
                 try:
                     if item.fault:
                         raise ValueError(item.fault)
-                    for machine, event in _nodes(item.value):
+                    lost = LostValues()
+                    for machine, event in _nodes(item.value, sink, lost):
                         key = (machine["cluster"], machine["host"])
                         machines[key] = machine
                         if event is not None:
                             events[key] = event
+                    lost.count(sink)
                 except ValueError as error:
                     opened.reject(item.line, None, str(error), item.raw)
             no_start(sink, [event["host"] for event in events.values() if event["start"] == (None, None)])
@@ -69,7 +72,9 @@ class SlurmJson(MachineReader):
             yield "event", events_frame(timed, clock)
 
 
-def _nodes(value: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+def _nodes(
+    value: dict[str, Any], sink: Sink, lost: LostValues
+) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
     group = "name" not in value
     names = words(part(value, "nodes", "nodes") if group else value.get("name"))
     state = part(value, "node", "state") if group else value.get("state")
@@ -79,10 +84,12 @@ def _nodes(value: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, An
     if is_no_machine(flags):
         return
     listed = part(value, "gres", "total") if group else value.get("gres")
-    gpus, model = gpus_of(listed if isinstance(listed, str) else None, _text(value.get("tres")))
-    cpus = _same(value.get("cpus")) if group else _number(value.get("cpus"))
-    memory = _same(value.get("memory")) if group else _number(value.get("real_memory"))
-    since = _number(part(value, "reason", "time") if group else value.get("reason_changed_at"))
+    gpus, model = gpus_of(names[0], sink, lost, listed if isinstance(listed, str) else None, _text(value.get("tres")))
+    cpus, memory = (
+        (_same if group else _number)(value.get(name), name, lost)
+        for name in ("cpus", "memory" if group else "real_memory")
+    )
+    since = _number(part(value, "reason", "time") if group else value.get("reason_changed_at"), "reason time", lost)
     reason = _text(part(value, "reason", "description") if group else value.get("reason"))
     unfit = fitness(flags)
     for host in (host for name in names for host in expand_nodes(name)):
@@ -106,20 +113,21 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _number(value: Any) -> int | None:
+def _number(value: Any, name: str, lost: LostValues) -> int | None:
     """Return a whole number, also one inside {"set": true, "number": 7}; None where there is none."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
     if value is None:
         return None
-    if not isinstance(value, int) or not 0 <= value < 10**12:
-        raise ValueError(f"'{str(value)[:40]}' is not a whole number")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**12:
+        lost.add(name, str(value), "is not a whole number")
+        return None
     return value
 
 
-def _same(value: Any) -> int | None:
+def _same(value: Any, name: str, lost: LostValues) -> int | None:
     """Return what every node of a group has, None where they differ."""
-    least, most = _number(part(value, "minimum")), _number(part(value, "maximum"))
+    least, most = (_number(part(value, end), name, lost) for end in ("minimum", "maximum"))
     return least if least == most else None
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tracekit import schema
 from tracekit.databases import sql_text
 from tracekit.errors import UsageError
+from tracekit.ingest.mapping.lookups import with_lookups
 from tracekit.ingest.mapping.model import load_mapping
 from tracekit.ingest.mapping.sections import files_by_section
 from tracekit.ingest.mapping.tables import read_mapped_table
@@ -104,7 +105,7 @@ class MapAddition:
                     hint="remove the section",
                 )
             own[table] = path.rename(sink.writer.scratch / f"own-{table}.parquet")
-        for mapped in self._map.tables:
+        for mapped in with_lookups(self._map, self._files, sink).tables:
             read_mapped_table(mapped, self._files[mapped.key], self._map, sink)
         if self._map.telemetry:
             read_telemetry(self._map, self._files, sink)

@@ -16,14 +16,16 @@ import polars as pl
 from tracekit.errors import SourceError
 from tracekit.ingest.csv_table import header_columns
 from tracekit.ingest.fields import parse_block
+from tracekit.ingest.mapping.documents import Uncommented, document_runs
 from tracekit.ingest.records import MAX_RECORD, RecordReader, line_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from tracekit.ingest.mapping.reading import Reading
+    from tracekit.ingest.records import ByteReader
     from tracekit.ingest.sink import OpenedFile
 
     Choose = Callable[[list[str] | None], list[str]]
@@ -43,6 +45,8 @@ class RawRows:
     """Line (Parquet: row) of each record, from 1."""
     raw: Callable[[int], bytes]
     """The text of a record."""
+    path: str
+    """The file, as the source shows it."""
 
 
 def kind_of(name: str, reading: Reading) -> str:
@@ -50,6 +54,8 @@ def kind_of(name: str, reading: Reading) -> str:
     if reading.type:
         return reading.type
     lower = name.lower()
+    if reading.records is not None:
+        return "jsonl"
     if lower.endswith((".jsonl", ".ndjson", ".json")):
         return "jsonl"
     return "parquet" if lower.endswith((".parquet", ".pq")) else "csv"
@@ -71,18 +77,22 @@ def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
     kind = kind_of(opened.path, reading)
     if kind == "parquet":
         yield from _parquet_rows(opened, choose)
+    elif kind == "jsonl" and reading.records is not None:
+        yield from _document_rows(opened, reading.records, choose)
     elif kind == "jsonl":
-        yield from _json_rows(opened, choose)
+        yield from _json_rows(opened, reading, choose)
     else:
         yield from _csv_rows(opened, reading, choose)
 
 
 def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[RawRows]:
     delimiter = reading.delimiter or ("\t" if opened.path.lower().endswith(".tsv") else ",")
-    reader = RecordReader(opened.stream, delimiter.encode())
+    reader = RecordReader(_uncommented(opened, reading), delimiter.encode())
     header = list(reading.header)
     if not header:
         first = reader.first_line()
+        while reading.comment and first is not None and not first.strip():
+            first = reader.first_line()
         if first is None:
             raise SourceError("is empty", where=opened.path, hint="a header line is due")
         header = header_columns(first, delimiter)
@@ -99,31 +109,61 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
         if len(block.lines):
             text, parsed = parse_block(block, opened, len(header), delimiter)
             frame = text.select(pl.nth(header.index(name)).alias(name) for name in wanted)
-            yield RawRows(frame, parsed.lines, parsed.raw)
+            yield RawRows(frame, parsed.lines, parsed.raw, opened.path)
 
 
-def _json_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
+def _uncommented(opened: OpenedFile, reading: Reading) -> ByteReader:
+    return Uncommented(opened.stream, reading.comment.encode()) if reading.comment else opened.stream
+
+
+def _document_rows(opened: OpenedFile, place: str, choose: Choose) -> Iterator[RawRows]:
+    wanted = choose(None)
+    for run in document_runs(opened.stream, opened.path, place):
+        for record in run.bad:
+            opened.count(1)
+            opened.reject(record.line, None, record.reason, record.raw)
+        yield from _objects(opened, zip(run.lines.tolist(), run.texts, strict=True), wanted)
+
+
+def _json_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[RawRows]:
     wanted = choose(None)
     line = 1
-    for block in line_blocks(opened.stream, MAX_RECORD):
-        columns: dict[str, list[str | None]] = {name: [] for name in wanted}
-        lines, raws = [], []
-        for raw in block:
-            here, line = line, line + 1
-            if not raw.strip():
-                continue
-            opened.count(1)
-            record, reason = _json_record(raw)
-            if record is None:
-                opened.reject(here, None, reason, raw)
-                continue
-            for name, cells in columns.items():
-                cells.append(_json_text(_dig(record, name)))
-            lines.append(here)
-            raws.append(raw)
-        if lines:
-            frame = pl.DataFrame(columns, schema=dict.fromkeys(wanted, pl.String))
-            yield RawRows(frame, np.array(lines, dtype=np.int64), raws.__getitem__)
+    for block in line_blocks(_uncommented(opened, reading), MAX_RECORD):
+        if line == 1 and _begins_array(block):
+            raise SourceError(
+                "holds one JSON array, not an object a line",
+                where=opened.path,
+                hint='write records = "." in the mapping',
+            )
+        yield from _objects(opened, enumerate(block, line), wanted)
+        line += len(block)
+
+
+def _begins_array(block: list[bytes]) -> bool:
+    """Return whether a file of JSON is one array of objects."""
+    head = b"".join(line.strip() for line in block[:3])[:200].removeprefix(b"\xef\xbb\xbf")
+    return head == b"[" or head.replace(b" ", b"").startswith(b"[{")
+
+
+def _objects(opened: OpenedFile, texts: Iterable[tuple[int, bytes]], wanted: list[str]) -> Iterator[RawRows]:
+    """Yield the columns of JSON objects, each given by its line and text."""
+    columns: dict[str, list[str | None]] = {name: [] for name in wanted}
+    lines, raws = [], []
+    for here, raw in texts:
+        if not raw.strip():
+            continue
+        opened.count(1)
+        record, reason = _json_record(raw)
+        if record is None:
+            opened.reject(here, None, reason, raw)
+            continue
+        for name, cells in columns.items():
+            cells.append(_json_text(_dig(record, name)))
+        lines.append(here)
+        raws.append(raw)
+    if lines:
+        frame = pl.DataFrame(columns, schema=dict.fromkeys(wanted, pl.String))
+        yield RawRows(frame, np.array(lines, dtype=np.int64), raws.__getitem__, opened.path)
 
 
 def _json_record(raw: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -137,7 +177,7 @@ def _json_record(raw: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def _dig(value: Any, path: str) -> Any:
-    """Return the value at a dotted path; keys may contain dots, and a number picks from a list."""
+    """Return the value at a dotted path; keys may contain dots, a number picks from a list, and * takes each item."""
     if isinstance(value, dict):
         if path in value:
             return value[path]
@@ -148,6 +188,9 @@ def _dig(value: Any, path: str) -> Any:
             dot = path.find(".", dot + 1)
     elif isinstance(value, list):
         head, _, rest = path.partition(".")
+        if head == "*":
+            found = (_dig(item, rest) if rest else item for item in value)
+            return [item for item in found if item is not None]
         if head.removeprefix("-").isdecimal() and -len(value) <= int(head) < len(value):
             return _dig(value[int(head)], rest) if rest else value[int(head)]
     return None
@@ -188,7 +231,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
             opened.count(frame.height)
             lines = np.arange(row + 1, row + 1 + frame.height)
             row += frame.height
-            yield RawRows(frame, lines, partial(_row_text, frame))
+            yield RawRows(frame, lines, partial(_row_text, frame), opened.path)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""Convert cells of a raw file to typed columns by the rules of a mapping file; a bad cell rejects its record."""
+"""Convert cells of a raw file to typed columns by the rules of a mapping file.
+
+A cell that cannot be read rejects its record where the record says something else without it; any other is unknown.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.cells import LAST_SECOND
+from tracekit.errors import UsageError
+from tracekit.ingest.cells import LAST_SECOND, LostCells
+from tracekit.ingest.lost_cells import NO_LIMIT, NOT_SET, count_lost_rows
 from tracekit.ingest.mapping.times import read_times
 from tracekit.ingest.mapping.units import FACTORS, clock_seconds, quantity
 from tracekit.ingest.mapping.words import meanings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -22,10 +27,15 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile
 
-__all__ = ["Converted", "cell_text", "converted", "reject_rows"]
+__all__ = ["Converted", "cell_text", "converted", "reject_rows", "rule_text"]
+
+_SAYS_NOTHING = (*NO_LIMIT, *map(str, NOT_SET))
 
 _LARGEST = 1e15
 """Largest number: what is computed from it must stay finite."""
+
+_LONGEST_SEEN = 10_000
+"""Characters of the longest text that regular expressions and lookup tables see."""
 
 
 class Converted(NamedTuple):
@@ -37,6 +47,8 @@ class Converted(NamedTuple):
     """Wall clocks of the times that were given without zone."""
     bad: dict[int, tuple[str, str]]
     """Records that cannot be used, with the first thing wrong in them."""
+    lost: list[LostCells]
+    """Cells that cannot be read and cost themselves alone."""
 
 
 class _Cells(NamedTuple):
@@ -45,53 +57,159 @@ class _Cells(NamedTuple):
     local: pl.Series | None = None
 
 
-def converted(rules: Iterable[ColumnRule], rows: RawRows, reading: Reading, prefix: str = "") -> Converted:
+def converted(
+    rules: Iterable[ColumnRule], rows: RawRows, reading: Reading, prefix: str = "", keys: Collection[str] = ()
+) -> Converted:
     """Apply rules to records.
 
     Parameters
     ----------
+    keys : collection of str
+        Further columns without which a record says something else.
     prefix : str
         Put before line numbers that serve as ids, where a source has several files.
     """
     columns, clocks = [], []
     bad: dict[int, tuple[str, str]] = {}
+    lost: list[LostCells] = []
     for rule in rules:
         cells = _cells(rule, rows, reading, prefix)
-        columns.append(cells.values.alias(rule.target.name))
-        if cells.local is not None:
-            clocks.append(cells.local.alias(rule.target.name))
-        for mask, reason in [*cells.faults, *_limits(rule, cells.values)]:
-            for row in mask.fill_null(value=False).arg_true().to_list():
-                bad.setdefault(row, (rule.label, reason))
-    return Converted(pl.DataFrame(columns), pl.DataFrame(clocks), bad)
+        values, local = cells.values, cells.local
+        faults = [(mask.fill_null(value=False), reason) for mask, reason in [*cells.faults, *_limits(rule, values)]]
+        if rule.target.decides or rule.target.name in keys:
+            for mask, reason in faults:
+                for row in mask.arg_true().to_list():
+                    bad.setdefault(row, (rule.label, reason))
+        elif any(mask.any() for mask, _ in faults):
+            values, local = _without(rule, rows, faults, values, local, lost)
+        columns.append(values.alias(rule.target.name))
+        if local is not None:
+            clocks.append(local.alias(rule.target.name))
+    return Converted(pl.DataFrame(columns), pl.DataFrame(clocks), bad, lost)
 
 
-def reject_rows(opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str]]) -> NDArray[np.bool_]:
-    """Reject the bad records; return which records are usable."""
+def _without(
+    rule: ColumnRule,
+    rows: RawRows,
+    faults: list[tuple[pl.Series, str]],
+    values: pl.Series,
+    local: pl.Series | None,
+    lost: list[LostCells],
+) -> tuple[pl.Series, pl.Series | None]:
+    """Return values and wall clocks with the faulty ones unknown; what states a value is added to `lost`, once a cell.
+
+    What fills in for an empty cell does not fill in for one that cannot be read.
+    """
+    texts = [
+        rows.frame[name].cast(pl.String, strict=False).str.strip_chars().str.to_lowercase() for name in rule.sources
+    ]
+    seen = pl.Series(np.zeros(rows.frame.height, dtype=bool))
+    for text in texts:
+        seen |= text.is_in(_SAYS_NOTHING).fill_null(value=False)
+    for mask, reason in faults:
+        values = values.set(mask, None)
+        local = None if local is None else local.set(mask, None)
+        if (mask & ~seen).any():
+            lost.append(LostCells(rule.label, reason, mask & ~seen))
+        seen |= mask
+    return values, local
+
+
+def reject_rows(
+    opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str]], lost: Sequence[LostCells] = ()
+) -> NDArray[np.bool_]:
+    """Reject the bad records and count lost cells of the others; return which records are usable."""
     usable = np.ones(rows.frame.height, dtype=bool)
     for row in sorted(bad):
         column, reason = bad[row]
         opened.reject(int(rows.lines[row]), column, reason, rows.raw(row))
         usable[row] = False
+    for column, reason, found in lost:
+        name = column if column in rows.frame.columns else column.partition(", ")[0]
+        texts = rows.frame[name] if name in rows.frame.columns else _file_name(rows)
+        count_lost_rows(opened.sink, column, reason, found, texts, usable)
     return usable
 
 
-def cell_text(name: str, rows: RawRows, reading: Reading, regex: str | None = None) -> pl.Series:
-    """Return the cells of a column, stripped, NULL where unknown; with a regex, what it matches."""
+def cell_text(name: str, rows: RawRows, reading: Reading, missing: Sequence[str] = ()) -> pl.Series:
+    """Return the cells of a column, stripped, NULL where unknown; `missing` are further words for that."""
     cells = rows.frame[name]
-    if regex is not None and cells.dtype != pl.String:
-        cells = cells.cast(pl.String)
+    words = ["", "[]", *reading.missing, *missing]
+    if cells.dtype.is_integer() and len(words) > 2:
+        return cells.set(cells.cast(pl.String).is_in(words).fill_null(value=False), None)
     if cells.dtype != pl.String:
         return cells
     text = pl.col(name).str.strip_chars()
-    known = pl.when(text.is_in(["", *reading.missing])).then(None).otherwise(text)
-    if regex is not None:
-        groups = pl.Series([""]).str.extract_groups(regex).struct.fields
-        known = known.str.extract(regex, 1 if groups else 0)
+    known = pl.when(text.is_in(words)).then(None).otherwise(text)
     return cells.to_frame(name).select(known.alias(name)).to_series()
 
 
-def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:  # noqa: PLR0911 -- one a kind of rule
+def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Series, list[tuple[pl.Series, str]]]:
+    """Return the cells that a rule reads, as it reads them, and which of them it cannot read.
+
+    Several columns are joined, what the regular expression matches is taken out, and the lookup table says what that
+    stands for. A column of a Parquet file keeps its type where nothing of this is asked for.
+    """
+    if rule.of_file is not None:
+        texts = _file_name(rows)
+        found = _matched(texts, rule.of_file)
+        if found.null_count():
+            raise UsageError(
+                f"{rows.path} does not match the regular expression '{rule.of_file[:80]}'",
+                where=f"{rule.file}, key {rule.key}",
+                hint="change it, or say in files which files are meant",
+            )
+    else:
+        found = (
+            _joined(rule, rows, reading) if rule.columns else cell_text(rule.column or "", rows, reading, rule.missing)
+        )
+    faults = []
+    if rule.regex is not None or rule.lookup is not None:
+        found = found.cast(pl.String)
+        long = (found.str.len_chars() > _LONGEST_SEEN).fill_null(value=False)
+        if long.any():
+            faults.append((long, f"is longer than {_LONGEST_SEEN:,} characters"))
+            found = found.set(long, None)
+    if rule.regex is not None:
+        found = _matched(found, rule.regex)
+    if rule.lookup is not None:
+        found, absent = _looked_up(found, rule, rule.lookup)
+        faults.append(absent)
+    return found, faults
+
+
+def _looked_up(texts: pl.Series, rule: ColumnRule, table: str) -> tuple[pl.Series, tuple[pl.Series, str]]:
+    """Return what texts stand for in a lookup table, and which of them are not there."""
+    meant = meanings(texts, rule.tables[table].words, exact=rule.tables[table].exact)
+    return meant, (texts.is_not_null() & meant.is_null(), f"is not in the lookup table {table}")
+
+
+def _file_name(rows: RawRows) -> pl.Series:
+    return pl.Series([rows.path], dtype=pl.String).new_from_index(0, rows.frame.height)
+
+
+def _matched(texts: pl.Series, regex: str) -> pl.Series:
+    groups = pl.Series([""]).str.extract_groups(regex).struct.fields
+    return texts.str.extract(regex, 1 if groups else 0)
+
+
+def _joined(rule: ColumnRule, rows: RawRows, reading: Reading) -> pl.Series:
+    """Return the texts of several columns, joined; unknown where all are, and a time where any is."""
+    cells = pl.DataFrame(
+        [
+            cell_text(name, rows, reading, rule.missing).cast(pl.String).alias(str(i))
+            for i, name in enumerate(rule.columns)
+        ]
+    )
+    known = pl.any_horizontal(pl.all().is_not_null())
+    if rule.target.kind == "datetime":
+        known = pl.all_horizontal(pl.all().is_not_null())
+    each = pl.all().fill_null("") if rule.keep_empty else pl.all()
+    text = pl.concat_str(each, separator=rule.separator, ignore_nulls=True)
+    return cells.select(pl.when(known).then(text).alias("joined")).to_series()
+
+
+def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:
     height, target = rows.frame.height, rule.target
     if rule.line:
         lines = pl.Series(rows.lines, dtype=pl.Int64)
@@ -102,8 +220,15 @@ def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _C
         return _Cells(pl.Series([rule.value], dtype=target.polars).new_from_index(0, height), [])
     if rule.expression is not None:
         return _expression(rule, rows, reading)
-    assert rule.column is not None  # noqa: S101 -- the parser leaves no other kind
-    text = cell_text(rule.column, rows, reading, rule.regex)
+    assert rule.reads_text  # noqa: S101 -- the parser leaves no other kind
+    text, unread = rule_text(rule, rows, reading)
+    cells = _typed(rule, text, reading)
+    return cells._replace(faults=[*unread, *cells.faults])
+
+
+def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
+    """Return the values of texts, or of what a Parquet file has."""
+    target = rule.target
     if target.kind == "datetime":
         times = read_times(text, rule.format or reading.time_format, reading)
         form = rule.format or reading.time_format
@@ -154,10 +279,15 @@ def _expression(rule: ColumnRule, rows: RawRows, reading: Reading) -> _Cells:
     assert rule.expression is not None  # noqa: S101 -- the caller looked
     faults, columns = [], []
     for name in rule.expression.names:
-        text = cell_text(name, rows, reading)
+        text = cell_text(name, rows, reading, rule.missing)
         number = text.cast(pl.Float64, strict=False)
         faults.append((text.is_not_null() & number.is_null(), f"'{name}' is not a number"))
         columns.append(number.alias(name))
+    for alias, (table, name) in rule.expression.calls.items():
+        text, absent = _looked_up(cell_text(name, rows, reading, rule.missing).cast(pl.String), rule, table)
+        number = text.cast(pl.Float64, strict=False)
+        faults += [absent, (text.is_not_null() & number.is_null(), f"'{alias}' is not a number")]
+        columns.append(number.alias(alias))
     frame = pl.DataFrame(columns)
     value = frame.select(rule.expression.polars.alias("x")).to_series()
     unit = rule.target.unit

@@ -15,7 +15,18 @@ if TYPE_CHECKING:
     from tracekit.errors import UsageError
     from tracekit.toml_text import TomlText
 
-__all__ = ["Document", "Entry", "GpuKeys", "JobKeys", "NodeKeys", "ReadingKeys", "SampleKeys", "Spot", "TableKeys"]
+__all__ = [
+    "Document",
+    "Entry",
+    "GpuKeys",
+    "JobKeys",
+    "LookupKeys",
+    "NodeKeys",
+    "ReadingKeys",
+    "SampleKeys",
+    "Spot",
+    "TableKeys",
+]
 
 Texts = Text | Annotated[tuple[str, ...], NonEmpty()]
 """A single text means a list of one."""
@@ -29,6 +40,8 @@ class ReadingKeys:
     type: Literal["csv", "jsonl", "parquet"] | None = None
     delimiter: Text | None = None
     header: bool | tuple[str, ...] | None = None
+    comment: Text | None = None
+    records: Text | None = None
     time_format: Text | None = None
     missing: Text | tuple[str, ...] | None = None
     doubled_hour: Text | None = None
@@ -48,12 +61,17 @@ class Entry:
     """Where the values of a column come from."""
 
     column: Text | None = None
+    columns: Annotated[tuple[Text, ...], NonEmpty()] | None = None
     expression: Text | None = None
+    file: Text | None = None
     line: bool | None = None
     value: object = None
     default: object = None
     format: Text | None = None
+    lookup: Text | None = None
+    missing: Text | tuple[str, ...] | None = None
     regex: Text | None = None
+    separator: str | None = None
     unit: Text | None = None
     words: dict[str, Text | tuple[str, ...]] | None = None
 
@@ -80,7 +98,7 @@ class JobKeys(TableKeys):
     """[jobs]."""
 
     status: dict[str, Text | tuple[str, ...]] | None = None
-    """column, regex, when_missing, and the source's words by status."""
+    """column or columns, regex, when_missing, and the source's words by status."""
     nodes: NodeKeys | None = None
 
 
@@ -111,6 +129,15 @@ class GpuKeys(ReadingKeys):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LookupKeys(ReadingKeys):
+    """[lookup.x]: what a cell stands for, in the mapping itself or in a file of the source."""
+
+    key: Text | None = None
+    value: Text | None = None
+    values: dict[str, str | int | float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Document:
     """A whole mapping file."""
 
@@ -122,6 +149,7 @@ class Document:
     node_events: TableKeys | None = None
     telemetry: dict[str, SampleKeys] = field(default_factory=dict)
     gpus: GpuKeys | None = None
+    lookup: dict[str, LookupKeys] = field(default_factory=dict)
 
 
 class Spot(NamedTuple):

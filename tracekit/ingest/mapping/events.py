@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.ingest.mapping.convert import cell_text
+from tracekit.ingest.mapping.convert import rule_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,8 +40,8 @@ def unusable_events(
     wrong = times.no_dates(frame, list(labels))
     found = [(name, wrong[name], "is no date of this log") for name in labels]
     end = table.rule("end_time")
-    if end is not None and end.column is not None:
-        stated = cell_text(end.column, rows, table.reading, end.regex).is_not_null()
+    if end is not None and end.reads_text:
+        stated = rule_text(end, rows, table.reading)[0].is_not_null()
         found.append(("end_time", stated & frame["end_time"].is_null(), "names no instant"))
         found.append(("end_time", frame["end_time"] < frame["start_time"], "lies before the start"))
     bad: dict[int, tuple[str, str]] = {}

@@ -1,13 +1,17 @@
-"""Arithmetic over columns, parsed and compiled to Polars; anything else in the text is refused."""
+"""Arithmetic over columns and what they stand for, parsed and compiled to Polars; anything else is refused."""
 
 from __future__ import annotations
 
 import ast
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
 
 __all__ = ["Expression", "parse_expression"]
 
@@ -23,13 +27,16 @@ class Expression:
     names: tuple[str, ...]
     """The columns that it needs."""
     polars: pl.Expr
-    """Its value, over Float64 columns of these names."""
+    """Its value, over Float64 columns of these names, and of the names of `calls`."""
+    calls: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Lookup table and column of each value that a table gives."""
 
 
-def parse_expression(text: str) -> Expression:
+def parse_expression(text: str, lookups: Collection[str] = ()) -> Expression:
     """Compile numbers, column names, + - * / and parentheses.
 
-    A name that is not a plain word is written in backquotes: `` `GPUs per node` * 2``.
+    A name that is not a plain word is written in backquotes: `` `GPUs per node` * 2``. What the cells of a column stand
+    for in one of the tables `lookups` is written as `nodes * gpus_per_node(queue)`.
 
     Raises
     ------
@@ -56,14 +63,22 @@ def parse_expression(text: str) -> Expression:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError("is not arithmetic: numbers, column names, + - * / and parentheses") from error
     names: dict[str, None] = {}
-    compiled = _compiled(tree.body, names, quoted)
-    if not names:
+    calls: dict[str, tuple[str, str]] = {}
+    compiled = _compiled(tree.body, names, quoted, (lookups, calls))
+    if not names and not calls:
         raise ValueError("names no column")
-    return Expression(text, tuple(names), compiled)
+    return Expression(text, tuple(names), compiled, calls)
 
 
-def _compiled(node: ast.expr, names: dict[str, None], quoted: dict[str, str]) -> pl.Expr:  # noqa: PLR0911 -- one a node kind
+def _compiled(  # noqa: PLR0911 -- one a node kind
+    node: ast.expr,
+    names: dict[str, None],
+    quoted: dict[str, str],
+    tables: tuple[Collection[str], dict[str, tuple[str, str]]],
+) -> pl.Expr:
     # Only what is listed here can reach Polars; the text is never evaluated by Python.
+    if isinstance(node, ast.Call):
+        return _looked_up(node, quoted, tables)
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
         return pl.lit(_number(node.value), dtype=pl.Float64)
     if isinstance(node, ast.Name):
@@ -71,10 +86,10 @@ def _compiled(node: ast.expr, names: dict[str, None], quoted: dict[str, str]) ->
         names[name] = None
         return pl.col(name)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        operand = _compiled(node.operand, names, quoted)
+        operand = _compiled(node.operand, names, quoted, tables)
         return -operand if isinstance(node.op, ast.USub) else operand
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
-        left, right = _compiled(node.left, names, quoted), _compiled(node.right, names, quoted)
+        left, right = (_compiled(side, names, quoted, tables) for side in (node.left, node.right))
         match node.op:
             case ast.Add():
                 return left + right
@@ -85,6 +100,25 @@ def _compiled(node: ast.expr, names: dict[str, None], quoted: dict[str, str]) ->
             case _:
                 return left / right
     raise ValueError(f"may not hold {type(node).__name__}: only numbers, column names, + - * / and parentheses")
+
+
+def _looked_up(
+    node: ast.Call, quoted: dict[str, str], tables: tuple[Collection[str], dict[str, tuple[str, str]]]
+) -> pl.Expr:
+    lookups, calls = tables
+    if (
+        not isinstance(node.func, ast.Name)
+        or len(node.args) != 1
+        or node.keywords
+        or not isinstance(node.args[0], ast.Name)
+    ):
+        raise ValueError("may not hold Call but as TABLE(COLUMN), with the name of a lookup table")
+    table, column = quoted.get(node.func.id, node.func.id), quoted.get(node.args[0].id, node.args[0].id)
+    if table not in lookups:
+        raise ValueError(f"names {table}(...), and there is no [lookup.{table}]")
+    name = f"{table}({column})"
+    calls[name] = (table, column)
+    return pl.col(name)
 
 
 def _number(value: float) -> float:

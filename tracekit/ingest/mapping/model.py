@@ -11,20 +11,29 @@ from tracekit.decode import dotted
 from tracekit.ingest.localtime import DOUBLED_HOUR
 from tracekit.ingest.mapping.document import Document, JobKeys, Spot
 from tracekit.ingest.mapping.reading import Reading
-from tracekit.ingest.mapping.rules import ColumnRule, checked_format, checked_regex, parse_rule, word_table
+from tracekit.ingest.mapping.rules import ColumnRule, checked_format, checked_regex, parse_rule, word_pairs, word_table
 from tracekit.ingest.mapping.times import zone_fault
 from tracekit.schema import Column
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from tracekit.ingest.mapping.document import Entry, GpuKeys, NodeKeys, ReadingKeys, SampleKeys, TableKeys
+    from tracekit.ingest.mapping.document import (
+        Entry,
+        GpuKeys,
+        LookupKeys,
+        NodeKeys,
+        ReadingKeys,
+        SampleKeys,
+        TableKeys,
+    )
     from tracekit.manifest import TimeBase
 
 __all__ = [
     "GpuTable",
     "LogMap",
+    "Lookup",
     "NodeList",
     "StatusWords",
     "TableMap",
@@ -129,6 +138,20 @@ class GpuTable:
 
 
 @dataclass(frozen=True)
+class Lookup:
+    """A table that says what a cell stands for."""
+
+    name: str
+    key: str
+    words: Mapping[str, str]
+    """Its content, where the mapping file has it."""
+    reading: Reading | None = None
+    """The layout of the files that have it otherwise."""
+    rules: tuple[ColumnRule, ...] = ()
+    """Of these files: the columns `key` and `value`."""
+
+
+@dataclass(frozen=True)
 class LogMap:
     """A whole mapping file."""
 
@@ -139,6 +162,7 @@ class LogMap:
     tables: tuple[TableMap, ...]
     telemetry: tuple[TelemetryMap, ...]
     gpus: GpuTable | None
+    lookups: tuple[Lookup, ...] = ()
 
     @property
     def readings(self) -> dict[str, Reading]:
@@ -147,7 +171,7 @@ class LogMap:
         found |= {section.key: section.reading for section in self.telemetry}
         if self.gpus is not None and self.telemetry:
             found[self.gpus.key] = self.gpus.reading
-        return found
+        return found | {one.key: one.reading for one in self.lookups if one.reading is not None}
 
 
 def template() -> str:
@@ -170,8 +194,9 @@ def load_mapping(file: Path | str) -> LogMap:
         raise top.below("source").error("relative times have no zone", "timezone", "remove it")
     standard = Reading(time_format="epoch_s") if base == "relative" else Reading()
     reading = _reading(top.below("source"), source, standard, base)
+    lookups = tuple(_lookup(top.below("lookup", name), name, keys, reading) for name, keys in document.lookup.items())
     tables = tuple(
-        _table(top.below(name), name, keys, reading, base)
+        _table(top.below(name), name, keys, reading, base, list(document.lookup))
         for name in TABLES
         if (keys := getattr(document, name)) is not None
     )
@@ -185,7 +210,7 @@ def load_mapping(file: Path | str) -> LogMap:
         if gpus is None and any(rule.target.name == "uuid" for rule in sampled.rules):
             spot = top.below("telemetry", sampled.name)
             raise spot.error("names UUIDs and no table of GPUs", hint="add [gpus] with uuid, node and gpu")
-    return LogMap(text.path, base, reading.timezone, source.cluster, tables, telemetry, gpus)
+    return LogMap(text.path, base, reading.timezone, source.cluster, tables, telemetry, gpus, lookups)
 
 
 def _reading(spot: Spot, keys: ReadingKeys, standard: Reading, base: TimeBase) -> Reading:
@@ -194,6 +219,8 @@ def _reading(spot: Spot, keys: ReadingKeys, standard: Reading, base: TimeBase) -
         raise spot.error(f"'{zone}' is not a time zone", "timezone", fault)
     if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\n\r'):
         raise spot.error("is not one plain character", "delimiter", r'such as ",", ";", "|" or "\t"')
+    if keys.records is not None and keys.type not in (None, "jsonl"):
+        raise spot.error(f"finds records in JSON, not in {keys.type}", "records", "remove records or type")
     if header is False:
         raise spot.error("is not a list of column names", "header", 'without header line write ["a", "b", ...]')
     given = {
@@ -201,6 +228,8 @@ def _reading(spot: Spot, keys: ReadingKeys, standard: Reading, base: TimeBase) -
         "type": keys.type,
         "delimiter": delimiter,
         "header": () if header is True else header,
+        "comment": keys.comment,
+        "records": keys.records,
         "time_format": checked_format(spot, "time_format", keys.time_format, relative=base == "relative"),
         "missing": _several(keys.missing),
         "doubled_hour": spot.choice("doubled_hour", keys.doubled_hour, DOUBLED_HOUR),
@@ -213,7 +242,30 @@ def _several(given: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
     return (given,) if isinstance(given, str) else given
 
 
-def _table(spot: Spot, table: str, keys: TableKeys, standard: Reading, base: TimeBase) -> TableMap:
+def _lookup(spot: Spot, name: str, keys: LookupKeys, standard: Reading) -> Lookup:
+    if keys.values is not None:
+        given = [key for key in ("files", "key", "value") if getattr(keys, key) is not None]
+        if given:
+            raise spot.error("has values, and names a file's too", given[0], "keep either")
+        words = {
+            word: str(value).lower() if isinstance(value, bool) else str(value) for word, value in keys.values.items()
+        }
+        return Lookup(name, dotted(spot.place), word_pairs(spot, words))
+    if keys.files is None or keys.key is None or keys.value is None:
+        raise spot.error(
+            "does not say what a cell stands for",
+            hint='write values = { "a" = "b" }, or files, key and value for two columns of a file',
+        )
+    rules = tuple(
+        ColumnRule(Column(of, "string", ""), dotted((*spot.place, of)), spot.text.path, column=column)
+        for of, column in (("key", keys.key), ("value", keys.value))
+    )
+    return Lookup(name, dotted(spot.place), {}, _reading(spot, keys, standard, "absolute"), rules)
+
+
+def _table(
+    spot: Spot, table: str, keys: TableKeys, standard: Reading, base: TimeBase, lookups: Collection[str]
+) -> TableMap:
     columns, given = spot.below("columns"), keys.columns
     known = {
         c.name: c
@@ -232,7 +284,11 @@ def _table(spot: Spot, table: str, keys: TableKeys, standard: Reading, base: Tim
         table,
         dotted(spot.place),
         _reading(spot, keys, standard, base),
-        tuple(parse_rule(columns.below(n), given[n], c, relative=relative) for n, c in known.items() if n in given),
+        tuple(
+            parse_rule(columns.below(n), given[n], c, relative=relative, lookups=lookups)
+            for n, c in known.items()
+            if n in given
+        ),
         None if jobs is None or jobs.status is None else _status(spot.below("status"), jobs.status),
         None if jobs is None or jobs.nodes is None else _nodes(spot.below("nodes"), jobs.nodes),
     )
@@ -241,15 +297,22 @@ def _table(spot: Spot, table: str, keys: TableKeys, standard: Reading, base: Tim
 def _status(spot: Spot, keys: Mapping[str, str | tuple[str, ...]]) -> StatusWords:
     words = schema.common("jobs").column("status").enum
     named = ("column", "regex", "when_missing")
-    spot.only(keys, (*named, *words))
+    spot.only(keys, (*named, "columns", *words))
     column, regex, when_missing = (_single(spot, name, keys.get(name)) for name in named)
-    if column is None:
-        raise spot.error("does not say which column holds the status", hint='add column = "..."')
+    columns = _several(keys.get("columns")) or ()
+    if (column is None) == (not columns):
+        raise spot.error(
+            "needs column or columns, one of them" if columns else "does not say which column holds the status",
+            hint='add column = "..."' if not columns else "keep either",
+        )
     rule = ColumnRule(
         Column("source_status", "string", ""),
         dotted(spot.place),
         spot.text.path,
         column=column,
+        columns=columns,
+        separator=",",
+        keep_empty=True,
         regex=checked_regex(spot, "regex", regex),
     )
     listed = {word: keys[word] for word in words if word in keys}
@@ -268,7 +331,7 @@ def _nodes(spot: Spot, keys: NodeKeys) -> NodeList:
     return NodeList(rule, keys.separator, pattern, keys.expand)
 
 
-def _telemetry(  # noqa: C901 -- one look at each key
+def _telemetry(  # noqa: C901, PLR0912 -- one look at each key
     spot: Spot, name: str, keys: SampleKeys, standard: Reading, base: TimeBase
 ) -> TelemetryMap:
     if keys.layout is None:
@@ -295,6 +358,8 @@ def _telemetry(  # noqa: C901 -- one look at each key
     of_gpu = tuple(gpu for _, gpu in metrics)
     server = None
     if keys.layout == "wide":
+        if any(rule.column is None for rule in rules):
+            raise spot.error("a wide file has one column of times", "time", 'write time = "..."')
         if len(metrics) != 1:
             raise spot.error("a wide file holds one metric", hint="write one section for each file")
         server = checked_regex(spot, "server", keys.server, ("node", "gpu"))

@@ -19,6 +19,10 @@ class Reading:
     """By default a tab for .tsv files, else a comma."""
     header: tuple[str, ...] = ()
     """Column names of files without header line."""
+    comment: str | None = None
+    """What a line begins with that is not read."""
+    records: str | None = None
+    """Where the records stand in a JSON document: a dotted path, or '.' for the document itself."""
     time_format: str = "iso8601"
     missing: tuple[str, ...] = ()
     """Spellings of an unknown value, besides nothing at all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -15,15 +15,18 @@ from tracekit.ingest.mapping.times import EPOCHS, format_fault
 from tracekit.ingest.mapping.units import TEXT_UNITS, units_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from tracekit.ingest.mapping.document import Spot
     from tracekit.schema import Column
 
-__all__ = ["ColumnRule", "checked_format", "checked_regex", "parse_rule", "word_table"]
+__all__ = ["ColumnRule", "LookedUp", "checked_format", "checked_regex", "parse_rule", "word_pairs", "word_table"]
 
-_SOURCES = ("column", "expression", "line", "value")
+_SOURCES = ("column", "columns", "expression", "file", "line", "value")
+_LONGEST_REGEX = 1_000
+_LONGEST_WORD = 300
+"""Characters of a word with * or ?."""
 _BOOLEAN = {"true": "true", "yes": "true", "1": "true", "false": "false", "no": "false", "0": "false"}
 _PYTHON = {
     "string": (str,),
@@ -31,6 +34,14 @@ _PYTHON = {
     "number": (int, float),
     "boolean": (bool,),
 }
+
+
+class LookedUp(NamedTuple):
+    """The content of a lookup table."""
+
+    words: Mapping[str, str]
+    exact: bool
+    """Whether * and ? in its keys are letters like any other, as in a file."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,20 @@ class ColumnRule:
     file: Path
     """The mapping file, for messages."""
     column: str | None = None
+    columns: tuple[str, ...] = ()
+    """Several columns, whose texts are joined."""
+    separator: str = "."
+    """Stands between them."""
+    keep_empty: bool = False
+    """Whether an empty cell of several keeps its place; else it is left out of a text."""
+    missing: tuple[str, ...] = ()
+    """Further words for an unknown value."""
+    of_file: str | None = None
+    """A regular expression that finds the value in the name of the file."""
+    lookup: str | None = None
+    """The table that says what the text stands for."""
+    tables: Mapping[str, LookedUp] = field(default_factory=dict)
+    """The content of the tables that it names, once they are read."""
     expression: Expression | None = None
     line: bool = False
     """The value is the record's number in its file."""
@@ -62,8 +87,20 @@ class ColumnRule:
     def sources(self) -> tuple[str, ...]:
         """The columns of the raw file that it reads."""
         if self.expression is not None:
-            return self.expression.names
-        return () if self.column is None else (self.column,)
+            return tuple(dict.fromkeys([*self.expression.names, *(of for _, of in self.expression.calls.values())]))
+        return self.columns if self.column is None else (self.column,)
+
+    @property
+    def lookups(self) -> tuple[str, ...]:
+        """The tables that it names."""
+        if self.expression is not None:
+            return tuple(table for table, _ in self.expression.calls.values())
+        return () if self.lookup is None else (self.lookup,)
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether its values come from text: of cells, or of the file's name."""
+        return bool(self.column or self.columns or self.of_file)
 
     @property
     def label(self) -> str:
@@ -71,8 +108,10 @@ class ColumnRule:
         return ", ".join(self.sources) or self.target.name
 
 
-def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool = False) -> ColumnRule:
-    """Return the rule at a place of the file.
+def parse_rule(
+    spot: Spot, given: str | Entry, target: Column, *, relative: bool = False, lookups: Collection[str] | None = None
+) -> ColumnRule:
+    """Return the rule at a place of the file; `lookups` are the names of the tables that it may use.
 
     Raises
     ------
@@ -82,16 +121,26 @@ def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool
     entry = Entry(column=given) if isinstance(given, str) else given
     sources = [key for key in _SOURCES if getattr(entry, key) is not None]
     if len(sources) != 1:
-        raise spot.error("needs exactly one of column, expression, line and value")
+        raise spot.error("needs exactly one of column, columns, expression, file, line and value")
     if entry.line is False or (entry.line and target.kind not in ("string", "integer")):
         raise spot.error("line = true numbers records, for a column of names or whole numbers", "line")
     _refuse_idle(spot, entry, sources[0], target)
+    if entry.columns is not None and target.kind not in ("string", "datetime"):
+        raise spot.error(f"{target.name} is not a text or a time", "columns", 'use expression = "..." for numbers')
+    if entry.lookup is not None and lookups is None:
+        raise spot.error("is for columns of tables", "lookup", "remove it")
+    missing = entry.missing or ()
     return ColumnRule(
         target=target,
         key=dotted(spot.place),
         file=spot.text.path,
         column=entry.column,
-        expression=_expression(spot, entry, target),
+        columns=entry.columns or (),
+        separator=(" " if target.kind == "datetime" else ".") if entry.separator is None else entry.separator,
+        missing=(missing,) if isinstance(missing, str) else missing,
+        of_file=checked_regex(spot, "file", entry.file),
+        lookup=spot.choice("lookup", entry.lookup, lookups or ()),
+        expression=_expression(spot, entry, target, lookups or ()),
         line=entry.line is not None,
         value=_constant(spot, "value", entry.value, target),
         regex=checked_regex(spot, "regex", entry.regex),
@@ -104,26 +153,30 @@ def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool
 
 def _refuse_idle(spot: Spot, entry: Entry, given: str, target: Column) -> None:
     """Refuse keys that would have no effect."""
+    cells, text = given in ("column", "columns"), given in ("column", "columns", "file")
     fits = {
-        "regex": given == "column",
-        "format": given == "column" and target.kind == "datetime",
-        "unit": given in ("column", "expression") and bool(units_of(target.unit)),
-        "words": given == "column" and target.kind in ("string", "boolean"),
-        "default": given in ("column", "expression") and target.kind != "datetime",
+        "regex": cells,
+        "format": text and target.kind == "datetime",
+        "unit": (text or given == "expression") and bool(units_of(target.unit)),
+        "words": text and target.kind in ("string", "boolean"),
+        "default": (text or given == "expression") and target.kind != "datetime",
+        "missing": cells or given == "expression",
+        "separator": given == "columns",
+        "lookup": text,
     }
     for key, useful in fits.items():
         if getattr(entry, key) is not None and not useful:
             raise spot.error(f"has no meaning for {target.name} with {given}", key, "remove it")
 
 
-def _expression(spot: Spot, entry: Entry, target: Column) -> Expression | None:
+def _expression(spot: Spot, entry: Entry, target: Column, lookups: Collection[str]) -> Expression | None:
     text = entry.expression
     if text is None:
         return None
     if target.kind not in ("number", "integer"):
         raise spot.error(f"{target.name} is not a number", "expression", 'use column = "..."')
     try:
-        return parse_expression(text)
+        return parse_expression(text, lookups)
     except ValueError as error:
         raise spot.error(f"'{text}' {error}", "expression") from error
 
@@ -154,6 +207,8 @@ def checked_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, .
     """Return a regular expression that Polars can run; `named` are the group names that it may have."""
     if pattern is None:
         return None
+    if len(pattern) > _LONGEST_REGEX:
+        raise spot.error(f"is longer than {_LONGEST_REGEX:,} characters", key, "write a shorter regular expression")
     try:
         groups = pl.Series([""]).str.extract_groups(pattern).struct.fields
         pl.Series([""]).str.extract(pattern, 0)
@@ -194,11 +249,22 @@ def _words(spot: Spot, entry: Entry, target: Column) -> dict[str, str]:
     return word_table(spot.below("words"), entry.words)
 
 
+def word_pairs(spot: Spot, words: Mapping[str, str]) -> dict[str, str]:
+    """Return what words mean, once no pattern among them is too long."""
+    for word in words:
+        if len(word) > _LONGEST_WORD and ("*" in word or "?" in word):
+            raise spot.error(
+                f"'{word[:20]}...' is a pattern of more than {_LONGEST_WORD} characters", None, "shorten it"
+            )
+    return dict(words)
+
+
 def word_table(spot: Spot, words: Mapping[str, str | tuple[str, ...]]) -> dict[str, str]:
     """Return source word to common word from source words by common word."""
     found: dict[str, str] = {}
     for name, given in words.items():
         for word in (given,) if isinstance(given, str) else given:
+            word_pairs(spot, {word: name})
             if found.setdefault(word, name) != name:
                 raise spot.error(f"'{word}' is also under {found[word]}", name, "keep one of them")
     return found

@@ -9,11 +9,11 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import UsageError, nearest
-from tracekit.ingest.cells import LAST_TIME
+from tracekit.ingest.cells import LAST_TIME, LostCells
 from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.mapping.blocks import read_rows
-from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
+from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows, rule_text
 from tracekit.ingest.mapping.events import unusable_events
 from tracekit.ingest.mapping.units import FACTORS
 from tracekit.ingest.mapping.words import meanings
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["chooser", "read_mapped_table"]
 
 _UNFINISHED = ("running", "pending")
+_UNREAD = "(too long)"
+"""The status word of a cell that is too long for a regular expression; it is in no list."""
 _TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 _ALL_TIMES = TimeColumns({name: name for name in ("submit_time", "eligible_time", "start_time", "end_time")})
 
@@ -91,14 +93,18 @@ def _write(
     seen: SeenKeys,
     times: RecordTimes,
 ) -> None:
-    cells = converted(table.rules, rows, table.reading, prefix)
+    cells = converted(table.rules, rows, table.reading, prefix, _keys(table))
+    lost = cells.lost
     bad = dict(cells.bad)
     nodes = None
     if table.nodes is not None:
         nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.column or "", rows, table.reading))
         example = table.nodes.pattern or ("gpu[01-03]" if table.nodes.expand else "...")
-        for row in nodes.filter(pl.col("node").is_null())["row"].unique().to_list():
-            bad.setdefault(row, (table.nodes.rule.label, f"is no list of nodes like {example}"))
+        wrong = nodes.filter(pl.col("node").is_null())["row"].unique()
+        if len(wrong):
+            nodes = nodes.filter(~pl.col("row").is_in(wrong.implode()))
+            mask = pl.int_range(rows.frame.height, eager=True).is_in(wrong.implode())
+            lost = [*lost, LostCells(table.nodes.rule.label, f"is no list of nodes like {example}", mask)]
     frame = schema.common(table.table).conform(cells.frame)
     frame = _with_cluster(table, frame, log_map)
     if table.table == "node_events":
@@ -109,20 +115,32 @@ def _write(
     if key:
         for row in seen.repeats(frame, usable):
             bad[row] = (", ".join(key), "repeats the key of an earlier record")
-    usable = reject_rows(opened, rows, bad)
+    source = None
+    if table.status is not None:
+        source, unread = rule_text(table.status.rule, rows, table.reading)
+        source = source.cast(pl.String)
+        for mask, reason in unread:
+            lost = [*lost, LostCells(table.status.rule.label, reason, mask)]
+            source = source.set(mask, _UNREAD)
+    usable = reject_rows(opened, rows, bad, lost)
     kept = pl.Series(usable)
     frame = frame.filter(kept)
     if table.table != "jobs":
         sink.write(table.table, frame)
         return
-    source = None
-    if table.status is not None:
-        source = cell_text(table.status.rule.column or "", rows, table.reading, table.status.rule.regex)
-        source = source.cast(pl.String).filter(kept)
+    source = None if source is None else source.filter(kept)
     frame = frame.with_columns(pl.Series("line", rows.lines, dtype=pl.Int64).filter(kept))
     clocks = cells.local.filter(kept) if cells.local.width else cells.local
     frame = times.from_wall_clock(frame, _ALL_TIMES, table.reading.timezone, table.reading.doubled_hour, clocks=clocks)
     _write_jobs(table, frame, source, None if nodes is None else _nodes_of_rows(nodes, kept), times, sink)
+
+
+def _keys(table: TableMap) -> set[str]:
+    """Return the spans that stand for times: without one, a job seems never to have started or ended."""
+    if table.table != "jobs":
+        return set()
+    keys = {"queue_s"} if table.rule("start_time") is None else set()
+    return keys | ({"run_s"} if table.rule("end_time") is None or table.rule("start_time") is None else set())
 
 
 def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.DataFrame:
@@ -131,7 +149,7 @@ def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.D
     if table.rule("cluster") is None:
         return frame.with_columns(cluster=pl.lit(log_map.cluster, dtype=pl.String))
     rule = table.rule("cluster")
-    if table.table == "jobs" and rule is not None and rule.column is not None:
+    if table.table == "jobs" and rule is not None and rule.reads_text:
         # Ids of several clusters may repeat.
         front = (pl.col("cluster") + "/").fill_null("")
         return frame.with_columns(job_id=front + pl.col("job_id"))

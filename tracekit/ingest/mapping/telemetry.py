@@ -82,7 +82,7 @@ def _read_gpus(table: GpuTable, files: list[SourceFile], sink: Sink) -> pl.DataF
         with sink.opened(file) as opened:
             for rows in read_rows(opened, table.reading, chooser(table.rules, file.path, sink)):
                 cells = converted(table.rules, rows, table.reading)
-                found.append(cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad))))
+                found.append(cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad, cells.lost))))
     return pl.concat(found).unique("uuid", keep="first", maintain_order=True)
 
 
@@ -105,7 +105,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
             if name not in frame.columns
         )
         if in_row:
-            wide = frame.filter(pl.Series(reject_rows(opened, rows, bad)))
+            wide = frame.filter(pl.Series(reject_rows(opened, rows, bad, cells.lost)))
             # Two tables have metrics of the same name, so the name includes the table.
             wide = wide.rename({rule.target.name: name for name, rule in metrics.items()})
             kept = wide.unpivot(
@@ -118,7 +118,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
             frame, unread = _long_values(metrics, frame)
             for row, reason in unread.items():
                 bad.setdefault(row, ("value", reason))
-            kept = frame.filter(pl.Series(reject_rows(opened, rows, bad)))
+            kept = frame.filter(pl.Series(reject_rows(opened, rows, bad, cells.lost)))
             _count_unmapped(kept, sink)
             kept = kept.drop_nulls(["metric", "value"])
         yield kept
@@ -201,7 +201,7 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
     for rows in read_rows(opened, section.reading, choose):
         cells = converted(rules, rows, section.reading)
         frame = cells.frame.with_columns(line=pl.Series(rows.lines, dtype=pl.Int64))
-        frame = frame.filter(pl.Series(reject_rows(opened, rows, cells.bad)))
+        frame = frame.filter(pl.Series(reject_rows(opened, rows, cells.bad, cells.lost)))
         tall = frame.unpivot(servers, index=["time", "line"], variable_name="server", value_name="value").drop_nulls(
             "value"
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -21,6 +22,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tracekit.errors import SourceError, UsageError
 from tracekit.ingest.telemetry._metrics import METRICS, NODE_METRICS
+from tracekit.ingest.telemetry._unused import shown_names
 from tracekit.outputs import output_errors
 
 if TYPE_CHECKING:
@@ -57,6 +59,12 @@ def _read(response: HTTPResponse) -> bytes:
         return response.read(_CHUNK)
     except (HTTPException, OSError) as error:
         raise _BusyError(f"the connection broke off ({type(error).__name__})") from error
+
+
+def _like_gpus(names: set[str]) -> str:
+    """Return the names of a server's metrics in words, those that may be of GPUs where there are any."""
+    of_gpus = {name for name in names if re.search("gpu|dcgm|rocm|xpu|npu", name, re.IGNORECASE)}
+    return shown_names(of_gpus or names) or "no metric at all"
 
 
 class _TooMuchError(Exception):
@@ -118,7 +126,7 @@ class Prometheus:
             raise SourceError(
                 "has none of the metrics that fill a column",
                 where=self.address,
-                hint=f"known are {', '.join(list(METRICS)[:3])} and others: docs/telemetry.md",
+                hint=f"it has {_like_gpus(names)}; those that are read are in docs/telemetry.md",
             )
         found = []
         for name in have:
@@ -162,7 +170,8 @@ class Prometheus:
             path = self.folder / f"{metric}-{first:.0f}-{last:.0f}.json"
             try:
                 if not path.exists():
-                    query = f"{metric}[{max(1, round((last - first) * 1000))}ms]"
+                    named = f'{{__name__="{metric}"}}' if "." in metric else metric
+                    query = f"{named}[{max(1, round((last - first) * 1000))}ms]"
                     self._ask("query", {"query": query, "time": f"{last:.3f}"}, path)
             except _TooMuchError as error:
                 if last - first < 2 * _LEAST_WINDOW_S:

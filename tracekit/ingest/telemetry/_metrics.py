@@ -1,14 +1,16 @@
 """What the metrics of GPU monitors are called, and the column that each fills.
 
 Names: NVIDIA's dcgm-exporter (its field list etc/default-counters.csv), the exporter of Princeton's Jobstats
-(nvidia_gpu_*), utkuozdemir's nvidia_gpu_exporter (nvidia_smi_*).
+(nvidia_gpu_*), utkuozdemir's nvidia_gpu_exporter (nvidia_smi_*), the Alliance's slurm-job-exporter (slurm_job_*), AMD's
+device_metrics_exporter (gpu_*, with the prefix amd_ in some clusters) and omnistat (rocm_*), and the conventions of
+OpenTelemetry (hw.gpu.*), which Prometheus writes with underscores for points, and with the unit at the end.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COLUMNS", "METRICS", "MOST", "NODE_METRICS", "OWN", "XID", "Metric"]
+__all__ = ["COLUMNS", "DIVIDED", "METRICS", "MOST", "NODE_METRICS", "OWN", "XID", "Metric"]
 
 _GIB = 2.0**-30
 _MIB = 2.0**-10
@@ -25,6 +27,8 @@ class Metric(NamedTuple):
     """What one unit of the metric is in the unit of the column."""
     rank: int = 0
     """Of two metrics that fill one column for one GPU, the one with the lower rank counts."""
+    is_counter: bool = False
+    """Whether it grows, as energy does; its rise in a second is the column."""
 
 
 MOST = {
@@ -53,11 +57,44 @@ METRICS = {
     "nvidia_smi_utilization_gpu_ratio": Metric("utilization_pct", 100.0),
     "nvidia_smi_memory_used_bytes": Metric("memory_used_gib", _GIB),
     "nvidia_smi_power_draw_watts": Metric("power_w"),
+    "slurm_job_utilization_gpu": Metric("utilization_pct"),
+    "slurm_job_memory_usage_gpu": Metric("memory_used_gib", _GIB),
+    "slurm_job_power_gpu": Metric("power_w", 1e-3),
+    **{
+        f"{prefix}{name}": metric
+        for prefix in ("", "amd_")
+        for name, metric in {
+            "gpu_gfx_activity": Metric("utilization_pct"),
+            "gpu_used_vram": Metric("memory_used_gib", _MIB),
+            "gpu_power_usage": Metric("power_w"),
+            "gpu_package_power": Metric("power_w", rank=1),
+            "gpu_average_package_power": Metric("power_w", rank=2),
+            "gpu_energy_consumed": Metric("power_w", 1e-6, rank=3, is_counter=True),
+        }.items()
+    },
+    "rocm_utilization_percentage": Metric("utilization_pct"),
+    "rocm_average_socket_power_watts": Metric("power_w"),
+    "rocm_energy_joules": Metric("power_w", rank=3, is_counter=True),
+    "hw_gpu_utilization_ratio": Metric("utilization_pct", 100.0),
+    "hw_gpu_utilization": Metric("utilization_pct", 100.0),
+    "hw.gpu.utilization": Metric("utilization_pct", 100.0),
+    "hw_gpu_memory_usage_bytes": Metric("memory_used_gib", _GIB),
+    "hw_gpu_memory_usage": Metric("memory_used_gib", _GIB),
+    "hw.gpu.memory.usage": Metric("memory_used_gib", _GIB),
+    "hw_power_watts": Metric("power_w"),
+    "hw.power": Metric("power_w"),
+    "hw_energy_joules_total": Metric("power_w", rank=3, is_counter=True),
+    "hw.energy": Metric("power_w", rank=3, is_counter=True),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Metric("power_w", 1e-3, rank=3, is_counter=True),
 }
 """The metrics that are read, by name."""
 
 NODE_METRICS = ("kube_node_status_condition", "kube_node_spec_unschedulable")
 """Metrics of kube-state-metrics that fill node_events: conditions of a Kubernetes node, and whether it is cordoned."""
+
+DIVIDED = Metric("utilization_pct", rank=2)
+"""What utilization is of a divided GPU (MIG) and of its parts, of which the driver measures none: the share of activity
+goes before it, and where it is never above 0 it is unknown."""
 
 COLUMNS = tuple(dict.fromkeys(m.column for m in METRICS.values() if m.column != XID))
 """Columns of gpu_utilization that telemetry fills."""

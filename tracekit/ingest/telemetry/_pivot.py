@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.telemetry._metrics import COLUMNS, METRICS, MOST, OWN, XID
+from tracekit.ingest.telemetry._metrics import COLUMNS, DIVIDED, METRICS, MOST, OWN, XID
 from tracekit.ingest.telemetry._places import frame_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _BATCH = 1 << 21
 WIDEST = 1 << 62
 """Place and time as one number stay below."""
 
-SLOTS = tuple(sorted({(m.column, m.rank) for m in (METRICS | OWN).values()}))
+SLOTS = tuple(sorted({(m.column, m.rank) for m in (*METRICS.values(), *OWN.values(), DIVIDED)}))
 """Columns with the rank of the metric that fills them."""
 
 _ENDED = (
@@ -43,6 +43,10 @@ _ENDED = (
 _CONTRADICTION = (
     "samples of a metric that another sample of the same GPU and time contradicts, of series that began at the same "
     "time; the largest is used"
+)
+_NOT_MEASURED = (
+    "samples of 0 % utilization of divided GPUs (MIG), or of their parts, that never show more: the driver measures no "
+    "utilization of them, so it is unknown"
 )
 _IMPOSSIBLE = "samples below 0, or above what the metric can be; they are left out"
 
@@ -108,6 +112,7 @@ def batches(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sink) -> 
         ("telemetry_after_its_end", _ENDED),
         ("telemetry_contradicts_itself", _CONTRADICTION),
         ("telemetry_impossible_values", _IMPOSSIBLE),
+        ("telemetry_not_measured", _NOT_MEASURED),
     ):
         sink.check(name, 0, None, meaning)
     sizes = runs.group_by("place", maintain_order=True).agg(pl.col("count").sum())
@@ -150,6 +155,10 @@ def _wide(con: duckdb.DuckDBPyConnection, runs: pl.DataFrame, samples: SampleFil
             if not possible.all():
                 lost += int(len(possible) - possible.sum())
                 part = part.take(possible)
+        if rank == DIVIDED.rank:
+            shown = np.isin(part.key // keys.span, np.unique(part.key[part.value > 0] // keys.span))
+            sink.check("telemetry_not_measured", int(len(shown) - shown.sum()), None, _NOT_MEASURED)
+            part = part.take(shown)
         by_slot[slot] = _in_order(part)
     sink.check("telemetry_impossible_values", lost, None, _IMPOSSIBLE)
     xid = next((slot for slot in by_slot if SLOTS[slot][0] == XID), None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.ingest.telemetry._metrics import METRICS, OWN
+from tracekit.ingest.telemetry._metrics import DIVIDED, METRICS, OWN
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,7 +31,7 @@ SELECT host, any_value(node_id) AS node_id, count(DISTINCT node_id) AS nodes FRO
     SELECT * FROM fits QUALIFY rank() OVER (PARTITION BY host ORDER BY distance) = 1)
 GROUP BY host"""
 
-_PLACED = """
+_PLACED = f"""
 CREATE TABLE placed AS
 WITH gpu AS (
     SELECT uuid, any_value(gpu_index) AS gpu_index, any_value(host) AS host FROM label
@@ -43,7 +43,11 @@ named AS (
     FROM label l JOIN metric m ON l.metric = m.name
     LEFT JOIN gpu g ON l.uuid = g.uuid
     LEFT JOIN host_node h ON h.host = coalesce(l.host, g.host))
-SELECT *, dense_rank() OVER (ORDER BY node_id, gpu_index, gpu_instance)::INTEGER AS place,
+SELECT * REPLACE (
+           CASE WHEN "column" = '{DIVIDED.column}' AND rank = 0
+                     AND count(gpu_instance) OVER (PARTITION BY node_id, gpu_index) > 0
+                THEN {DIVIDED.rank} ELSE rank END AS rank),
+       dense_rank() OVER (ORDER BY node_id, gpu_index, gpu_instance)::INTEGER AS place,
        CASE WHEN name IS NOT NULL THEN dense_rank() OVER (ORDER BY name)::INTEGER END AS holder
 FROM named"""
 
@@ -59,7 +63,7 @@ _SHARED_NAME = "machines of telemetry whose name fits several of the log's; thei
 
 def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     """Create the table `placed`: machine, GPU and column of each series of the table `label`."""
-    rows = [(name, *metric) for name, metric in (METRICS | OWN).items()]
+    rows = [(name, m.column, m.factor, m.rank) for name, m in (METRICS | OWN).items()]
     frame = pl.DataFrame(rows, schema=["name", "column", "factor", "rank"], orient="row")
     con.register("metric_rows", frame.to_arrow())
     con.execute("CREATE TABLE metric AS SELECT * FROM metric_rows")

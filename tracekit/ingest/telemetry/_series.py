@@ -6,18 +6,21 @@ so that months of a cluster stay small until DuckDB joins them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import polars as pl
+
+from tracekit.ingest.telemetry._metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Labels", "Samples", "SeriesTable", "labels_of"]
+__all__ = ["Labels", "Samples", "SeriesTable", "gpu_metric", "labels_of", "rises"]
 
 
 class Labels(NamedTuple):
@@ -28,7 +31,7 @@ class Labels(NamedTuple):
     gpu_index: int | None
     uuid: str | None
     gpu_instance: str | None
-    """Part of a divided GPU (MIG)."""
+    """Part of a divided GPU (MIG): its profile, where that is known, and its number on the GPU, as 3g.40gb/1."""
     job: str | None
     """The scheduler's number of the job."""
     namespace: str | None
@@ -73,9 +76,56 @@ class SeriesTable:
         return pl.DataFrame(rows, schema=kinds, orient="row").with_row_index("series")
 
 
-_HOST = ("Hostname", "hostname", "node", "kubernetes_node", "exported_instance", "instance")
+_HOST = ("Hostname", "hostname", "node", "kubernetes_node", "host_name", "host.name", "exported_instance", "instance")
 _JOB = ("hpc_job", "slurm_job_id", "slurm_job", "slurmjobid", "jobid", "job_id")
-_INDEX = ("gpu", "minor_number", "index", "gpu_index")
+_INDEX = (
+    "gpu",
+    "minor_number",
+    "index",
+    "gpu_index",
+    "gpu_id",
+    "card",
+    "hw_id",
+    "hw.id",
+    "hw_name",
+    "hw.name",
+    "device",
+)
+_DEVICE = re.compile(r"(?:nvidia|gpu|card)?[ _]?(\d{1,5})", re.ASCII | re.IGNORECASE)
+
+
+def gpu_metric(metric: Mapping[str, object]) -> str | None:
+    """Return the name in `METRICS` of a series of a GPU; None where it fills no column.
+
+    Names of OpenTelemetry are of hardware of every type, and of encoders, too: `hw.type` and `hw.gpu.task` tell.
+    """
+    name = metric.get("__name__")
+    if not isinstance(name, str) or name not in METRICS:
+        return None
+    kind = metric.get("hw_type", metric.get("hw.type"))
+    task = metric.get("hw_gpu_task", metric.get("hw.gpu.task"))
+    if name.startswith(("hw_", "hw.")) and (
+        kind not in ((None, "gpu") if "gpu" in name else ("gpu",)) or task not in (None, "", "general")
+    ):
+        return None
+    return name
+
+
+def rises(
+    metric: str, times: NDArray[np.int64], values: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the samples of a gauge as they are, those of a counter as its rise in a second.
+
+    A rise is of the time from one sample to the next, and is a sample at its begin. Where it falls, the counter began
+    anew.
+    """
+    if not METRICS[metric].is_counter:
+        return times, values
+    order = np.argsort(times, kind="stable")
+    times, values = times[order], values[order]
+    passed, rise = np.diff(times), np.diff(values)
+    good = (passed > 0) & (rise >= 0)
+    return times[:-1][good], rise[good] / (passed[good] / 1e6)
 
 
 def labels_of(metric: Mapping[str, object]) -> Labels:
@@ -91,12 +141,12 @@ def labels_of(metric: Mapping[str, object]) -> Labels:
         pod = None
     namespace = text.get("exported_namespace") if renamed else text.get("namespace")
     host = next((text[name] for name in _HOST if name in text), None)
-    index = next((text[name] for name in _INDEX if name in text and text[name].isascii() and text[name].isdigit()), "")
+    index = next((found[1] for name in _INDEX if (found := _DEVICE.fullmatch(text.get(name, "")))), "")
     return Labels(
         host=None if host is None else _without_port(host),
         gpu_index=int(index) if index and len(index) < 6 else None,
-        uuid=text.get("UUID") or text.get("uuid"),
-        gpu_instance=text.get("GPU_I_ID"),
+        uuid=text.get("UUID") or text.get("uuid") or text.get("gpu_uuid"),
+        gpu_instance="/".join(text[name] for name in ("GPU_I_PROFILE", "GPU_I_ID") if name in text) or None,
         job=next((text[name] for name in _JOB if name in text), None),
         namespace=namespace if pod is not None else None,
         pod=pod,

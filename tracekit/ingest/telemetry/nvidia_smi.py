@@ -1,9 +1,13 @@
-"""What `nvidia-smi --query-gpu=timestamp,index,... --format=csv -l SECONDS` prints, with units or without.
+"""What `nvidia-smi --query-gpu=timestamp,index,... --format=csv -l SECONDS` prints, with units, header or neither.
 
 docs.nvidia.com/deploy/nvidia-smi. A record is a line of one GPU at one time. Times are wall clock of the machine; the
 file does not name it, so its name (or that of its folder) has to hold the machine's, as the log has it. A logger that
 is started again writes its header once more; those lines are counted as records and left out. A cell such as [N/A] is
 no value.
+
+A file may name GPUs by their UUID or bus address alone. nvidia-smi numbers and prints the GPUs of a machine in the
+order of their bus addresses, so that order gives the index. Without a header the units and the shape of the cells tell
+the columns.
 """
 
 from __future__ import annotations
@@ -13,11 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from tracekit.errors import SourceError
 from tracekit.ingest.fields import parse_block
 from tracekit.ingest.localtime import to_utc
 from tracekit.ingest.records import RecordReader
+from tracekit.ingest.telemetry._host import host_of
 from tracekit.ingest.telemetry._interface import Labels, Samples, TelemetryReader
+from tracekit.ingest.telemetry._smi_columns import BUS, TIME, UUID, are_cells, guess_names
+from tracekit.ingest.telemetry._unused import shown_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,21 +35,56 @@ if TYPE_CHECKING:
 __all__ = ["READER"]
 
 _COLUMNS: Final = {
-    "utilization.gpu": "DCGM_FI_DEV_GPU_UTIL",
-    "memory.used": "DCGM_FI_DEV_FB_USED",
-    "power.draw": "DCGM_FI_DEV_POWER_USAGE",
+    "DCGM_FI_DEV_GPU_UTIL": ("utilization.gpu",),
+    "DCGM_FI_DEV_FB_USED": ("memory.used",),
+    "DCGM_FI_DEV_POWER_USAGE": ("power.draw", "power.draw.instant", "power.draw.average"),
 }
-"""The metric of the same meaning and unit (percent, MiB, W) by the name of the column."""
+"""The columns that fill a metric of the same meaning and unit (percent, MiB, W); the first that has a value does."""
 
-_TIME = r"^\s*(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\s*$"
+_SAME: Final = {"gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id"}
+_IDS: Final = ("index", "uuid", "pci.bus_id")
+_USED: Final = frozenset(name for names in _COLUMNS.values() for name in names)
+
+_FAMILIES: Final = {
+    "clocks",
+    "ecc",
+    "encoder",
+    "fan",
+    "fb_memory",
+    "memory",
+    "pcie",
+    "power",
+    "temperature",
+    "utilization",
+}
+"""What the names of nvidia-smi's columns begin with."""
+
 _NUMBER = r"^\s*([+-]?\d+(?:\.\d+)?)\s*(?:%|MiB|W)?\s*$"
+_GUESSED_FROM = 200
+"""Lines whose cells tell the columns of a file without header."""
+
 _HEADERS = "header lines inside a file of nvidia-smi, whose logger was started again"
+_NUMBERED = (
+    "GPUs that a file of nvidia-smi names by UUID or bus address alone; they are numbered in the order of the bus, as "
+    "nvidia-smi prints them"
+)
 
 
 def _names(line: bytes) -> list[str]:
-    """Return the names in a header, without units: utilization.gpu [%] is utilization.gpu."""
+    """Return the names in a header without their units, such as utilization.gpu; one that repeats is marked."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    return [re.sub(r"\s*\[.*\]\s*$", "", name).strip() for name in text.split(",")]
+    found: list[str] = []
+    for cell in text.split(","):
+        name = re.sub(r"\s*\[.*\]\s*$", "", cell).strip()
+        name = _SAME.get(name, name)
+        found.append(name if name not in found else f"{name} ({len(found)})")
+    return found
+
+
+def _is_header(line: bytes) -> bool:
+    names = set(_names(line))
+    own = b"gpu_uuid" in line or any(name.partition(".")[0] in _FAMILIES for name in names if name not in _IDS)
+    return "timestamp" in names and bool(names.intersection(_IDS)) and own
 
 
 class NvidiaSmiReader(TelemetryReader):
@@ -53,9 +94,9 @@ class NvidiaSmiReader(TelemetryReader):
     title = "samples as nvidia-smi --query-gpu=timestamp,index,... --format=csv prints them"
 
     def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name will do
-        """Return whether the first line is a header of nvidia-smi's."""
-        names = set(_names(head.partition(b"\n")[0]))
-        return "timestamp" in names and bool(names & {"index", "uuid"}) and bool(names & set(_COLUMNS))
+        """Return whether the first line is a header of nvidia-smi's, or a record of a GPU without one."""
+        line = head.partition(b"\n")[0]
+        return _is_header(line) or are_cells(line)
 
     def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:
         """Yield the samples of a machine.
@@ -65,38 +106,71 @@ class NvidiaSmiReader(TelemetryReader):
         SourceError
             The file's name holds no machine of the log, or several.
         """
-        host = _host(opened.path, hosts)
+        host = host_of(opened.path, hosts)
         reader = RecordReader(opened.stream)
-        names = _names(reader.first_line() or b"")
+        names = _header(reader, opened.path, sink)
+        if not _USED.intersection(names):
+            metrics = [name for name in names if name not in {"timestamp", *_IDS}]
+            sink.note(
+                f"{opened.path} fills no column: it has {shown_names(metrics)} (docs/telemetry.md lists those that do)"
+            )
+        numbers: dict[str, int] = {}
         for block, bad in reader.blocks(len(names)):
             opened.count(len(block.lines) + len(bad))
             for record in bad:
                 opened.reject(record.line, None, record.reason, record.raw)
             if len(block.lines):
                 text, parsed = parse_block(block, opened, len(names), ",")
-                yield from _samples(
-                    text.rename(dict(zip(text.columns, names, strict=True))), parsed, host, frame, opened, sink
-                )
+                named = text.rename(dict(zip(text.columns, names, strict=True)))
+                yield from _samples(named, parsed, host, numbers, frame, opened, sink)
+        examples = [f"{host}: {key} is GPU {number}" for key, number in numbers.items()]
+        sink.check("gpus_numbered_by_order", len(numbers), None, _NUMBERED, examples if numbers else None)
+
+
+def _header(reader: RecordReader, path: str, sink: Sink) -> list[str]:
+    """Return the names of the columns; the records wait in the reader."""
+    first = reader.first_line() or b""
+    if _is_header(first):
+        return _names(first)
+    lines = [first]
+    while len(lines) < _GUESSED_FROM and (line := reader.first_line()) is not None:
+        lines.append(line)
+    for line in reversed(lines):
+        reader.put_back(line)
+    names = guess_names(lines)
+    sink.note(f"{path} has no header: its columns are taken for {', '.join(names)}")
+    return names
 
 
 def _samples(
-    text: pl.DataFrame, block: Block, host: str, frame: TimeFrame, opened: OpenedFile, sink: Sink
+    text: pl.DataFrame,
+    block: Block,
+    host: str,
+    numbers: dict[str, int],
+    frame: TimeFrame,
+    opened: OpenedFile,
+    sink: Sink,
 ) -> Iterator[Samples]:
     again = (text["timestamp"].str.strip_chars() == "timestamp").fill_null(value=False)
     sink.check("repeated_headers", int(again.sum()), None, _HEADERS)
     cells = text.with_columns(
-        pl.lit(None, dtype=pl.String).alias(name) for name in ("index", "uuid") if name not in text.columns
+        pl.lit(None, dtype=pl.String).alias(name) for name in _IDS if name not in text.columns
     ).select(
-        pl.col("timestamp").str.extract(_TIME).str.to_datetime("%Y/%m/%d %H:%M:%S%.f", strict=False, time_unit="us"),
+        pl.col("timestamp").str.extract(TIME).str.to_datetime("%Y/%m/%d %H:%M:%S%.f", strict=False, time_unit="us"),
         pl.col("index").str.strip_chars().cast(pl.Int64, strict=False),
-        pl.col("uuid").str.strip_chars(),
+        pl.col("uuid").str.strip_chars().str.extract(UUID),
+        pl.col("pci.bus_id").str.strip_chars().str.extract(BUS).str.to_uppercase().alias("bus"),
         *(
-            pl.col(name).str.extract(_NUMBER).cast(pl.Float64, strict=False).alias(metric)
-            for name, metric in _COLUMNS.items()
-            if name in text.columns
+            pl.coalesce(
+                pl.col(name).str.extract(_NUMBER).cast(pl.Float64, strict=False)
+                for name in names
+                if name in text.columns
+            ).alias(metric)
+            for metric, names in _COLUMNS.items()
+            if not set(names).isdisjoint(text.columns)
         ),
     )
-    unnamed = cells["index"].is_null() & cells["uuid"].is_null()
+    unnamed = pl.Series(cells.select(pl.all_horizontal(pl.col("index", "uuid", "bus").is_null())).to_series())
     for mask, column, reason in (
         (cells["timestamp"].is_null(), "timestamp", "is not a time like 2026/01/31 12:00:00.000"),
         (unnamed & cells["timestamp"].is_not_null(), "index", "names no GPU"),
@@ -105,32 +179,34 @@ def _samples(
             opened.reject(int(block.lines[row]), column, reason, block.raw(row))
     utc = to_utc(cells["timestamp"], frame.timezone)
     cells = cells.with_columns(time=utc).filter(utc.is_not_null() & ~unnamed)
+    if cells["index"].null_count():
+        cells = _numbered(cells, numbers)
     for (index, uuid), part in cells.group_by("index", "uuid", maintain_order=True):
         labels = Labels(host, index, uuid, None, None, None, None)
-        for metric in set(_COLUMNS.values()) & set(part.columns):
+        for metric in _COLUMNS.keys() & set(part.columns):
             known = part.select("time", metric).drop_nulls()
             if known.height:
                 yield Samples(labels, metric, known["time"].dt.epoch("us").to_numpy(), known[metric].to_numpy())
 
 
-def _host(path: str, hosts: frozenset[str]) -> str:
-    """Return the machine whose name is a whole word of the file's path, the longest of several."""
-    words = [path.rpartition(".")[0], path]
-    found = [
-        host
-        for host in hosts
-        if any(re.search(rf"(?<![0-9A-Za-z]){re.escape(host)}(?![0-9A-Za-z])", word) for word in words)
-    ]
-    longest = max((len(host) for host in found), default=0)
-    best = [host for host in found if len(host) == longest]
-    if len(best) == 1:
-        return best[0]
-    what = (
-        f"its name holds several machines of the log: {', '.join(sorted(best)[:4])}"
-        if best
-        else "its name holds no machine of the log"
+def _numbered(cells: pl.DataFrame, numbers: dict[str, int]) -> pl.DataFrame:
+    """Return the records with an index for every GPU, and enter new GPUs in `numbers`.
+
+    A number that is taken from the order goes without the UUID, so that it names no GPU of other files.
+    """
+    key = pl.coalesce("bus", "uuid")
+    bare = cells.filter(pl.col("index").is_null())
+    new = bare.filter(pl.col("bus").is_not_null())["bus"].unique().sort().to_list()
+    new += bare.filter(pl.col("bus").is_null())["uuid"].unique(maintain_order=True).to_list()
+    for name in new:
+        numbers.setdefault(name, len(numbers))
+    order = pl.DataFrame({"key": list(numbers), "order": list(numbers.values())}, schema_overrides={"order": pl.Int64})
+    known = pl.col("index").is_not_null()
+    return (
+        cells.with_columns(key=key)
+        .join(order, on="key", how="left", maintain_order="left")
+        .with_columns(uuid=pl.when(known).then("uuid"), index=pl.coalesce("index", "order"))
     )
-    raise SourceError(what, where=path, hint="name the file after its machine, such as node7.csv")
 
 
 READER = NvidiaSmiReader()

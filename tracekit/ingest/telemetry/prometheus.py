@@ -16,7 +16,8 @@ from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
 from tracekit.ingest.telemetry._metrics import METRICS
 from tracekit.ingest.telemetry._node_conditions import condition_of
 from tracekit.ingest.telemetry._result_stream import ResultStream
-from tracekit.ingest.telemetry._series import labels_of
+from tracekit.ingest.telemetry._series import gpu_metric, labels_of, rises
+from tracekit.ingest.telemetry._unused import UnusedMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,6 @@ __all__ = ["READER"]
 _FIRST, _LAST = 0.0, 253_000_000_000.0
 """Times outside of this are no times [s since 1970]; the last is in the year 9987."""
 
-_UNUSED = "series of metrics that fill no column; they are not used"
 _NO_VALUE = "samples that are no number (NaN, infinite, or no text of a number); they are left out"
 
 
@@ -55,7 +55,7 @@ class PrometheusReader(TelemetryReader):
         SourceError
             It is an error of the server, no matrix, or ends in the middle.
         """
-        stream = ResultStream(opened.stream, opened.path)
+        stream, unused = ResultStream(opened.stream, opened.path), UnusedMetrics(opened.path, sink)
         for text, line in stream.objects(opened):
             series, reason = _series(text)
             if series is None and stream.ended and b'"metric"' not in text:
@@ -64,18 +64,22 @@ class PrometheusReader(TelemetryReader):
             if series is None:
                 opened.reject(line, None, reason, text)
                 continue
-            metric, labels = series["metric"].get("__name__"), None
+            metric, labels = gpu_metric(series["metric"]), None
             if (condition := condition_of(series["metric"])) is not None:
                 metric, labels = condition
-            elif metric not in METRICS:
-                sink.check("unused_telemetry_metrics", 1, None, _UNUSED, [str(metric)])
+            elif metric is None:
+                unused.add(str(series["metric"].get("__name__")))
                 continue
+            unused.any_used = True
             times, values, unread = _values(series["values"])
             sink.check(
                 "telemetry_without_value", unread, len(series["values"]), _NO_VALUE, [str(metric)] if unread else None
             )
+            if metric in METRICS:
+                times, values = rises(metric, times, values)
             if len(times):
                 yield Samples(labels or labels_of(series["metric"]), metric, times, values)
+        unused.end()
 
 
 def _series(text: bytes) -> tuple[dict[str, Any] | None, str]:

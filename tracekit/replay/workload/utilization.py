@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit import resources
 from tracekit.errors import TraceError
+from tracekit.gpu_parts import create_shares
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,6 +60,7 @@ def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) 
                     con.execute(_NO_PLACEMENTS)
                 _fill(found, job_id, con, "job_reported_use")
             if with_samples:
+                create_shares(con)
                 _make_view(con, "attempt_samples")
                 _fill(found, job_id, con, "job_sampled_use")
         except duckdb.Error as error:

@@ -57,6 +57,8 @@ class TraceFacts:
     """Whether attempts that were tried again count as failed, since the source does not say how they ended."""
     jobs: bool = True
     """Whether there are jobs; the trace tells of machines alone otherwise."""
+    no_gpu_jobs: str = ""
+    """What is said in place of waits where no job is known to have GPUs; empty where one has."""
     outages: bool = False
     """Whether the trace tells when nodes were out of service."""
     load: bool = True

@@ -45,9 +45,10 @@ _OUTSTANDING = 1 / 3
 
 
 def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Compare the median run time of the smallest and the largest GPU jobs."""
+    """Compare the median run time of the smallest and the largest GPU jobs of which there are several."""
     have = by_class(rows)
     sized = [have[c] for c in GPU_CLASSES[1:] if c in have and have[c]["p50_s"] is not None]
+    sized = [row for row in sized if row["jobs"] >= SEVERAL] or sized
     if not sized:
         return None
     first = sized[0]

@@ -60,7 +60,7 @@ def _quota(facts: TraceFacts) -> str:
     if facts.quotas:
         return f"came mostly from the quota of their {facts.tenant.one}"
     held = f"fell mostly while their {facts.tenant.one} held as many GPUs as it ever did"
-    return f"{held} (the log states no quotas)"
+    return f"{held} (no quotas known)"
 
 
 def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
@@ -117,7 +117,8 @@ def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         text += f"; {_harm(harmless)}"
     most = largest(rows, "overtaken_jobs")
     if most is not None and most["overtaken_jobs"]:
-        text += f". Overtaken most were {gpu_jobs(most['gpu_class'])} ({counted(most['overtaken_jobs'], 'jobs')})"
+        whose = gpu_jobs(most["gpu_class"])
+        text += f". {whose[0].upper()}{whose[1:]} were overtaken most often ({counted(most['overtaken_jobs'], 'jobs')})"
     return text + "."
 
 

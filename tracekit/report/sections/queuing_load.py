@@ -110,8 +110,8 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     mean = count(round(worst["pending_gpus"], 2))
     who = "" if worst is most else f"{_who(worst, facts)} "
     return (
-        f"{text}, and {who}waited for the most, {mean}. Most at one time were waited for by {_who(peak, facts)},"
-        f" {count(round(peak['pending_gpus'], 1))} {_minute(peak['time'], facts)}, when it held"
+        f"{text}, and {who}waited for the most, {mean}. {_who(peak, facts)} had the longest queue,"
+        f" {count(round(peak['pending_gpus'], 1))} GPUs {_minute(peak['time'], facts)}, and held"
         f" {count(round(peak['running_gpus'], 1))}."
     )
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["TraceViews", "arrow_of", "frame_of", "naive"]
 
 _TYPES = {"VARCHAR": "STRING", "BIGINT[]": "ARRAY<BIGINT>"}
-_DESCRIBING = ("trace_tables", "trace_capabilities", "trace_zone", "trace_nodes", "trace_tenant")
+_DESCRIBING = ("trace_tables", "trace_capabilities", "trace_zone", "trace_nodes", "trace_tenant", "gpu_parts")
 
 
 class TraceViews:

@@ -1,0 +1,158 @@
+"""Devices by name: which are GPUs, which are parts of one, which are none, and which nobody knows.
+
+A device that is in no list here may be an accelerator: how many GPUs its holder has is then unknown, until the option
+gpu_resource says what it counts. Parts of GPUs are in `tracekit.gpu_parts`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tracekit.errors import UsageError
+from tracekit.options import Option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tracekit.ingest.sink import Sink
+
+__all__ = [
+    "GPU_RESOURCE",
+    "WHOLE_GPUS",
+    "UnknownDevices",
+    "device_factors",
+    "factor_of",
+    "is_accelerator",
+    "is_extended_device",
+    "is_gres_device",
+]
+
+GPU_RESOURCE = Option(
+    "",
+    "devices that count as GPUs, each as NAME or NAME=FACTOR: npu, gpu:vgpu=0.25, huawei.com/Ascend910=1, fpga=0; give "
+    "several with commas between them, or the option several times",
+)
+"""The option of formats whose logs name devices."""
+
+WHOLE_GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
+"""Kubernetes' names of whole GPUs."""
+
+_MOST = 4_096.0
+"""Largest factor."""
+
+
+def device_factors(text: str) -> dict[str, float]:
+    """Return what the option gpu_resource says a device counts [GPUs], by its name in small letters.
+
+    Raises
+    ------
+    UsageError
+        A name is missing, or a factor is no number from 0 to 4,096.
+
+    Examples
+    --------
+    >>> device_factors("npu,gpu:vgpu=0.25")
+    {'npu': 1.0, 'gpu:vgpu': 0.25}
+    """
+    found = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, factor = word.partition("=")
+        valid = re.fullmatch(r"\d{1,4}(\.\d{1,9})?", factor, re.ASCII) if equals else True
+        if not name.strip() or not valid or (equals and float(factor) > _MOST):
+            hint = "give NAME or NAME=FACTOR, like huawei.com/Ascend910 or npu=1"
+            raise UsageError(f"'{word[:80]}' names no device and its GPUs", where="--option gpu_resource", hint=hint)
+        found[name.strip().lower().removeprefix("gres/")] = float(factor) if equals else 1.0
+    return found
+
+
+def factor_of(factors: Mapping[str, float], *names: str) -> float | None:
+    """Return what the first of the names counts that the option gpu_resource has, None without any [GPUs]."""
+    return next((factors[name.lower()] for name in names if name.lower() in factors), None)
+
+
+# What sites declare as GRES that is no accelerator: fast disks, network ports, licences, displays.
+_NO_GRES = re.compile(
+    r"craynetwork|gpumem|gpuutil|none|"
+    r"(?!.*gpu|.*vram).*(?:tmp|scratch|disk|dsk|ssd|hdd|nvme|stor|lustre|gpfs|beegfs|ceph|bandw|net|infini|roce|rdma|"
+    r"licen|token|mem|swap|cache|burst|quota|energy|power|display|vnc|x11|viz|port).*|"
+    r"nic|hca\d*|ib\d*|opa|mlx\d*.*|efa|eth.*|bw|fs|nfs|bb|lic|hbm|slots?",
+    re.ASCII | re.IGNORECASE,
+)
+# Extended resources of Kubernetes that are no accelerator: networks, files, virtual machines, cryptography.
+_NO_EXTENDED = re.compile(
+    r".*(?:rdma|hca|roce|infiniband|sriov|/ib\b|/efa|\beni\b|/nic\b|/vf|network|hostdev|multus|ovs|dpdk|kubevirt|"
+    r"/kvm|/tun|/vhost|/fuse|sgx|tdx|/sev|/qat|/dsa|/iaa|batch-cpu|batch-memory|mid-cpu|mid-memory|ephemeral|hugepage|"
+    r"storage|volume|/disk|/ssd|/nvme|private-?ip|podip|pod-ip|branch|licen|smarter-devices|snd|video|input).*",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def is_gres_device(kind: str) -> bool:
+    """Return whether a kind of Slurm's generic resources may be an accelerator."""
+    return _NO_GRES.fullmatch(kind) is None
+
+
+def is_extended_device(name: str) -> bool:
+    """Return whether a resource of Kubernetes may be an accelerator: it has a slash and is no known other thing."""
+    return "/" in name and _NO_EXTENDED.fullmatch(name) is None
+
+
+_ACCELERATOR = re.compile(
+    r"n?(?:_?(?:npu|dcu|hpu|mlu|gcu|xpu|tpu|ipu|vpu|fpga|mic|ve|accelerator|ascend\w*|gaudi\w*)s?|"
+    r"(?!.*(?:mem|vram|cap|type|model|util|driver|cuda|mode|freq|share|_id))\w*(?:gpu|mig)\w*)",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def is_accelerator(name: str) -> bool:
+    """Return whether a resource that a site defined counts accelerators, by its name; for schedulers without types.
+
+    Examples
+    --------
+    >>> is_accelerator("nmics"), is_accelerator("ngpus_a100"), is_accelerator("gpu_mem"), is_accelerator("scratch")
+    (True, True, False, False)
+    """
+    return _ACCELERATOR.fullmatch(name) is not None
+
+
+class UnknownDevices:
+    """Counts devices that nobody knows, by name.
+
+    Parameters
+    ----------
+    sink : Sink
+        Receives a check for each batch, and a note in the end.
+    things : str
+        What holds them: 'jobs', 'pods'.
+    """
+
+    def __init__(self, sink: Sink, things: str) -> None:
+        self._sink, self._things = sink, things
+        self._counts: Counter[str] = Counter()
+
+    def add(self, holders: Iterable[tuple[str, str]], of: int | None) -> None:
+        """Count pairs of a holder's name and its devices, '|' between several, among `of` things looked at."""
+        found = list(holders)
+        for _, devices in found:
+            self._counts.update(devices.split("|"))
+        self._sink.check(
+            f"unknown_devices_of_{self._things}",
+            len(found),
+            of,
+            f"{self._things} with devices that are not understood; how many GPUs they have is unknown (option "
+            "gpu_resource says what a device counts)",
+            [f"{holder}: {devices}" for holder, devices in found],
+        )
+
+    def report(self) -> None:
+        """Name what was found."""
+        if self._counts:
+            named = ", ".join(f"{name} ({count:,})" for name, count in self._counts.most_common(8))
+            more = f" and {len(self._counts) - 8} more" if len(self._counts) > 8 else ""
+            example = self._counts.most_common(1)[0][0]
+            self._sink.note(
+                f"devices of {self._things} that are not understood: {named}{more}; their GPUs are unknown; "
+                f"--option gpu_resource={example}=FACTOR says what one counts, 0 for no GPU"
+            )

@@ -1,0 +1,157 @@
+"""Metrics as an exporter prints them at /metrics, the text that Prometheus scrapes, with times.
+
+prometheus.io/docs/instrumenting/exposition_formats. A record is a line `name{label="value"} number time`, the time in
+milliseconds since 1970; comments and blank lines are left out. Exporters of GPUs print no time: then a line such as
+`# time 1772445600`, which `echo "# time $(date +%s)"` writes before each scrape, dates the lines below it. A record
+without a time is counted and not used.
+
+Where no label names the machine, the name of the file holds it.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from tracekit.ingest.telemetry._host import host_of
+from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
+from tracekit.ingest.telemetry._metrics import METRICS
+from tracekit.ingest.telemetry._series import gpu_metric, labels_of, rises
+from tracekit.ingest.telemetry._unused import UnusedMetrics
+from tracekit.ingest.text_lines import text_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.sink import OpenedFile, Sink
+
+__all__ = ["READER"]
+
+_LINE = re.compile(
+    r'(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(?P<value>\S+)'
+    r"(?:[ \t]+(?P<time>-?\d{1,18}))?[ \t]*"
+)
+_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_.]*|"[^"\\]*")\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
+_ESCAPED = re.compile(r"\\(.)")
+_TIME = re.compile(r"#\s*(?:time|TIME|date)[ =:]\s*(\d{9,11})(?:\.\d+)?\s*")
+_FIRST, _LAST = 0, 253_000_000_000_000
+"""Times outside of this are no times [ms since 1970]."""
+_NO_VALUE: Final = "samples that are no number (NaN, infinite, or no text of a number); they are left out"
+_UNDATED: Final = (
+    "samples in the text of an exporter that have no time; they are not used: write a line '# time SECONDS' before "
+    "each scrape"
+)
+
+
+class ExpositionReader(TelemetryReader):
+    """Reads the text of exporters."""
+
+    name = "exposition"
+    title = "text that an exporter prints at /metrics, each scrape below a line '# time SECONDS'"
+
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name will do
+        """Return whether it begins as such text does, and a metric of GPUs is near."""
+        text = head[:65_536].decode("utf-8", "replace")
+        first = text.lstrip("\ufeff\n").partition("\n")[0]
+        begins = first.startswith(("# HELP ", "# TYPE ")) or _TIME.fullmatch(first) or _LINE.fullmatch(first)
+        return (
+            bool(begins)
+            and re.search(r"(?m)^# TYPE \S+ (?:gauge|counter|untyped|summary|histogram)\s*$", text) is not None
+        )
+
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- an instant needs no zone
+        """Yield the series of the file.
+
+        Raises
+        ------
+        SourceError
+            Neither labels nor the name of the file name a machine of the log.
+        """
+        scrapes = _Scrapes(UnusedMetrics(opened.path, sink))
+        for lines in text_lines(opened):
+            for line in lines:
+                if not scrapes.take(line.text):
+                    opened.reject(line.number, None, "is not a metric with a value", line.raw)
+        scrapes.unused.end()
+        sink.check("telemetry_without_time", scrapes.undated, scrapes.total, _UNDATED)
+        sink.check("telemetry_without_value", scrapes.no_value, scrapes.total, _NO_VALUE)
+        for key, (times, values) in scrapes.found.items():
+            metric = scrapes.named[key] or {}
+            labels = labels_of(metric)
+            if labels.host is None:
+                labels = labels._replace(host=host_of(opened.path, hosts))
+            name = metric["__name__"]
+            moments, numbers = rises(name, np.array(times, dtype=np.int64), np.array(values, dtype=np.float64))
+            if len(moments):
+                yield Samples(labels, name, moments, numbers)
+
+
+class _Scrapes:
+    """The samples of a file, by the text of their series."""
+
+    def __init__(self, unused: UnusedMetrics) -> None:
+        self.unused = unused
+        self.found: dict[str, tuple[array[int], array[float]]] = {}
+        """Times [us since 1970] and values."""
+        self.named: dict[str, dict[str, str] | None] = {}
+        """Labels with the metric's name; None where it is not used."""
+        self.undated = self.no_value = self.total = 0
+        self._now: int | None = None
+
+    def take(self, text: str) -> bool:
+        """Take a line; return whether it is a comment or a metric."""
+        if text.startswith("#"):
+            if stamp := _TIME.fullmatch(text):
+                self._now = int(stamp[1]) * 1000
+            return True
+        match = _LINE.fullmatch(text)
+        if match is None:
+            return False
+        key = text[: match.start("value")].rstrip()
+        if key not in self.named:
+            self.named[key] = _labels(match["name"], match["labels"] or "")
+            if self.named[key] is None:
+                self.unused.add(match["name"])
+        if self.named[key] is not None:
+            self._add(key, int(match["time"]) if match["time"] else self._now, _number(match["value"]))
+        return True
+
+    def _add(self, key: str, time: int | None, value: float | None) -> None:
+        self.unused.any_used = True
+        self.total += 1
+        if time is None or not _FIRST < time < _LAST:
+            self.undated += 1
+        elif value is None:
+            self.no_value += 1
+        else:
+            times, values = self.found.setdefault(key, (array("q"), array("d")))
+            times.append(time * 1000)
+            values.append(value)
+
+
+def _labels(name: str, text: str) -> dict[str, str] | None:
+    """Return the labels of a metric that is used, its name among them; None of any other."""
+    if name not in METRICS:
+        return None
+    found = {label.strip('"'): _ESCAPED.sub(_unescaped, value) for label, value in _LABEL.findall(text)}
+    found["__name__"] = name
+    return found if gpu_metric(found) else None
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None
+
+
+READER = ExpositionReader()

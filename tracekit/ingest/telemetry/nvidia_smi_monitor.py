@@ -1,0 +1,176 @@
+"""What `nvidia-smi dmon -o DT`, `nvidia-smi pmon -o DT` and `dcgmi dmon` print: a table of GPUs, or of their processes.
+
+docs.nvidia.com/deploy/nvidia-smi. A record is a line below a header, which begins with # and comes again. Times are
+wall clock of the machine, to the second, and the name of the file (or of its folder) holds the machine's. Without
+`-o DT`, and with dcgmi as it is, lines state no time; `| ts '%Y-%m-%d %H:%M:%S'` puts one before each of dcgmi's
+lines. A dash is no value.
+
+pmon has a line for each process: what the processes of a GPU use at one time is added up, where any of them states it.
+A GPU without a process uses nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import polars as pl
+
+from tracekit.ingest.localtime import to_utc
+from tracekit.ingest.telemetry._host import host_of
+from tracekit.ingest.telemetry._interface import Labels, Samples, TelemetryReader
+from tracekit.ingest.telemetry._series import rises
+from tracekit.ingest.telemetry._unused import shown_names
+from tracekit.ingest.text_lines import text_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.text_lines import TextLine
+
+__all__ = ["READER"]
+
+_COLUMNS: Final = {
+    "sm": "DCGM_FI_DEV_GPU_UTIL",
+    "fb": "DCGM_FI_DEV_FB_USED",
+    "pwr": "DCGM_FI_DEV_POWER_USAGE",
+    "GPUTL": "DCGM_FI_DEV_GPU_UTIL",
+    "FBUSD": "DCGM_FI_DEV_FB_USED",
+    "POWER": "DCGM_FI_DEV_POWER_USAGE",
+    "GRACT": "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+    "SMACT": "DCGM_FI_PROF_SM_ACTIVE",
+    "TENSO": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+    "TOTEC": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+}
+"""The metric by the name of the column: sm is the utilization of the GPU, fb its memory [MiB]."""
+
+_BEFORE = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)[ T](?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)?\s+")
+_DAY = re.compile(r"\d{8}", re.ASCII)
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d", re.ASCII)
+_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
+_UNITS: Final = {"#YYYYMMDD", "#HH:MM:SS", "#", "#Idx", "ID"}
+_STAMPED: Final = "| ts '%Y-%m-%d %H:%M:%S'"
+
+
+class _Row(NamedTuple):
+    time: str
+    gpu: int
+    pid: str | None
+    values: dict[str, float | None]
+
+
+class MonitorReader(TelemetryReader):
+    """Reads tables of nvidia-smi dmon, nvidia-smi pmon and dcgmi dmon."""
+
+    name = "nvidia-smi-monitor"
+    title = "samples as nvidia-smi dmon -o DT, nvidia-smi pmon -o DT or dcgmi dmon print them"
+
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name will do
+        """Return whether the first line is a header of such a table."""
+        return _header(head.partition(b"\n")[0].decode("utf-8", "replace")) is not None
+
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:
+        """Yield the samples of a machine.
+
+        Raises
+        ------
+        SourceError
+            The file's name holds no machine of the log, or several.
+        """
+        host = host_of(opened.path, hosts)
+        waiting: list[_Row] = []
+        columns: list[str] = []
+        for lines in text_lines(opened):
+            for line in lines:
+                if found := _header(line.text):
+                    if not columns and (why := _use_of_none(found, line.text)):
+                        sink.note(f"{opened.path} {why}")
+                    columns = [] if _use_of_none(found, line.text) else found
+                elif columns and (row := _row(line, columns, opened)):
+                    waiting.append(row)
+            # The processes of one time may go on in the next block.
+            last = waiting[-1].time if waiting else None
+            yield from _samples([row for row in waiting if row.time != last], host, frame)
+            waiting = [row for row in waiting if row.time == last]
+        yield from _samples(waiting, host, frame)
+
+
+def _use_of_none(columns: list[str], header: str) -> str:
+    """Return why the lines below a header cannot be used, '' where they can."""
+    if not _COLUMNS.keys() & set(columns):
+        return f"fills no column: it has {shown_names(columns)} (docs/telemetry.md lists those that do)"
+    if not _BEFORE.match(header) and not {"Date", "Time"} <= set(columns):
+        return "states no times with their dates and is not used: log dmon and pmon with -o DT, dcgmi with " + _STAMPED
+    return ""
+
+
+def _samples(rows: list[_Row], host: str, frame: TimeFrame) -> Iterator[Samples]:
+    """Yield the samples of records of whole times; the processes of a GPU are added up."""
+    if not rows:
+        return
+    used: dict[tuple[str, int], dict[str, float | None]] = {}
+    for row in rows:
+        found = used.setdefault((row.time, row.gpu), dict.fromkeys(row.values))
+        for metric, value in row.values.items():
+            if row.pid == "-":
+                found[metric] = 0.0
+            elif value is not None:
+                found[metric] = (found[metric] or 0.0) + value if row.pid is not None else value
+    table = pl.DataFrame(
+        [(time, gpu, *values.values()) for (time, gpu), values in used.items()],
+        schema={"time": pl.String, "gpu": pl.Int64, **dict.fromkeys(rows[0].values, pl.Float64)},
+        orient="row",
+    )
+    local = table["time"].str.to_datetime("%Y%m%d %H:%M:%S", strict=False, time_unit="us")
+    table = table.with_columns(time=to_utc(local, frame.timezone)).drop_nulls("time")
+    for (gpu,), part in table.group_by("gpu", maintain_order=True):
+        labels = Labels(host, int(gpu), None, None, None, None, None)
+        for metric in rows[0].values:
+            known = part.select("time", metric).drop_nulls()
+            if known.height:
+                times, values = rises(metric, known["time"].dt.epoch("us").to_numpy(), known[metric].to_numpy())
+                yield Samples(labels, metric, times, values)
+
+
+def _header(text: str) -> list[str] | None:
+    """Return the names of the columns where a line is a header; those of the time are Date and Time."""
+    before = _BEFORE.match(text)
+    words = text[before.end() if before else 0 :].split()
+    if not words or not words[0].startswith("#"):
+        return None
+    names = [name for name in [words[0][1:], *words[1:]] if name]
+    return names if "Entity" in names or ("gpu" in names and {"sm", "pwr", "pid", "fb"} & set(names)) else None
+
+
+def _row(line: TextLine, columns: list[str], opened: OpenedFile) -> _Row | None:
+    """Return a record; None for a line of units, and for one that is set aside."""
+    before = _BEFORE.match(line.text)
+    words = line.text[before.end() if before else 0 :].split()
+    if not words or words[0] in _UNITS or words[0].startswith("#"):
+        return None
+    is_dcgmi = columns[:1] == ["Entity"]
+    if is_dcgmi and words[0] == "GPU":
+        words = words[1:]
+    cells = dict(zip(columns, words, strict=False))
+    day, clock = (before["day"].replace("-", ""), before["clock"]) if before else (cells.get("Date"), cells.get("Time"))
+    gpu = cells.get("Entity" if is_dcgmi else "gpu", "")
+    for column, fits, reason in (
+        ("Date", _DAY.fullmatch(day or ""), "states no date like 20260131"),
+        ("Time", _CLOCK.fullmatch(clock or ""), "states no time like 12:00:00"),
+        ("gpu", gpu.isascii() and gpu.isdecimal() and len(gpu) < 6, "names no GPU"),
+        (None, len(words) >= len(columns) or "command" in columns, "has fewer cells than the header"),
+    ):
+        if not fits:
+            opened.reject(line.number, column, reason, line.raw)
+            return None
+    values = {
+        metric: float(cells[name]) if _NUMBER.fullmatch(cells.get(name, "")) else None
+        for name, metric in _COLUMNS.items()
+        if name in columns
+    }
+    return _Row(f"{day} {clock}", int(gpu), cells.get("pid"), values)
+
+
+READER = MonitorReader()
