@@ -142,11 +142,17 @@ _ALONG = ("UTC", "hour", "share")
 """Units of what a curve runs along, where they are those of the first columns."""
 
 
+_RARE = ("running_gpu_h",)
+"""Columns that are left out where no row has anything there."""
+
+
 def _visible_columns(answer: AnswerInfo) -> list[ColumnInfo]:
-    """Return the columns of a table, but for a cluster that is the same in all of several rows."""
+    """Return the columns of a table, but for rare ones without content and a cluster that is that of all rows."""
     rows = answer["rows"]
     same = 1 < len(rows) == answer["row_count"] and len({r.get("cluster") for r in rows}) == 1
-    return [c for c in answer["columns"] if not (same and c["name"] == "cluster")]
+    out = {"cluster"} if same else set()
+    out |= {name for name in _RARE if not any(r.get(name) for r in rows)}
+    return [c for c in answer["columns"] if c["name"] not in out]
 
 
 def _add_intervals(

@@ -21,6 +21,7 @@ __all__ = ["code_of_replays", "digest_of", "kind_of", "policy_facts", "trace_fac
 _ROOMS = (
     "databases",
     "decode",
+    "gpu_parts",
     "manifest",
     "policies",
     "replay",
