@@ -299,7 +299,9 @@ def panel_views(name: str, drawn: Sequence[Panel], label: str, *, keyed: bool = 
 
 @cache
 def _resource(name: str) -> str:
-    return (resources.folder("reports") / name).read_text(encoding="utf-8")
+    """Return a file of the page; a script without its lines of comment and indentation, which a reader does not see."""
+    text = (resources.folder("reports") / name).read_text(encoding="utf-8")
+    return re.sub(r"(?m)^[ \t]*//.*\n|^[ \t]+", "", text) if name.endswith(".js") else text
 
 
 def _css(*, served: bool = False) -> str:
