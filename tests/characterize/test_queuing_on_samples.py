@@ -81,6 +81,7 @@ class World:
         columns = ("submit_time", "start_time", "end_time")
         times = known(row.get(c) for table in ("jobs", "attempts") for row in self.rows[table] for c in columns)
         self.first, self.last = min(times), max(times)
+        self.lost = self._lost()
         self.runs: dict[Tenant, list[Span]] = defaultdict(list)
         for a in self.rows["attempts"]:
             end = self.until(a) if a["end_time"] is None and a["status"] == "running" else a["end_time"]
@@ -94,10 +95,45 @@ class World:
         return self.jobs[job]["cluster"], self.jobs[job]["vc"]
 
     def until(self, attempt: Row) -> int:
-        """Return until when a run without an end counts: its time limit, once the log is an hour past it."""
+        """Return until when a run without an end counts: its time limit, or the run that has its GPUs."""
+        return min(self._bound(attempt), self.lost.get((attempt["job_id"], attempt["attempt"]), self.last))
+
+    def _bound(self, attempt: Row) -> int:
+        """Return the time limit of a run without an end, once the log is an hour past it."""
         limit, start = self.jobs[attempt["job_id"]]["time_limit_s"], attempt["start_time"]
         lost = limit and start is not None and start + (limit + 3600) * MICRO < self.last
         return int(start + limit * MICRO) if lost else self.last
+
+    def _lost(self) -> dict[tuple[str, int], int]:
+        """Return when a later run took the GPUs of a run without an end: node by node, from start to start."""
+        attempts = {(a["job_id"], a["attempt"]): a for a in self.rows["attempts"]}
+        listed = {n["node_id"]: n["gpu_count"] for n in self.rows["nodes"] if n["gpu_count"] is not None}
+        opened, ended = defaultdict(list), defaultdict(list)
+        for p in self.rows["placements"]:
+            key = p["job_id"], p["attempt"]
+            whole, node, gpus = attempts.get(key), p["node_id"], p["gpu_count"]
+            if node in listed:
+                index = p["gpu_index"]
+                listed[node] = max(listed[node], (gpus or 0) if index is None else max(index, default=-1) + 1)
+            if whole is None or not gpus:
+                continue
+            since, until = (whole[c] if p[c] is None else p[c] for c in ("start_time", "end_time"))
+            if until is None and whole["status"] == "running" and since is not None:
+                opened[node].append((since, key, self._bound(whole), gpus))
+            elif since is not None and until is not None and until > since:
+                ended[node].append((since, until, gpus))
+        found: dict[tuple[str, int], int] = {}
+        for node, parts in opened.items():
+            gone: set[tuple[str, int]] = set()
+            for time in sorted({row[0] for row in (*parts, *ended[node])}) if node in listed else ():
+                alive = sorted(row for row in parts if row[0] <= time < row[2] and row[1] not in gone)
+                held = sum(row[2] for row in ended[node] if row[0] <= time < row[1]) + sum(row[3] for row in alive)
+                for since, key, _, gpus in alive:
+                    if since < time and held > listed[node] + 1e-5:
+                        gone.add(key)
+                        held -= gpus
+                        found[key] = min(time, found.get(key, time))
+        return found
 
     def _placed(self) -> dict[str, list[Span]]:
         attempts = {(a["job_id"], a["attempt"]): a for a in self.rows["attempts"]}

@@ -76,7 +76,7 @@ def test_it_runs_and_shows_a_table_a_page_and_pictures(tmp_path: Path, monkeypat
     first, report, *_ = shown
     assert re.match(r"Trace .*philly-trace\n  source    philly, 5 files\n", first["text/plain"])
     assert first["text/html"].startswith('<table class="tracekit">')
-    assert "797 jobs" in report["text/plain"]
+    assert "768 GPU jobs" in report["text/plain"]
     (page,) = (data["text/html"] for data in shown if data.get("text/html", "").startswith("<iframe "))
     assert 'style="border:0;width:100%;height:600px"' in page
     assert len(page) > 1_000_000

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 _LONGEST_LINE = 300
-"""Most characters of the line of an error, but for its hint."""
+"""Most characters of the line of an error, but for a hint of more than half of them."""
 _LONGEST_HINT = 600
 """Most characters of a hint, which is never cut; a longer one is left out where the line is cut."""
 
@@ -167,7 +167,8 @@ def _line(text: str, hint: str | None) -> str:
     line = f"tracekit: error: {text}"
     advice = f"; {hint}" if hint and len(hint) <= _LONGEST_HINT else ""
     what = line.removesuffix(advice)
-    if len(line) <= _LONGEST_LINE or (advice and len(what) <= _LONGEST_LINE // 2):
+    cut = " (cut short; 'tracekit --debug ...' shows all of it)"
+    most = _LONGEST_LINE - len(f"…{cut}") - (len(advice) if len(advice) <= _LONGEST_LINE // 2 else 0)
+    if len(line) <= _LONGEST_LINE or (advice and len(what) <= most):
         return line
-    end = f"…{advice} (cut short; 'tracekit --debug ...' shows all of it)"
-    return what[: max(_LONGEST_LINE - len(end), _LONGEST_LINE // 2)] + end
+    return f"{what[:most]}…{advice}{cut}"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.interface import Format
     from tracekit.ingest.sink import Sink
-    from tracekit.trace import Trace
 
 __all__ = ["LOST_END", "forget_lost_runs", "lost_runs"]
 
@@ -73,15 +72,14 @@ def lost_runs(con: duckdb.DuckDBPyConnection) -> list[str]:
     return [str(row[0]) for row in rows]
 
 
-def forget_lost_runs(sink: Sink, form: Format, earlier: Trace | None = None) -> None:
+def forget_lost_runs(sink: Sink, form: Format) -> None:
     """Give machines that only jobs name the GPUs that jobs held there at once, without runs of unknown end.
 
-    A run that still runs is taken to run on, and one that lost its end up to the bound of `open_attempts`. Where the
-    tables were added to those of an earlier Trace in partitions, not all of them are at hand, and nothing is changed.
+    A run that still runs is taken to run on, and one that lost its end up to the bound of `open_attempts`. What is
+    added to a Trace is looked at alone, so that its machines are the same in both layouts.
     """
     nodes, placements, attempts = (sink.folder / f"{name}.parquet" for name in ("nodes", "placements", "attempts"))
-    whole = earlier is None or earlier.manifest.schema_version != schema.PARTITIONED_VERSION
-    if not (form.nodes_from_jobs and whole and all(path.is_file() for path in (nodes, placements, attempts))):
+    if not (form.nodes_from_jobs and all(path.is_file() for path in (nodes, placements, attempts))):
         return
     old = sink.writer.scratch / "nodes_before_ends.parquet"
     with sink.connect() as con:

@@ -151,7 +151,6 @@ def ingest_logs(
                 return earlier.trace
             earlier.merge(manifest, detection.format, sink, narrow=chosen.partition != "none")
             order_table_times(sink)
-            forget_lost_runs(sink, detection.format, earlier.trace)
         lay_out(sink, chosen.partition, earlier.trace.manifest if earlier else None)
         manifest.tables = writer.tables()
         _describe(manifest, frame, sink)
