@@ -238,6 +238,7 @@ def test_a_record_without_id_or_events_is_rejected(
         ({"R": "?"}, "unreadable_r", {"gpu_count", "cpu_count", "node_count"}),
         ({"R": {"execution": {"R_lite": [{"rank": "0-99999999", "children": {}}]}}}, "unreadable_r",
          {"gpu_count", "cpu_count", "node_count"}),
+        # R is JSON of any depth, which mypy takes for objects.
         ({"R": R | {"execution": R["execution"] | {"nodelist": ["gpu3"]}}}, "unreadable_r",  # type: ignore[operator]
          {"gpu_count", "cpu_count", "node_count"}),
         ({"jobspec": "[]?"}, "unreadable_jobspec", {"vc", "account", "partition", "name", "time_limit_s"}),

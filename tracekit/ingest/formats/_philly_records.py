@@ -6,6 +6,7 @@ are rewritten as the documented ones, and objects that cannot be used are set as
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -165,8 +166,10 @@ def _as_documented(job: dict[str, Any], seen: set[str], lost: LostValues) -> dic
     if job_id in seen:
         raise _Unusable("jobid", "repeats the key of an earlier record")
     attempts = [_attempt(attempt, f"attempts[{number}]", lost) for number, attempt in enumerate(_list(job, "attempts"))]
-    found = {"attempts": attempts, **{name: _word(job, name) for name in ("jobid", "submitted_time")}}
-    found |= {name: _optional(lost, name, lambda name=name: _word(job, name)) for name in ("vc", "user", "status")}  # type: ignore[misc]
+    found: dict[str, Any] = {"attempts": attempts}
+    found |= {name: _word(job, name) for name in ("jobid", "submitted_time")}
+    for name in ("vc", "user", "status"):
+        found[name] = _optional(lost, name, partial(_word, job, name))
     seen.add(job_id)
     return found
 
