@@ -180,19 +180,18 @@ def sample_trace(
 @pytest.fixture(scope="session")
 def analyzed(
     sample_trace: Callable[[str], Trace], once: Callable[[str, Callable[[Path], Any]], Any]
-) -> Callable[..., Analysis]:
+) -> Callable[[str], Analysis]:
     """Return a function that gives the analysis of a sample's Trace, made once, which no test may change.
 
-    `analyzed("slurm")` has everything that `tracekit analyze` makes; `analyzed("slurm", by="partition", fit=False)`
-    is another one. Ask for the settings that other tests have already, if the test needs no others.
+    `analyzed("slurm")` has everything that `tracekit analyze` makes; the other samples are not fitted, because a fit
+    takes longer than the rest of their analyses.
     """
     from tracekit.analysis import analyze
 
     @functools.cache
-    def made(name: str, **settings: Any) -> Analysis:
-        words = [name, *(f"{key}={value}" for key, value in sorted(settings.items()))]
-        called = f"analyzed-{'-'.join(words)}"
-        found: Analysis = once(called, lambda folder: analyze(sample_trace(name).path, folder / called, **settings))
+    def made(name: str) -> Analysis:
+        place, fit = f"analyzed-{name}", name == "slurm"
+        found: Analysis = once(place, lambda folder: analyze(sample_trace(name).path, folder / place, fit=fit))
         return found
 
     return made

@@ -343,6 +343,7 @@ def test_no_source_is_an_error(tmp_path: Path) -> None:
         analyze_many([], tmp_path / "out")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("few_queries")
 def test_several_reports_are_replaced_only_on_request(small_trace: Trace, tmp_path: Path) -> None:
     analyze_many([small_trace.path], tmp_path / "out", **BRIEF)

@@ -51,6 +51,7 @@ def _report(folder: Path) -> dict[str, Any]:
     return {key: loaded[key] for key in ("workload", "unanswered", "sections")}
 
 
+@pytest.mark.thorough
 def test_a_process_of_its_own_gives_the_same_report(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_the_digest_changes_with_every_source_and_with_its_name(package: Path) -
     assert len(found) == 4
 
 
+@pytest.mark.thorough
 @needs_compiler
 def test_a_wheel_carries_the_extension_and_the_tree_stays_clean(package: Path) -> None:
     before = files(package)

@@ -43,6 +43,7 @@ def place(make_trace: Callable[..., Trace], tmp_path: Path, monkeypatch: pytest.
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_the_commands_of_the_page_run(place: Path) -> None:
     for command in filter(None, "\n".join(blocks("sh")).splitlines()):
         words = shlex.split(command, comments=True)

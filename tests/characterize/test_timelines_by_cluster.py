@@ -149,8 +149,9 @@ def three(make_trace: Callable[..., Trace]) -> Callable[[bool], tuple[Session, T
 
 def _worlds() -> Iterator[Any]:
     for name in BY_CLUSTER:
-        yield name, True
-        yield pytest.param(name, False, marks=() if name == "wait_causes" else pytest.mark.thorough)
+        for quotas in (True, False):
+            first = (name, quotas) == ("wait_causes", False)
+            yield pytest.param(name, quotas, marks=() if first else pytest.mark.thorough)
 
 
 def _sorted(frame: pl.DataFrame) -> list[tuple[Any, ...]]:

@@ -294,7 +294,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return big
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_an_interrupted_ingest_leaves_nothing(big: Path, tmp_path: Path, number: signal.Signals) -> None:
     place = tmp_path / "place"
     command = [sys.executable, "-m", "tracekit", "ingest", str(big), "-o", str(place / "t")]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pytest
 
 from tests.command import run
 
@@ -29,6 +30,7 @@ def test_the_template_is_printed_and_a_file_is_needed() -> None:
     assert "--template prints an example" in missing.stderr
 
 
+@pytest.mark.thorough
 def test_ctrl_c_keeps_finished_runs_and_the_same_command_goes_on(
     sample_trace: Callable[[str], Trace], tmp_path: Path
 ) -> None:

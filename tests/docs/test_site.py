@@ -91,6 +91,7 @@ def test_everything_that_a_page_loads_is_part_of_the_site(site: Path, built: dic
     assert {path.suffix for path in loaded} >= {".css", ".js", ".png"}
 
 
+@pytest.mark.thorough
 def test_no_style_sheet_asks_the_network(site: Path) -> None:
     sheets = list(site.rglob("*.css"))
     assert sheets

@@ -113,6 +113,7 @@ def test_its_own_fit_is_the_model_again(model: WorkloadModel, tmp_path: Path) ->
     assert {"jobs_per_day", "run_time", "run_time_of_vc", "correlation", "size_class_share"} <= quantities
 
 
+@pytest.mark.thorough
 def test_closure_sees_another_workload(model: WorkloadModel, make_trace: Callable[..., Trace]) -> None:
     other = workload(1500)
     for job in other["jobs"]:

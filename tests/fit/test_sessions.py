@@ -89,6 +89,7 @@ def near(found: float, error: float, truth: float, away: float = 4.0) -> bool:
     return abs(found - truth) < away * error < 0.2 * max(abs(truth), 0.5) * away
 
 
+@pytest.mark.thorough
 def test_planted_sessions_are_recovered(model: WorkloadModel) -> None:
     arrivals = model.document["arrivals"]
     found = arrivals["sessions"]

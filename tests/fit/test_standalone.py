@@ -28,6 +28,7 @@ THOROUGH = pytest.mark.thorough
 SAMPLER = Path(__file__).parents[2] / "docs" / "sample_workload.py"
 
 
+@pytest.mark.thorough
 def test_the_standalone_sampler_draws_the_models_jobs(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
     trace = make_trace(**workload(800))
     tracekit.fit(trace, replicates=0, scores=0).write(tmp_path / "w.json")

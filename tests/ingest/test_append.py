@@ -215,6 +215,7 @@ def test_the_same_name_again_changes_no_byte_after_it_got_a_number(append: Calla
     assert contents(append({"sacct.txt": DAY1}).path) == before
 
 
+@pytest.mark.thorough
 def test_a_copy_under_another_name_changes_no_table(
     append: Callable[..., Trace], after: Callable[[int], Trace]
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_copy_under_another_name_changes_no_table(
         assert again.manifest.additions[-1].jobs_added == 0
 
 
+@pytest.mark.thorough
 def test_a_growing_folder_counts_each_file_once(
     append: Callable[..., Trace], after: Callable[[int], Trace], rows: Rows
 ) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def analysis(analyzed: Callable[..., Analysis]) -> Analysis:
+def analysis(analyzed: Callable[[str], Analysis]) -> Analysis:
     """Return an analysis with replays, a plan and a fit."""
     return analyzed("slurm")
 

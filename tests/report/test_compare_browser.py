@@ -84,6 +84,7 @@ def test_paper_shows_the_tables_and_no_navigation(browser: Browser, samples: Pat
     visit.context.close()
 
 
+@pytest.mark.thorough
 def test_hostile_names_do_not_run(browser: Browser, hostile_trace: Trace, tmp_path: Path) -> None:
     bad = "<img src=x onerror=alert(1)>"
     done = compare([(bad, hostile_trace.path), ("\u202eb", hostile_trace.path)], tmp_path / "out")

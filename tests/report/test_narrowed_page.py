@@ -10,16 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-import tracekit
 from tracekit.characterize import answer_query
 from tracekit.text import count, duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Browser, Page
 
+    from tracekit.analysis import Analysis
     from tracekit.trace import Trace
 
 _READY = "html[data-charts^=READY][data-parts=READY]"
@@ -35,12 +34,11 @@ class _Seen(NamedTuple):
 def seen(
     browser: Browser,
     sample_trace: Callable[[str], Trace],
-    tmp_path_factory: pytest.TempPathFactory,
+    analyzed: Callable[[str], Analysis],
     request: pytest.FixtureRequest,
 ) -> Iterator[_Seen]:
     trace = sample_trace(request.param)
-    place: Path = tmp_path_factory.mktemp("narrowed") / "page.html"
-    place.write_text(tracekit.report(trace).html(), encoding="utf-8")
+    place = analyzed(request.param).report
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

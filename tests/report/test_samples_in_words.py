@@ -24,16 +24,14 @@ if TYPE_CHECKING:
 
 SAMPLES = ("philly", "slurm", pytest.param("slurm-outages", marks=pytest.mark.thorough))
 """Those whose pages are the longest: with telemetry, with a scheduler's words, and with outages."""
-SETTINGS: dict[str, dict[str, bool]] = {"slurm": {}}
-"""A fit of the others takes longer than the rest of their analyses."""
 MOST_WORDS = 2500
 _ELSEWHERE = {"part-work", "part-quality-and-method"}
 
 
 @pytest.fixture(scope="module", params=SAMPLES)
-def drawn(request: pytest.FixtureRequest, analyzed: Callable[..., Analysis]) -> tuple[Report, str]:
+def drawn(request: pytest.FixtureRequest, analyzed: Callable[[str], Analysis]) -> tuple[Report, str]:
     """Return the report of each sample trace, and its page."""
-    done = analyzed(request.param, **SETTINGS.get(request.param, {"fit": False}))
+    done = analyzed(request.param)
     report: Report = json.loads(done.data.read_text(encoding="utf-8"))
     return report, done.report.read_text(encoding="utf-8")
 

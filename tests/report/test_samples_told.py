@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from tracekit.analysis import Analysis
     from tracekit.report.structure import Report
 
-SETTINGS: dict[str, dict[str, bool]] = {"philly": {"fit": False}, "slurm": {}, "slurm-outages": {"fit": False}}
-
 
 @pytest.mark.parametrize("name", ["philly", "slurm", pytest.param("slurm-outages", marks=pytest.mark.thorough)])
-def test_what_a_report_tells(golden: Golden, analyzed: Callable[..., Analysis], name: str) -> None:
-    report: Report = json.loads(analyzed(name, **SETTINGS[name]).data.read_text(encoding="utf-8"))
+def test_what_a_report_tells(golden: Golden, analyzed: Callable[[str], Analysis], name: str) -> None:
+    report: Report = json.loads(analyzed(name).data.read_text(encoding="utf-8"))
     lines = [*_first_screen(report), *_findings(report), *_guidelines(report)]
     assert len(lines) > 50
     golden("\n".join(lines))

@@ -68,7 +68,7 @@ def test_its_results_name_the_column(by_partition: Analysis) -> None:
     assert head.startswith("partition,")
 
 
-def test_a_slurm_page_says_account_without_being_told(analyzed: Callable[..., Analysis]) -> None:
+def test_a_slurm_page_says_account_without_being_told(analyzed: Callable[[str], Analysis]) -> None:
     page = _texts(analyzed("slurm").report.read_text(encoding="utf-8"))
     assert _VC.findall(page) == []
     assert "account" in page

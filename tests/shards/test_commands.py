@@ -140,6 +140,7 @@ def test_shards_make_what_one_process_makes(
     assert f"all {what} are done; 1 of them here" in said(*command, "-o", out, "--shard", "1/1")
 
 
+@pytest.mark.thorough
 def test_a_plan_without_a_twin_calibrates_in_shards_too(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
     command = ("plan", sample_trace("slurm").path, "--nodes", "4,5", "--resamples", "5", "--workers", "1")
     alone = said(*command, "-o", tmp_path / "alone")

@@ -29,7 +29,7 @@ class SqlCheck(NamedTuple):
     query: str | Callable[[duckdb.DuckDBPyConnection], list[str]]
     """Gives one text column, the rows found; or a function that returns them."""
     of: str
-    """The rows that were checked, as the text after FROM."""
+    """The rows that can contradict, as the text after FROM; without any of them, the query is not asked."""
     tables: tuple[str, ...] = ()
     """Common tables that it needs."""
 
@@ -134,13 +134,17 @@ def run_checks(con: duckdb.DuckDBPyConnection, sink: Sink, checks: Iterable[SqlC
         sink.progress.stage(f"checking {check.name}")
         if check.of not in sizes:
             sizes[check.of] = con.execute(f"SELECT count(*) FROM {check.of}").fetchall()[0][0]
-        if isinstance(check.query, str):
-            query = f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)"
-            count, examples = con.execute(query).fetchall()[0]
-        else:
-            rows = check.query(con)
-            count, examples = len(rows), sorted(rows)[:5]
+        count, examples = _found(con, check) if sizes[check.of] else (0, [])
         sink.check(check.name, count, sizes[check.of], check.meaning, examples)
+
+
+def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[str]]:
+    """Return the number of contradictions, and up to five of them."""
+    if isinstance(check.query, str):
+        count, examples = con.execute(f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)").fetchall()[0]
+        return count, examples
+    rows = check.query(con)
+    return len(rows), sorted(rows)[:5]
 
 
 def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:

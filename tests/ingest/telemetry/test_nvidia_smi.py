@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tracekit.trace import Trace
+
 WITH_UNITS = """timestamp, index, name, utilization.gpu [%], memory.used [MiB], power.draw [W]
 2026/03/02 10:05:00.000, 0, NVIDIA A100, 45 %, 1024 MiB, 250.50 W
 2026/03/02 10:05:00.001, 1, NVIDIA A100, [N/A], 0 MiB, [Not Supported]
@@ -79,8 +81,8 @@ TIMES = ("2026/03/02 10:05:00.000", "2026/03/02 10:06:00.000")
 UUID = "GPU-11111111-2222-3333-4444-55555555555"
 
 
-def values(cluster: Cluster, *columns: str) -> list[tuple[object, ...]]:
-    frame = cluster.trace().scan("gpu_utilization").collect().sort("time", "gpu_index")
+def values(trace: Trace, *columns: str) -> list[tuple[object, ...]]:
+    frame = trace.scan("gpu_utilization").collect().sort("time", "gpu_index")
     return frame.select("gpu_index", *columns).rows()
 
 
@@ -103,8 +105,9 @@ def test_gpus_without_an_index_are_numbered_in_the_order_of_the_bus(
     in_order = (
         [(0, 80.0, "slurm/1"), (1, 20.0, "slurm/1")] if "bus" in name else [(0, 20.0, "slurm/1"), (1, 80.0, "slurm/1")]
     )
-    assert values(cluster, "utilization_pct", "job_id") == in_order * 2
-    check = cluster.trace(force=True).manifest.checks["gpus_numbered_by_order"]
+    trace = cluster.trace()
+    assert values(trace, "utilization_pct", "job_id") == in_order * 2
+    check = trace.manifest.checks["gpus_numbered_by_order"]
     assert (check.count, len(check.examples)) == (2, 2)
 
 
@@ -113,7 +116,7 @@ def test_a_uuid_whose_index_the_file_states_is_not_numbered(cluster: Cluster) ->
     (cluster.folder / "n1.csv").write_text(
         f"timestamp, index, uuid, power.draw.instant [W]\n{TIMES[0]}, 3, {UUID}, 90 W\n"
     )
-    assert values(cluster, "power_w") == [(3, 90.0)]
+    assert values(cluster.trace(), "power_w") == [(3, 90.0)]
 
 
 @pytest.mark.parametrize(
@@ -133,14 +136,15 @@ def test_without_a_header_the_cells_tell_the_columns(
 ) -> None:
     cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
     (cluster.folder / "n1.csv").write_text("".join(f"{time}, {cells.format(uuid=UUID)}\n" for time in TIMES))
-    assert values(cluster, "utilization_pct", "memory_used_gib", "power_w") == [(0, *expected)] * 2
-    assert any("n1.csv has no header" in note for note in cluster.trace(force=True).manifest.notes)
+    trace = cluster.trace()
+    assert values(trace, "utilization_pct", "memory_used_gib", "power_w") == [(0, *expected)] * 2
+    assert any("n1.csv has no header" in note for note in trace.manifest.notes)
 
 
 def test_more_columns_of_whole_numbers_than_two_stay_unknown(cluster: Cluster) -> None:
     cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
     (cluster.folder / "n1.csv").write_text("".join(f"{time}, 0, 45, 50, 1024, 90.5\n" for time in TIMES))
-    assert values(cluster, "utilization_pct", "memory_used_gib", "power_w") == [(0, None, None, 90.5)] * 2
+    assert values(cluster.trace(), "utilization_pct", "memory_used_gib", "power_w") == [(0, None, None, 90.5)] * 2
 
 
 def test_a_file_of_processes_is_not_used_and_names_what_it_has(cluster: Cluster) -> None:

@@ -100,7 +100,7 @@ def address(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
         server.wait()
 
 
-@pytest.mark.parametrize("address", [50_000_000, 5_000], indirect=True)
+@pytest.mark.parametrize("address", [pytest.param(50_000_000, marks=pytest.mark.thorough), 5_000], indirect=True)
 def test_every_planted_sample_comes_back_with_its_job(address: str, tmp_path: Path) -> None:
     """Also where the server gives out so little at once that the day has to be halved."""
     write_log(tmp_path / "logs")

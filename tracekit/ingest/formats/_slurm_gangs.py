@@ -32,12 +32,12 @@ FROM (SELECT *, len(node_list) AS nodes, unnest(node_list) AS node,
              coalesce(regexp_matches(gpu_model, '[1-9]g[._-]?[0-9]+gb', 'i'), false) AS sliced FROM part
       WHERE start_local IS NOT NULL AND len(node_list) > 0)"""
 
+_EVEN = "gpu_count IS NULL AND total % nodes = 0"
+
 # The most that a node ever gave: what was held there at once, as far as it is certain, or the even share of a gang.
 _FILLED = f"""
 CREATE TABLE filled AS
-WITH even AS (
-    SELECT ord, node_id, total / nodes AS share FROM spread
-    WHERE gpu_count IS NULL AND total % nodes = 0),
+WITH even AS (SELECT ord, node_id, total / nodes AS share FROM spread WHERE {_EVEN}),
 room AS (
     SELECT e.node_id, greatest(max(e.share), any_value(h.gpu_count)) AS gpus
     FROM even e LEFT JOIN ({most_held("spread", '"start"', '"end"')}) h USING (node_id) GROUP BY e.node_id)
@@ -59,8 +59,11 @@ def place_runs(con: duckdb.DuckDBPyConnection, sink: Sink) -> bool:
         return False
     # Machines of two clusters may share their names.
     con.execute(_SPREAD.format(name="cluster || '/' || node" if clusters > 1 else "node"))
-    con.execute(_FILLED)
-    con.execute(_PLACED)
+    if con.execute(f"SELECT 1 FROM spread WHERE {_EVEN} LIMIT 1").fetchall():
+        con.execute(_FILLED)
+        con.execute(_PLACED)
+    else:
+        con.execute("ALTER TABLE spread RENAME TO placed")
     run_checks(con, sink, _CHECKS)
     return True
 
@@ -76,7 +79,7 @@ _CHECKS = (
         "gpus_per_node_unknown",
         "runs on several nodes that need not have held as many GPUs on each: they did not fill their nodes, and no "
         "request for each node is known; the GPUs on each node are unknown",
-        "SELECT DISTINCT job_id || ' attempt ' || attempt FROM placed WHERE gpu_count IS NULL AND total % nodes = 0",
+        f"SELECT DISTINCT job_id || ' attempt ' || attempt FROM placed WHERE {_EVEN}",
         "part WHERE len(node_list) > 0",
     ),
 )

@@ -64,12 +64,15 @@ DELETE FROM allocation WHERE ord IN (SELECT ord FROM revoked)"""
 _MOST_WAITING = 2_000_000
 """Most waiting tasks of all arrays that become jobs of their own."""
 
+_WAITING = "instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL"
+_PART = "CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"
+
 # The tasks of an array that wait are one row. Each is a job of its own; the last one left has the row's own number.
-_PART = f"""
+_PART_WITH_TASKS = f"""
 CREATE TABLE part AS
 WITH own AS (SELECT * FROM sacct JOIN numbered USING (ord)),
 waiting AS (
-    SELECT * FROM own WHERE instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL
+    SELECT * FROM own WHERE {_WAITING}
     QUALIFY sum(instance_count) OVER (ORDER BY ord) <= {_MOST_WAITING}),
 stretch AS (SELECT * EXCLUDE (task), unnest(task_ranges) AS r FROM waiting),
 each AS (SELECT * EXCLUDE (r), unnest(range(r[1], r[2] + 1, r[3])) AS task FROM stretch),
@@ -85,13 +88,15 @@ SELECT * REPLACE (
         AS job_id)
 FROM left_over"""
 
-# A heterogeneous job is the sum of its components; what cannot be added comes from the first.
 _RUN = """
 CREATE VIEW run AS
 SELECT job_id, attempt, cluster, vc, account, "partition", qos, "user", name, "array", status, word, submit,
        submit_local, origin, eligible, "start", start_local, "end", gpu_count, gpu_model, cpu_count, memory_gib,
        node_count, instance_count, priority, time_limit_s, reason, started_by, suspended_s, resized
-FROM part WHERE component IS NULL
+FROM part WHERE component IS NULL"""
+
+# A heterogeneous job is the sum of its components; what cannot be added comes from the first.
+_SUMS = """
 UNION ALL BY NAME
 SELECT job_id, attempt, any_value(cluster) AS cluster, arg_min_null(vc, component) AS vc,
        arg_min_null(account, component) AS account, arg_min_null("partition", component) AS "partition",
@@ -148,10 +153,11 @@ def _seconds(later: str, earlier: str) -> str:
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
     """Write every table that the rows of `read_rows` allow; return the number of jobs that ran again."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
-    for statement in (_ALLOCATIONS, _REVOKED, _NUMBERED, _PART):
+    for statement in (_ALLOCATIONS, _REVOKED, _NUMBERED):
         con.execute(statement)
+    con.execute(_PART_WITH_TASKS if _any(con, f"sacct WHERE {_WAITING}") else _PART)
     find_unlisted_gpus(con, sink)
-    con.execute(_RUN)
+    con.execute(_RUN + _SUMS if _any(con, "part WHERE component IS NOT NULL") else _RUN)
     for name, query in _ROUTES.items():
         con.execute(f"CREATE TABLE {name} AS {query}")
     _write_jobs(con, sink)
@@ -160,6 +166,10 @@ def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
     _write_usage(con, sink)
     run_checks(con, sink, _CHECKS)
     return _one(con, "SELECT count(*) FROM job WHERE requeued")
+
+
+def _any(con: duckdb.DuckDBPyConnection, rows: str) -> bool:
+    return bool(con.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchall())
 
 
 def _one(con: duckdb.DuckDBPyConnection, query: str) -> int:
@@ -221,7 +231,7 @@ def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 
 
 _MEASURES = ("gpu_util_pct", "gpu_memory_used_gib", "memory_used_gib")
-_MEASURED = " OR ".join(f"{name} IS NOT NULL" for name in _MEASURES)
+_STATED = " OR ".join(f"{name} IS NOT NULL" for name in ("cpu_s", *_MEASURES))
 
 # A use that steps state is not told of the whole job again (AdminComment), or it would count twice.
 _ONCE = ", ".join(
@@ -255,14 +265,14 @@ told AS (
     SELECT a.* REPLACE (CASE WHEN l.ord IS NOT NULL THEN a.cpu_s END AS cpu_s)
     FROM sacct a SEMI JOIN part p ON a.ord = p.ord LEFT JOIN alone l ON a.ord = l.ord)
 SELECT * REPLACE ({_ONCE}), coalesce(start_local, submit_local, '-infinity'::TIMESTAMP) AS moment FROM told
-WHERE cpu_s IS NOT NULL OR {_MEASURED}"""
+WHERE {_STATED}"""
 
 
 def _write_usage(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     """Write the measured use of steps, each beside the job of its id that was submitted last before it."""
-    con.execute(_USED)
-    if not _one(con, "SELECT count(*) FROM used"):
+    if not _any(con, f"sacct WHERE {_STATED}"):
         return
+    con.execute(_USED)
     con.execute(_BORN)
     sink.writer.copy(
         "job_usage",
