@@ -3,8 +3,8 @@
 Sources, 2026-11:
 
 - docs.nvidia.com/datacenter/tesla/mig-user-guide, "Supported MIG Profiles": A30 to B200, RTX PRO, Thor;
-- docs.nvidia.com/ai-enterprise, "NVIDIA vGPU Types Reference", "Corresponding GPU Instance Profile": H100 with 64 GB, H20,
-  H200 NVL;
+- docs.nvidia.com/ai-enterprise, "NVIDIA vGPU Types Reference", "Corresponding GPU Instance Profile": H100 with 64 GB,
+  H20, H200 NVL;
 - github.com/NVIDIA/mig-parted, deployments/systemd/config-default.yaml: GH200 with 144 GB, GB200, B300, GB300.
 """
 
