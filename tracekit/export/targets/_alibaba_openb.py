@@ -85,7 +85,7 @@ def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[
         listed = jobs.trace.scan("nodes").sort("node_id").collect()
         nodes = listed.filter(pl.col("gpu_count").is_not_null())
         if unknown := len(listed) - len(nodes):
-            log.note(f"{counted(unknown, 'nodes')} left out: their number of GPUs is unknown")
+            log.note(f"{counted(unknown, 'nodes')} left out: number of GPUs unknown")
     if len(nodes):
         for column, value in (("cpu_count", f"{cpus:g}"), ("memory_gib", f"{memory:g}"), ("gpu_model", model)):
             lacking = nodes[column].is_null()
