@@ -1,12 +1,18 @@
 """Parts of divided GPUs (MIG): one table of NVIDIA's profiles serves every format and every query.
 
-Source: docs.nvidia.com/datacenter/tesla/mig-user-guide, "Supported MIG Profiles", 2026-11.
+Sources, 2026-11:
+
+- docs.nvidia.com/datacenter/tesla/mig-user-guide, "Supported MIG Profiles": A30 to B200, RTX PRO, Thor;
+- docs.nvidia.com/ai-enterprise, "NVIDIA vGPU Types Reference", "Corresponding GPU Instance Profile": H100 with 64 GB,
+  H20, H200 NVL;
+- github.com/NVIDIA/mig-parted, deployments/systemd/config-default.yaml: GH200 with 144 GB, GB200, B300, GB300.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,7 +20,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-__all__ = ["SHARES_SQL", "Part", "cards", "create_shares", "has_profile", "part_of_gpu", "shares"]
+__all__ = ["SHARES_SQL", "Part", "cards", "create_shares", "has_profile", "part_of_gpu", "shares", "whole_gpu"]
 
 
 class Part(NamedTuple):
@@ -26,36 +32,38 @@ class Part(NamedTuple):
     """Of the memory."""
 
 
-# GPU, its compute slices, its memory slices, and each profile with its memory slices.
-_GPUS = (
-    ("A30", 4, 4, "1g.6gb:1 2g.12gb:2 4g.24gb:4"),
-    ("A100 40 GB", 7, 8, "1g.5gb:1 2g.10gb:2 3g.20gb:4 4g.20gb:4 7g.40gb:8"),
-    ("A100 and H100 64 GB", 7, 8, "1g.8gb:1 1g.16gb:2 2g.16gb:2 3g.32gb:4 4g.32gb:4 7g.64gb:8"),
-    ("A100 and H100 80 GB", 7, 8, "1g.10gb:1 1g.20gb:2 2g.20gb:2 3g.40gb:4 4g.40gb:4 7g.80gb:8"),
-    ("H100 94 GB", 7, 8, "1g.12gb:1 1g.24gb:2 2g.24gb:2 3g.47gb:4 4g.47gb:4 7g.94gb:8"),
-    ("H20, H100 96 GB", 7, 8, "3g.48gb:4 4g.48gb:4 7g.96gb:8"),
-    ("H200 141 GB", 7, 8, "1g.18gb:1 1g.35gb:2 2g.35gb:2 3g.70gb:4 3g.71gb:4 4g.70gb:4 4g.71gb:4 7g.141gb:8"),
-    ("GH200 144 GB", 7, 8, "1g.36gb:2 2g.36gb:2 3g.72gb:4 4g.72gb:4 7g.144gb:8"),
-    ("B200 180 GB", 7, 8, "1g.23gb:1 1g.45gb:2 2g.45gb:2 3g.90gb:4 4g.90gb:4 7g.180gb:8"),
-    ("GB200 186 GB", 7, 8, "1g.47gb:2 2g.47gb:2 3g.93gb:4 4g.93gb:4 7g.186gb:8"),
-    ("B300 269 GB", 7, 8, "1g.34gb:1 1g.67gb:2 2g.67gb:2 3g.135gb:4 4g.135gb:4 7g.269gb:8"),
-    ("GB300 278 GB", 7, 8, "1g.70gb:2 2g.70gb:2 3g.139gb:4 4g.139gb:4 7g.278gb:8"),
-    ("RTX PRO 6000", 4, 4, "4g.96gb:4"),
+# What a model's name holds, its compute slices, its memory slices, and each profile with its memory slices.
+# Early drivers name some profiles of the H200 (3g.70gb, 4g.70gb) and of the GB200 (1g.24gb to 7g.189gb) differently.
+_TABLE = (
+    (r"a30", 4, 4, "1g.6gb:1 2g.12gb:2 4g.24gb:4"),
+    (r"a[18]00(?!.*80gb)", 7, 8, "1g.5gb:1 1g.10gb:2 2g.10gb:2 3g.20gb:4 4g.20gb:4 7g.40gb:8"),  # 40 GB
+    (r"[ah]100", 7, 8, "1g.8gb:1 1g.16gb:2 2g.16gb:2 3g.32gb:4 4g.32gb:4 7g.64gb:8"),  # 64 GB
+    (r"[ah][18]00(?!.*40gb)", 7, 8, "1g.10gb:1 1g.20gb:2 2g.20gb:2 3g.40gb:4 4g.40gb:4 7g.80gb:8"),  # 80 GB
+    (r"h[18]00", 7, 8, "1g.12gb:1 1g.24gb:2 2g.24gb:2 3g.47gb:4 4g.47gb:4 7g.94gb:8"),  # 94 GB, NVL
+    (r"a100|h100|h20(?!\d)|gh200", 7, 8, "1g.12gb:1 1g.24gb:2 2g.24gb:2 3g.48gb:4 4g.48gb:4 7g.96gb:8"),  # 96 GB
+    (r"(?<!g)h20", 7, 8, "1g.18gb:1 1g.35gb:2 2g.35gb:2 3g.70gb:4 3g.71gb:4 4g.70gb:4 4g.71gb:4 7g.141gb:8"),  # 141 GB
+    (r"gh200", 7, 8, "1g.18gb:1 1g.36gb:2 2g.36gb:2 3g.72gb:4 4g.72gb:4 7g.144gb:8"),  # 144 GB
+    (r"(?<!g)b200", 7, 8, "1g.23gb:1 1g.45gb:2 2g.45gb:2 3g.90gb:4 4g.90gb:4 7g.180gb:8"),
+    (r"gb200", 7, 8, "1g.23gb:1 1g.47gb:2 2g.47gb:2 3g.93gb:4 4g.93gb:4 7g.186gb:8"),
+    (r"gb200", 7, 8, "1g.24gb:1 3g.95gb:4 4g.95gb:4 7g.189gb:8"),
+    (r"(?<!g)b300", 7, 8, "1g.34gb:1 1g.67gb:2 2g.67gb:2 3g.135gb:4 4g.135gb:4 7g.269gb:8"),
+    (r"gb300", 7, 8, "1g.35gb:1 1g.70gb:2 2g.70gb:2 3g.139gb:4 4g.139gb:4 7g.278gb:8"),
+    (r"rtx.*6000", 4, 4, "1g.24gb:1 2g.48gb:2 4g.96gb:4"),
+    (r"rtx.*5000", 2, 2, "1g.24gb:1 2g.48gb:2"),  # 48 GB; the guide has no names for the board with 72 GB
+    (r"rtx.*4500", 2, 2, "1g.16gb:1 2g.32gb:2"),
+    (r"thor", 3, 3, "1g.0gb:1 2g.0gb:2 3g.0gb:3"),  # memory of the CPU; bandwidth goes with the compute slices
 )
-_PROFILES = {
-    profile: Part(int(profile[0]) / whole, int(memory) / slices)
-    for _, whole, slices, listed in _GPUS
-    for profile, _, memory in (word.partition(":") for word in listed.split())
-}
-# Profiles that are another part of another GPU: known where the name says which GPU it is.
-_OF_MODEL = (
-    (re.compile(r"rtx.*6000"), {"1g.24gb": Part(1 / 4, 1 / 4), "2g.48gb": Part(2 / 4, 2 / 4)}),
-    (re.compile(r"rtx.*5000"), {"1g.24gb": Part(1 / 2, 1 / 2), "2g.48gb": Part(1.0, 1.0)}),
-    (re.compile(r"rtx.*4500"), {"1g.16gb": Part(1 / 2, 1 / 2), "2g.32gb": Part(1.0, 1.0)}),
-)
-_SHARED_NAMES = frozenset({"1g.16gb", "1g.24gb"})
-_DATA_CENTRE = re.compile(r"[ah][128]00|h20(?!\d)|gh200")
+
+
+def _parts(whole: int, slices: int, listed: str) -> dict[str, Part]:
+    """Return the part that each profile is of a GPU."""
+    pairs = (word.split(":") for word in listed.split())
+    return {profile: Part(int(profile[0]) / whole, int(memory) / slices) for profile, memory in pairs}
+
+
+_GPUS = [(re.compile(named), _parts(whole, slices, listed)) for named, whole, slices, listed in _TABLE]
 _PROFILE = re.compile(r"(?<![0-9a-z])([1-9])g[._-]?(\d{1,3})gb(?![0-9a-z])", re.ASCII)
+_BEFORE_PROFILE = re.compile(r"(?:(?:^|[\s._:-]+)mig)?[\s._:-]*$", re.IGNORECASE)
 
 
 def has_profile(name: str) -> bool:
@@ -63,8 +71,12 @@ def has_profile(name: str) -> bool:
     return _PROFILE.search(name.lower()) is not None
 
 
+@lru_cache(maxsize=4096)
 def part_of_gpu(name: str) -> Part | None:
     """Return what a name says of its GPU: all of it without a MIG profile, None for a profile that is not known.
+
+    A profile that is another part of another GPU is known only if the name says which GPU it is. If only its memory
+    differs, the smallest counts.
 
     Examples
     --------
@@ -76,12 +88,28 @@ def part_of_gpu(name: str) -> Part | None:
     if match is None:
         return Part(1.0, 1.0)
     profile = f"{match[1]}g.{int(match[2])}gb"
-    for model, parts in _OF_MODEL:
-        if model.search(name):
-            return parts.get(profile, _PROFILES.get(profile) if profile not in _SHARED_NAMES else None)
-    if profile in _SHARED_NAMES and not _DATA_CENTRE.search(name):
+    model = name[: match.start()] + name[match.end() :]
+    having = [(named, parts[profile]) for named, parts in _GPUS if profile in parts]
+    return _agreed([part for named, part in having if named.search(model)] or [part for _, part in having])
+
+
+def _agreed(parts: list[Part]) -> Part | None:
+    """Return the part that GPUs with one profile have in common."""
+    if len({part.compute for part in parts}) != 1:
         return None
-    return _PROFILES.get(profile)
+    return min(parts, key=lambda part: part.memory)
+
+
+def whole_gpu(name: str) -> str:
+    """Return the model of the GPU that a name gives a part of, '' if it gives the profile alone.
+
+    Examples
+    --------
+    >>> whole_gpu("h100_1g.10gb"), whole_gpu("NVIDIA-H200-MIG-1g.18gb"), whole_gpu("mig-1g.10gb"), whole_gpu("t4")
+    ('h100', 'NVIDIA-H200', '', 't4')
+    """
+    match = _PROFILE.search(name.lower())
+    return name if match is None else _BEFORE_PROFILE.sub("", name[: match.start()])
 
 
 def cards(parts: Iterable[tuple[float, Part]]) -> int:
@@ -109,4 +137,6 @@ def create_shares(con: duckdb.DuckDBPyConnection) -> None:
 
 def shares() -> dict[str, float]:
     """Return the compute share [0..1] of each profile that is one part of every GPU that has it, by its name."""
-    return {name: part.compute for name, part in sorted(_PROFILES.items()) if name not in _SHARED_NAMES}
+    profiles = sorted({profile for _, parts in _GPUS for profile in parts})
+    found = ((name, _agreed([parts[name] for _, parts in _GPUS if name in parts])) for name in profiles)
+    return {name: part.compute for name, part in found if part is not None}

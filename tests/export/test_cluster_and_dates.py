@@ -85,8 +85,8 @@ def test_nodes_of_different_sizes_stay_different_where_the_target_can_hold_them(
     done = export(trace, "alibaba-sim", tmp_path / "p.csv", options={"layout": "openb"})
     with (tmp_path / "p.nodes.csv").open(newline="") as file:
         written = {row["sn"]: int(row["gpu"]) for row in csv.DictReader(file)}
-    assert written == {"a": 16, "b": 4, "c": 4, "unknown": 0}
-    notes += [note for note in done.log.notes if "gpu_count" in note]
+    assert written == {"a": 16, "b": 4, "c": 4}
+    notes += [note for note in done.log.notes if "GPUs" in note]
     notes += export(trace, "alibaba-sim", tmp_path / "q.csv").log.settings
     notes += export(trace, "opendc", tmp_path / "q").log.settings
     # Nodes that are all alike are two of 16, with 32 GPUs for 24.
@@ -95,6 +95,16 @@ def test_nodes_of_different_sizes_stay_different_where_the_target_can_hold_them(
     even = make_trace(jobs=JOBS, nodes=[{"node_id": str(gpus), "gpu_count": gpus} for gpus in (6, 4, 2)])
     notes += export(even, "tiresias", tmp_path / "s.csv", force=True).log.notes[:1]
     golden(notes)
+
+
+def test_a_cluster_whose_nodes_are_all_unknown_is_as_large_as_its_jobs_need(
+    make_trace: Callable[..., Trace], tmp_path: Path
+) -> None:
+    trace = make_trace(jobs=JOBS, nodes=[{"node_id": "a", "gpu_count": None}])
+    done = export(trace, "alibaba-sim", tmp_path / "p.csv", options={"layout": "openb"})
+    with (tmp_path / "p.nodes.csv").open(newline="") as file:
+        assert [(row["sn"], row["gpu"]) for row in csv.DictReader(file)] == [("node-0000", "8")]
+    assert any(note.startswith("1 node left out") for note in done.log.notes)
 
 
 def test_machines_with_parts_of_gpus_have_their_cards(ingest_mig: Trace, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.effort import tried
 from tracekit.cli.options import pairs
 from tracekit.errors import UsageError
-from tracekit.gpu_parts import Part, cards, part_of_gpu, shares
+from tracekit.gpu_parts import Part, cards, part_of_gpu, shares, whole_gpu
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.devices import device_factors, is_extended_device, is_gres_device
 from tracekit.ingest.formats import _slurm_devices as slurm
@@ -41,7 +41,7 @@ def sacct(*jobs: tuple[str, str] | tuple[str, str, str]) -> str:
 def test_a_profile_that_stands_for_several_parts_is_no_row_of_the_table_of_queries() -> None:
     found = shares()
     assert (found["1g.10gb"], found["3g.40gb"], found["2g.12gb"]) == (1 / 7, 3 / 7, 2 / 4)
-    assert not found.keys() & {"1g.16gb", "1g.24gb"}
+    assert not found.keys() & {"1g.16gb", "1g.24gb", "2g.48gb"}
     assert all(
         part_of_gpu(name) == (share, part.memory) for name, share in found.items() if (part := part_of_gpu(name))
     )
@@ -61,16 +61,53 @@ def test_a_profile_that_stands_for_several_parts_is_no_row_of_the_table_of_queri
         ("7g.80gb", 1, 1),
         ("a30_2g.12gb", 2 / 4, 2 / 4),
         ("h100_1g.24gb", 1 / 7, 2 / 8),
+        ("gh200_1g.24gb", 1 / 7, 2 / 8),
         ("rtx_pro_6000_1g.24gb", 1 / 4, 1 / 4),
+        ("rtx_pro_6000_1g.24gb+gfx", 1 / 4, 1 / 4),
+        ("rtx_pro_6000_2g.48gb", 2 / 4, 2 / 4),
+        ("rtx_pro_5000_1g.24gb", 1 / 2, 1 / 2),
+        ("rtx_pro_5000_2g.48gb", 1, 1),
+        ("rtx_pro_4500_1g.16gb", 1 / 2, 1 / 2),
+        ("h100_1g.16gb", 1 / 7, 2 / 8),  # the H100 with 64 GB
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.10gb", 1 / 7, 2 / 8),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", 1 / 7, 1 / 8),
+        ("a100_1g.10gb", 1 / 7, 1 / 8),  # either: the smaller memory
+        ("NVIDIA-H200-NVL-MIG-1g.35gb", 1 / 7, 2 / 8),
+        ("gb300_1g.35gb", 1 / 7, 1 / 8),
+        ("1g.35gb", 1 / 7, 1 / 8),
+        ("gb300_7g.278gb", 1, 1),
+        ("b300_3g.135gb", 3 / 7, 4 / 8),
+        ("gb200_1g.23gb", 1 / 7, 1 / 8),
+        ("gb200_4g.93gb", 4 / 7, 4 / 8),
+        ("gb200_7g.189gb", 1, 1),  # by early drivers
+        ("gb200_1g.24gb", 1 / 7, 1 / 8),
+        ("thor_2g.0gb", 2 / 3, 2 / 3),
+        ("NVIDIA-GH200-144G-HBM3e-MIG-1g.36gb", 1 / 7, 2 / 8),
     ],
 )
 def test_a_profile_is_a_part_of_its_gpu(name: str, compute: float, memory: float) -> None:
     assert part_of_gpu(name) == pytest.approx(Part(compute, memory))
 
 
-@pytest.mark.parametrize("name", ["5g.10gb", "1g.99gb", "mig-1g.24gb"])
+@pytest.mark.parametrize("name", ["5g.10gb", "1g.99gb", "mig-1g.24gb", "2g.48gb", "b200_1g.16gb"])
 def test_a_profile_that_may_be_several_parts_or_none_is_unknown(name: str) -> None:
     assert part_of_gpu(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("h100_1g.10gb", "h100"),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb+me", "NVIDIA-A100-SXM4-80GB"),
+        ("a100_mig-1g.5gb", "a100"),
+        ("mig-1g.10gb", ""),
+        ("3g.20gb", ""),
+        ("amigo_1g.5gb", "amigo"),
+        ("V100", "V100"),
+    ],
+)
+def test_a_part_names_its_gpu(name: str, model: str) -> None:
+    assert whole_gpu(name) == model
 
 
 @pytest.mark.parametrize(

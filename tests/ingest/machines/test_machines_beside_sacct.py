@@ -243,6 +243,29 @@ def test_samples_tell_how_a_gang_was_laid_out(ingest: Ingest, rows: Rows, found_
     assert found_checks(trace) == {"gpus_split_unevenly": (2, 2), "samples_without_run": (1, 3)}
 
 
+@pytest.mark.parametrize("index", ["x-y", "3-1", "0-99999", "0,-1"])
+def test_an_index_that_cannot_be_read_costs_itself(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks, index: str
+) -> None:
+    polls = held(f"n1 CPU_IDs=0 Mem=0 GRES=gpu:a100:4(IDX:{index})", "n2 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:1,3)")
+    trace = ingest({"sacct.txt": SACCT, "polls": polls})
+    found = [(p["node_id"], p["gpu_count"], p.get("gpu_index")) for p in rows(trace, "placements")]
+    assert found[:2] == [("n1", 4.0, None), ("n2", 2.0, [1, 3])]
+    assert trace.manifest.rejected == 0
+    assert found_checks(trace)["unreadable_gres"] == (1, None)
+
+
+def test_an_index_that_cannot_be_read_may_cost_the_number_of_its_node(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    polls = held("n1 CPU_IDs=0 Mem=0 GRES=gpu:a100(IDX:x)", "n2 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:N/A)")
+    trace = ingest({"sacct.txt": SACCT, "polls": polls})
+    found = {p["node_id"]: (p["gpu_count"], p.get("gpu_index")) for p in rows(trace, "placements")}
+    assert found["n1"] == (3.0, None)  # its half of the gang: the poll gives no number
+    assert found["n2"] == (2.0, None)
+    assert found_checks(trace)["unreadable_gres"] == (1, None)
+
+
 @pytest.mark.parametrize("text", ["one", "lines", "no stamp"])
 def test_samples_in_every_layout(ingest: Ingest, rows: Rows, text: str) -> None:
     node = "n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:a100:3(CNT:3)"

@@ -38,7 +38,7 @@ NODE_FIELDS = (
     Field("sn", "name", "node_id"),
     Field("cpu_milli", "thousandths of a CPU core", "cpu_count (option node_cpus)"),
     Field("memory_mib", "MiB", "memory_gib (option node_memory_gib)"),
-    Field("gpu", "GPUs", "gpu_count"),
+    Field("gpu", "GPUs", "gpu_count; nodes whose count is unknown are left out"),
     Field("model", "GPU model", "gpu_model (option gpu_model)"),
 )
 
@@ -80,13 +80,16 @@ def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[
     cpus, memory = options.positive("node_cpus"), options.positive("node_memory_gib")
     model = options.text("gpu_model")
     asked = options.sized or options.values["nodes"] or options.values["gpus_per_node"]
+    nodes = pl.DataFrame()
     if jobs.trace.has("nodes") and not asked:
-        nodes = jobs.trace.scan("nodes").sort("node_id").collect()
-        if unknown := nodes["gpu_count"].null_count():
-            log.note(f"gpu_count is not in the Trace for {counted(unknown, 'nodes')}: 0")
+        listed = jobs.trace.scan("nodes").sort("node_id").collect()
+        nodes = listed.filter(pl.col("gpu_count").is_not_null())
+        if unknown := len(listed) - len(nodes):
+            log.note(f"{counted(unknown, 'nodes')} left out: number of GPUs unknown")
+    if len(nodes):
         for column, value in (("cpu_count", f"{cpus:g}"), ("memory_gib", f"{memory:g}"), ("gpu_model", model)):
             lacking = nodes[column].is_null()
-            lacking &= (nodes["gpu_count"] > 0).fill_null(value=False) if column == "gpu_model" else True
+            lacking &= (nodes["gpu_count"] > 0) if column == "gpu_model" else True
             if lacking.any():
                 log.note(f"{column} is not in the Trace for {counted(int(lacking.sum()), 'nodes')}: {value}")
     else:
@@ -100,7 +103,7 @@ def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[
             memory_gib=pl.lit(None, dtype=pl.Float64),
             gpu_model=pl.lit(None, dtype=pl.String),
         )
-    gpus_of = pl.col("gpu_count").fill_null(0).cast(pl.Int64)
+    gpus_of = pl.col("gpu_count").cast(pl.Int64)
     yield nodes.select(
         sn="node_id",
         cpu_milli=(pl.col("cpu_count").fill_null(cpus) * 1000).round().cast(pl.Int64),

@@ -27,9 +27,12 @@ _ENTRY = {"askedHosts": 1, "execHosts": 1, "submitExt": 2}
 _AFTER_USE = ("runLimit", "options3", "avgMem", "effectiveResReq")
 """Fields behind the list hostRusage."""
 _SECTION = re.compile(r"\b(?:select|order|rusage|span|same|cu|affinity)\[")
-_DONE, _EXIT = 64, 32
+_DONE, _EXIT = 64, 32  # JOB_STAT_DONE and JOB_STAT_EXIT of lsbatch.h
 _EXCLUSIVE = 0x40
-"""Of the options of a submission: hosts are for this job alone (SUB_EXCLUSIVE of lsbatch.h, bsub -x)."""
+"""SUB_EXCLUSIVE, the bit of the field options for `bsub -x`: the job runs by itself on its hosts.
+
+lsbatch.h has the number (OpenLava's: github.com/zjma/openlava, lsbatch/lsbatch.h), which IBM's manual leaves out.
+"""
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 
 

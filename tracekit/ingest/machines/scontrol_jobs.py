@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit.gpu_parts import has_profile, part_of_gpu
 from tracekit.ingest.formats._slurm_cells import duration_s
+from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.machines._interface import HELD, MachineReader
 from tracekit.ingest.machines._rows import Clock
 from tracekit.ingest.machines._scontrol import field_of, scontrol_records
@@ -30,7 +31,7 @@ __all__ = ["READER"]
 
 _NODES = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GPUS = re.compile(
-    r"(?<![^,])gpu(?::(?!\d{1,6}(?:[(,]|$))([^,:()]+))?(?::(\d{1,6}))?(?:\((?:IDX:([\d,-]*|N/A)|CNT:(\d{1,6}))\))?(?=,|$)"
+    r"(?<![^,])gpu(?::(?!\d{1,6}(?:[(,]|$))([^,:()]+))?(?::(\d{1,6}))?(?:\((?:IDX:([^()]*)|CNT:(\d{1,6}))\))?(?=,|$)"
 )
 # A name may hold anything; what follows is Slurm's own up to the command.
 _OWN = re.compile(r"\sUserId=\S+\(\d+\)\s+GroupId=")
@@ -59,15 +60,17 @@ class ScontrolJobs(MachineReader):
                 try:
                     if record.fault:
                         raise ValueError(record.fault)
-                    rows += _held(record.text, record.stamp, clock)
+                    lost = LostValues()
+                    rows += _held(record.text, record.stamp, clock, lost)
+                    lost.count(sink)
                 except ValueError as error:
                     opened.reject(record.line, None, str(error), record.raw)
             found = pl.DataFrame(rows, schema={**HELD, "time_clock": pl.Datetime("us")})
             yield "held", found.with_columns(time=clock.utc(found, "time")).select(list(HELD))
 
 
-def _held(text: str, stamp: str | None, clock: Clock) -> list[dict[str, Any]]:
-    """Return what a job holds on each of its nodes.
+def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[dict[str, Any]]:
+    """Return what a job holds on each of its nodes; receives the GRES indices that cannot be read.
 
     Raises
     ------
@@ -80,7 +83,7 @@ def _held(text: str, stamp: str | None, clock: Clock) -> list[dict[str, Any]]:
     text, head = text[own.start() :], text[: own.start()]
     cut = re.search(r"\sCommand=", text)
     nodes = _NODES.findall(text if cut is None else text[: cut.start()])
-    known = [(names, found) for names, listed in nodes if (found := _gpus(listed)) is not None]
+    known = [(names, found) for names, listed in nodes if (found := _gpus(listed, lost)) is not None]
     held = [(host, *found) for names, found in known for host in expand_nodes(names)]
     if not sum(count for _, count, _ in held):
         return []
@@ -134,23 +137,23 @@ def _now(text: str, stamp: str | None, start: Any, clock: Clock) -> Any:
     return now
 
 
-def _gpus(listed: str) -> tuple[float, list[int] | None] | None:
+def _gpus(listed: str, lost: LostValues) -> tuple[float, list[int] | None] | None:
     """Return the number of GPUs in a list like `gpu:a100:2(IDX:0-1)` and their indices, None where unknown.
 
-    MIG slices count as parts; their indices are not those of GPUs. A list with a part that is not known says nothing.
+    MIG slices count as parts; their indices are not those of GPUs. A list with a part that is not known says nothing,
+    nor does one that counts its GPUs by indices that cannot be read.
     """
     total, indices = 0.0, []
     known = True
     for kept, count, index, several in _GPUS.findall(listed):
-        number = int(several or count or 0)
-        places = [] if index in {"", "N/A"} else _places(index)
-        number = number or len(places)
+        places = [] if index in {"", "N/A"} else lost.read("GRES", index, _places)
+        number = int(several or count or 0) or (None if places is None else len(places))
         part = part_of_gpu(kept)
-        if part is None:
+        if part is None or number is None:
             return None
         total += number * part.compute
-        indices += places
-        known &= len(places) == number and not has_profile(kept)
+        indices += places or []
+        known &= len(places or []) == number and not has_profile(kept)
     return total, sorted(indices) if known else None
 
 
@@ -159,10 +162,10 @@ def _places(text: str) -> list[int]:
     for piece in text.split(","):
         first, _, last = piece.partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()) or len(piece) > 12:
-            raise ValueError("GRES names no indices of GPUs")
+            raise ValueError("is no list of GPU indices")
         begin, end = int(first), int(last or first)
         if not begin <= end < _MOST_INDEX:
-            raise ValueError("GRES names no indices of GPUs")
+            raise ValueError("is no list of GPU indices")
         found += range(begin, end + 1)
     return found
 
