@@ -26,10 +26,10 @@ RUN = 20_260
 """Number of the run; the tool makes the same cases with `--seed 20260 --format NAME --case NUMBER`."""
 NAMES = (
     *("philly", "helios", "alibaba-pai", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "acme", "slurm", "swf"),
-    *("slurm-site", "pbs", "lsf", "kubernetes", "flux", "infinitehbd"),
+    *("slurm-site", "slurm-samples", "pbs", "lsf", "kubernetes", "flux", "infinitehbd"),
     *("csv", "csv-jsonl", "csv-json", "csv-parquet", "tar-gz", "tar", "tar-xz", "zip", "parts"),
 )
-SOME = {"philly", "helios", "alibaba-pai", "slurm", "lsf", "kubernetes", "csv", "tar-gz"}
+SOME = {"philly", "helios", "alibaba-pai", "slurm-samples", "lsf", "kubernetes", "csv", "tar-gz"}
 """One of each kind of source, which the first tier tries."""
 EACH = [pytest.param(name, marks=() if name in SOME else pytest.mark.thorough) for name in NAMES]
 

@@ -112,6 +112,7 @@ def seeds() -> dict[str, Seed]:
         "acme": Seed("acme", _heads("acme", 40), one_to_one="trace_.*"),
         "slurm": Seed("slurm", _heads("slurm", 60)),
         "slurm-site": Seed("slurm", _slurm_site()),
+        "slurm-samples": Seed("slurm", _slurm_samples()),
         "swf": Seed("swf", _heads("swf", 60)),
         "pbs": Seed("pbs", _heads("pbs", 40)),
         # A record of a printed history is a block of lines, which the judge of the account does not count.
@@ -172,6 +173,40 @@ def _slurm_site() -> dict[str, bytes]:
     )
     telemetry = sorted((folder / "telemetry").glob("*.json.gz"))
     return found | {path.stem: gzip.decompress(path.read_bytes()) for path in telemetry}
+
+
+def _slurm_samples() -> dict[str, bytes]:
+    """Return a dump, and beside it what tools print on nodes: nvidia-smi, dmon, dcgmi, -q -x and an exporter's text."""
+    log, query, dmon, dcgmi, scrapes = (
+        ["JobID|Submit|Start|End|State|AllocTRES|NNodes|NodeList"],
+        ["timestamp, index, uuid, utilization.gpu [%], memory.used [MiB], power.draw [W]"],
+        ["#Date Time gpu pwr sm mem fb", "#YYYYMMDD HH:MM:SS Idx W % % MB"],
+        ["2026-03-02 10:00:00 #Entity GPUTL POWER SMACT", "2026-03-02 10:00:00 ID W"],
+        ["# TYPE DCGM_FI_DEV_GPU_UTIL gauge"],
+    )
+    for k in range(20):
+        start, end = f"2026-03-02T10:{k:02}:00", f"2026-03-02T11:{k:02}:30"
+        log.append(f"{k}|{start}|{start}|{end}|COMPLETED|cpu=1,gres/gpu={1 + k % 2},node=1|1|n{k % 5}")
+        query.append(f"2026/03/02 10:{k:02}:00.123, {k % 2}, GPU-{k % 2}, {k} %, {k * 100} MiB, {100 + k}.50 W")
+        dmon.append(f"20260302 10:{k:02}:00 {k % 2} 250 {k} 10 {1024 * k}")
+        dcgmi.append(f"2026-03-02 10:{k:02}:00 GPU {k % 2} {k} {90 + k}.500 0.{k:02}")
+        scrapes.append(f'DCGM_FI_DEV_GPU_UTIL{{gpu="{k % 2}",Hostname="n3"}} {k} {1772445600 + 60 * k}000')
+    gpus = [
+        f'<gpu id="00000000:0{k}:00.0">\n<uuid>GPU-{k}</uuid>\n<fb_memory_usage>\n<used>{k} MiB</used>\n'
+        f"</fb_memory_usage>\n<utilization>\n<gpu_util>{k} %</gpu_util>\n</utilization>\n</gpu>"
+        for k in range(4)
+    ]
+    head = ["<?xml version='1.0' ?>", "<nvidia_smi_log>", "<timestamp>Mon Mar  2 10:05:00 2026</timestamp>"]
+    xml = [*head, *gpus, "</nvidia_smi_log>"]
+    files = {
+        "sacct.log": log,
+        "n0.csv": query,
+        "n1.log": dmon,
+        "n2.log": dcgmi,
+        "n4.xml": xml,
+        "exporter.prom": scrapes,
+    }
+    return {name: "\n".join([*lines, ""]).encode() for name, lines in files.items()}
 
 
 def _kubernetes() -> dict[str, bytes]:
