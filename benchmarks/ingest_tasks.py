@@ -6,7 +6,7 @@
 one     this process alone
 pool    the same tasks in two processes of this machine, without Spark: what a task and what the driver costs; the
         processor time of all tasks over that of the driver says how many machines can help at all
-spark   local[2], with the start of Spark; only with --spark, needs Java and tracekit[spark]
+spark   local[2], with the start of Spark; only with --spark, needs Java and gpu-tracekit[spark]
 
 The three Traces are the same, which is checked by checksum. Each run is a process of its own, which says its processor
 time and its peak memory without its children's.

@@ -35,6 +35,16 @@ def test_the_readme_gives_two_set_up_commands_that_need_only_python() -> None:
     assert commands[1].endswith(".venv/bin/python -m pytest -n auto")
 
 
+def test_extras_are_installed_by_the_name_of_the_distribution() -> None:
+    """Another distribution is called tracekit."""
+    files = [*(ROOT / "tracekit").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    found = [
+        name for path in files for name in re.findall(r"pip install '([^'\[]+)\[", path.read_text(encoding="utf-8"))
+    ]
+    assert len(found) >= 4
+    assert set(found) == {project()["name"]} == {"gpu-tracekit"}
+
+
 def test_contributing_says_why_each_dependency_is_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     dependencies = project()["dependencies"]

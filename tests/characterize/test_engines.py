@@ -134,7 +134,7 @@ class TestStarting:
 
     def test_a_package_that_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-        with pytest.raises(UsageError, match=r"pyspark is not installed; pip install 'tracekit\[spark\]'"):
+        with pytest.raises(UsageError, match=r"pyspark is not installed; pip install 'gpu-tracekit\[spark\]'"):
             starting.start("local[1]", {}, 1)
 
     def test_no_java(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

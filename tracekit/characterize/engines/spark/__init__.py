@@ -1,4 +1,4 @@
-"""Apache Spark: the same queries on many machines (`pip install 'tracekit[spark]'`).
+"""Apache Spark: the same queries on many machines (`pip install 'gpu-tracekit[spark]'`).
 
 from tracekit.characterize.engines.spark import SparkEngine
 with SparkEngine("spark://head:7077") as engine:

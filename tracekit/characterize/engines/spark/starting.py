@@ -127,7 +127,7 @@ def _require_packages() -> None:
 
     for package in TRIED:
         if find_spec(package) is None:
-            raise UsageError(f"{package} is not installed", where=_WHERE, hint="pip install 'tracekit[spark]'")
+            raise UsageError(f"{package} is not installed", where=_WHERE, hint="pip install 'gpu-tracekit[spark]'")
 
 
 def _require_java() -> None:
