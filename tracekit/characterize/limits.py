@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
     import duckdb
 
-__all__ = ["LONGEST_S", "MOST_ROWS", "SANDBOX_MEMORY", "Limits", "Stop", "StoppedError", "limited_memory", "timed"]
+__all__ = [
+    "LONGEST_S",
+    "MOST_ROWS",
+    "NO_LIMITS",
+    "SANDBOX_MEMORY",
+    "Limits",
+    "Stop",
+    "StoppedError",
+    "limited_memory",
+    "timed",
+]
 
 LONGEST_S = 60.0
 """Longest time of a question in the sandbox, and of a question that a page asks [s]."""
@@ -77,6 +87,10 @@ class Limits:
         else:
             return
         raise QueryError(f"the result has more than {what}", where=where, hint=f"add a LIMIT to the SQL, or {instead}")
+
+
+NO_LIMITS = Limits()
+"""A question may take what it needs."""
 
 
 class Stop:

@@ -24,8 +24,8 @@ _PART_ROWS = 50_000
 """Rows of which the text is made at a time."""
 
 
-def write_frame(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, force: bool) -> None:
-    """Write a frame to a file, or to standard output.
+def write_frame(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, force: bool, guard: bool = False) -> None:
+    """Write a frame to a file, or to standard output; with `guard`, CSV is for spreadsheets (`csv_safe`).
 
     Raises
     ------
@@ -50,7 +50,7 @@ def write_frame(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, for
     elif out is None:
         if form is TableFormat.parquet:
             raise UsageError("Parquet needs a file", where="-f parquet", hint="add -o FILE")
-        for text in _texts(frame, form):
+        for text in _texts(frame, form, guard=guard):
             print_data(text)
     else:
         with StagedFiles(out, force=force) as staged, output_errors(out):
@@ -59,19 +59,22 @@ def write_frame(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, for
                 if form is TableFormat.parquet:
                     frame.write_parquet(file)
                 else:
-                    file.writelines(text.encode() for text in _texts(frame, form))
+                    file.writelines(text.encode() for text in _texts(frame, form, guard=guard))
             staged.commit()
 
 
-def _texts(frame: pl.DataFrame, form: TableFormat) -> Iterator[str]:
+def _texts(frame: pl.DataFrame, form: TableFormat, *, guard: bool) -> Iterator[str]:
     """Return the text of a frame in parts, because all of it can be much larger than the frame."""
     import polars as pl
+
+    from tracekit.spreadsheets import csv_safe
 
     parts = frame.iter_slices(_PART_ROWS) if frame.height else iter([frame])
     if form is TableFormat.csv:
         nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
         for number, part in enumerate(parts):
-            yield part.with_columns(_as_json(part[name]) for name in nested).write_csv(include_header=not number)
+            flat = csv_safe(part) if guard else part.with_columns(_as_json(part[name]) for name in nested)
+            yield flat.write_csv(include_header=not number)
         return
     yield "["
     for number, part in enumerate(parts):

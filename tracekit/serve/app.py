@@ -151,7 +151,7 @@ class _Answers:
         return _not_found(request) if document is None else _text(markdown(document))
 
     async def table(self, request: Request) -> Response:
-        from tracekit.report.table_files import csv_safe
+        from tracekit.spreadsheets import csv_safe
 
         name, _, form = request.path_params["name"].rpartition(".")
         if form not in {"csv", "parquet"}:

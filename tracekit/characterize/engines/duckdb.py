@@ -15,10 +15,11 @@ from tracekit.places import failure_behind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     import duckdb
     import polars as pl
-    from duckdb import DuckDBPyType
+    from duckdb.sqltypes import DuckDBPyType
 
     from tracekit.answer import Value
     from tracekit.characterize.engines.interface import Asked
@@ -46,7 +47,12 @@ class DuckdbEngine(Engine):
         params: Mapping[str, Value],
     ) -> TimelineRows:
         """Compute a timeline in this process."""
-        return timeline.compute(con, params)
+        import duckdb
+
+        try:
+            return timeline.compute(con, params)
+        except (duckdb.OutOfMemoryException, MemoryError) as error:
+            raise _out_of_memory(f"timeline {timeline.name}") from error
 
     def rows(self, asked: Asked) -> pl.DataFrame:
         """Run the SQL in this process."""
@@ -74,7 +80,7 @@ def rows_of(asked: Asked, *, limit: int | None = None) -> pl.DataFrame:
             frame = _limited_frame(asked, limit)
         frame = _with_dates(frame)
     except (duckdb.OutOfMemoryException, MemoryError) as error:
-        raise _out_of_memory(query) from error
+        raise _out_of_memory(query.path) from error
     except (duckdb.BinderException, duckdb.CatalogException) as error:
         tables = f"the trace has the tables {', '.join(asked.trace.tables)}"
         hint = tables if isinstance(error, duckdb.CatalogException) and not query.shipped else None
@@ -98,22 +104,33 @@ _OUT_OF_MEMORY = "Out of Memory Error"
 """How DuckDB's words begin when it ran out of memory."""
 
 
-def _out_of_memory(query: Query) -> QueryError:
-    return QueryError("ran out of memory", where=query.path, hint="raise --memory-limit")
+def _out_of_memory(where: str | Path) -> QueryError:
+    return QueryError("ran out of memory", where=where, hint="raise --memory-limit")
 
 
 def _in_stream(error: Exception, query: Query) -> Exception:
     """Return DuckDB's error behind one of the reader of its rows, which carries DuckDB's words and not their class."""
     text = str(error).removeprefix("got external error: ")
     if text.startswith(_OUT_OF_MEMORY):
-        return _out_of_memory(query)
+        return _out_of_memory(query.path)
     return failure_behind(error) or QueryError(text.partition("\n")[0], where=query.path)
 
 
 _TEXT_KINDS = frozenset(
-    "bignum bit blob geometry interval time_ns uhugeint union variant".split() + ["time with time zone"]
+    {
+        "bignum",
+        "bit",
+        "blob",
+        "geometry",
+        "interval",
+        "time with time zone",
+        "time_ns",
+        "uhugeint",
+        "union",
+        "variant",
+    }
 )
-"""Types that Polars, or one of the files that tables are written to, cannot hold: they are text, as DuckDB writes it."""
+"""Types that Polars, or a file that tables are written to, cannot hold: they become text, as DuckDB writes them."""
 
 _NESTED = frozenset({"array", "list", "map", "struct"})
 
@@ -157,8 +174,10 @@ def _limited_frame(asked: Asked, limit: int | None) -> pl.DataFrame:
 
 
 def _is_foreign(kind: DuckDBPyType) -> bool:
+    from duckdb.sqltypes import DuckDBPyType
+
     if kind.id in _NESTED:
-        return any(_is_foreign(child) for _, child in kind.children if hasattr(child, "id"))
+        return any(_is_foreign(child) for _, child in kind.children if isinstance(child, DuckDBPyType))
     return kind.id in _TEXT_KINDS
 
 
