@@ -17,7 +17,7 @@ ROOMS = (
     ("version", "array_types", "errors", "resources", "progress", "text", "interruption", "callable_package"),
     ("tenant", "gpu_parts"),
     ("notebook", "places", "timezones"),
-    ("options", "settings", "decode", "outputs", "answer", "streams", "workers"),
+    ("options", "settings", "decode", "spreadsheets", "outputs", "answer", "streams", "workers"),
     ("toml_text", "pseudonyms", "shards", "databases"),
     ("schema", "manifest", "datasets"),
     ("tables", "estimate"),

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "cleanup_on_interrupt",
     "end_process",
+    "end_run",
     "handle_signals",
     "register_cleanup",
     "remove_folder",
@@ -127,6 +128,14 @@ def _wait(listening: socket.socket) -> None:
             break
     else:
         return
+    end_run("tracekit: interrupted; nothing was left half-written\n", 130)
+
+
+def end_run(line: str, code: int) -> NoReturn:
+    """Remove what is unfinished, write a line to standard error, and end the process, from another thread.
+
+    The main thread is in compiled code, or it parks.
+    """
     _interrupted.set()
     try:
         _parked.wait(_PARKED_S)
@@ -135,15 +144,15 @@ def _wait(listening: socket.socket) -> None:
             with contextlib.suppress(Exception):
                 cleanup()
     finally:
-        _end()
+        _end(line, code)
 
 
-def _end() -> None:
+def _end(line: str, code: int) -> NoReturn:
     """End the process at once: threads of libraries still run, so that the interpreter cannot shut down."""
     with contextlib.suppress(OSError):
         if select.select([], [2], [], 1)[1]:  # a pipe that nobody reads must not block
-            os.write(2, b"tracekit: interrupted; nothing was left half-written\n")
-    os._exit(130)
+            os.write(2, line.encode(errors="replace"))
+    os._exit(code)
 
 
 def _park_on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler

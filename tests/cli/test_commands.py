@@ -18,6 +18,7 @@ import pytest
 from tests.command import run, run_alone
 from tracekit.cli.options import TableFormat
 from tracekit.cli.tables import write_frame
+from tracekit.errors import UsageError
 from tracekit.ingest.companion import all_companions
 
 if TYPE_CHECKING:
@@ -312,6 +313,17 @@ def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> 
     """Wait for something that a process does, while it lives."""
     while not happened() and process.poll() is None:
         time.sleep(0.002)
+
+
+def test_a_long_result_is_written_in_parts_and_not_as_a_table(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"n": range(100_001), "text": "=x"})
+    for form, read in ((TableFormat.csv, pl.read_csv), (TableFormat.json, pl.read_json)):
+        write_frame(frame, form, tmp_path / form, force=False)
+        assert read(tmp_path / form).equals(frame)
+    with pytest.raises(UsageError, match="100,001 rows"):
+        write_frame(frame, TableFormat.table, None, force=False)
+    write_frame(frame.clear(), TableFormat.json, tmp_path / "empty", force=False)
+    assert (tmp_path / "empty").read_text(encoding="utf-8") == "[]\n"
 
 
 def test_lists_in_a_csv_are_json(tmp_path: Path) -> None:

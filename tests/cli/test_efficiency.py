@@ -40,6 +40,16 @@ def test_the_rows_are_those_of_the_query_in_each_form(trace: Trace, tmp_path: Pa
     assert "wasted_gpu_h" in shown.stdout
 
 
+def test_a_formula_is_quoted_in_csv_and_nowhere_else(make_trace: Callable[..., Trace]) -> None:
+    job = {"job_id": "a", "user": "=1+1", "gpu_count": 1, "run_s": 3600.0, "status": "completed"}
+    attempt = {"job_id": "a", "attempt": 0, "gpu_count": 1, "run_s": 3600.0, "status": "completed"}
+    path = make_trace(jobs=[job], attempts=[attempt]).path
+    guarded = run("efficiency", path, "--by", "user", "-f", "csv").stdout
+    assert pl.read_csv(io.StringIO(guarded))["user"].to_list() == ["'=1+1"]
+    raw = run("efficiency", path, "--by", "user", "-f", "json").stdout
+    assert [row["user"] for row in json.loads(raw)] == ["=1+1"]
+
+
 def test_the_jobs_are_listed_instead_with_a_reason(trace: Trace) -> None:
     done = run("efficiency", trace.path, "--jobs", "3", "-f", "json")
     rows = json.loads(done.stdout)

@@ -451,6 +451,7 @@ def test_a_column_that_is_named_twice_is_refused(run: Run, name: str) -> None:
 
 
 OUT_OF_RANGE = [
+    "0000-01-01 00:00:00",
     "0001-01-01 00:00:00",
     "1600-01-01 00:00:00",
     "1970-01-01 00:00:00",

@@ -84,6 +84,15 @@ def test_a_column_of_times_converts_as_each_of_them_does(
     assert found == [None if t is None else instant(t) for t in times]
 
 
+@pytest.mark.parametrize("year", [-1, 0, 1, 9999, 10_000, 200_000])
+def test_a_year_outside_of_pythons_dates_costs_no_other_time(year: int) -> None:
+    noon = pl.Series([dt.datetime(2024, 3, 1, 12)], dtype=pl.Datetime("us"))
+    far = pl.Series([noon.dt.epoch("us")[0] + (year - 2024) * 31_556_952_000_000]).cast(pl.Datetime("us"))
+    for zone in ("America/New_York", "Asia/Shanghai"):
+        assert to_utc(pl.concat([noon, far]), zone)[0] == to_utc(noon, zone)[0]
+        assert to_utc(far, zone).dt.year().to_list() in ([year], [year - 1], [year + 1])
+
+
 def test_a_span_of_many_years_keeps_the_offset_of_each() -> None:
     column = pl.Series([dt.datetime(1975, 1, 1), dt.datetime(2017, 8, 7, 12)])
     assert to_utc(column, "America/Los_Angeles").to_list() == [

@@ -14,11 +14,11 @@ from starlette.testclient import TestClient
 from tests.serve.conftest import HOSTILE
 from tracekit.analysis.query_defaults import parameters_of, query_defaults
 from tracekit.characterize import answer_query, find_query, run_query
+from tracekit.characterize.limits import Stop
 from tracekit.characterize.session import Session
 from tracekit.report.sections.interface import TraceFacts
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.serve.app import made_app
-from tracekit.serve.limits import Stop
 from tracekit.serve.part import narrowed, part_of, words_of
 from tracekit.serve.trace import ServedTrace
 from tracekit.tables.window import EVERYTHING

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from tracekit.serve.limits import AskedSession, BusyError, Desk, Stop, StoppedError
+from tracekit.characterize.limits import Stop, StoppedError
+from tracekit.serve.limits import AskedSession, BusyError, Desk
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -35,6 +35,7 @@ def write_analysis(folder: Path, found: Answered) -> None:
     from tracekit.guidelines.markdown import markdown
     from tracekit.report.table_files import write_tables
     from tracekit.report.write import write_report
+    from tracekit.spreadsheets import csv_safe
 
     with output_errors(folder):
         for answer in found.answers:
@@ -44,7 +45,7 @@ def write_analysis(folder: Path, found: Answered) -> None:
             text = markdown(found.report["guidelines"])
             (folder / ADVICE).write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
         if found.bill is not None:
-            (folder / BILL).write_text(found.bill.frame.write_csv(), encoding="utf-8", newline="")
+            (folder / BILL).write_text(csv_safe(found.bill.frame).write_csv(), encoding="utf-8", newline="")
         if found.model is not None:
             found.model.write(folder / WORKLOAD, force=True)
     write_report(folder, found.report)

@@ -9,6 +9,7 @@ from tracekit.characterize.catalog import find_query, list_queries
 from tracekit.characterize.engines.choice import engine_of
 from tracekit.characterize.engines.duckdb import DuckdbEngine, sql_error
 from tracekit.characterize.engines.interface import Asked
+from tracekit.characterize.limits import SANDBOX_MEMORY, Limits, timed
 from tracekit.characterize.named_tenant import with_tenant
 from tracekit.characterize.parameters import bind_params
 from tracekit.characterize.query import Query
@@ -17,7 +18,7 @@ from tracekit.characterize.session import Session
 from tracekit.characterize.timeline import timelines_in
 from tracekit.damage import explain_damage
 from tracekit.databases import Streamed
-from tracekit.errors import QueryError
+from tracekit.errors import QueryError, UsageError
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def run_query(
     by: str | None = None,
     memory_limit: str | None = None,
     sandbox: bool | None = None,
+    time_limit_s: float | None = None,
     engine: Engine | str | None = None,
     **params: object,
 ) -> pl.DataFrame:
@@ -78,7 +80,14 @@ def run_query(
     column, given = tenant_of_query(query, by, params)
     chosen = Trace.of(trace).by(column)
     answer = answer_query(
-        chosen, query, given, memory_limit=memory_limit, sandbox=sandbox, engine=engine, intervals=False
+        chosen,
+        query,
+        given,
+        memory_limit=memory_limit,
+        sandbox=sandbox,
+        time_limit_s=time_limit_s,
+        engine=engine,
+        intervals=False,
     )
     return with_tenant(answer, chosen.tenant).frame
 
@@ -112,6 +121,8 @@ def answer_query(
     memory_limit: str | None = None,
     session: Session | None = None,
     sandbox: bool | None = None,
+    time_limit_s: float | None = None,
+    own_process: bool = False,
     engine: Engine | str | None = None,
     intervals: bool = True,
 ) -> Answer:
@@ -127,13 +138,20 @@ def answer_query(
     params : mapping, optional
         Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
     memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+        Most memory DuckDB may use before it spills to disk, such as '2GB', and most bytes of the result. In the sandbox
+        it is `SANDBOX_MEMORY` by default.
     session : Session, optional
         What this query shares with others of the same Trace, memory limit included; a sandboxed query shares nothing.
     sandbox : bool, optional
         Let the SQL read the tables of the Trace and nothing else: no other file, no network. By default only where the
         SQL file lies in the folder of a Trace, since it came with that. Set it to True to run SQL written by others, as
         a server does.
+    time_limit_s : float, optional
+        Longest time [s]. In the sandbox it is `LONGEST_S` by default, elsewhere there is none. A single call of a
+        function that works for long on one row ends late.
+    own_process : bool
+        Whether this process answers this question alone, as a command does. Under a memory limit its memory is then
+        limited while the SQL runs, and the process ends where the SQL does not hear of the time limit.
     engine : Engine or str, optional
         What runs the SQL: 'duckdb', 'spark', or an engine (`engine_of`, which takes Spark's master). By default that
         of the session, or DuckDB.
@@ -144,9 +162,11 @@ def answer_query(
     ------
     QueryError
         There is no such query, the trace lacks what it needs, a parameter is unknown or of another type, the engine
-        cannot answer it, or the SQL fails.
+        cannot answer it, the SQL fails, or its result is larger than allowed.
+    StoppedError
+        It took longer than `time_limit_s`.
     UsageError
-        `memory_limit` is not a size, or the engine cannot be used.
+        `memory_limit` is not a size, or the engine cannot be used, or it knows no time limit.
     """
     trace = Trace.of(trace)
     query = question if isinstance(question, Query) else find_query(question)
@@ -162,10 +182,15 @@ def answer_query(
     notes: list[str] = []
     locked = bool(sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path)))
     chosen = engine_of(session.engine if engine is None and session is not None else engine)
-    shared = Session(trace, memory_limit, chosen, alone=locked) if session is None or locked else session
     chosen.check(query, locked=locked)
+    if time_limit_s is not None and not isinstance(chosen, DuckdbEngine):
+        raise UsageError(f"{chosen.name} takes no time limit", where="--time-limit", hint="use --engine duckdb")
+    if locked and memory_limit is None:
+        memory_limit = SANDBOX_MEMORY
+    limits = Limits.of(memory_limit, time_limit_s, sandbox=locked)
+    shared = Session(trace, memory_limit, chosen, alone=locked) if session is None or locked else session
     named = _named(query, timelines) if isinstance(chosen, DuckdbEngine) else None
-    with shared.connect(also, named) as con:
+    with shared.connect(also, named) as con, timed(con, limits.seconds, query.path, own_process=own_process):
         found: dict[str, TimelineRows] = {}
         for timeline in timelines:
             rows = found[timeline.name] = shared.timeline(con, timeline, values, chosen, also)
@@ -174,7 +199,8 @@ def answer_query(
         if locked:
             lock(con, trace)
         in_use = {name: values[name] for name in sorted(in_sql)}
-        frame = chosen.rows(Asked(query, trace, in_use, frozenset(also).difference(trace.tables), con, found))
+        empty = frozenset(also).difference(trace.tables)
+        frame = chosen.rows(Asked(query, trace, in_use, empty, con, found, limits, own_process))
     notes += chosen.notes(query)
     shown = frame
     if query.shipped:

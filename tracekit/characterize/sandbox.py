@@ -1,7 +1,7 @@
 """The sandbox: SQL of unknown origin reads the tables of one Trace and nothing else.
 
 DuckDB's own settings enforce it: no file but those of the tables, no network, no extension, no variable of the Python
-program, and no way to change that. The SQL may still use memory, temporary disk space and time.
+program, and no way to change that. What the SQL may take of time and memory is in `tracekit.characterize.limits`.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def efficiency(
         salt_file=salt_file,
         memory_limit=memory_limit,
     )
-    write_frame(_chosen(found), form, file, force=force)
+    write_frame(_chosen(found), form, file, force=force, guard=True)
     for note in found.notes:
         typer.echo(f"note: {note}", err=True)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.characterize.limits import LONGEST_S
 from tracekit.cli.needs import say_need_of_query
 from tracekit.cli.options import (
     Anonymize,
@@ -83,6 +84,16 @@ def query(
             show_default=False,
         ),
     ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            "--time-limit",
+            metavar="SECONDS",
+            min=0.001,
+            help=f"Longest time of the SQL. In the sandbox it is {LONGEST_S:g} by default, elsewhere there is none.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Answer one question about a Trace.
 
@@ -117,6 +128,8 @@ def query(
             params,
             memory_limit=memory_limit,
             sandbox=sandbox,
+            time_limit_s=time_limit,
+            own_process=True,
             engine=runs,
             intervals=intervals,
         )

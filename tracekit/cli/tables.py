@@ -8,22 +8,29 @@ from typing import TYPE_CHECKING
 from tracekit.cli.options import TableFormat
 from tracekit.cli.streams import print_data
 from tracekit.errors import UsageError
+from tracekit.text import count
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import polars as pl
 
 __all__ = ["write_frame"]
 
+_MOST_TABLE_ROWS = 100_000
+"""Most rows of a table on the terminal, where all cells are in memory as text."""
+_PART_ROWS = 50_000
+"""Rows of which the text is made at a time."""
 
-def write_frame(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, force: bool) -> None:
-    """Write a frame to a file, or to standard output.
+
+def write_frame(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, force: bool, guard: bool = False) -> None:
+    """Write a frame to a file, or to standard output; with `guard`, CSV is for spreadsheets (`csv_safe`).
 
     Raises
     ------
     UsageError
-        A table for the terminal is to go into a file, or Parquet to the terminal.
+        A table for the terminal is to go into a file or has too many rows, or Parquet is to go to the terminal.
     OutputError
         The file exists, or cannot be written.
     """
@@ -36,11 +43,15 @@ def write_frame(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, for
             )
         from tracekit.cli.display import print_frame
 
+        if frame.height > _MOST_TABLE_ROWS:
+            what = f"{count(frame.height)} rows are too many for a table on the terminal"
+            raise UsageError(what, where="-f table", hint="use csv, json or parquet, or add a LIMIT to the SQL")
         print_frame(frame)
     elif out is None:
         if form is TableFormat.parquet:
             raise UsageError("Parquet needs a file", where="-f parquet", hint="add -o FILE")
-        print_data(_text(frame, form))
+        for text in _texts(frame, form, guard=guard):
+            print_data(text)
     else:
         with StagedFiles(out, force=force) as staged, output_errors(out):
             # Python opens it, whatever bytes are in its name.
@@ -48,17 +59,28 @@ def write_frame(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, for
                 if form is TableFormat.parquet:
                     frame.write_parquet(file)
                 else:
-                    file.write(_text(frame, form).encode())
+                    file.writelines(text.encode() for text in _texts(frame, form, guard=guard))
             staged.commit()
 
 
-def _text(frame: pl.DataFrame, form: TableFormat) -> str:
+def _texts(frame: pl.DataFrame, form: TableFormat, *, guard: bool) -> Iterator[str]:
+    """Return the text of a frame in parts, because all of it can be much larger than the frame."""
     import polars as pl
 
+    from tracekit.spreadsheets import csv_safe
+
+    parts = frame.iter_slices(_PART_ROWS) if frame.height else iter([frame])
     if form is TableFormat.csv:
         nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
-        return frame.with_columns(_as_json(frame[name]) for name in nested).write_csv()
-    return frame.with_columns(pl.selectors.decimal().cast(pl.Float64)).write_json() + "\n"
+        for number, part in enumerate(parts):
+            flat = csv_safe(part) if guard else part.with_columns(_as_json(part[name]) for name in nested)
+            yield flat.write_csv(include_header=not number)
+        return
+    yield "["
+    for number, part in enumerate(parts):
+        rows = part.with_columns(pl.selectors.decimal().cast(pl.Float64)).write_json()[1:-1]
+        yield f",{rows}" if number else rows
+    yield "]\n"
 
 
 def _as_json(column: pl.Series) -> pl.Series:

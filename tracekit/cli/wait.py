@@ -63,6 +63,7 @@ def wait(
 
     from tracekit.characterize.expected_wait.ask import expected_wait
     from tracekit.cli.display import print_table
+    from tracekit.spreadsheets import csv_safe
     from tracekit.text import duration
 
     say_need_of_wait(history, memory_limit)
@@ -81,7 +82,7 @@ def wait(
     if form is _Form.json:
         print_json(found.row())
     elif form is _Form.csv:
-        print_data(pl.DataFrame([found.row()]).write_csv())
+        print_data(csv_safe(pl.DataFrame([found.row()])).write_csv())
     elif found.enough:
         rows = [(level, found.low_s, found.high_s), *((share, None, s) for share, s in found.quantiles_s.items())]
         words = [(f"{share:.0%}", *("" if s is None else duration(s) for s in ends)) for share, *ends in rows]

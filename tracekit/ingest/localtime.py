@@ -26,10 +26,12 @@ __all__ = [
 ]
 
 _HOUR = timedelta(hours=1)
-_LONGEST_GRID = timedelta(days=3_660)
-"""Longest span that is searched for clock changes hour by hour."""
+_LONGEST_GRID_US = timedelta(days=3_660) // timedelta(microseconds=1)
+"""Longest span that is searched for clock changes hour by hour [us]."""
 
+_EPOCH = datetime(1970, 1, 1)
 _GRID_FIRST, _GRID_LAST = datetime(1, 1, 2), datetime(9999, 12, 30)
+_GRID_FIRST_US, _GRID_LAST_US = ((end - _EPOCH) // timedelta(microseconds=1) for end in (_GRID_FIRST, _GRID_LAST))
 
 DOUBLED_HOUR = ("bounded", "null", "first", "second")
 """Ways to read a wall-clock time in the hour that a clock change doubles or skips."""
@@ -153,11 +155,13 @@ def _narrowed(found: Instants, early: pl.Series, late: pl.Series) -> Instants:
 
 def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
     """Convert by subtracting the offset where it is the same for all times, which is much quicker."""
-    first, last = local.min(), local.max()
-    if not (isinstance(first, datetime) and isinstance(last, datetime)) or last - first > _LONGEST_GRID:
+    ends = local.dt.epoch("us")  # as numbers, because Python has no dates before year 1 or after 9999
+    first_us, last_us = ends.min(), ends.max()
+    if not (isinstance(first_us, int) and isinstance(last_us, int)) or last_us - first_us > _LONGEST_GRID_US:
         return _by_zone(local, zone, doubled_hour)
-    if not _GRID_FIRST < first <= last < _GRID_LAST:  # Python's own dates end near them
+    if not _GRID_FIRST_US < first_us <= last_us < _GRID_LAST_US:
         return _by_zone(local, zone, doubled_hour)
+    first, last = (_EPOCH + timedelta(microseconds=micros) for micros in (first_us, last_us))
     # A log is read block by block, and some zones keep their offset through all of its years.
     begin, end = datetime(first.year, 1, 1), datetime(min(last.year, _GRID_LAST.year - 1) + 1, 1, 1)
     offset = _only_offset(begin - _HOUR, end + _HOUR, zone) if begin > _GRID_FIRST and last < end else None

@@ -18,6 +18,7 @@ from tracekit.replay.results.effects import beside_record
 from tracekit.replay.results.log_table import log_table
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.results.tables import write_files
+from tracekit.spreadsheets import csv_safe
 from tracekit.text import percent
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def run_policies(
         compared = beside_record(compared, results, scenario.measured, twin=twin)
         with output_errors(out):
             compared.write_parquet(staged.path / _MARKER)
-            compared.write_csv(staged.path / "comparison.csv")
+            csv_safe(compared).write_csv(staged.path / "comparison.csv")
             if draw is not None:
                 (staged.path / "comparison.svg").write_text(draw(compared), encoding="utf-8")
         staged.commit()

@@ -1,41 +1,20 @@
 """Write each result to tables/<query>.parquet and tables/<query>.csv.
 
-Parquet holds the values as they are. A CSV file is often opened in a spreadsheet, which runs a cell that
-looks like a formula; so in CSV files only, a text that begins like one (`tracekit.text.RUN_BY_SPREADSHEETS`)
-gets a single quote in front, and lists are written as JSON.
+Parquet holds the values as they are; CSV is guarded for spreadsheets (`tracekit.spreadsheets`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import polars as pl
-
-from tracekit.text import RUN_BY_SPREADSHEETS
+from tracekit.spreadsheets import csv_safe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import polars as pl
 
-__all__ = ["csv_safe", "table_names", "write_csv", "write_tables"]
-
-
-def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return `frame` with every text that a spreadsheet would run quoted, and every list as JSON text."""
-    import orjson
-
-    flat = frame.with_columns(
-        pl.Series(
-            n, [None if v is None else orjson.dumps(v, default=str).decode() for v in frame[n].to_list()], pl.String
-        )
-        for n, kind in frame.schema.items()
-        if kind.is_nested()
-    )
-    return flat.with_columns(
-        pl.when(pl.col(n).str.contains(RUN_BY_SPREADSHEETS)).then("'" + pl.col(n)).otherwise(pl.col(n)).alias(n)
-        for n, kind in flat.schema.items()
-        if kind == pl.String
-    )
+__all__ = ["table_names", "write_csv", "write_tables"]
 
 
 def write_csv(path: Path, frame: pl.DataFrame) -> None:

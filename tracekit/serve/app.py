@@ -20,11 +20,12 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from tracekit.characterize.limits import StoppedError
 from tracekit.damage import explain_damage, register_trace
 from tracekit.errors import QueryError, TracekitError, UsageError
 from tracekit.report.page import draw_page, draw_plain_page, panel_views
 from tracekit.serve.fragments import answer_json, first_json
-from tracekit.serve.limits import BusyError, Desk, StoppedError
+from tracekit.serve.limits import BusyError, Desk
 from tracekit.serve.part import part_of
 from tracekit.serve.things.job import job
 from tracekit.serve.things.node import node
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from starlette.requests import Request
 
+    from tracekit.characterize.limits import Stop
     from tracekit.report.sections.interface import TraceFacts
-    from tracekit.serve.limits import Stop
     from tracekit.serve.trace import ServedTrace
     from tracekit.tables.window import Window
     from tracekit.trace import Trace
@@ -150,7 +151,7 @@ class _Answers:
         return _not_found(request) if document is None else _text(markdown(document))
 
     async def table(self, request: Request) -> Response:
-        from tracekit.report.table_files import csv_safe
+        from tracekit.spreadsheets import csv_safe
 
         name, _, form = request.path_params["name"].rpartition(".")
         if form not in {"csv", "parquet"}:

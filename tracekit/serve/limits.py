@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from tracekit.characterize.limits import LONGEST_S, Stop
 from tracekit.characterize.session import Session
 from tracekit.errors import TracekitError
 
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-__all__ = ["LONGEST_S", "AskedSession", "BusyError", "Desk", "Stop", "StoppedError"]
+__all__ = ["AskedSession", "BusyError", "Desk"]
 
-LONGEST_S = 60.0
-"""Longest time of one question [s]."""
 _AT_ONCE = 2
 """Questions that are worked on at one time; DuckDB uses all processors for each."""
 _WAITING = 32
@@ -33,49 +32,8 @@ _LOOK_S = 0.2
 T = TypeVar("T")
 
 
-class StoppedError(TracekitError):
-    """A question that took too long, or that nobody waits for any more."""
-
-
 class BusyError(TracekitError):
     """More questions than can wait."""
-
-
-class Stop:
-    """Stops the SQL of a question, from another thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: list[duckdb.DuckDBPyConnection] = []
-        self.why = ""
-
-    def watch(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Have what this connection runs stopped as well.
-
-        Raises
-        ------
-        StoppedError
-            The question was stopped.
-        """
-        with self._lock:
-            if self.why:
-                raise StoppedError(self.why)
-            self._running.append(con)
-
-    def check(self) -> None:
-        """Raise StoppedError if the question was stopped."""
-        if self.why:
-            raise StoppedError(self.why, hint="ask for a smaller part")
-
-    def stop(self, why: str) -> None:
-        """Stop what is running, and all that the question would run next."""
-        import duckdb
-
-        with self._lock:
-            self.why = self.why or why
-            for con in self._running:
-                with contextlib.suppress(duckdb.Error):  # it was closed
-                    con.interrupt()
 
 
 class AskedSession(Session):

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from tracekit.analysis.reporting import TraceReport
     from tracekit.answer import Answer
     from tracekit.characterize import Query
+    from tracekit.characterize.limits import Stop
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo
-    from tracekit.serve.limits import Stop
     from tracekit.tables.window import Window
     from tracekit.trace import Trace
 

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from tracekit.characterize.limits import NO_LIMITS, Limits
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -35,6 +37,10 @@ class Asked:
     """On this machine: the tables, the shared views, and the timelines as frames."""
     timelines: Mapping[str, TimelineRows]
     """Those that the SQL names, by name."""
+    limits: Limits = NO_LIMITS
+    """What the question may take."""
+    own_process: bool = False
+    """Whether this process answers this question alone, so that its memory may be limited."""
 
 
 class Engine(ABC):

@@ -11,6 +11,7 @@ from tracekit import schema
 from tracekit.errors import OutputError, UsageError
 from tracekit.manifest import Capability
 from tracekit.outputs import StagedFiles, check_files, output_errors, real_path
+from tracekit.spreadsheets import csv_safe
 from tracekit.trace import Trace
 from tracekit.trace_writer import TraceWriter
 
@@ -61,7 +62,7 @@ def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> No
     with output_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with StagedFiles(out, evidence, force=force) as staged:
-            frame.select(_EVIDENCE).write_csv(staged.part(evidence))
+            csv_safe(frame.select(_EVIDENCE)).write_csv(staged.part(evidence))
             table.conform(frame.select(table.names)).write_parquet(staged.part(out), compression="zstd")
             staged.commit()
 

@@ -18,6 +18,7 @@ from tracekit.replay.part import busiest_cluster
 from tracekit.replay.scenario import cluster_for
 from tracekit.replay.workload.every_task import every_task
 from tracekit.settings import ReplaySettings, merge_settings
+from tracekit.spreadsheets import csv_safe
 from tracekit.text import counted
 from tracekit.trace import Trace
 
@@ -116,7 +117,7 @@ def write_study(study: PlacementStudy, out: Path, *, force: bool = False) -> Non
     try:
         with output_errors(out):
             study.table.write_parquet(staged.path / _MARKER)
-            study.table.write_csv(staged.path / "inflation.csv")
+            csv_safe(study.table).write_csv(staged.path / "inflation.csv")
         staged.commit()
     finally:
         staged.discard()
