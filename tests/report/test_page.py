@@ -54,6 +54,28 @@ def reader(page: str) -> _Reader:
     return _Reader(page)
 
 
+def test_whatever_is_expected_of_advice_it_has_a_sentence(report: Report) -> None:
+    own = copy.deepcopy(report)
+    assert own["guidelines"] is not None
+    entry = next(e for e in own["guidelines"]["guidelines"] if e["verdict"] == "holds")
+    ways: list[dict[str, Any]] = [
+        {"effect": {"text": "Yes: waits get shorter.", "changes": [], "best_by_gpu_class": []}},
+        {"losses": {"text": "Yes: outages cost less.", "changes": []}},
+        {"no_effect": "Cannot tell: no twin was given."},
+        {},
+    ]
+    nothing = {"effect": None, "losses": None, "no_effect": None}
+    own["guidelines"]["guidelines"] = [{**entry, **nothing, **way, "id": f"way-{n}"} for n, way in enumerate(ways)]
+    shown = " ".join(_Reader(render_report(own)).shown.split())
+    for sentence in (
+        "Yes: waits get shorter.",
+        "Yes: outages cost less.",
+        "Cannot tell: no twin was given.",
+        "Not tried.",
+    ):
+        assert f"Does it help? {sentence}" in shown
+
+
 def test_the_page_is_drawn_from_report_json_alone(report: Report, page: str) -> None:
     assert render_report(report) == page
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["HEADS", "advice_lines", "effect_text", "escaped", "markdown", "table"]
+__all__ = ["HEADS", "advice_lines", "effect_text", "escaped", "expected_text", "markdown", "table"]
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!&~])")
 
@@ -70,10 +70,14 @@ def advice_lines(entry: Mapping[str, Any]) -> list[str]:
 
 def effect_text(entry: Mapping[str, Any]) -> str:
     """Return what is expected of a guideline that holds, or why that is not known."""
-    effect, losses = entry["effect"], entry["losses"]
-    if effect is not None:
-        return f"{effect['text']}{_best_by_size(effect)}"
-    return losses["text"] if losses is not None else entry["no_effect"] or "Not tried."
+    effect = entry["effect"]
+    return expected_text(entry) + (_best_by_size(effect) if effect is not None else "")
+
+
+def expected_text(entry: Mapping[str, Any]) -> str:
+    """Return the same without what is best for which size of job."""
+    expected = entry["effect"] or entry["losses"]
+    return expected["text"] if expected else entry["no_effect"] or "Not tried."
 
 
 def _best_by_size(effect: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit import text
+from tracekit.guidelines.markdown import expected_text
 from tracekit.report.site_words import head_of
 from tracekit.report.summary import undecided
 from tracekit.tenant import INGESTED, VC
@@ -45,6 +46,7 @@ def _holding(entry: Mapping[str, Any], tenant: Tenant) -> dict[str, Any]:
         "practices": [(title, entry["practice"][key]) for title, key in _PRACTICE],
         "numbers": [{**number, "threshold": limits.get(number["key"])} for number in finding["numbers"]],
         "details": _details(finding["rows"], tenant),
+        "expected": expected_text(entry),
         "tried": _tried(entry["effect"]),
     }
 
