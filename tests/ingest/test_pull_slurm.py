@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.errors import OutputError, SourceError, UsageError
-from tracekit.ingest import ingest_logs, pull_slurm
+from tracekit.ingest import ingest_logs, programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,9 +154,9 @@ def test_a_program_that_fails_is_told_in_one_line(slurm: FakeSlurm, tmp_path: Pa
 
 
 def test_a_program_that_hangs_is_ended(slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_slurm, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(programs, "_PATIENCE_S", 0.05)
     slurm.program("sacct", "exec sleep 60")
-    with pytest.raises(SourceError, match=r"'sacct' gave no answer within 0\.05 s"):
+    with pytest.raises(SourceError, match=r"'sacct' did not end within 0\.05 s"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
 
 

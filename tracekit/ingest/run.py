@@ -118,7 +118,8 @@ def ingest_logs(
         return lay_out_again(source, out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
-    source = pull(source, out, chosen, earlier.trace.manifest if earlier else None, progress, force=force)
+    pulled = pull(source, out, chosen, earlier.trace.manifest if earlier else None, progress, force=force)
+    source = pulled.source
     files = source_files(source, chosen.max_inflation)
     if source.is_dir() and real_path(out).is_relative_to(real_path(source)):
         raise OutputError(
@@ -137,6 +138,7 @@ def ingest_logs(
         for note in dict.fromkeys(file.note for file in files if file.note):
             sink.note(note)
         _note_unread(log_files, detection, sink)
+        pulled.count_errors(sink)
         frame = detection.format.read(detection.found, sink)
         beside.complete(detection.format, frame, sink)
         sink.flush()

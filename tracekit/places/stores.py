@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tracekit.errors import StoreError
+from tracekit.text import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,6 @@ _REASONS = (
 """What a failure is told as, by what the client says; the first one that fits."""
 _CALL = re.compile(r"When .*? operation: ?|google::cloud::Status\(")
 """What clients say before the reason."""
-_SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|SAS|CONNECTION_STRING")
 
 _failures: list[StoreError] = []
 """The last failures, for `failure_behind`."""
@@ -274,14 +274,6 @@ def _told(address: ObjectName, text: str) -> tuple[str, str | None]:
     for pattern, reason, hint in _REASONS:
         if re.search(pattern, said):
             words = {"credentials": _CREDENTIALS[address.store], "reached": _REACHED[address.store]}
-            detail = f": {_without_secrets(_CALL.sub('', text))[:120].rstrip('. ')}" if reason == _GONE else ""
+            detail = f": {without_secrets(_CALL.sub('', text))[:120].rstrip('. ')}" if reason == _GONE else ""
             return f"{reason}{detail}", None if hint is None else hint.format(**words)
-    return f"cannot be read: {_without_secrets(text)[:200]}", None
-
-
-def _without_secrets(text: str) -> str:
-    """Return a text without what the environment keeps secret, and without what may sign an address."""
-    secrets = {value for name, value in os.environ.items() if len(value) > 3 and _SECRET.search(name.upper())}
-    for value in sorted(secrets, key=len, reverse=True):  # one may be a part of another
-        text = text.replace(value, "...")
-    return re.sub(r"(?i)\b(sig|signature|x-amz-[\w-]+|access_token)=[^&\s]+", r"\1=...", text)
+    return f"cannot be read: {without_secrets(text)[:200]}", None

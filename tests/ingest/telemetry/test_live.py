@@ -107,7 +107,7 @@ def test_windows_are_halved_until_the_server_gives_them(server: Server, tmp_path
 
 def test_a_server_that_gives_nothing_at_all_is_told(server: Server, tmp_path: Path) -> None:
     server.most = 0
-    with pytest.raises(SourceError, match="has more samples in a minute than the server gives out"):
+    with pytest.raises(SourceError, match="the server refuses even one minute"):
         ask(server, tmp_path)
 
 
