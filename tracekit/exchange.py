@@ -1,6 +1,7 @@
-"""Exchanges with web servers, each bounded in time, rate, bytes, attempts and redirects.
+"""Exchanges with servers, each bounded in time, rate, bytes, attempts and redirects.
 
-This is the one module that connects to web servers. A server may be slow, broken or hostile: it may send a byte every two
+This is the one module that connects to web servers (`ask`). Clients of libraries - of object stores, of Spark - are
+called inside `within`, which bounds their time. A server may be slow, broken or hostile: it may send a byte every two
 seconds, an answer without an end, endless headers, or redirects in a circle. `ask` counts every byte that arrives,
 headers, redirects and the framing of chunks included, and ends the exchange at a bound.
 
@@ -10,11 +11,12 @@ tracekit asks for content without encoding and undoes none, so a small answer ca
 from __future__ import annotations
 
 import io
+import threading
 import time
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import (
@@ -48,7 +50,10 @@ __all__ = [
     "LostError",
     "TooLargeError",
     "ask",
+    "within",
 ]
+
+T = TypeVar("T")
 
 _MOST_HEAD = 1 << 20
 """Most bytes before the content of an answer: headers, those of redirects included."""
@@ -221,9 +226,8 @@ def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[]
     try:
         response: Any = opener.open(Request(url, headers=sent), timeout=bounds.first_s)  # noqa: S310 -- checked above
     except HTTPError as error:
-        # Of the standard library's handler of redirects alone: to ftp, file and other schemes, or in a circle.
-        error.close()
-        raise ExchangeError("redirects in a circle, or to an address that is not on the web") from error
+        error.close()  # only the standard library's handler of redirects raises it: an address such as file: or data:
+        raise ExchangeError("redirects to an address that is not http or https") from error
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
@@ -233,6 +237,35 @@ def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[]
     if not isinstance(response, HTTPResponse):
         raise ExchangeError("is not on the web")
     return Answer(response, bounds.most_bytes)
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """Return the result of `work`, a call of a library whose exchanges cannot be bounded otherwise.
+
+    What is not ready in time is abandoned: its thread runs on, and Python does not wait for it at its end.
+
+    Raises
+    ------
+    LateError
+        It is not ready in time.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 -- raised again below
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="tracekit-exchange", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    if not done:
+        raise LateError(f"timed out: no complete answer within {duration(seconds)}")
+    return done[0]
 
 
 class _Meter:
@@ -370,6 +403,8 @@ class _EveryStatus(BaseHandler):
 
 class _Redirects(HTTPRedirectHandler):
     """Follows so many redirects to web addresses, and from https to https only."""
+
+    max_repeats = max_redirections = 1000  # `_followed` counts them all
 
     def __init__(self, most: int) -> None:
         self._most, self._followed = most, 0

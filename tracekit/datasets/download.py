@@ -229,9 +229,7 @@ def _begin(response: Answer, partial: Partial, size: int | None, most: int | Non
     return total, head
 
 
-def _append(
-    response: Answer, chunk: bytes, partial: Partial, limit: int, advance: Callable[[int], None]
-) -> None:
+def _append(response: Answer, chunk: bytes, partial: Partial, limit: int, advance: Callable[[int], None]) -> None:
     """Append `chunk` and the rest of the response, at most `limit` bytes in all."""
     start = partial.size()
     with partial.path.open("ab") as file:

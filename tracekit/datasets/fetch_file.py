@@ -86,7 +86,7 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
         except ValueError as error:
             # The bytes of an earlier request may be wrong: download again from zero, once.
             if again or not downloader.resumed:
-                why = ", also after a second download: the server resumes with other bytes" if downloader.resumed else ""
+                why = ", twice: the server resumes with wrong bytes" if downloader.resumed else ""
                 raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...{why}") from error
             downloader.resumed = False
         else:

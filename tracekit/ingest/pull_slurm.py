@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from tracekit.errors import OutputError, SourceError, UsageError
 from tracekit.ingest.companion import is_address
 from tracekit.ingest.programs import keep_output
+from tracekit.manifest import PROGRAM_ERRORS
 from tracekit.outputs import output_errors
 from tracekit.places import place_of
 
@@ -37,13 +38,10 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
     from tracekit.settings import IngestSettings
 
-__all__ = ["LIVE", "PROGRAM_ERRORS", "Pulled", "pull"]
+__all__ = ["LIVE", "Pulled", "pull"]
 
 LIVE = "slurm:"
 """The source that is pulled."""
-
-PROGRAM_ERRORS = "program_errors"
-"""The check that counts calls of programs that printed errors and ended with exit code 0."""
 
 _FIELDS = (
     "JobID", "JobIDRaw", "Cluster", "Submit", "Eligible", "Start", "End", "State", "ElapsedRaw", "Suspended",
@@ -211,7 +209,9 @@ def _columns() -> str:
     found = [name for name in _FIELDS if name.lower() in known]
     if not _NEEDED.issubset(found):
         said = f": {ended.words}" if ended.words else ""
-        raise SourceError(f"'sacct --helpformat' names no columns{said}", where=LIVE, hint="is this the sacct of Slurm?")
+        raise SourceError(
+            f"'sacct --helpformat' names no columns{said}", where=LIVE, hint="is this the sacct of Slurm?"
+        )
     return ",".join(found)
 
 
