@@ -369,7 +369,7 @@ class _Response(HTTPResponse):
 
 def _connection(kind: type[HTTPConnection], meter: _Meter, host: str, **named: Any) -> HTTPConnection:
     made = kind(host, **named)
-    made.response_class = partial(_Response, meter)  # type: ignore[assignment]  # it is called, and nothing else
+    made.response_class = partial(_Response, meter)
     return made
 
 
@@ -380,7 +380,7 @@ class _Http(HTTPHandler):
 
     def http_open(self, req: Request) -> HTTPResponse:
         """Connect without encryption."""
-        return self.do_open(partial(_connection, HTTPConnection, self._meter), req)  # type: ignore[arg-type]  # it is called
+        return self.do_open(partial(_connection, HTTPConnection, self._meter), req)
 
 
 class _Https(HTTPSHandler):
@@ -390,7 +390,7 @@ class _Https(HTTPSHandler):
 
     def https_open(self, req: Request) -> HTTPResponse:
         """Connect with encryption."""
-        return self.do_open(partial(_connection, HTTPSConnection, self._meter), req)  # type: ignore[arg-type]  # it is called
+        return self.do_open(partial(_connection, HTTPSConnection, self._meter), req)
 
 
 class _EveryStatus(BaseHandler):

@@ -5,8 +5,8 @@ that no zone is assumed, and with a delimiter that no name holds. What the progr
 TRACE.slurm/<moment of the pull>, and is then read like any other logs. `scontrol show node` and `sacctmgr show event`
 are kept there too: what the machines are and when they were out.
 
-sacct may lose its connection to slurmdbd, say so, and end with exit code 0 all the same. What a program prints as errors
-is therefore shown and counted in the check `program_errors`: the output of that call may be incomplete.
+sacct may lose its connection to slurmdbd, say so, and end with exit code 0 all the same. What a program prints as an
+error is therefore shown, and counted in the check `program_errors`: the output of that call may be incomplete.
 
 sacct lists a job from the time at which it is eligible to run. The last call of a pull that goes up to now therefore
 ends years ahead, and has jobs that wait for a begin time. Jobs that never became eligible (held, or with a dependency

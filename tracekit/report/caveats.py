@@ -98,7 +98,8 @@ def _said(quality: Quality) -> list[Doubt]:
     said = next((check for check in quality["checks"] if check.get("name") == PROGRAM_ERRORS and check["count"]), None)
     if said is None:
         return []
-    text = f"{count(said['count'])} of {counted(said['of'] or 0, 'calls')} of Slurm's programs printed errors: jobs may be missing."
+    calls = f"{count(said['count'])} of {counted(said['of'] or 0, 'calls')}"
+    text = f"{calls} of Slurm's programs printed errors: jobs may be missing."
     return [_doubt(text, CONTRADICTIONS, f"The first one is {said['examples'][0]}" if said["examples"] else "")]
 
 

@@ -4,8 +4,8 @@ An instant query of METRIC[WINDOW] gives the samples as they were scraped; `quer
 a series ends. Each answer is a file in a folder beside the Trace, so that a run that is stopped goes on where it was.
 
 A window is halved if the server refuses it because of a limit: Prometheus, Mimir, Cortex, Thanos and VictoriaMetrics
-answer HTTP 422 to too many samples, chunks or bytes, Mimir and Cortex HTTP 400 to a span that is too long, and Prometheus
-HTTP 503 to a query that takes too long. `tracekit.exchange.QUESTIONS` bounds every answer.
+answer HTTP 422 to too many samples, chunks or bytes, Mimir and Cortex HTTP 400 to a span that is too long, and
+Prometheus HTTP 503 to a query that takes too long. `tracekit.exchange.QUESTIONS` bounds every answer.
 
 The bearer token comes from the environment; it goes to the server's own host only, and is never written anywhere.
 """
