@@ -358,7 +358,7 @@ class _Response(HTTPResponse):
         self._meter = meter
         meter.next_answer()
         # The standard library reads the status, headers and chunk sizes through this as well.
-        raw: io.RawIOBase = self.fp.detach()  # type: ignore[attr-defined]  # made by `makefile`
+        raw: io.RawIOBase = self.fp.detach()
         self.fp = io.BufferedReader(_Metered(raw, sock, meter), _BUFFER)
 
     def begin(self) -> None:
@@ -369,7 +369,7 @@ class _Response(HTTPResponse):
 
 def _connection(kind: type[HTTPConnection], meter: _Meter, host: str, **named: Any) -> HTTPConnection:
     made = kind(host, **named)
-    made.response_class = partial(_Response, meter)
+    made.response_class = partial(_Response, meter)  # type: ignore[assignment]  # it is only called
     return made
 
 
