@@ -7,6 +7,7 @@ import io
 import itertools
 import socket
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPMessage
@@ -87,9 +88,14 @@ def again_and_again(head: bytes, repeated: bytes, pause: float = 0.0) -> Callabl
     return speak
 
 
-def content(address: str, bounds: Bounds) -> bytes:
+def says(said: bytes) -> Callable[[socket.socket, Listening], None]:
+    """Return how a server speaks that says this and hangs up."""
+    return lambda connection, _: connection.sendall(said)
+
+
+def content(address: str, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> bytes:
     """Return the whole content of an address."""
-    with ask(address, {}, bounds) as answer:
+    with ask(address, {}, bounds, clock) as answer:
         return b"".join(iter(lambda: answer.read(1 << 16), b""))
 
 
@@ -112,9 +118,9 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_an_answer_that_drips_is_ended(head: bytes, repeated: bytes) -> None:
     """Each byte is in time; together they are too slow."""
-    with server(again_and_again(head, repeated, 0.02)) as listening:
-        with pytest.raises(LostError, match=r"the server sends less than 1\.0 KiB a second, \d+ B in 0\.1"):
-            content(listening.address, SOON)
+    told = r"the server sends less than 1\.0 KiB a second, \d+ B in 0\.1"
+    with server(again_and_again(head, repeated, 0.02)) as listening, pytest.raises(LostError, match=told):
+        content(listening.address, SOON)
 
 
 @pytest.mark.parametrize(
@@ -149,22 +155,24 @@ def test_as_many_bytes_as_allowed_are_an_answer_and_one_more_is_none() -> None:
                     content(listening.address, PATIENT)
 
 
-def test_a_server_that_says_nothing_is_left() -> None:
-    for said in (b"", OK + b"Content-Length: 10\r\n\r\nabc"):
-        with server(lambda connection, state, said=said: (connection.sendall(said), state.over.wait(10))) as listening:  # type: ignore[misc]  # bound in the loop
-            with pytest.raises(LostError, match="the server did not answer in time"):
-                content(listening.address, SOON)
+@pytest.mark.parametrize("said", [b"", OK + b"Content-Length: 10\r\n\r\nabc"], ids=["nothing", "no more"])
+def test_a_server_that_falls_silent_is_left(said: bytes) -> None:
+    def speak(connection: socket.socket, state: Listening) -> None:
+        connection.sendall(said)
+        state.over.wait(10)
+
+    with server(speak) as listening, pytest.raises(LostError, match="the server did not answer in time"):
+        content(listening.address, SOON)
 
 
 def test_a_whole_answer_has_a_deadline_however_fast_it_is() -> None:
     ticks = itertools.count(0.0, 0.5)  # each look at the clock is half a second later than the one before
-    with server(again_and_again(OK + b"\r\n", b"x" * 100)) as listening:
-        with (
-            pytest.raises(LateError, match="the answer was not complete after 10 s"),
-            ask(listening.address, {}, replace(PATIENT, whole_s=10.0), lambda: next(ticks)) as answer,
-        ):
-            while answer.read(100):
-                pass
+    bounds = replace(PATIENT, whole_s=10.0, most_bytes=1 << 40)
+    with (
+        server(again_and_again(OK + b"\r\n", b"x" * 100)) as listening,
+        pytest.raises(LateError, match="the answer was not complete after 10 s"),
+    ):
+        content(listening.address, bounds, lambda: next(ticks))
 
 
 def test_the_time_between_reads_is_the_callers_own() -> None:
@@ -182,7 +190,7 @@ def test_the_time_between_reads_is_the_callers_own() -> None:
 def test_no_encoding_is_asked_for_and_none_undone(encoding: str) -> None:
     packed = gzip.compress(b" " * 10_000_000)
     head = OK + f"Content-Encoding: {encoding}\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
-    with server(lambda connection, _: connection.sendall(head + packed)) as listening:
+    with server(says(head + packed)) as listening:
         assert content(listening.address, PATIENT) == packed
         assert b"accept-encoding: identity" in listening.requests[0].lower()
 
@@ -190,7 +198,7 @@ def test_no_encoding_is_asked_for_and_none_undone(encoding: str) -> None:
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "javascript:x"])
 def test_a_redirect_leads_to_the_web_or_nowhere(location: str) -> None:
     head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
-    with server(lambda connection, _: connection.sendall(head)) as listening:
+    with server(says(head)) as listening:
         with pytest.raises(ExchangeError, match="redirects to an address that is not http or https"):
             content(listening.address, PATIENT)
         assert len(listening.requests) == 1
@@ -211,25 +219,22 @@ def test_a_redirect_from_https_keeps_the_encryption() -> None:
 
 def test_a_redirect_is_an_answer_where_none_is_followed() -> None:
     head = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
-    with server(lambda connection, _: connection.sendall(head)) as listening:
-        with ask(listening.address, {}, replace(PATIENT, redirects=0)) as answer:
-            assert (answer.status, answer.reason) == (302, "Found")
+    with server(says(head)) as listening, ask(listening.address, {}, replace(PATIENT, redirects=0)) as answer:
+        assert (answer.status, answer.reason) == (302, "Found")
 
 
 def test_a_status_of_an_error_is_an_answer_with_words() -> None:
     said = b"HTTP/1.1 503 Busy \x1b[31m\r\nRetry-After: 7\r\nContent-Length: 9000\r\n\r\n" + b"why " * 2000
-    with server(lambda connection, _: connection.sendall(said)) as listening:
-        with ask(listening.address, {}, PATIENT) as answer:
-            assert (answer.status, answer.reason, answer.retry_after_s) == (503, "Busy [31m", 7.0)
-            assert answer.words() == "why " * 1024
+    with server(says(said)) as listening, ask(listening.address, {}, PATIENT) as answer:
+        assert (answer.status, answer.reason, answer.retry_after_s) == (503, "Busy [31m", 7.0)
+        assert answer.words() == "why " * 1024
 
 
 @pytest.mark.parametrize("stated", ["-5", "soon", "Fri, 01 Jan 2100 00:00:00 GMT", "1e9"])
 def test_a_pause_that_is_no_number_of_seconds_is_not_taken(stated: str) -> None:
     said = f"HTTP/1.1 429 Busy\r\nRetry-After: {stated}\r\nContent-Length: 0\r\n\r\n".encode()
-    with server(lambda connection, _: connection.sendall(said)) as listening:
-        with ask(listening.address, {}, PATIENT) as answer:
-            assert answer.retry_after_s is None
+    with server(says(said)) as listening, ask(listening.address, {}, PATIENT) as answer:
+        assert answer.retry_after_s is None
 
 
 def test_every_pause_is_bounded() -> None:

@@ -120,7 +120,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not asked or not served.ranges or served.status != 200:
             return 0
         # A weak tag names no bytes, so that it never lets a range through (RFC 9110, 13.1.5).
-        if served.resumed is None and condition is not None and (condition.startswith("W/") or condition not in (served.tag, served.date)):
+        if (
+            served.resumed is None
+            and condition is not None
+            and (condition.startswith("W/") or condition not in (served.tag, served.date))
+        ):
             return 0
         return int(asked.removeprefix("bytes=").removesuffix("-"))
 

@@ -137,7 +137,9 @@ def test_a_server_that_resumes_with_wrong_bytes_is_left_after_a_second_download(
     server: Any, heard: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
 ) -> None:
     liar = server.serve("liar", breaks_after=200_000, resumed=b"y" * 512_000)
-    with pytest.raises(SourceError, match=r"its SHA-256 is not [0-9a-f]{12}\.\.\., twice: the server resumes with wrong"):
+    with pytest.raises(
+        SourceError, match=r"its SHA-256 is not [0-9a-f]{12}\.\.\., twice: the server resumes with wrong"
+    ):
         fetch_dataset(make_dataset(liar), tmp_path)
     assert server.ranges == [None, "bytes=200000-", "bytes=400000-"] * 2
     (found,) = fetch_dataset(make_dataset(liar, server.serve("good")), tmp_path, progress=heard)
