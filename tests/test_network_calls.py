@@ -197,7 +197,7 @@ def test_every_bound_of_a_web_server_is_a_number() -> None:
     made = calls_of_exchange("Bounds")
     assert {call.module for call in made} == {"exchange.py"}
     assert len(made) == 2
-    for bounds in (exchange.DOWNLOADS, exchange.QUESTIONS, _live.QUESTIONS, _live._NAMES):
+    for bounds in (exchange.DOWNLOADS, exchange.QUESTIONS, _live._NAMES):
         values = {field.name: getattr(bounds, field.name) for field in fields(bounds)}
         assert all(isinstance(value, int | float) for value in values.values())
         assert values.pop("redirects") in range(11)
@@ -255,8 +255,7 @@ def test_calls_of_a_stores_client_run_inside_a_bound() -> None:
         ]
         assert outside == []
     assert {call.module for call in calls(*REACHING)} == {"places/stores.py", "places/reader.py"}
-    for module in (stores, reader):
-        assert "asked_of" in module.__dict__
+    assert stores.asked_of is reader.asked_of
     assert 0 < stores._WHOLE_S <= 120
     assert stores._ATTEMPTS <= 3
 
@@ -306,3 +305,36 @@ def test_no_sql_of_the_package_reaches_the_network() -> None:
         assert "://" not in "".join(
             line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("--")
         )
+
+
+def test_each_promise_of_the_documentation_names_a_test_that_is_there() -> None:
+    text = (PACKAGE.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = [row for row in text.splitlines() if row.startswith("| ") and "`test" in row]
+    assert len(rows) == 11
+    for row in rows:
+        files = [PACKAGE.parent / name for name in re.findall(r"`(tests/[\w/]+\.py)`", row)]
+        names = re.findall(r"`(test_\w+)`", row)
+        searched = files or [PACKAGE.parent / "tests" / "test_exchange.py"]
+        assert all(path.is_file() for path in searched), row
+        for name in names:
+            assert any(f"def {name}(" in path.read_text(encoding="utf-8") for path in searched), name
+
+
+def test_the_bounds_of_the_documentation_are_those_of_the_code() -> None:
+    text = (PACKAGE.parent / "docs" / "security.md").read_text(encoding="utf-8")
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in text.splitlines() if row.count("|") == 6]
+    rows = {row[0]: row[1:] for row in cells}
+    first, whole = rows["first byte"], rows["one answer or call"]
+    files, questions = exchange.DOWNLOADS, exchange.QUESTIONS
+    assert [f"{files.first_s:g} s (`--timeout`)", f"{questions.first_s:g} s"] == first[:2]
+    assert rows["silence, or less than 1 KiB/s, for"][1] == f"{questions.silence_s:g} s"
+    assert [f"{files.whole_s / 3600:g} h", f"{questions.whole_s / 3600:g} h"] == whole[:2]
+    assert whole[2].startswith(f"{stores._WHOLE_S / 60:g} min, and 1 s more for each {stores._LEAST_RATE / 1024:g} KiB")
+    assert whole[3] == f"{programs._PATIENCE_S / 60:g} min"
+    assert f"{files.most_bytes >> 30} GiB" in rows["bytes of one answer"][0]
+    assert (
+        rows["bytes of one answer"][3] == f"{programs._MOST_BYTES >> 30} GiB; errors {programs._MOST_ERRORS >> 20} MiB"
+    )
+    assert rows["attempts"][0].startswith(f"{files.attempts}, ")
+    assert rows["attempts"][2] == str(stores._ATTEMPTS)
+    assert rows["redirects"][:2] == [str(files.redirects), str(questions.redirects)]
