@@ -217,10 +217,12 @@ def test_a_redirect_from_https_keeps_the_encryption() -> None:
                 redirects.redirect_request(before, io.BytesIO(), 302, "", HTTPMessage(), to)
 
 
-def test_a_redirect_is_an_answer_where_none_is_followed() -> None:
-    head = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("location", ["http://127.0.0.1:1/", "file:///etc/passwd"])
+def test_a_redirect_is_an_answer_where_none_is_followed(status: int, location: str) -> None:
+    head = f"HTTP/1.1 {status} Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
     with server(says(head)) as listening, ask(listening.address, {}, replace(PATIENT, redirects=0)) as answer:
-        assert (answer.status, answer.reason) == (302, "Found")
+        assert (answer.status, answer.reason) == (status, "Found")
 
 
 def test_a_status_of_an_error_is_an_answer_with_words() -> None:

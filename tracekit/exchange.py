@@ -412,8 +412,6 @@ class _Redirects(HTTPRedirectHandler):
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
-        if not self._most:
-            return None
         fp.close()  # the standard library would read its content, which may have no end
         allowed = ("https",) if urlsplit(req.full_url).scheme == "https" else ("http", "https")
         if urlsplit(newurl).scheme not in allowed:
@@ -422,3 +420,11 @@ class _Redirects(HTTPRedirectHandler):
         if self._followed > self._most:
             raise ExchangeError(f"redirects more than {self._most} times")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    def http_error_302(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> IO[bytes] | None:
+        """Follow a redirect; where none is followed, it is an answer, wherever it leads."""
+        return super().http_error_302(req, fp, code, msg, headers) if self._most else None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
