@@ -324,7 +324,7 @@ def test_the_bounds_of_the_documentation_are_those_of_the_code() -> None:
     text = (PACKAGE.parent / "docs" / "security.md").read_text(encoding="utf-8")
     cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in text.splitlines() if row.count("|") == 6]
     rows = {row[0]: row[1:] for row in cells}
-    first, whole = rows["first byte"], rows["one answer or call"]
+    first, whole = rows["connection, first byte"], rows["one answer or call"]
     files, questions = exchange.DOWNLOADS, exchange.QUESTIONS
     assert [f"{files.first_s:g} s (`--timeout`)", f"{questions.first_s:g} s"] == first[:2]
     assert rows["silence, or less than 1 KiB/s, for"][1] == f"{questions.silence_s:g} s"
