@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ASSUMED_ZONE",
     "CAPABILITIES",
+    "PROGRAM_ERRORS",
     "Addition",
     "Capability",
     "Check",
@@ -58,6 +59,9 @@ CAPABILITIES = (
 
 ASSUMED_ZONE = "read as UTC, an assumption; --option timezone=NAME names another"
 """End of the note of a log whose wall clocks are in no stated zone, where the user names none either."""
+
+PROGRAM_ERRORS = "program_errors"
+"""Name of the check that counts calls of programs that printed errors and ended with exit code 0."""
 
 TimeBase = Literal["absolute", "shifted", "relative"]
 

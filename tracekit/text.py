@@ -7,6 +7,7 @@ spelled out) and shortened, so that no name can hide, reorder or flood the text 
 from __future__ import annotations
 
 import math
+import os
 import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ __all__ = [
     "is_text",
     "labels",
     "original_name",
+    "passed_on",
     "percent",
     "plain",
     "quantity",
@@ -36,6 +38,7 @@ __all__ = [
     "signed_percent",
     "size",
     "visible",
+    "without_secrets",
 ]
 
 NAME_LIMIT = 48
@@ -52,6 +55,14 @@ characters; and a tab, carriage return or line feed, after which a new cell woul
 """
 
 MISSING = "\N{EN DASH}"
+
+_SECRET_VARIABLE = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|SAS|CONNECTION_STRING")
+_SECRET_VALUE = re.compile(
+    r"(?i)(\b(?:sig|signature|x-amz-[\w-]{1,40})|(?:passw(?:or)?d|secret|token|api[_-]?key|access[_-]?key)[\w-]{0,40})"
+    r"(\"?\s*[=:]\s*)(\"[^\"]*\"?|'[^']*'?|[^&\s,;]+)"
+)
+_SECRET_WORD = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
+_SECRET_IN_ADDRESS = re.compile(r"(://)[^/@\s]+@")
 
 
 def visible(text: str) -> str:
@@ -102,6 +113,33 @@ def original_name(text: str) -> str:
         lambda found: chr(0xDC00 + int(found[1], 16)) if found[1] else "\\",
         text,
     )
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without the values of the environment's secret variables and what it names as secret itself.
+
+    Examples
+    --------
+    >>> without_secrets("password=hunter2 for http://me:pw@db/x?sig=abc&a=1")
+    'password=... for http://...@db/x?sig=...&a=1'
+    """
+    secrets = {value for name, value in os.environ.items() if len(value) > 3 and _SECRET_VARIABLE.search(name.upper())}
+    for value in sorted(secrets, key=len, reverse=True):  # one may be a part of another
+        text = text.replace(value, "...")
+    text = _SECRET_VALUE.sub(r"\1\2...", text)
+    return _SECRET_IN_ADDRESS.sub(r"\1...@", _SECRET_WORD.sub(r"\1 ...", text))
+
+
+def passed_on(said: bytes | str, limit: int = TITLE_LIMIT) -> str:
+    r"""Return what a program or server says as one printable line without secrets, cut to `limit` characters.
+
+    Examples
+    --------
+    >>> passed_on(b"error: lost\n \x1b[31mpassword=hunter2")
+    'error: lost \\x1b[31mpassword=...'
+    """
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    return shorten(without_secrets(" ".join(text[:65_536].split())), limit)
 
 
 def shorten(text: str, limit: int = NAME_LIMIT) -> str:

@@ -39,6 +39,10 @@ class Served:
     pause: float = 0.0
     """Silence before the content [s]."""
     location: str | None = None
+    resumed: bytes | None = None
+    """Content of which it sends the rest, where it resumes, whatever the condition."""
+    shift: int = 0
+    """By how many bytes the part that it sends begins later than asked for."""
     stalls_after: int | None = None
     """Bytes after which it waits until `gate` is set."""
     gate: threading.Event = field(default_factory=threading.Event)
@@ -85,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
             "Connection": "close",
             "Location": served.location,
             "Content-Length": str(size - start) if served.with_length else None,
-            "Content-Range": f"bytes {start}-{size - 1}/{size}" if status == 206 else None,
+            "Content-Range": f"bytes {start + served.shift}-{size - 1}/{size}" if status == 206 else None,
             "ETag": served.tag,
             "Last-Modified": served.date,
         }
@@ -94,7 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.end_headers()
         time.sleep(served.pause)
-        self._send(served, served.content[start:])
+        content = served.resumed if start and served.resumed is not None else served.content
+        self._send(served, content[start:])
         self.close_connection = True
 
     def _send(self, served: Served, body: bytes) -> None:
@@ -115,7 +120,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not asked or not served.ranges or served.status != 200:
             return 0
         # A weak tag names no bytes, so that it never lets a range through (RFC 9110, 13.1.5).
-        if condition is not None and (condition.startswith("W/") or condition not in (served.tag, served.date)):
+        if (
+            served.resumed is None
+            and condition is not None
+            and (condition.startswith("W/") or condition not in (served.tag, served.date))
+        ):
             return 0
         return int(asked.removeprefix("bytes=").removesuffix("-"))
 

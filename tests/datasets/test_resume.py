@@ -133,6 +133,48 @@ def test_bytes_of_an_earlier_run_that_turn_out_wrong_are_fetched_anew(
     assert heard.notes == []
 
 
+def test_a_server_that_resumes_with_wrong_bytes_is_left_after_a_second_download(
+    server: Any, heard: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    liar = server.serve("liar", breaks_after=200_000, resumed=b"y" * 512_000)
+    with pytest.raises(
+        SourceError, match=r"its SHA-256 is not [0-9a-f]{12}\.\.\., twice: the server resumes with wrong"
+    ):
+        fetch_dataset(make_dataset(liar), tmp_path)
+    assert server.ranges == [None, "bytes=200000-", "bytes=400000-"] * 2
+    (found,) = fetch_dataset(make_dataset(liar, server.serve("good")), tmp_path, progress=heard)
+    assert found.path.read_bytes() == server.content
+    assert len(heard.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("tag", "date"), [('"two"', None), (None, "Thu, 01 Jan 2026 00:00:00 GMT")], ids=["entity tag", "date"]
+)
+def test_a_part_of_another_file_starts_from_zero_once(
+    tag: str | None, date: str | None, server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    """The server ignores If-Range, and says itself that its part is of another file."""
+    first = {"tag": '"one"'} if tag else {"tag": None, "date": "Wed, 01 Jan 2025 00:00:00 GMT"}
+    dataset = make_dataset(server.serve("x", **first, **STOPPING), sha256=None, sha256_from=None, bytes=None)
+    stop(server, dataset, tmp_path)
+    new = b"new!" * 128_000
+    server.serve("x", tag=tag, date=date, content=new, resumed=new)
+    (found,) = fetch_dataset(dataset, tmp_path)
+    assert found.path.read_bytes() == new
+    assert server.asked == [("/x", "bytes=100000-", 206), ("/x", None, 200)]
+
+
+@pytest.mark.parametrize("shift", [-10, 10])
+def test_a_server_that_sends_another_part_is_left_after_one_fresh_start(
+    shift: int, server: Any, heard: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    dataset = make_dataset(server.serve("x", breaks_after=200_000, shift=shift))
+    with pytest.raises(SourceError, match="the server sent another part of the file than asked for"):
+        fetch_dataset(dataset, tmp_path, progress=heard)
+    assert server.ranges == [None, "bytes=200000-"] * 2
+    assert heard.done == 0
+
+
 @pytest.mark.parametrize("facts", ["", "[]", "{", '{"total": 7, "validator": "\\"one\\""}'])
 def test_damaged_facts_beside_an_earlier_run_do_no_harm(
     facts: str, server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path

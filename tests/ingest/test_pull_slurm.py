@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tracekit.errors import OutputError, SourceError, UsageError
-from tracekit.ingest import ingest_logs, pull_slurm
+from tracekit.ingest import ingest_logs, programs
+from tracekit.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.reviewed import Golden
     from tracekit.trace import Trace
 
     Rows = Callable[[Trace, str], list[dict[str, Any]]]
@@ -64,6 +67,21 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     fake = FakeSlurm(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{fake.folder}:/usr/bin:/bin")
     return fake
+
+
+class Heard(Progress):
+    """Keeps what was noted."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
 
 
 def pulled(out: Path, first: str, last: str, **arguments: Any) -> Trace:
@@ -153,10 +171,103 @@ def test_a_program_that_fails_is_told_in_one_line(slurm: FakeSlurm, tmp_path: Pa
     assert not (tmp_path / "trace").exists()
 
 
+def test_what_sacct_says_while_it_succeeds_is_shown_and_counted(
+    slurm: FakeSlurm, heard: Heard, tmp_path: Path, golden: Golden
+) -> None:
+    slurm.day("2024-03-04", row(7, MONDAY + 100, MONDAY + 3710))
+    slurm.day("2024-03-06", row(9, MONDAY + 2 * DAY, MONDAY + 2 * DAY + 20))
+    sacct = (slurm.folder / "sacct").read_text()
+    error = "sacct: error: slurmdbd: connection lost \\033[31m password=hunter2"
+    slurm.program(
+        "sacct",
+        f"""{sacct}
+        case "$day" in *-05|*-06) printf '%b\\n' '{error}' >&2;; esac; exit 0""",
+    )
+    trace = pulled(tmp_path / "trace", "2024-03-04", "2024-03-07", progress=heard)
+    check = trace.manifest.checks["program_errors"]
+    assert (check.count, check.of, trace.manifest.records) == (2, 5, 2)
+    assert not any("hunter2" in text or "\x1b" in text for text in [*check.examples, *heard.notes])
+    notes = [note for note in heard.notes if "sacct" in note and "kept in" not in note]
+    golden([check.meaning, *check.examples, *notes[:2]])
+
+
+def test_a_day_for_which_sacct_prints_nothing_is_no_day_without_jobs(
+    slurm: FakeSlurm, heard: Heard, tmp_path: Path
+) -> None:
+    slurm.day("2024-03-04", row(7, MONDAY + 100, MONDAY + 3710))
+    sacct = (slurm.folder / "sacct").read_text()
+    slurm.program(
+        "sacct",
+        f"""case "$*" in *starttime=2024-03-05*) exit 0;; esac
+        {sacct}""",
+    )
+    with pytest.raises(SourceError, match=r"sacct-2024-03-05\.txt, line 1: is empty"):
+        pulled(tmp_path / "trace", "2024-03-04", "2024-03-06", progress=heard)
+    assert sum("sacct-2024-03-05.txt may be incomplete: it printed nothing" in note for note in heard.notes) == 1
+
+
+def test_a_pull_without_errors_says_so(slurm: FakeSlurm, heard: Heard, tmp_path: Path) -> None:
+    slurm.day("2024-03-04", row(7, MONDAY + 100, MONDAY + 3710))
+    check = pulled(tmp_path / "trace", "2024-03-04", "2024-03-05", progress=heard).manifest.checks["program_errors"]
+    assert (check.count, check.of, check.examples) == (0, 3, [])
+    assert not any("incomplete" in note for note in heard.notes)
+
+
+def test_only_the_first_errors_of_many_days_are_shown(slurm: FakeSlurm, heard: Heard, tmp_path: Path) -> None:
+    slurm.day("2024-03-04", row(7, MONDAY + 100, MONDAY + 3710))
+    sacct = (slurm.folder / "sacct").read_text()
+    slurm.program("sacct", f"{sacct}\necho lost >&2")
+    trace = pulled(tmp_path / "trace", "2024-03-04", "2024-03-14", progress=heard)
+    assert sum("may be incomplete" in note for note in heard.notes) == 3
+    assert any("10 of 12 calls" in note for note in heard.notes)
+    assert (trace.manifest.checks["program_errors"].count, len(trace.manifest.checks["program_errors"].examples)) == (
+        10,
+        5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "bound", "told"),
+    [
+        ("while :; do echo 'sacct: error: lost' >&2; done", "_MOST_ERRORS", "of errors: sacct: error: lost sacct"),
+        ("while :; do echo 7; done", "_MOST_BYTES", "for one call"),
+    ],
+)
+def test_a_program_whose_output_does_not_end_is_ended(
+    script: str, bound: str, told: str, slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, bound, 100_000)
+    sacct = (slurm.folder / "sacct").read_text()
+    slurm.program("sacct", f"{sacct}\n{script}")
+    with pytest.raises(SourceError, match=rf"'sacct' printed more than 97\.7 KiB {told}"):
+        pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
+    (kept,) = (tmp_path / "trace.slurm").iterdir()
+    assert list(kept.iterdir()) == []
+
+
+def test_words_are_kept_in_bounded_memory(tmp_path: Path, slurm: FakeSlurm) -> None:
+    slurm.program("sacct", "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero")
+    tracemalloc.start()
+    try:
+        ended = programs.keep_output(["sacct"], tmp_path / "out", {}, source="slurm:", away="")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (ended.code, ended.size, (tmp_path / "out").stat().st_size) == (0, 3_000_000, 3_000_000)
+    assert len(ended.words) <= 300
+    assert most < 1_000_000
+
+
+def test_a_program_that_left_a_child_behind_has_ended(tmp_path: Path, slurm: FakeSlurm) -> None:
+    """The child holds the output open; the program's end counts."""
+    slurm.program("sacct", "sleep 20 & echo done")
+    assert programs.keep_output(["sacct"], tmp_path / "out", {}, source="slurm:", away="") == (0, "", 5)
+
+
 def test_a_program_that_hangs_is_ended(slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_slurm, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(programs, "_PATIENCE_S", 0.05)
     slurm.program("sacct", "exec sleep 60")
-    with pytest.raises(SourceError, match=r"'sacct' gave no answer within 0\.05 s"):
+    with pytest.raises(SourceError, match=r"'sacct' did not end within 0\.05 s"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from tracekit.characterize import answer_query
 from tracekit.comparison import compare
 from tracekit.databases import connect_duckdb
 from tracekit.errors import StoreError, TracekitError
-from tracekit.places import failure_behind, place_of, stores
+from tracekit.places import Address, failure_behind, place_of, stores
 from tracekit.places.in_duckdb import connect_stores
 from tracekit.trace import Trace
 
@@ -102,6 +103,61 @@ def test_a_store_that_never_answers(
     assert "cannot be reached: curlCode: 28" in told
     golden(told.rpartition("; ")[2])
     assert time.monotonic() - begun < 15
+
+
+class _Stuck:
+    """A client of a store whose answers drip, and whose listings have no end."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def get_file_info(self, _: object) -> None:
+        self.over.wait(60)
+
+    def open_input_file(self, _: str) -> _Stuck:
+        return self
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def size(self) -> int:
+        return 10
+
+    def metadata(self) -> dict[bytes, bytes]:
+        return {}
+
+    def read_at(self, *_: int) -> bytes:
+        self.over.wait(60)
+        return b""
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Stuck]:
+    client = _Stuck()
+    monkeypatch.setattr(stores, "_WHOLE_S", 0.05)
+    monkeypatch.setattr(stores, "_client", lambda *_: client)
+    yield client
+    client.over.set()
+    stores._gone.clear()
+
+
+@pytest.mark.parametrize("act", ["is_file", "iterdir", "read_bytes"])
+def test_every_call_of_a_store_ends_in_time(act: str, stuck: _Stuck, golden: Golden) -> None:
+    del stuck
+    address = place_of("s3://stuck/object")
+    with pytest.raises(StoreError) as caught:
+        list(address.iterdir()) if act == "iterdir" else getattr(address, act)()
+    golden(str(caught.value))
+
+
+def test_a_call_may_take_longer_for_more_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(stores, "within", lambda seconds, _: asked.append(seconds))
+    address = place_of("s3://large/object")
+    assert isinstance(address, Address)
+    for size in (0, 8 << 20):
+        stores.asked_of(address, lambda _: None, size)
+    assert asked == [120.0, 120.0 + 128.0]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tracekit.timezones import known_zone
 if TYPE_CHECKING:
     from tests.reviewed import Golden
     from tracekit.answer import Answer
-    from tracekit.report.structure import AnswerInfo, CapabilityInfo, CapacityInfo, Quality, ReplayInfo, TimeInfo
+    from tracekit.report.structure import AnswerInfo, CapabilityInfo, CapacityInfo, Doubt, Quality, ReplayInfo, TimeInfo
 
 WHOLE = TraceFacts(vcs=False, dated=False)
 UNSTATED = TraceFacts(vcs=False, quotas=False, dated=False)
@@ -364,6 +364,18 @@ def test_doubts_are_told_where_there_are_any(golden: Golden) -> None:
     assert [len(d["text"]) <= 95 for d in found] == [True] * len(found)
     assert caveats({}, _capacity(100.0, observed=102.0), _quality(rejected=1)) == []
     assert caveats({}, _capacity(None), _quality()) == []
+
+
+def test_errors_of_programs_that_printed_the_log_are_a_doubt(golden: Golden) -> None:
+    def doubts(count: int) -> list[Doubt]:
+        example = "sacct-2024-03-05.txt: sacct: error: connection lost"
+        check = {"name": "program_errors", "count": count, "of": 62, "examples": [example] if count else []}
+        return caveats({}, _capacity(None), cast("Quality", {**_quality(), "checks": [check]}))
+
+    assert doubts(0) == []
+    (found,) = doubts(33)
+    assert found["place"] == "contradictions"
+    golden(told(f"{found['text']} {found['more']}", "33", "62"))
 
 
 def test_lost_gpu_hours_and_lost_ends_are_doubts(golden: Golden) -> None:

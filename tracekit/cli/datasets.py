@@ -99,7 +99,10 @@ def fetch(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file with other content.")] = False,
     timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Give up on a server that is silent for so long.")
+        float,
+        typer.Option(
+            min=0.1, metavar="SECONDS", help="Give up on a server that is silent or below 1 KiB/s for so long."
+        ),
     ] = 60.0,
 ) -> None:
     """Download a public trace as its publisher released it.

@@ -5,52 +5,38 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tracekit.datasets.replies import PointerError, RefusedError, is_html, lfs_pointer
+from tracekit.exchange import DOWNLOADS, ExchangeError, LostError, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from http.client import HTTPMessage
     from pathlib import Path
-    from typing import IO
+
+    from tracekit.exchange import Answer, Bounds
 
 __all__ = ["Partial", "download"]
 
 _CHUNK = 1 << 18
 _HEAD = 1 << 10
 """Bytes that distinguish a file from a web page or a pointer."""
-_TRIES = 5
+_FRESH_STARTS = 1
+"""How often a download starts again from zero because the server resumed with other bytes."""
 
 
 class _ConnectionLostError(Exception):
     """The connection failed after `gained` more bytes; another request may resume."""
 
-    def __init__(self, reason: str, gained: int) -> None:
+    def __init__(self, reason: object, gained: int) -> None:
         self.gained = gained
-        super().__init__(reason)
+        super().__init__(str(reason))
 
 
 class _ChangedError(Exception):
     """The download cannot be resumed: the file changed, or the server sends another range than asked for."""
-
-
-class _WebRedirects(HTTPRedirectHandler):
-    """Follows redirects to web addresses only, and from https to https only."""
-
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> Request | None:
-        allowed = ("https",) if urlsplit(req.full_url).scheme == "https" else ("http", "https")
-        if urlsplit(newurl).scheme not in allowed:
-            fp.close()
-            raise RefusedError(f"redirects to an address that is not {' or '.join(allowed)}")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 @dataclass(frozen=True)
@@ -102,7 +88,8 @@ def download(
     """Download a URL into `partial`, resuming when the server still has the same file.
 
     The server has to confirm the entity tag or the date (If-Range) or, for a file whose checksum is known, the total
-    size. Otherwise the download starts from zero.
+    size. Otherwise the download starts from zero, once. The bounds are `tracekit.exchange.DOWNLOADS`: five requests,
+    and none after one that brought nothing.
 
     Parameters
     ----------
@@ -111,7 +98,7 @@ def download(
     checked : bool
         The caller knows a checksum and will compare it.
     timeout : float
-        Longest silence of the server [s].
+        Longest silence of the server [s]; one that sends less than 1 KiB a second for so long is too slow.
     advance : callable
         Receives the number of bytes downloaded; a negative number corrects the count.
 
@@ -129,14 +116,19 @@ def download(
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise RefusedError("not an http or https address")
-    resumed = False
-    for tries_left in reversed(range(_TRIES)):
+    known = size if size is not None else most
+    most_bytes = DOWNLOADS.most_bytes if known is None else known + _CHUNK  # `_append` tells what one byte too many is
+    bounds = replace(DOWNLOADS, first_s=timeout, silence_s=timeout, most_bytes=most_bytes)
+    resumed, fresh_starts = False, 0
+    for tries_left in reversed(range(bounds.attempts)):
         try:
-            return _request(url, partial, size, most, checked, timeout, advance) or resumed
+            return _request(url, partial, size, most, checked, bounds, advance) or resumed
         except _ChangedError:
             advance(-partial.size())
             partial.delete()
-            resumed = False
+            fresh_starts, resumed = fresh_starts + 1, False
+            if fresh_starts > _FRESH_STARTS:
+                break
         except _ConnectionLostError as error:
             if not error.gained or not tries_left:
                 raise RefusedError(str(error)) from error
@@ -150,26 +142,27 @@ def _request(
     size: int | None,
     most: int | None,
     checked: bool,
-    timeout: float,
+    bounds: Bounds,
     advance: Callable[[int], None],
 ) -> bool:
     """Request the missing bytes once; return whether the server resumed."""
     held, (total, validator) = partial.size(), partial.expected()
     if held and total == held and size in (None, held):
         return True
-    headers = {"User-Agent": "tracekit", "Accept-Encoding": "identity"}
+    headers = {}
     if validator or (checked and total is not None):
-        headers |= {"Range": f"bytes={held}-"} | ({"If-Range": validator} if validator else {})
-    with _open(url, headers, timeout) as response:
+        headers = {"Range": f"bytes={held}-"} | ({"If-Range": validator} if validator else {})
+    with _open(url, headers, bounds) as response:
         resumed = response.status == 206
         if resumed:
-            total, head = _remaining(response, held if "Range" in headers else 0, total), b""
+            total, head = _remaining(response, held if "Range" in headers else 0, total, validator), b""
         else:
             advance(-held)
             total, head = _begin(response, partial, size, most)
         start = partial.size()
         expected = size if total is None else total
-        _append(response, head, partial, most if expected is None else expected, advance)
+        limit = most if expected is None else expected
+        _append(response, head, partial, bounds.most_bytes if limit is None else limit, advance)
     if expected is not None and partial.size() < expected:
         reason = f"the connection ended after {partial.size():,} of {expected:,} bytes"
         raise _ConnectionLostError(reason, partial.size() - start)
@@ -178,50 +171,50 @@ def _request(
 
 @contextmanager
 def _connection(gained: int = 0) -> Iterator[None]:
-    """Raise one error for failures of the network, not of the disk."""
+    """Raise one error for failures of the exchange, not of the disk."""
     try:
         yield
-    except (OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        silent = isinstance(reason, TimeoutError)
-        what = "the server did not answer in time" if silent else f"no connection: {text}"
-        raise _ConnectionLostError(what, gained) from error
+    except LostError as error:
+        raise _ConnectionLostError(error, gained) from error
+    except ExchangeError as error:
+        raise RefusedError(str(error)) from error
 
 
-def _open(url: str, headers: dict[str, str], timeout: float) -> HTTPResponse:
-    request = Request(url, headers=headers)  # noqa: S310 -- the caller checked the scheme, the redirects theirs
+def _open(url: str, headers: dict[str, str], bounds: Bounds) -> Answer:
     with _connection():
-        try:
-            response = build_opener(_WebRedirects).open(request, timeout=timeout)
-        except HTTPError as error:
-            error.close()
-            if error.code == 416:
-                raise _ChangedError from error
-            raise RefusedError(f"HTTP {error.code} {error.reason}") from error
-    if not isinstance(response, HTTPResponse):
-        raise RefusedError("is not on the web")
-    if response.status not in (200, 206):
-        response.close()
-        raise RefusedError(f"HTTP {response.status} {response.reason}")
-    return response
+        answer = ask(url, headers, bounds)
+    if answer.status not in (200, 206):
+        with answer:
+            if answer.status == 416:
+                raise _ChangedError
+            raise RefusedError(f"HTTP {answer.status} {answer.reason}")
+    return answer
 
 
-def _remaining(response: HTTPResponse, held: int, total: int | None) -> int:
-    """Return the size of the whole file, of which the server sends the part after `held` bytes."""
-    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+def _remaining(response: Answer, held: int, total: int | None, validator: str | None) -> int:
+    """Return the size of the whole file, of which the server sends the part after `held` bytes.
+
+    A server may ignore If-Range: the part has to be of the file that `validator` names.
+    """
+    found = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", response.headers.get("Content-Range", ""))
     if not held or not found or int(found[1]) != held or total not in (None, int(found[2])):
+        raise _ChangedError
+    if validator is not None and _validator(response) not in (None, validator):
         raise _ChangedError
     return int(found[2])
 
 
-def _begin(response: HTTPResponse, partial: Partial, size: int | None, most: int | None) -> tuple[int | None, bytes]:
+def _validator(response: Answer) -> str | None:
+    """Return what identifies the content: If-Range takes a strong entity tag or a date (RFC 9110, 13.1.5)."""
+    tag: str | None = response.headers.get("ETag")
+    return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
+
+
+def _begin(response: Answer, partial: Partial, size: int | None, most: int | None) -> tuple[int | None, bytes]:
     """Return the size of the file and its first bytes, after checking that they are not a web page or a pointer."""
-    length = response.headers.get("Content-Length", "")
-    total = int(length) if length.isdecimal() else None
-    head = b""
+    total, head = response.length, b""
     with _connection():
-        while len(head) < _HEAD and (more := response.read1(_HEAD - len(head))):
+        while len(head) < _HEAD and (more := response.read(_HEAD - len(head))):
             head += more
     pointer = lfs_pointer(head)
     if pointer is not None:
@@ -232,15 +225,11 @@ def _begin(response: HTTPResponse, partial: Partial, size: int | None, most: int
         raise RefusedError(f"it has {total:,} bytes there, not {size:,}")
     if total is not None and most is not None and total > most:
         raise RefusedError(f"it has {total:,} bytes there, more than the {most:,} that are missing")
-    tag = response.headers.get("ETag")
-    # If-Range takes a strong entity tag or a date (RFC 9110, 13.1.5).
-    partial.start(total, tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified"))
+    partial.start(total, _validator(response))
     return total, head
 
 
-def _append(
-    response: HTTPResponse, chunk: bytes, partial: Partial, limit: int | None, advance: Callable[[int], None]
-) -> None:
+def _append(response: Answer, chunk: bytes, partial: Partial, limit: int, advance: Callable[[int], None]) -> None:
     """Append `chunk` and the rest of the response, at most `limit` bytes in all."""
     start = partial.size()
     with partial.path.open("ab") as file:
@@ -249,9 +238,9 @@ def _append(
             file.flush()  # a killed run leaves every byte that was received
             advance(len(chunk))
             chunk = b""
-            if limit is not None and file.tell() > limit:
+            if file.tell() > limit:
                 break
-    if limit is not None and partial.size() > limit:
+    if partial.size() > limit:
         if start:
             raise _ChangedError
         advance(-partial.size())
@@ -259,6 +248,6 @@ def _append(
         raise RefusedError(f"the server sent more than {limit:,} bytes")
 
 
-def _read(response: HTTPResponse, gained: int) -> bytes:
+def _read(response: Answer, gained: int) -> bytes:
     with _connection(gained):
-        return response.read1(_CHUNK)
+        return response.read(_CHUNK)

@@ -72,7 +72,7 @@ def fetch_dataset(
     force : bool
         Replace an existing file with other content.
     timeout : float
-        Longest silence of a server [s].
+        Longest silence of a server [s]; one that sends less than 1 KiB a second for so long is too slow.
     progress : Progress, optional
         Receives the steps.
 

@@ -35,7 +35,7 @@ def fetch_file(
     urls : sequence of str
         Its addresses, in the order to try.
     timeout : float
-        Longest silence of a server [s].
+        Longest silence of a server [s]; one that sends less than 1 KiB a second for so long is too slow.
 
     Returns
     -------
@@ -80,13 +80,14 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
     pooch.get_logger().setLevel(logging.CRITICAL)
     downloader = _Downloader(file, staging, timeout, progress)
     known = f"sha256:{file.sha256}" if file.sha256 else None
-    while True:
+    for again in (False, True):
         try:
             pooch.retrieve(url, known, fname=file.name, path=staging, downloader=downloader)
         except ValueError as error:
-            if not downloader.resumed:
-                raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...") from error
-            # The bytes of an earlier request may be wrong: download again from zero.
+            # The bytes of an earlier request may be wrong: download again from zero, once.
+            if again or not downloader.resumed:
+                why = ", twice: the server resumes with wrong bytes" if downloader.resumed else ""
+                raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...{why}") from error
             downloader.resumed = False
         else:
             return

@@ -5,6 +5,9 @@ that no zone is assumed, and with a delimiter that no name holds. What the progr
 TRACE.slurm/<moment of the pull>, and is then read like any other logs. `scontrol show node` and `sacctmgr show event`
 are kept there too: what the machines are and when they were out.
 
+sacct may lose its connection to slurmdbd, say so, and end with exit code 0 all the same. What a program prints as an
+error is therefore shown, and counted in the check `program_errors`: the output of that call may be incomplete.
+
 sacct lists a job from the time at which it is eligible to run. The last call of a pull that goes up to now therefore
 ends years ahead, and has jobs that wait for a begin time. Jobs that never became eligible (held, or with a dependency
 that never came true) are in no window: sacct tells of them only when it is asked by their numbers.
@@ -13,27 +16,29 @@ that never came true) are in no window: sacct tells of them only when it is aske
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
-import shutil
-import subprocess
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import OutputError, SourceError, UsageError
 from tracekit.ingest.companion import is_address
+from tracekit.ingest.programs import keep_output
+from tracekit.manifest import PROGRAM_ERRORS
 from tracekit.outputs import output_errors
 from tracekit.places import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tracekit.ingest.programs import Ended
+    from tracekit.ingest.sink import Sink
     from tracekit.manifest import Manifest
     from tracekit.progress import Progress
     from tracekit.settings import IngestSettings
 
-__all__ = ["LIVE", "pull"]
+__all__ = ["LIVE", "Pulled", "pull"]
 
 LIVE = "slurm:"
 """The source that is pulled."""
@@ -51,12 +56,45 @@ _NEEDED = frozenset({"JobID", "Submit", "Start", "End", "State"})
 _DELIMITER = "\x1f"
 _FIRST_DAYS = 30
 """Days before now from which a first pull begins."""
-_PATIENCE_S = 1800.0
-"""How long a program may take for one call [s]; a day of a large site takes sacct minutes."""
+_AWAY = "pull on a machine of the cluster, or dump the accounting there and name the file"
+_SHOWN = 3
+"""Calls whose errors are shown while the pull runs; the check has the others."""
 _PULLED = re.compile(r"sacct-(\d{4}-\d\d-\d\d)\.txt(?:#\d+)?")
 _DAY = dt.timedelta(days=1)
 _AHEAD = 3650 * _DAY
 """How far ahead the last call ends, where no end is named: jobs may be told to begin no earlier than some day."""
+
+
+@dataclass
+class Pulled:
+    """A source to read, and what the programs that printed it said on the way."""
+
+    source: Path
+    """The folder with what they printed; any source that is not live as it is."""
+    calls: int = 0
+    """Calls that ended with exit code 0."""
+    errors: list[str] = field(default_factory=list)
+    """One line for each of these calls that printed errors, or nothing at all."""
+
+    def heard(self, call: str, ended: Ended, progress: Progress) -> None:
+        """Count a call, and show what it said."""
+        self.calls += 1
+        nothing = not ended.size and call.startswith("sacct-")
+        words = ended.words or ("it printed nothing, not even the names of the columns" if nothing else "")
+        if not words:
+            return
+        self.errors.append(f"{call}: {words}")
+        if len(self.errors) <= _SHOWN:
+            progress.note(f"{call} may be incomplete: {words}")
+
+    def count_errors(self, sink: Sink) -> None:
+        """Count the calls that printed errors as a check of the Trace."""
+        if self.calls:
+            meaning = (
+                "calls of Slurm's programs that printed errors, or nothing, and yet ended with exit code 0: what they "
+                "printed may be incomplete, and jobs may be missing"
+            )
+            sink.check(PROGRAM_ERRORS, len(self.errors), self.calls, meaning, self.errors[:5] or None)
 
 
 def pull(
@@ -67,8 +105,8 @@ def pull(
     progress: Progress,
     *,
     force: bool,
-) -> Path:
-    """Return the folder with what a live source printed; any other source as it is.
+) -> Pulled:
+    """Return the folder with what a live source printed, and what its programs said; any other source as it is.
 
     Parameters
     ----------
@@ -98,7 +136,7 @@ def pull(
         if (settings.start or settings.end) and not any(is_address(text) for text in settings.telemetry):
             what = f"bound what live sources are asked for ({LIVE} or --telemetry http://...), and '{source}' is none"
             raise UsageError(f"--from and --to {what}", where="--from", hint="leave them out: all of the logs is read")
-        return place_of(source)
+        return Pulled(place_of(source))
     if out.exists() and earlier is None and not force:
         raise OutputError("exists already", where=out, hint="add to it with --append, or replace it with --force")
     first, last = _span(settings, earlier)
@@ -106,6 +144,7 @@ def pull(
     zone = (settings.options or {}).get("timezone", "UTC")
     columns = _columns()
     folder = _new_folder(out)
+    pulled = Pulled(folder)
     progress.note(f"what Slurm prints is kept in {folder}")
     for begin, end in _days(first, last):
         until = end + _AHEAD if end == last and settings.end is None else end
@@ -114,16 +153,21 @@ def pull(
             "sacct", "--parsable2", "--allusers", "--duplicates", f"--delimiter={delimiter}", f"--format={columns}",
             f"--starttime={begin:%Y-%m-%dT%H:%M:%S}", f"--endtime={until:%Y-%m-%dT%H:%M:%S}",
         ]  # fmt: skip
-        _keep(command, folder / f"sacct-{begin:%Y-%m-%d}.txt", {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"})
+        name = f"sacct-{begin:%Y-%m-%d}.txt"
+        pulled.heard(name, _keep(command, folder / name, {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}), progress)
     for command, name in (
         (["scontrol", "show", "node"], "scontrol-nodes.txt"),
         (["sacctmgr", "--parsable", "show", "event", f"Start={first:%Y-%m-%d}"], "sacctmgr-event.psv"),
     ):
         try:
-            _keep(command, folder / name, {"TZ": zone, "SLURM_TIME_FORMAT": "standard"})
+            ended = _keep(command, folder / name, {"TZ": zone, "SLURM_TIME_FORMAT": "standard"})
         except SourceError as error:
             progress.note(f"{name} is missing: {error}")
-    return folder
+        else:
+            pulled.heard(name, ended, progress)
+    if len(pulled.errors) > _SHOWN:
+        progress.note(f"{len(pulled.errors)} of {pulled.calls} calls printed errors; 'tracekit info' names some")
+    return pulled
 
 
 def _span(settings: IngestSettings, earlier: Manifest | None) -> tuple[dt.datetime, dt.datetime]:
@@ -160,11 +204,14 @@ def _columns() -> str:
     """Return the columns to ask for: one that a version of sacct does not know would end the call."""
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "fields"
-        _keep(["sacct", "--helpformat"], listing, {})
+        ended = _keep(["sacct", "--helpformat"], listing, {})
         known = {word.lower() for word in re.findall(r"\w+", listing.read_text("utf-8", "replace"))}
     found = [name for name in _FIELDS if name.lower() in known]
     if not _NEEDED.issubset(found):
-        raise SourceError("'sacct --helpformat' names no columns", where=LIVE, hint="is this the sacct of Slurm?")
+        said = f": {ended.words}" if ended.words else ""
+        raise SourceError(
+            f"'sacct --helpformat' names no columns{said}", where=LIVE, hint="is this the sacct of Slurm?"
+        )
     return ",".join(found)
 
 
@@ -179,31 +226,11 @@ def _new_folder(out: Path) -> Path:
     raise OutputError("has too many pulls of this second", where=out, hint="pull again")
 
 
-def _keep(command: list[str], target: Path, variables: Mapping[str, str]) -> None:
-    """Run a program of Slurm, without a shell, and write what it prints to a file."""
-    name = command[0]
-    program = shutil.which(name)
-    if program is None:
-        hint = "pull on a machine of the cluster, or dump the accounting there and name the file"
-        raise SourceError(f"'{name}' is not among the programs in PATH", where=LIVE, hint=hint)
-    with output_errors(target), target.open("wb") as out, tempfile.TemporaryFile() as told:
-        try:
-            code = subprocess.run(  # noqa: S603 -- a program of Slurm, and no shell
-                [program, *command[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=told,
-                env={**os.environ, **variables},
-                timeout=_PATIENCE_S,
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired as error:
-            what = f"'{name}' gave no answer within {_PATIENCE_S:g} s"
-            raise SourceError(what, where=LIVE, hint="is slurmdbd up? a shorter span takes less") from error
-        except OSError as error:
-            raise SourceError(f"'{name}' cannot be run: {error.strerror or error}", where=program) from error
-        told.seek(0)
-        words = " ".join(told.read(2000).decode("utf-8", "replace").split())[:300]
-    if code:
-        end = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        raise SourceError(f"'{name}' {end}: {words or 'it said nothing'}", where=LIVE, hint=f"try it by hand: {name}")
+def _keep(command: list[str], target: Path, variables: Mapping[str, str]) -> Ended:
+    """Run a program of Slurm and write what it prints to a file; a program that fails is an error with its words."""
+    ended = keep_output(command, target, variables, source=LIVE, away=_AWAY)
+    if ended.code:
+        end = f"was ended by signal {-ended.code}" if ended.code < 0 else f"ended with exit code {ended.code}"
+        what = f"'{command[0]}' {end}: {ended.words or 'it said nothing'}"
+        raise SourceError(what, where=LIVE, hint=f"try it by hand: {command[0]}")
+    return ended

@@ -118,7 +118,8 @@ def ingest_logs(
         return lay_out_again(source, out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
-    source = pull(source, out, chosen, earlier.trace.manifest if earlier else None, progress, force=force)
+    pulled = pull(source, out, chosen, earlier.trace.manifest if earlier else None, progress, force=force)
+    source = pulled.source
     files = source_files(source, chosen.max_inflation)
     if source.is_dir() and real_path(out).is_relative_to(real_path(source)):
         raise OutputError(
@@ -134,9 +135,8 @@ def ingest_logs(
         workers = _started(workers, detection, filled, beside, progress)
         sink = Sink(writer, filled, progress, chosen.memory_limit, workers)
         sink.stated = frozenset(options)
-        for note in dict.fromkeys(file.note for file in files if file.note):
-            sink.note(note)
-        _note_unread(log_files, detection, sink)
+        pulled.count_errors(sink)
+        _note_files(files, log_files, detection, sink)
         frame = detection.format.read(detection.found, sink)
         beside.complete(detection.format, frame, sink)
         sink.flush()
@@ -199,7 +199,10 @@ def _started(
     return workers
 
 
-def _note_unread(files: list[SourceFile], detection: Detection, sink: Sink) -> None:
+def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Detection, sink: Sink) -> None:
+    """Note what files say of themselves, and which files of the log the format does not read."""
+    for note in dict.fromkeys(file.note for file in every if file.note):
+        sink.note(note)
     known = {f.path for found in detection.found.files.values() for f in found}
     # Prices that lie beside the logs are for efficiency and the bill: they are no log that was missed.
     unread = [f.path for f in files if f.path not in known and f.path != "prices.toml"]

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import StoreError
-from tracekit.places.stores import native_path, store_errors, store_of
+from tracekit.places.stores import asked_of, native_path, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,13 +65,19 @@ class ObjectReader(io.RawIOBase):
         self._own: Any = SimpleNamespace() if ahead else threading.local()
         self._own.position = 0
         self._block, self._begin = b"", 0
-        with store_errors(address):
-            self._file = store_of(address).open_input_file(native_path(address))
-            self.size: int = self._file.size()
-            version = _version(self._file.metadata() or {})
-            if _versions.setdefault(str(address), (self.size, version)) != (self.size, version):
-                self._file.close()
-                raise StoreError("was replaced while it was read", where=str(address), hint="run the command again")
+
+        def opened(client: Any) -> tuple[Any, int, tuple[str, ...]]:
+            file = client.open_input_file(native_path(address))
+            return file, file.size(), _version(file.metadata() or {})
+
+        found = asked_of(address, opened)
+        self._file: Any = found[0]
+        self.size: int = found[1]
+        if _versions.setdefault(str(address), found[1:]) != found[1:]:
+            self._file.close()
+            raise recorded(
+                StoreError("was replaced while it was read", where=str(address), hint="run the command again")
+            )
 
     def readable(self) -> bool:
         """Return True."""
@@ -136,11 +142,10 @@ class ObjectReader(io.RawIOBase):
     def _range(self, begin: int, size: int) -> bytes:
         if size <= 0:
             return b""
-        with store_errors(self._address):
-            data: bytes = self._file.read_at(size, begin)
-            if len(data) != size:
-                what = f"gave {len(data):,} bytes where {size:,} were asked for"
-                raise StoreError(what, where=str(self._address), hint="try again")
+        data: bytes = asked_of(self._address, lambda _: self._file.read_at(size, begin), size)
+        if len(data) != size:
+            what = f"gave {len(data):,} bytes where {size:,} were asked for"
+            raise recorded(StoreError(what, where=str(self._address), hint="try again"))
         return data
 
 

@@ -2,7 +2,8 @@
 
 Apache Arrow has the clients of all of them. What they need to know - credentials, region, another endpoint - they take
 from the environment, under the names that each store's own tools use. Each attempt and the number of attempts are
-bounded, so that a store that does not answer ends a run after a minute or two.
+bounded, so that a store that does not answer ends a run after a minute or two. The clients do not notice an answer that
+drips, or a listing without an end: `asked_of` bounds the time of every call.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import re
 import time
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from tracekit.errors import StoreError
+from tracekit.exchange import LateError, within
+from tracekit.text import without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tracekit.places.names import ObjectName
 
-__all__ = ["Found", "entries", "failure_behind", "look", "native_path", "store_errors", "store_of"]
+__all__ = ["Found", "asked_of", "entries", "failure_behind", "look", "native_path", "recorded", "store_of"]
+
+T = TypeVar("T")
 
 _CONNECT_S = 5.0
 """Longest time to connect to a store [s]."""
@@ -31,6 +36,10 @@ _REQUEST_S = 20.0
 """Longest time in which a store sends nothing [s]."""
 _ATTEMPTS = 3
 """Attempts at one request, the first one included."""
+_WHOLE_S = 120.0
+"""Longest time of one call, all attempts included [s]."""
+_LEAST_RATE = 65_536.0
+"""A call that reads may take longer by its bytes at this rate [B/s]."""
 _REST_S = 30.0
 """Time for which a store that did not answer is not asked again [s]: what else a run wants of it fails at once."""
 
@@ -80,7 +89,6 @@ _REASONS = (
 """What a failure is told as, by what the client says; the first one that fits."""
 _CALL = re.compile(r"When .*? operation: ?|google::cloud::Status\(")
 """What clients say before the reason."""
-_SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL|SAS|CONNECTION_STRING")
 
 _failures: list[StoreError] = []
 """The last failures, for `failure_behind`."""
@@ -108,22 +116,22 @@ def look(address: ObjectName) -> Found:
     """
     from pyarrow.fs import FileType
 
-    with store_errors(address):
-        client = store_of(address)
-        info = client.get_file_info(native_path(address))
+    info = asked_of(address, lambda client: client.get_file_info(native_path(address)))
     if info.type is FileType.NotFound and address.key and address.store != "hdfs":
-        _require_bucket(address, client)
+        _require_bucket(address)
     changed = info.mtime.timestamp() if info.mtime is not None else 0.0
     return Found(info.type is FileType.File, info.type is FileType.Directory, info.size or 0, changed)
 
 
-def _require_bucket(address: ObjectName, client: Any) -> None:
+def _require_bucket(address: ObjectName) -> None:
     """Refuse a bucket that does not exist; who may not ask for that passes."""
     from pyarrow.fs import FileType
 
-    with suppress(OSError):
-        if client.get_file_info(address.bucket.partition("@")[0]).type is FileType.NotFound:
-            raise _recorded(StoreError("there is no such bucket", where=str(address), hint="check its name"))
+    bucket = address.bucket.partition("@")[0]
+    with suppress(OSError, LateError):
+        client = store_of(address)
+        if within(_WHOLE_S, lambda: client.get_file_info(bucket)).type is FileType.NotFound:
+            raise recorded(StoreError("there is no such bucket", where=str(address), hint="check its name"))
 
 
 def entries(folder: ObjectName) -> list[tuple[str, bool]]:
@@ -136,8 +144,7 @@ def entries(folder: ObjectName) -> list[tuple[str, bool]]:
     """
     from pyarrow.fs import FileSelector, FileType
 
-    with store_errors(folder):
-        found = store_of(folder).get_file_info(FileSelector(native_path(folder)))
+    found = asked_of(folder, lambda client: client.get_file_info(FileSelector(native_path(folder))))
     return [(info.base_name, info.type is FileType.File) for info in found]
 
 
@@ -230,8 +237,27 @@ def _hdfs(host: str) -> Any:
     return pf.HadoopFileSystem(name, int(port or (0 if name == "default" else 8020)))
 
 
+def asked_of(address: ObjectName, work: Callable[[Any], T], size: int = 0) -> T:
+    """Return what `work` gets from the client of an address's store, in bounded time.
+
+    Parameters
+    ----------
+    work : callable
+        Receives the client, a `pyarrow.fs.FileSystem`; runs in a thread of its own.
+    size : int
+        Bytes that it reads; more may take longer.
+
+    Raises
+    ------
+    StoreError
+        The store fails or takes too long, or did so a moment ago.
+    """
+    with _store_errors(address):
+        return within(_WHOLE_S + size / _LEAST_RATE, lambda: work(store_of(address)))
+
+
 @contextmanager
-def store_errors(address: ObjectName) -> Iterator[None]:
+def _store_errors(address: ObjectName) -> Iterator[None]:
     """Raise one clear StoreError when a store fails; ask no store again at once that did not answer.
 
     Raises
@@ -242,17 +268,17 @@ def store_errors(address: ObjectName) -> Iterator[None]:
     store = (address.store, address.bucket)
     since, reason, hint = _gone.get(store, (-_REST_S, "", None))
     if time.monotonic() - since < _REST_S:
-        raise _recorded(StoreError(reason, where=str(address), hint=hint))
+        raise recorded(StoreError(reason, where=str(address), hint=hint))
     try:
         yield
     except StoreError as error:
-        _recorded(error)
+        recorded(error)
         raise
     except Exception as error:
         reason, hint = _told(address, " ".join(str(error).split()))
         if reason.startswith(_GONE):
             _gone[store] = (time.monotonic(), reason, hint)
-        raise _recorded(StoreError(reason, where=str(address), hint=hint)) from error
+        raise recorded(StoreError(reason, where=str(address), hint=hint)) from error
 
 
 def failure_behind(error: BaseException) -> StoreError | None:
@@ -261,7 +287,8 @@ def failure_behind(error: BaseException) -> StoreError | None:
     return next((failure for failure in reversed(_failures) if str(failure) in text), None)
 
 
-def _recorded(failure: StoreError) -> StoreError:
+def recorded(failure: StoreError) -> StoreError:
+    """Return a failure after keeping it for `failure_behind`."""
     _failures.append(failure)
     del _failures[:-16]
     return failure
@@ -274,14 +301,6 @@ def _told(address: ObjectName, text: str) -> tuple[str, str | None]:
     for pattern, reason, hint in _REASONS:
         if re.search(pattern, said):
             words = {"credentials": _CREDENTIALS[address.store], "reached": _REACHED[address.store]}
-            detail = f": {_without_secrets(_CALL.sub('', text))[:120].rstrip('. ')}" if reason == _GONE else ""
+            detail = f": {without_secrets(_CALL.sub('', text))[:120].rstrip('. ')}" if reason == _GONE else ""
             return f"{reason}{detail}", None if hint is None else hint.format(**words)
-    return f"cannot be read: {_without_secrets(text)[:200]}", None
-
-
-def _without_secrets(text: str) -> str:
-    """Return a text without what the environment keeps secret, and without what may sign an address."""
-    secrets = {value for name, value in os.environ.items() if len(value) > 3 and _SECRET.search(name.upper())}
-    for value in sorted(secrets, key=len, reverse=True):  # one may be a part of another
-        text = text.replace(value, "...")
-    return re.sub(r"(?i)\b(sig|signature|x-amz-[\w-]+|access_token)=[^&\s]+", r"\1=...", text)
+    return f"cannot be read: {without_secrets(text)[:200]}", None

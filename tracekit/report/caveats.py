@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.characterize.quotas import FAR_ABOVE
+from tracekit.manifest import PROGRAM_ERRORS
 from tracekit.report.answers import metrics
 from tracekit.report.headline import mixes_kinds, of_gpu_jobs
 from tracekit.text import count, counted, percent
@@ -58,7 +59,7 @@ def caveats(
         whose = "GPU jobs" if mixes_kinds(known) else "jobs"
         place = "q-overview-status" if "overview/status" in answers else "quality"
         found.append(_doubt(f"How {percent(unknown)} of the {whose} ended is unknown.", place))
-    found += _lost(quality, known.get("jobs", 0))
+    found += [*_said(quality), *_lost(quality, known.get("jobs", 0))]
     return found + _times(known, CONTRADICTIONS if quality["checks"] else "quality")
 
 
@@ -90,6 +91,16 @@ def _gpus(capacity: CapacityInfo, held: float | None) -> list[Doubt]:
         more = "A quota is a limit, not a count of machines: shares of the cluster may be larger."
         found.append(_doubt(text, GPUS, more))
     return found
+
+
+def _said(quality: Quality) -> list[Doubt]:
+    """Return the caveat that programs printed errors while they printed the log."""
+    said = next((check for check in quality["checks"] if check.get("name") == PROGRAM_ERRORS and check["count"]), None)
+    if said is None:
+        return []
+    calls = f"{count(said['count'])} of {counted(said['of'] or 0, 'calls')}"
+    text = f"{calls} of Slurm's programs printed errors: jobs may be missing."
+    return [_doubt(text, CONTRADICTIONS, f"The first one is {said['examples'][0]}" if said["examples"] else "")]
 
 
 def _lost(quality: Quality, jobs: float) -> list[Doubt]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ import pytest
 
 from tests.ingest.telemetry.monitored import DAY, Cluster, at, series
 from tracekit.errors import SourceError, UsageError
+from tracekit.exchange import QUESTIONS
 from tracekit.ingest.telemetry import _live
 from tracekit.ingest.telemetry._live import TOKEN_VARIABLE, Prometheus
 from tracekit.progress import Progress
@@ -21,6 +24,8 @@ from tracekit.progress import Progress
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.reviewed import Golden
 
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 
@@ -53,6 +58,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
+    over = threading.Event()
     world = Server(samples=[(at("10:00") + 30 * n, n / 2) for n in range(120)])
 
     class Handler(BaseHTTPRequestHandler):
@@ -62,9 +68,15 @@ def server() -> Iterator[Server]:
             status, headers, body = world.answer(parts.path, parse_qs(parts.query))
             self.send_response(status)
             for name, value in ({"Content-Length": str(len(body))} | headers).items():
-                self.send_header(name, value)
+                if value:
+                    self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            try:
+                self.wfile.write(body)
+                while isinstance(body, Endless) and not over.wait(body.pause):
+                    self.wfile.write(body)
+            except OSError:
+                return  # the client gave up
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
@@ -74,6 +86,7 @@ def server() -> Iterator[Server]:
         thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
         thread.start()
         yield world
+        over.set()
         listening.shutdown()
         thread.join()
 
@@ -107,7 +120,7 @@ def test_windows_are_halved_until_the_server_gives_them(server: Server, tmp_path
 
 def test_a_server_that_gives_nothing_at_all_is_told(server: Server, tmp_path: Path) -> None:
     server.most = 0
-    with pytest.raises(SourceError, match="has more samples in a minute than the server gives out"):
+    with pytest.raises(SourceError, match="the server refuses even one minute"):
         ask(server, tmp_path)
 
 
@@ -117,6 +130,155 @@ def test_a_busy_server_is_asked_again_when_it_says(server: Server, tmp_path: Pat
     pauses: list[float] = []
     assert ask(server, tmp_path, pauses) == server.samples
     assert pauses == [7.0, 2.0]
+
+
+MIMIR = "the query exceeded the maximum number of chunks (limit: 2000000 chunks) (err-mimir-max-chunks-per-query)"
+CORTEX = "the query time range exceeds the limit (query length: 24h0m0s, limit: 1h0m0s)"
+
+
+def said(kind: str, words: str) -> bytes:
+    """Return an error as the API states it."""
+    return json.dumps({"status": "error", "errorType": kind, "error": words}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (422, said("execution", "query processing would load too many samples into memory in query execution")),
+        (422, said("execution", MIMIR)),
+        (422, MIMIR.encode()),
+        (422, b""),
+        (400, said("bad_data", CORTEX)),
+        (400, CORTEX.encode()),
+        (413, b"the response is too large"),
+        (503, said("timeout", "query timed out in expression evaluation")),
+    ],
+)
+def test_a_window_beyond_a_limit_is_halved_whoever_says_so(
+    server: Server, tmp_path: Path, status: int, body: bytes
+) -> None:
+    server.instead = [(status, {}, body)] * 2
+    pauses: list[float] = []
+    assert ask(server, tmp_path, pauses) == server.samples
+    windows = [query.partition("[")[2] for query in server.asked]
+    assert windows == ["3600000ms]", "1800000ms]", "900000ms]", "900000ms]", "1800000ms]"]
+    assert pauses == []
+
+
+def test_names_of_metrics_beyond_a_limit_are_asked_for_in_halves(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, spans = server.answer, []
+
+    def limited(path: str, query: dict[str, list[str]]) -> tuple[int, dict[str, str], bytes]:
+        if not path.endswith("/values"):
+            return good(path, query)
+        first, last = (float(query[name][0]) - at("10:00") for name in ("start", "end"))
+        spans.append((first, last))
+        names = [UTIL] if first == 0 else ["up"]
+        return (422, {}, said("bad_data", CORTEX)) if last - first > 1800 else (200, {}, success(names))
+
+    monkeypatch.setattr(server, "answer", limited)
+    assert ask(server, tmp_path) == server.samples
+    assert spans == [(0, 3600), (0, 1800), (1800, 3600)]
+
+
+def success(data: Any) -> bytes:
+    return json.dumps({"status": "success", "data": data}).encode()
+
+
+def test_what_the_server_says_is_passed_on_without_secrets(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "s3cret-of-the-house")
+    words = "no such \x1b[31mtenant\n s3cret-of-the-house password=hunter2"
+    server.most = 0
+    told = []
+    for status in (400, 401, 500):
+        server.instead = [(status, {}, said("bad_data", words))] * 5
+        with pytest.raises(SourceError) as caught:
+            ask(server, tmp_path)
+        told.append(str(caught.value))
+    server.instead = [(422, {}, said("execution", words))] * 20
+    with pytest.raises(SourceError) as caught:
+        ask(server, tmp_path)
+    told.append(str(caught.value))
+    assert not any(secret in line for line in told for secret in ("s3cret", "hunter2", "\x1b", "\n"))
+    golden([line.replace(server.address, "http://HOST") for line in told])
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an answer of 100 kB be too large."""
+    monkeypatch.setattr(_live, "QUESTIONS", replace(QUESTIONS, most_bytes=100_000))
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a server be too slow after 50 ms."""
+    monkeypatch.setattr(_live, "QUESTIONS", replace(QUESTIONS, silence_s=0.05))
+
+
+class Endless(bytes):
+    """Content that a server repeats until its client goes away, with a pause [s]."""
+
+    pause = 0.0
+
+
+def endless(content: bytes, pause: float = 0.0) -> Endless:
+    found = Endless(content)
+    found.pause = pause
+    return found
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_answer_that_drips_is_one_error_with_the_server_and_the_window(
+    server: Server, tmp_path: Path, golden: Golden
+) -> None:
+    server.instead = [(200, {"Content-Length": "1000"}, endless(b" ", 0.01))] * 9
+    pauses: list[float] = []
+    with pytest.raises(SourceError) as caught:
+        ask(server, tmp_path, pauses)
+    assert (len(server.asked), pauses) == (5, [1.0, 2.0, 4.0, 8.0])
+    assert server.address in str(caught.value)
+    assert f"({UTIL}, 2026-03-02T10:00:00 to 2026-03-02T11:00:00 UTC)" in str(caught.value)
+    golden(re.sub(r"\d+ B in [\d.]+ s", "N B in N s", str(caught.value).replace(server.address, "http://HOST")))
+
+
+@pytest.mark.usefixtures("narrow")
+def test_an_answer_without_an_end_is_asked_for_three_times_and_leaves_nothing(
+    server: Server, tmp_path: Path, golden: Golden
+) -> None:
+    server.instead = [(200, {"Content-Length": ""}, endless(b'[1709251200,"5"],' * 4000))] * 9
+    with pytest.raises(SourceError) as caught:
+        ask(server, tmp_path)
+    assert [query.partition("[")[2] for query in server.asked] == ["3600000ms]", "1800000ms]", "900000ms]"]
+    assert [path.name for path in tmp_path.iterdir()] == ["names.json"]
+    golden(str(caught.value).replace(server.address, "http://HOST"))
+
+
+@pytest.mark.usefixtures("narrow")
+def test_an_answer_that_is_too_large_for_its_bounds_is_asked_for_in_halves(server: Server, tmp_path: Path) -> None:
+    server.samples = [(at("10:00") + n / 2, n / 2) for n in range(7200)]  # some 150 kB
+    assert ask(server, tmp_path) == server.samples
+    windows = [query.partition("[")[2] for query in server.asked]
+    assert windows == ["3600000ms]", "1800000ms]", "1800000ms]"]
+
+
+def test_content_with_an_encoding_is_not_unpacked(server: Server, tmp_path: Path) -> None:
+    body = gzip.compress(b" " * 1_000_000)
+    server.instead = [(200, {"Content-Encoding": "gzip"}, body)]
+    with pytest.raises(SourceError, match="content encoded as gzip, unasked"):
+        ask(server, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["names.json"]
+
+
+@pytest.mark.parametrize("asked", ["100000", "9" * 400])
+def test_a_server_is_not_waited_for_longer_than_a_minute(server: Server, tmp_path: Path, asked: str) -> None:
+    server.instead = [(429, {"Retry-After": asked}, b"")]
+    pauses: list[float] = []
+    assert ask(server, tmp_path, pauses) == server.samples
+    assert pauses == [60.0]
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again(server: Server, tmp_path: Path) -> None:

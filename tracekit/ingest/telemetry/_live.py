@@ -1,8 +1,11 @@
 """Raw samples of a running Prometheus, saved as its own answers, which the reader of files then reads.
 
 An instant query of METRIC[WINDOW] gives the samples as they were scraped; `query_range` would go on for 5 minutes after
-a series ends. Each answer is a file in a folder beside the Trace, so that a run that is stopped goes on where it was. A
-window that holds more samples than the server allows (HTTP 422) is halved.
+a series ends. Each answer is a file in a folder beside the Trace, so that a run that is stopped goes on where it was.
+
+A window is halved if the server refuses it because of a limit: Prometheus, Mimir, Cortex, Thanos and VictoriaMetrics
+answer HTTP 422 to too many samples, chunks or bytes, Mimir and Cortex HTTP 400 to a span that is too long, and
+Prometheus HTTP 503 to a query that takes too long. `tracekit.exchange.QUESTIONS` bounds every answer.
 
 The bearer token comes from the environment; it goes to the server's own host only, and is never written anywhere.
 """
@@ -13,23 +16,26 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
-from typing import TYPE_CHECKING
-from urllib.error import HTTPError
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tracekit.errors import SourceError, UsageError
+from tracekit.exchange import QUESTIONS, ExchangeError, LostError, TooLargeError, ask
 from tracekit.ingest.telemetry._metrics import METRICS, NODE_METRICS
 from tracekit.ingest.telemetry._unused import shown_names
 from tracekit.outputs import output_errors
+from tracekit.text import passed_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tracekit.exchange import Answer
     from tracekit.progress import Progress
+
+T = TypeVar("T")
 
 __all__ = ["TOKEN_VARIABLE", "Prometheus"]
 
@@ -40,25 +46,13 @@ WINDOW_S = 86_400
 """Length of the first window that is asked for [s]."""
 
 _LEAST_WINDOW_S = 60
-_TRIES = 5
-_TIMEOUT_S = 130.0
-"""The server gives up after two minutes by itself."""
-_LONGEST_PAUSE_S = 60.0
+_TOO_LARGE = 3
+"""Answers in a row with more bytes than the bounds allow, each of half the window before, that end a pull."""
+_NAMES = replace(QUESTIONS, most_bytes=64 << 20)
+"""Bounds of the answer with the names of all metrics, which is read into memory."""
 _CHUNK = 1 << 18
-
-
-def _read(response: HTTPResponse) -> bytes:
-    """Return the next bytes of an answer.
-
-    Raises
-    ------
-    _BusyError
-        The connection broke off.
-    """
-    try:
-        return response.read(_CHUNK)
-    except (HTTPException, OSError) as error:
-        raise _BusyError(f"the connection broke off ({type(error).__name__})") from error
+_LIMIT = re.compile("too (many|much|long|large)|limit|exceed|max-", re.IGNORECASE)
+"""How servers say that a query is beyond a limit."""
 
 
 def _like_gpus(names: set[str]) -> str:
@@ -67,23 +61,25 @@ def _like_gpus(names: set[str]) -> str:
     return shown_names(of_gpus or names) or "no metric at all"
 
 
+def _clock(moment: float) -> str:
+    """Return a time [s since 1970] in UTC."""
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
 class _TooMuchError(Exception):
-    """The window holds more samples than the server allows."""
+    """The window holds more than the server gives out; the text is what it says."""
+
+
+class _TooLargeError(_TooMuchError):
+    """The answer has more bytes than the bounds allow."""
 
 
 class _BusyError(Exception):
     """The server may answer later; `pause` is the time that it asks for [s]."""
 
-    def __init__(self, reason: str, pause: float | None = None) -> None:
+    def __init__(self, reason: object, pause: float | None = None) -> None:
         self.pause = pause
-        super().__init__(reason)
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirect: the token is for one host."""
-
-    def redirect_request(self, *_: object) -> None:
-        """Refuse."""
+        super().__init__(str(reason))
 
 
 @dataclass(frozen=True)
@@ -141,14 +137,17 @@ class Prometheus:
         return urlsplit(self.address).netloc
 
     def _names(self, start: float, end: float) -> set[str]:
-        path = self.folder / "names.json"
-        self._ask("label/__name__/values", {"start": f"{start:.3f}", "end": f"{end:.3f}"}, path)
-        try:
-            names = json.loads(path.read_bytes()).get("data") or []
-        except (ValueError, RecursionError):
-            path.unlink()
-            raise self._not_prometheus(b"JSON that is cut or damaged") from None
-        return {name for name in names if isinstance(name, str)}
+        def names(first: float, last: float) -> set[str]:
+            path = self.folder / "names.json"
+            self._ask("label/__name__/values", {"start": f"{first:.3f}", "end": f"{last:.3f}"}, path)
+            try:
+                found = json.loads(path.read_bytes()).get("data") or []
+            except (ValueError, RecursionError):
+                path.unlink()
+                raise self._not_prometheus(b"JSON that is cut or damaged") from None
+            return {name for name in found if isinstance(name, str)}
+
+        return set().union(*(found for _, _, found in self._windows("names of metrics", [(start, end)], names)))
 
     def _not_prometheus(self, said: bytes) -> SourceError:
         return SourceError(
@@ -159,96 +158,140 @@ class Prometheus:
 
     def _answers(self, metric: str, start: float, end: float) -> Iterator[tuple[float, float, Path]]:
         """Yield windows with the files of their samples, earlier ones first."""
+
+        def samples(first: float, last: float) -> Path:
+            path = self.folder / f"{metric}-{first:.0f}-{last:.0f}.json"
+            if not path.exists():
+                named = f'{{__name__="{metric}"}}' if "." in metric else metric
+                query = f"{named}[{max(1, round((last - first) * 1000))}ms]"
+                self._ask("query", {"query": query, "time": f"{last:.3f}"}, path)
+            return path
+
         windows = []
         first = start
         while first < end:
             windows.append((first, min(first + WINDOW_S, end)))
             first += WINDOW_S
-        windows.reverse()
-        while windows:
-            first, last = windows.pop()
-            path = self.folder / f"{metric}-{first:.0f}-{last:.0f}.json"
+        yield from self._windows(metric, windows, samples)
+
+    def _windows(
+        self, what: str, windows: list[tuple[float, float]], answer: Callable[[float, float], T]
+    ) -> Iterator[tuple[float, float, T]]:
+        """Yield each window with its answer, earlier ones first; a window that the server refuses is halved.
+
+        Raises
+        ------
+        SourceError
+            The server refuses a minute, does not answer, or its answers do not end.
+        """
+        left, too_large = windows[::-1], 0
+        while left:
+            first, last = left.pop()
+            span = f"{what}, {_clock(first)} to {_clock(last)} UTC"
             try:
-                if not path.exists():
-                    named = f'{{__name__="{metric}"}}' if "." in metric else metric
-                    query = f"{named}[{max(1, round((last - first) * 1000))}ms]"
-                    self._ask("query", {"query": query, "time": f"{last:.3f}"}, path)
+                found = answer(first, last)
             except _TooMuchError as error:
+                too_large = too_large + 1 if isinstance(error, _TooLargeError) else 0
+                if too_large >= _TOO_LARGE:
+                    raise SourceError(
+                        f"the server's answers do not end ({span}): {error}",
+                        where=self.address,
+                        hint="ask Prometheus itself, without a proxy",
+                    ) from error
                 if last - first < 2 * _LEAST_WINDOW_S:
                     raise SourceError(
-                        f"{metric} has more samples in a minute than the server gives out",
+                        f"the server refuses even one minute ({span}): {error}",
                         where=self.address,
-                        hint="raise its --query.max-samples",
+                        hint="raise its limits, such as --query.max-samples of Prometheus",
                     ) from error
                 middle = (first + last) / 2
-                windows += [(middle, last), (first, middle)]
+                left += [(middle, last), (first, middle)]
                 continue
-            yield first, last, path
+            except (_BusyError, ExchangeError) as error:
+                raise SourceError(
+                    f"the server does not answer: {error} ({span})",
+                    where=self.address,
+                    hint="run the same command again later: it goes on from here",
+                ) from error
+            too_large = 0
+            yield first, last, found
 
     def _ask(self, what: str, query: dict[str, str], path: Path) -> None:
-        """Save the answer to a question, trying again while the server is busy."""
-        reason = ""
-        for again in range(_TRIES):
+        """Save the answer to a question, asking again while the server is busy.
+
+        Raises
+        ------
+        _TooMuchError
+            The server, or the bounds, allow less.
+        _BusyError, ExchangeError
+            The last attempt failed, or the answer was not complete in time.
+        """
+        for failures in range(1, QUESTIONS.attempts + 1):
             try:
-                self._save(f"{self.address.rstrip('/')}/api/v1/{what}?{urlencode(query)}", path)
-            except _BusyError as error:
-                reason = str(error)
-                if again + 1 < _TRIES:
-                    self.pause(min(2.0**again if error.pause is None else error.pause, _LONGEST_PAUSE_S))
-            else:
-                return
-        raise SourceError(
-            f"the server does not answer: {reason}",
-            where=self.address,
-            hint="run the same command again later: it goes on from here",
-        )
+                return self._save(f"{self.address.rstrip('/')}/api/v1/{what}?{urlencode(query)}", path)
+            except (_BusyError, LostError) as error:
+                if failures == QUESTIONS.attempts:
+                    raise
+                self.pause(QUESTIONS.pause_s(failures, getattr(error, "pause", None)))
+            except TooLargeError as error:
+                raise _TooLargeError(str(error)) from error
+        raise AssertionError
 
     def _save(self, url: str, path: Path) -> None:
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         part = path.with_suffix(".part")
-        with self._open(url) as response, output_errors(part), part.open("wb") as file:
-            length = response.headers.get("Content-Length", "")
-            while chunk := _read(response):
-                file.write(chunk)
-            size = file.tell()
-        if length.isdecimal() and size < int(length):
-            raise _BusyError("the connection broke off")
+        try:
+            with ask(url, headers, _NAMES if path.name == "names.json" else QUESTIONS) as answer:
+                if answer.status != 200:
+                    raise self._refused(answer)
+                encoding = answer.headers.get("Content-Encoding", "identity")
+                if encoding != "identity":
+                    raise self._not_prometheus(f"content encoded as {passed_on(encoding, 20)}, unasked".encode())
+                with output_errors(part), part.open("wb") as file:
+                    while chunk := answer.read(_CHUNK):
+                        file.write(chunk)
+                    size = file.tell()
+            if answer.length is not None and size < answer.length:
+                raise _BusyError(f"the connection broke off after {size:,} of {answer.length:,} bytes")
+            self._require_success(part, size)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _require_success(self, part: Path, size: int) -> None:
+        """Refuse an answer that does not begin and end as Prometheus' answers do."""
         with part.open("rb") as file:
             head = file.read(64)
             file.seek(max(0, size - 64))
             tail = file.read(64)
         begins, ends = b"".join(head.split()).startswith(b'{"status":"success"'), tail.rstrip().endswith(b"}")
         if not begins or not ends:
-            part.unlink()
             raise self._not_prometheus(b"an answer without an end" if begins or not size else head[:40])
-        part.replace(path)
 
-    def _open(self, url: str) -> HTTPResponse:
-        token = os.environ.get(TOKEN_VARIABLE, "")
-        headers = {"User-Agent": "tracekit", "Accept": "application/json"}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        try:
-            request = Request(url, headers=headers)  # noqa: S310 -- companion.is_address has checked the scheme
-            response = build_opener(_NoRedirects).open(request, timeout=_TIMEOUT_S)
-        except HTTPError as error:
-            with error:
-                raise self._refused(error) from None  # the error has the headers that were sent
-        except (OSError, HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise _BusyError(f"no connection: {getattr(reason, 'strerror', None) or reason}") from None
-        if not isinstance(response, HTTPResponse):
-            raise SourceError("is not on the web", where=self.address)
-        return response
-
-    def _refused(self, error: HTTPError) -> Exception:
-        if error.code == 422:
-            return _TooMuchError()
-        if error.code in (429, 500, 502, 503, 504):
-            after = error.headers.get("Retry-After", "")
-            return _BusyError(f"HTTP {error.code} {error.reason}", float(after) if after.isdecimal() else None)
+    def _refused(self, answer: Answer) -> Exception:
+        """Return the error behind a status; what the server says about it is passed on."""
+        said, kind = _said(answer.words())
+        status = f"HTTP {answer.status} {answer.reason}"
+        what = f"{status}: {said}" if said else status
+        too_long = answer.status in (400, 413) and _LIMIT.search(said)
+        if answer.status == 422 or too_long or (answer.status == 503 and kind == "timeout"):
+            return _TooMuchError(what)
+        if answer.status in (429, 500, 502, 503, 504):
+            return _BusyError(what, answer.retry_after_s)
         hint = "is it the address of Prometheus, without /api/v1?"
-        if error.code in (401, 403):
+        if answer.status in (401, 403):
             hint = f"put a bearer token into the environment variable {TOKEN_VARIABLE}"
-        if 300 <= error.code < 400:
+        if 300 <= answer.status < 400:
             hint = "name the address that it redirects to"
-        return SourceError(f"the server refuses: HTTP {error.code} {error.reason}", where=self.address, hint=hint)
+        return SourceError(f"the server refuses: {what}", where=self.address, hint=hint)
+
+
+def _said(text: str) -> tuple[str, str]:
+    """Return what an answer says is wrong and the type of the error, '' if not the API speaks but a proxy's page."""
+    try:
+        stated = json.loads(text)
+        said, kind = str(stated.get("error", "")), str(stated.get("errorType", ""))
+    except (ValueError, RecursionError, AttributeError):
+        said, kind = "" if text.lstrip()[:1] in {"<", "{", "["} else text, ""
+    return passed_on(said, 200), kind

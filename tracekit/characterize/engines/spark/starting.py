@@ -8,21 +8,19 @@ import shutil
 import socket
 import sys
 import tempfile
-import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError
+from tracekit.exchange import LateError, within
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["LARGE_ROWS", "LOCAL", "TRIED", "Started", "reason_of", "start", "untried"]
-
-T = TypeVar("T")
 
 LOCAL = "local[*]"
 """The master by default: all processors of this machine."""
@@ -104,9 +102,11 @@ def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
     processes: list[Any] = []
     session: Any = None
     try:
-        session = _within(seconds, lambda: _session(master, settings, folder, log, processes))
-        if session is None:
-            raise UsageError(f"Spark did not start within {seconds:g} s", where=f"--master {master}", hint=_LOOK)
+        try:
+            session = within(seconds, lambda: _session(master, settings, folder, log, processes))
+        except LateError as error:
+            what = f"Spark did not start within {seconds:g} s"
+            raise UsageError(what, where=f"--master {master}", hint=_LOOK) from error
         started = Started(session, processes[0], folder)
         _require_workers(session, master, seconds)
     except UsageError:
@@ -244,10 +244,12 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
         return there.gethostname(), found
 
     tasks = max(2, context.defaultParallelism)
-    found = _within(seconds, lambda: context.parallelize(range(tasks), tasks).map(version_there).collect())
-    if found is None:
+    try:
+        found = within(seconds, lambda: context.parallelize(range(tasks), tasks).map(version_there).collect())
+    except LateError as error:
         context.cancelAllJobs()
-        raise UsageError(f"no executor took a task within {seconds:g} s", where=f"--master {master}", hint=_LOOK)
+        what = f"no executor took a task within {seconds:g} s"
+        raise UsageError(what, where=f"--master {master}", hint=_LOOK) from error
     other = sorted({(host, version) for host, version in found if version != __version__})
     if other:
         host, version = other[0]
@@ -260,26 +262,6 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
         )
 
 
-def _within(seconds: float, work: Callable[[], T]) -> T | None:
-    """Return the result of `work`; None where it is not there in time."""
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(work())
-        except BaseException as error:  # noqa: BLE001 -- raised again below
-            failed.append(error)
-
-    # A daemon: Python does not wait for it at its end.
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failed:
-        raise failed[0]
-    return done[0] if done else None
-
-
 def _end(session: Any, processes: list[Any], folder: Path) -> None:
     """End Spark, as far as it was started, so that this process can start it again."""
     from pyspark import SparkContext
@@ -287,12 +269,12 @@ def _end(session: Any, processes: list[Any], folder: Path) -> None:
     if session is not None:
         # A Java process that died cannot be asked to stop, and one whose master is gone may not answer.
         with suppress(Exception):
-            _within(_STOP_S, session.stop)
+            within(_STOP_S, session.stop)
     # It would print a stack about the Java process that hangs up on it.
     server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001
     if server is not None:
         with suppress(Exception):
-            _within(_CONNECT_S, server.shutdown)
+            within(_CONNECT_S, server.shutdown)
     for process in processes:
         end_process(process)
     # PySpark remembers the context of a Java process that is gone, and would hand it out again.

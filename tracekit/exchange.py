@@ -1,0 +1,430 @@
+"""Exchanges with servers, each bounded in time, rate, bytes, attempts and redirects.
+
+This is the one module that connects to web servers (`ask`). Clients of libraries - of object stores, of Spark - are
+called inside `within`, which bounds their time. A server may be slow, broken or hostile: it may send a byte every two
+seconds, an answer without an end, endless headers, or redirects in a circle. `ask` counts every byte that arrives,
+headers, redirects and the framing of chunks included, and ends the exchange at a bound.
+
+tracekit asks for content without encoding and undoes none, so a small answer cannot unpack to a large one.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import (
+    BaseHandler,
+    HTTPErrorProcessor,
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    UnknownHandler,
+)
+
+from tracekit.text import duration, size
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping
+    from http.client import HTTPMessage
+    from types import TracebackType
+    from typing import IO
+
+__all__ = [
+    "DOWNLOADS",
+    "QUESTIONS",
+    "Answer",
+    "Bounds",
+    "ExchangeError",
+    "LateError",
+    "LostError",
+    "TooLargeError",
+    "ask",
+    "within",
+]
+
+T = TypeVar("T")
+
+_MOST_HEAD = 1 << 20
+"""Most bytes before the content of an answer: headers, those of redirects included."""
+_BUFFER = 1 << 16
+_WORDS = 4096
+"""Most bytes that are read of what a server says about an error."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How long a server is listened to, how much it may send, and how often it is asked."""
+
+    first_s: float
+    """Longest wait for a connection, and for the first byte of an answer [s]."""
+    silence_s: float
+    """Longest silence after the first byte, and the time over which the rate is measured [s]."""
+    whole_s: float
+    """Longest time for one answer, redirects included [s]."""
+    most_bytes: int
+    """Most bytes in the content of one answer."""
+    redirects: int
+    """Most redirects for one answer."""
+    attempts: int = 5
+    """Most requests for the same content in one run."""
+    least_rate: float = 1024.0
+    """A server that sends less in `silence_s` is too slow [B/s]."""
+    longest_pause_s: float = 60.0
+    """Longest pause between two attempts [s], whatever the server asks for."""
+
+    def pause_s(self, failures: int, asked: float | None = None) -> float:
+        """Return the pause after so many failed attempts [s]; `asked` is what the server asks for.
+
+        Examples
+        --------
+        >>> QUESTIONS.pause_s(1), QUESTIONS.pause_s(3), QUESTIONS.pause_s(1, 7.0), QUESTIONS.pause_s(1, 1e5)
+        (1.0, 4.0, 7.0, 60.0)
+        """
+        return min(2.0 ** (failures - 1) if asked is None else asked, self.longest_pause_s)
+
+
+DOWNLOADS = Bounds(first_s=60.0, silence_s=60.0, whole_s=86_400.0, most_bytes=64 << 30, redirects=10)
+"""Of files of public traces; the largest known one has 1 GB."""
+
+QUESTIONS = Bounds(first_s=130.0, silence_s=30.0, whole_s=3600.0, most_bytes=2 << 30, redirects=0)
+"""Of questions to Prometheus, which gives up after two minutes by itself. Its own limit of 50 million samples is about
+1.4 GB. No redirect is followed: the token is for one host."""
+
+
+class ExchangeError(Exception):
+    """An exchange that failed; the text is the reason, without the address."""
+
+
+class LostError(ExchangeError):
+    """No connection, or one that broke off, fell silent or became too slow; another attempt may succeed."""
+
+
+class LateError(ExchangeError):
+    """The answer was not complete in time."""
+
+
+class TooLargeError(ExchangeError):
+    """The answer has more bytes than allowed."""
+
+
+class Answer:
+    """An answer whose content has yet to be read; a context manager that closes the connection.
+
+    Attributes
+    ----------
+    status : int
+        The status of HTTP, of an error too.
+    reason : str
+        Its words, in one printable line.
+    headers : HTTPMessage
+        The headers.
+    """
+
+    def __init__(self, response: HTTPResponse, most_bytes: int) -> None:
+        self._response, self._left, self._most = response, most_bytes, most_bytes
+        self.status: int = response.status
+        self.reason = " ".join("".join(c if c.isprintable() else " " for c in response.reason).split())[:100]
+        self.headers: HTTPMessage = response.headers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._response.close()
+
+    @property
+    def length(self) -> int | None:
+        """The bytes of the content as the server states them, None if it does not."""
+        stated = self.headers.get("Content-Length", "")
+        return int(stated) if stated.isdecimal() and len(stated) < 20 else None
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """How long the server asks to wait [s], None if it does not say so in seconds."""
+        stated = self.headers.get("Retry-After", "")
+        return float(stated) if stated.isdecimal() else None
+
+    def read(self, most: int) -> bytes:
+        """Return the next bytes as they arrive, at most `most`; none at the end.
+
+        Raises
+        ------
+        ExchangeError
+            The connection broke off, or a bound is reached.
+        """
+        try:
+            found = self._response.read1(most)
+        except (OSError, HTTPException, ValueError) as error:
+            raise LostError(f"the connection broke off ({type(error).__name__})") from error
+        self._left -= len(found)
+        if self._left < 0:
+            raise TooLargeError(f"the answer has more than {size(self._most)}")
+        return found
+
+    def words(self) -> str:
+        """Return the first characters of the content, whatever they are: what a server says about an error."""
+        found = b""
+        try:
+            while len(found) < _WORDS and (more := self.read(_WORDS - len(found))):
+                found += more
+        except ExchangeError:
+            pass  # the status tells enough
+        return found.decode("utf-8", "replace")
+
+
+def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> Answer:
+    """Ask a web server for the content of an address.
+
+    Redirects lead to web addresses only, and from https to https only. A status that tells of an error is an answer.
+
+    Parameters
+    ----------
+    url : str
+        An http or https address.
+    headers : mapping
+        Sent with the request, besides a user agent and the wish for content without encoding.
+    bounds : Bounds
+        Hold for the whole answer, also while the caller reads its content.
+    clock : callable
+        The time [s].
+
+    Raises
+    ------
+    LostError
+        The server cannot be reached, or falls silent.
+    ExchangeError
+        A bound is reached, or a redirect leads where none may.
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ExchangeError("not an http or https address")
+    meter = _Meter(bounds, clock)
+    opener = OpenerDirector()
+    for handler in (
+        ProxyHandler(),
+        UnknownHandler(),
+        _Http(meter),
+        _Https(meter),
+        _EveryStatus(),
+        _Redirects(bounds.redirects),
+        HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    sent = {"User-Agent": "tracekit", "Accept-Encoding": "identity", **headers}
+    try:
+        response: Any = opener.open(Request(url, headers=sent), timeout=bounds.first_s)  # noqa: S310 -- checked above
+    except HTTPError as error:
+        error.close()  # only the standard library's handler of redirects raises it: an address such as file: or data:
+        raise ExchangeError("redirects to an address that is not http or https") from error
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            raise LostError("the server did not answer in time") from error
+        text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        raise LostError(f"no connection: {text}") from error
+    if not isinstance(response, HTTPResponse):
+        raise ExchangeError("is not on the web")
+    return Answer(response, bounds.most_bytes)
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """Return the result of `work`, a call of a library whose exchanges cannot be bounded otherwise.
+
+    What is not ready in time is abandoned: its thread runs on, and Python does not wait for it at its end.
+
+    Raises
+    ------
+    LateError
+        It is not ready in time.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 -- raised again below
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="tracekit-exchange", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    if not done:
+        raise LateError(f"timed out: no complete answer within {duration(seconds)}")
+    return done[0]
+
+
+class _Meter:
+    """Counts the bytes and the time of one exchange, and raises at a bound."""
+
+    def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
+        self._bounds, self._clock = bounds, clock
+        self._until = clock() + bounds.whole_s
+        self._left = _MOST_HEAD
+        self._first = self._in_head = True
+        self._window_s, self._window_bytes = 0.0, 0
+
+    def next_answer(self) -> None:
+        """Begin the answer to one request, such as a redirect or that of a proxy."""
+        self._first = True
+
+    def content(self) -> None:
+        """Begin the content of an answer; each chunk may have some bytes of framing."""
+        self._in_head = False
+        self._left = 2 * self._bounds.most_bytes + _MOST_HEAD
+
+    def limit_s(self) -> float:
+        """Return how long the next read may take [s]."""
+        left = self._until - self._clock()
+        if left <= 0:
+            raise LateError(f"the answer was not complete after {duration(self._bounds.whole_s)}")
+        return min(left, self._bounds.first_s if self._first else self._bounds.silence_s)
+
+    def took(self, count: int, seconds: float) -> None:
+        """Count what a read brought and the time it took [s]; the time between reads is the caller's own."""
+        self._left -= count
+        if self._left < 0:
+            raise TooLargeError(
+                f"the headers have more than {size(_MOST_HEAD)}"
+                if self._in_head
+                else f"the answer has more than {size(self._bounds.most_bytes)}"
+            )
+        if self._first:
+            self._first = not count
+            return
+        self._window_s += seconds
+        self._window_bytes += count
+        if self._window_s >= self._bounds.silence_s:
+            if self._window_bytes < self._bounds.least_rate * self._window_s:
+                raise LostError(
+                    f"the server sends less than {size(self._bounds.least_rate)} a second, {size(self._window_bytes)} "
+                    f"in {duration(self._window_s)}"
+                )
+            self._window_s, self._window_bytes = 0.0, 0
+
+    def seconds(self) -> float:
+        """Return the time [s]."""
+        return self._clock()
+
+
+class _Metered(io.RawIOBase):
+    """The bytes of a connection as they arrive, counted."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, meter: _Meter) -> None:
+        super().__init__()
+        self._raw, self._sock, self._meter = raw, sock, meter
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader hands out no other kind
+        """Fill `buffer` with what has arrived, waiting for a byte no longer than the bounds allow."""
+        self._sock.settimeout(self._meter.limit_s())
+        begun = self._meter.seconds()
+        try:
+            count: int = self._raw.readinto(buffer) or 0
+        except TimeoutError as error:
+            self._meter.limit_s()
+            raise LostError("the server did not answer in time") from error
+        self._meter.took(count, self._meter.seconds() - begun)
+        return count
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._raw.close()
+        super().close()
+
+
+class _Response(HTTPResponse):
+    """An answer that is counted from its first byte on."""
+
+    def __init__(self, meter: _Meter, sock: socket.socket, *more: Any, **named: Any) -> None:
+        super().__init__(sock, *more, **named)
+        self._meter = meter
+        meter.next_answer()
+        # The standard library reads the status, headers and chunk sizes through this as well.
+        raw: io.RawIOBase = self.fp.detach()
+        self.fp = io.BufferedReader(_Metered(raw, sock, meter), _BUFFER)
+
+    def begin(self) -> None:
+        """Read the status and the headers."""
+        super().begin()
+        self._meter.content()
+
+
+def _connection(kind: type[HTTPConnection], meter: _Meter, host: str, **named: Any) -> HTTPConnection:
+    made = kind(host, **named)
+    made.response_class = partial(_Response, meter)  # type: ignore[assignment]  # it is only called
+    return made
+
+
+class _Http(HTTPHandler):
+    def __init__(self, meter: _Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def http_open(self, req: Request) -> HTTPResponse:
+        """Connect without encryption."""
+        return self.do_open(partial(_connection, HTTPConnection, self._meter), req)
+
+
+class _Https(HTTPSHandler):
+    def __init__(self, meter: _Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def https_open(self, req: Request) -> HTTPResponse:
+        """Connect with encryption."""
+        return self.do_open(partial(_connection, HTTPSConnection, self._meter), req)
+
+
+class _EveryStatus(BaseHandler):
+    """Takes an answer with any status for an answer."""
+
+    def http_error_default(self, req: Request, fp: IO[bytes], *_: object) -> IO[bytes]:  # noqa: ARG002 -- as it is called
+        """Return the answer."""
+        return fp
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Follows so many redirects to web addresses, and from https to https only."""
+
+    max_repeats = max_redirections = 1000  # `_followed` counts them all
+
+    def __init__(self, most: int) -> None:
+        self._most, self._followed = most, 0
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        fp.close()  # the standard library would read its content, which may have no end
+        allowed = ("https",) if urlsplit(req.full_url).scheme == "https" else ("http", "https")
+        if urlsplit(newurl).scheme not in allowed:
+            raise ExchangeError(f"redirects to an address that is not {' or '.join(allowed)}")
+        self._followed += 1
+        if self._followed > self._most:
+            raise ExchangeError(f"redirects more than {self._most} times")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    def http_error_302(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> IO[bytes] | None:
+        """Follow a redirect; where none is followed, it is an answer, wherever it leads."""
+        return super().http_error_302(req, fp, code, msg, headers) if self._most else None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
