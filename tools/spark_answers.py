@@ -4,8 +4,8 @@
     python tools/spark_answers.py --large FOLDER [--jobs 300000] [--samples 10000000]
 
 It takes a quarter of an hour on two processors, needs `gpu-tracekit[spark]` and Java, and fails where an answer
-differs. With --large it asks of generated logs of Helios and, with telemetry, of Philly, which are made in FOLDER; it writes no
-table, and prints the seconds that each engine took.
+differs. With --large it asks of generated logs of Helios and, with telemetry, of Philly, which are made in FOLDER; it
+writes no table, and prints the seconds that each engine took.
 """
 
 from __future__ import annotations
