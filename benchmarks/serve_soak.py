@@ -2,10 +2,10 @@
 
     python benchmarks/serve_soak.py [--minutes 30] [--clients 50] [--hostile 10] [--pause 5] [--trace TRACE]
 
-Ordinary clients have the token and ask as people do: pages, parts, jobs, users, files, with a pause after each. Each hostile
-client does one thing all the time: it holds idle connections, sends headers one byte a second, sends huge headers,
-bodies and names, cancels expensive questions, or asks for large files and reads nothing. Hostile clients that ask
-have the token, too. Without TRACE the sample trace of Slurm is served. Peak memory needs Linux.
+Ordinary clients have the token and ask as people do: pages, parts, jobs, users and files, with a pause after each. Each
+hostile client repeats one attack: it holds idle connections, sends headers one byte a second, sends huge headers,
+bodies and names, cancels questions, or asks for report.json and reads nothing. The last three have the token too.
+Without TRACE the script serves the sample trace of Slurm. Memory is read from /proc, so it runs on Linux only.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tracekit.ingest import ingest_logs
 from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "slurm"
 TOKEN = "a-token-of-the-benchmark"
@@ -54,12 +57,20 @@ class Soak:
     attacks: Counter[str] = field(default_factory=Counter)
 
     def path(self) -> str:
+        """Return what an ordinary client asks next."""
         user, job = quote(self.random.choice(self.users), safe=""), quote(self.random.choice(self.jobs), safe="")
         question, narrow = self.random.choice(QUESTIONS), f"where.user={user}"
-        some = [f"/answer/{question}?{narrow}", f"/first?{narrow}", f"/job/{job}", f"/user/{user}", f"/find?q={user[:3]}"]
+        some = [
+            f"/answer/{question}?{narrow}",
+            f"/first?{narrow}",
+            f"/job/{job}",
+            f"/user/{user}",
+            f"/find?q={user[:3]}",
+        ]
         return self.random.choice(["/", "/report.json", f"/tables/{question}.csv", *some, *some])
 
     async def opened(self, first: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return a new connection that has sent its first bytes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(first)
         return reader, writer

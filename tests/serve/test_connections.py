@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from starlette.responses import PlainTextResponse
@@ -18,14 +18,17 @@ from tracekit.serve.connections import Patience
 from tracekit.serve.gate import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from tracekit.serve.trace import ServedTrace
 
     Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-    Open = Callable[[bytes], Awaitable[Client]]
+
+    class Open(Protocol):
+        async def __call__(self, first: bytes = b"") -> Client: ...
+
 
 ASKED = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SHORT = Patience(headers_s=0.1, answer_s=0.15, connections=8, of_address=6)
@@ -62,8 +65,8 @@ async def _served(app: ASGIApp, patience: Patience) -> AsyncIterator[Open]:
 
 def in_a_loop(test: Callable[..., Coroutine[None, None, None]]) -> Callable[..., None]:
     @functools.wraps(test)
-    def run(*given: object, **named: object) -> None:
-        asyncio.run(asyncio.wait_for(test(*given, **named), 20))
+    def run(**fixtures: object) -> None:
+        asyncio.run(asyncio.wait_for(test(**fixtures), 20))
 
     return run
 

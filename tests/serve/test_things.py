@@ -130,9 +130,7 @@ def awkward(make_trace: Callable[..., Trace], served: ServedTrace) -> TestClient
 
 @pytest.mark.parametrize("kind", ["job", "node", "user"])
 @pytest.mark.parametrize("name", AWKWARD, ids=range(len(AWKWARD)))
-def test_awkward_names_are_opened_and_others_like_them_are_not_there(
-    awkward: TestClient, kind: str, name: str
-) -> None:
+def test_awkward_names_are_opened_and_others_like_them_are_not_there(awkward: TestClient, kind: str, name: str) -> None:
     path = f"http://localhost/{kind}/{quote(name)}"
     assert awkward.get(path).status_code == 200
     assert awkward.get(f"http://localhost/{kind}?name={quote(name)}").status_code == 200

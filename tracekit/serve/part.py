@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError, nearest
@@ -104,7 +104,7 @@ def _period(since: datetime | None, until: datetime | None, facts: TraceFacts) -
     after = None if until is None else local(until.isoformat(), facts.timezone)
     # At the ends of the calendar, where no zone adds hours, both may be the same.
     apart = first is None or after is None or first < after
-    whole = apart and all(t is None or (t.hour, t.minute, t.second, t.microsecond) == (0, 0, 0, 0) for t in (first, after))
+    whole = apart and all(t is None or t.time() == time.min for t in (first, after))
     form = "%-d %B %Y" if whole else "%-d %B %Y %H:%M"
     if first is None or after is None:
         if first is not None:
