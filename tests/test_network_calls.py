@@ -51,6 +51,7 @@ IMPORTERS = {
     "ingest/file_tasks.py": {"socket"},  # the name of this machine
     "shards/own_files.py": {"socket"},  # the name of this machine
     "serve/limits.py": {"asyncio"},  # ends what the server of the page does not answer in time
+    "serve/connections.py": {"asyncio", "uvicorn"},  # bounds the connections of those who ask
     "serve/run.py": {"socket", "uvicorn"},  # listens; `serve.limits` bounds what it answers
     "characterize/engines/spark/starting.py": {"socket", "pyspark", "subprocess"},
     "ingest/programs.py": {"subprocess"},

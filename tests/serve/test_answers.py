@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from html import unescape
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import duckdb
 import pytest
@@ -130,6 +131,29 @@ def test_what_cannot_be_asked_is_one_line(client: TestClient, path: str, said: s
     assert found.status_code == 400
     assert said in found.json()["error"]
     assert "\n" not in found.json()["error"]
+
+
+@pytest.mark.parametrize("end", ["since", "until"])
+@pytest.mark.parametrize(
+    ("time", "code"),
+    [
+        ("0000-01-01", 400),
+        ("0001-01-01", 200),
+        ("0001-01-01T00:00:00+14:00", 400),
+        ("0001-01-01T00:00:00-14:00", 200),
+        ("9999-12-31T23:59:59.999999", 200),
+        ("9999-12-31T23:59:59-14:00", 400),
+        ("10000-01-01", 400),
+        ("NaN", 400),
+        ("", 400),
+        ("2020-05-03\0", 400),
+        ("\ud800", 400),
+    ],
+)
+def test_times_at_the_ends_of_the_calendar_have_an_answer(client: TestClient, end: str, time: str, code: int) -> None:
+    query = urlencode({end: time}, errors="surrogatepass")
+    for path in ("/answer/overview/status", "/first"):
+        assert client.get(f"http://localhost{path}?{query}").status_code == code
 
 
 @pytest.mark.parametrize(
@@ -296,6 +320,12 @@ def test_a_partition_that_is_damaged_meanwhile_is_one_line(parts: Trace, served:
         ({"since": "2019-12-31", "until": "2020-01-02"}, {}, "only submitted 31 December 2019 to 1 January 2020"),
         ({"since": "2020-05-03T12:30"}, {}, "only submitted from 3 May 2020 12:30 on"),
         ({"until": "2020-05-03"}, {}, "only submitted before 3 May 2020"),
+        ({"until": "0001-01-01"}, {}, "only submitted before 1 January 1"),
+        (
+            {"since": "0001-01-01T00:00", "until": "0001-01-01T05:00"},
+            {"timezone": "Etc/GMT+5"},
+            "only submitted 1 January 1 00:00 to 1 January 1 00:00",
+        ),
         ({"since": "2020-05-03T00:00+08:00"}, {"timezone": "Asia/Shanghai"}, "only submitted from 3 May 2020 on"),
         (
             {"since": "1970-01-03", "until": "1970-01-05T12:00"},

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
 
 from tests.serve.conftest import TOKEN
-from tracekit.serve.gate import is_loopback
+from tracekit.serve.app import made_app
+from tracekit.serve.gate import Gate, is_loopback
 
 if TYPE_CHECKING:
-    from starlette.testclient import TestClient
+    from starlette.types import Receive, Scope, Send
+
+    from tracekit.serve.trace import ServedTrace
 
 
 @pytest.mark.parametrize(
@@ -31,11 +37,11 @@ def test_a_host_of_another_name_is_refused(client: TestClient, host: str) -> Non
         assert client.get(path, headers={"Host": host}).status_code == 421
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "TRACE"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 def test_nothing_but_reading_is_done(client: TestClient, method: str) -> None:
     for path in ("/", "/answer/queuing/run_time", "/first", "/job/a1", "/nothing"):
         found = client.request(method, path)
-        assert (found.status_code, found.headers["allow"]) == (405, "GET")
+        assert (found.status_code, found.headers["allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +52,22 @@ def test_nothing_but_reading_is_done(client: TestClient, method: str) -> None:
 def test_pages_of_other_origins_ask_nothing(client: TestClient, site: str, mode: str, code: int) -> None:
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
     assert client.get("/job/a1", headers=headers).status_code == code
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "same-origin", "none"])
+@pytest.mark.parametrize("place", ["document", "iframe", "frame", "embed", "object", "fencedframe"])
+def test_no_other_site_has_an_answer_worked_on_for_its_frame(site: str, place: str) -> None:
+    worked: list[str] = []
+
+    async def work(scope: Scope, receive: Receive, send: Send) -> None:
+        worked.append(scope["path"])
+        await PlainTextResponse("answer")(scope, receive, send)
+
+    asked = TestClient(Gate(work, names={"localhost"}, local=True), base_url="http://localhost")
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": place}
+    foreign = site.endswith("-site") and place != "document"
+    assert asked.get("/", headers=headers).status_code == (403 if foreign else 200)
+    assert worked == ([] if foreign else ["/"])
 
 
 def test_every_answer_says_what_a_browser_may_do_with_it(client: TestClient) -> None:
@@ -93,8 +115,32 @@ def test_the_token_of_the_address_becomes_a_cookie_that_no_script_reads(guarded:
     cookie = found.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=lax" in cookie.lower()
+    assert "max-age=43200;" in cookie.lower()
     assert TOKEN not in cookie
     assert guarded.get("/job/a1").status_code == 200
+
+
+def test_a_cookie_ends_and_no_other_server_takes_it(served: ServedTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def server(port: int) -> TestClient:
+        gate = Gate(made_app(served), names={"localhost"}, local=True, token=TOKEN, port=port)
+        return TestClient(gate, base_url="http://localhost", follow_redirects=False)
+
+    def code(asked: TestClient, value: str, port: int) -> int:
+        return asked.get("/nothing", headers={"Cookie": f"other=1; tracekit-{port}={value}; x"}).status_code
+
+    first, now = server(80), time.time()
+    value = first.get(f"/?token={TOKEN}").cookies["tracekit-80"]
+    end, _, seal = value.partition("-")
+    assert code(TestClient(first.app, base_url="http://localhost"), value, 80) == 404
+    for other in (server(80), server(81)):  # another run, another port, with the same token
+        assert {code(other, value, port) for port in (80, 81)} == {403}
+    fresh = TestClient(first.app, base_url="http://localhost")
+    for forged in (f"{int(end) + 1}-{seal}", f"0{value}", f"{end}-", f"-{seal}", seal, f"{'9' * 5000}-{seal}", "ü-ü"):
+        assert fresh.get("/", headers={b"Cookie": f"tracekit-80={forged}".encode()}).status_code == 403
+    monkeypatch.setattr(time, "time", lambda: now + 12 * 3600 - 10)
+    assert code(fresh, value, 80) == 404
+    monkeypatch.setattr(time, "time", lambda: now + 12 * 3600 + 10)
+    assert code(fresh, value, 80) == 403
 
 
 def test_programs_send_the_token_in_a_header(guarded: TestClient) -> None:

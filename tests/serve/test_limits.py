@@ -8,13 +8,17 @@ import time
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from starlette.testclient import TestClient
 
 from tracekit.characterize.limits import Stop, StoppedError
+from tracekit.serve import limits
+from tracekit.serve.app import made_app
 from tracekit.serve.limits import AskedSession, BusyError, Desk
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from tracekit.serve.trace import ServedTrace
     from tracekit.trace import Trace
 
 ENDLESS = "SELECT count(*) FROM range(10000000000) a, range(1000) b WHERE hash(a.range + b.range) = 1"
@@ -99,6 +103,47 @@ def test_two_are_worked_on_at_a_time_and_too_many_are_refused() -> None:
     assert most == 2
     assert found.count(1) == 32
     assert sum(isinstance(one, BusyError) for one in found) == 8
+
+
+def test_a_cancelled_question_frees_its_place_before_a_thread_took_it_up() -> None:
+    going = threading.Event()
+    worked: list[Stop] = []
+
+    def work(_: Stop) -> None:
+        going.wait(10)
+
+    async def ask() -> None:
+        desk = Desk()
+        try:
+            first = [asyncio.create_task(desk.answer(_asked(_Page()), work)) for _ in range(2)]
+            page = _Page()
+            waiting = [asyncio.create_task(desk.answer(_asked(page), worked.append)) for _ in range(30)]
+            await asyncio.sleep(0)
+            with pytest.raises(BusyError):
+                await desk.answer(_asked(_Page()), work)
+            page.gone = True
+            for found in await asyncio.gather(*waiting[1:], return_exceptions=True):
+                assert isinstance(found, StoppedError)
+            waiting[0].cancel()
+            late = asyncio.create_task(desk.answer(_asked(_Page()), lambda _: 1))
+            await asyncio.sleep(0)
+            assert not late.done()  # it waits; no place was lost
+        finally:
+            going.set()
+        assert await late == 1
+        await asyncio.gather(*first)
+
+    asyncio.run(ask())
+    assert worked == []
+
+
+def test_too_many_questions_may_ask_again_soon(served: ServedTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_WAITING", 0)
+    asked = TestClient(made_app(served), base_url="http://localhost")
+    for path in ("/answer/overview/status", "/first", "/job/a1", "/find?q=a", "/tables/users/queueing.csv"):
+        found = asked.get(path)
+        assert (found.status_code, found.headers["retry-after"]) == (503, "5"), path
+    assert asked.get("/").status_code == 200
 
 
 def test_one_question_at_a_time_uses_the_databases_of_a_part(trace: Trace) -> None:

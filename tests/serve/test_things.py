@@ -7,21 +7,25 @@ import json
 import re
 from html import unescape
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
+from starlette.testclient import TestClient
 
 from tests.serve.conftest import CLIMBING, HOSTILE
 from tracekit.report.links import link_to
+from tracekit.serve.app import made_app
 from tracekit.serve.things.held import held_through_time
 from tracekit.serve.things.job import job
 from tracekit.serve.things.node import node
+from tracekit.serve.trace import ServedTrace
 
 if TYPE_CHECKING:
-    from starlette.testclient import TestClient
+    from collections.abc import Callable
 
     from tests.reviewed import Golden
     from tracekit.serve.things.thing import Table
-    from tracekit.serve.trace import ServedTrace
+    from tracekit.trace import Trace
 
 START = dt.datetime(2020, 5, 3)
 
@@ -107,6 +111,32 @@ def test_what_is_not_there_is_a_page_that_says_so(client: TestClient, kind: str,
     assert found.status_code == 404
     assert f"the trace has no {kind}" in found.text
     assert "<script>alert" not in found.text
+
+
+AWKWARD = ["a\nb", "\n", "x\r\ny", "a\0b", "a" * 5000, "ü" * 5000, "a/b\n", "?q#", "\u202e"]
+
+
+@pytest.fixture(scope="module")
+def awkward(make_trace: Callable[..., Trace], served: ServedTrace) -> TestClient:
+    """Return a browser of a server whose jobs, nodes and users have awkward names."""
+    at = {"start_time": START, "end_time": START + dt.timedelta(hours=1), "gpu_count": 1}
+    trace = make_trace(
+        jobs=[{"job_id": n, "user": n, "status": "completed", "submit_time": START, **at} for n in AWKWARD],
+        attempts=[{"job_id": n, "attempt": 0, **at} for n in AWKWARD],
+        placements=[{"job_id": n, "attempt": 0, "node_id": n, **at} for n in AWKWARD],
+    )
+    return TestClient(made_app(ServedTrace(trace, served.report)), base_url="http://localhost")
+
+
+@pytest.mark.parametrize("kind", ["job", "node", "user"])
+@pytest.mark.parametrize("name", AWKWARD, ids=range(len(AWKWARD)))
+def test_awkward_names_are_opened_and_others_like_them_are_not_there(awkward: TestClient, kind: str, name: str) -> None:
+    path = f"http://localhost/{kind}/{quote(name)}"
+    assert awkward.get(path).status_code == 200
+    assert awkward.get(f"http://localhost/{kind}?name={quote(name)}").status_code == 200
+    other = awkward.get(f"{path}x")
+    assert other.status_code == 404
+    assert f"the trace has no {kind}" in other.text
 
 
 @pytest.mark.parametrize("name", [HOSTILE, CLIMBING])

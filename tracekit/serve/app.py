@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import orjson
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from duckdb import DuckDBPyConnection
+    from polars import DataFrame
     from starlette.requests import Request
 
     from tracekit.characterize.limits import Stop
@@ -49,6 +50,23 @@ if TYPE_CHECKING:
 __all__ = ["made_app"]
 
 _OPENS = {"job": job, "node": node, "user": user}
+_RETRY_S = 5
+"""When a question that found too many others may be asked again [s]."""
+
+
+class _Name(Convertor[str]):
+    """The rest of a path, with slashes and line breaks."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("name", _Name())
 
 
 def made_app(served: ServedTrace, desk: Desk | None = None) -> Starlette:
@@ -69,16 +87,16 @@ class _Answers:
     def routes(self) -> list[Route]:
         found = [
             Route("/", self.page, methods=["GET"]),
-            Route("/answer/{name:path}", self.answer, methods=["GET"]),
+            Route("/answer/{name:name}", self.answer, methods=["GET"]),
             Route("/first", self.first, methods=["GET"]),
             Route("/find", self.find, methods=["GET"]),
             Route("/report.json", self.data, methods=["GET"]),
             Route("/report.md", self.text, methods=["GET"]),
             Route("/guidelines.md", self.advice, methods=["GET"]),
-            Route("/tables/{name:path}", self.table, methods=["GET"]),
+            Route("/tables/{name:name}", self.table, methods=["GET"]),
         ]
         for kind in _OPENS:
-            found += [Route(f"/{kind}", self.thing, methods=["GET"]), Route(f"/{kind}/{{name:path}}", self.thing)]
+            found += [Route(f"/{kind}", self.thing, methods=["GET"]), Route(f"/{kind}/{{name:name}}", self.thing)]
         return found
 
     async def page(self, _: Request) -> Response:
@@ -102,11 +120,11 @@ class _Answers:
         try:
             body = await self._desk.answer(request, asked)
         except TracekitError as error:
-            return _error_json(_words(error), _code(error))
+            return _error_json(error)
         return Response(body, media_type=_JSON)
 
     async def thing(self, request: Request) -> Response:
-        opens = _OPENS[request.url.path.split("/")[1]]
+        opens = _OPENS[request.scope["path"].split("/")[1]]
         # A name that a path cannot hold follows the question mark.
         name = request.path_params.get("name", request.query_params.get("name", ""))
         return await self._looked_up(request, lambda con, trace, facts: opens(con, trace, facts, name))
@@ -139,10 +157,10 @@ class _Answers:
     async def data(self, _: Request) -> Response:
         return Response(orjson.dumps(self._served.report.data), media_type=_JSON)
 
-    async def text(self, _: Request) -> Response:
+    async def text(self, request: Request) -> Response:
         from tracekit.report.markdown import markdown
 
-        return _text(markdown(self._served.report.data))
+        return await self._desk.answer(request, lambda _: _text(markdown(self._served.report.data)))
 
     async def advice(self, request: Request) -> Response:
         from tracekit.guidelines.markdown import markdown
@@ -151,22 +169,13 @@ class _Answers:
         return _not_found(request) if document is None else _text(markdown(document))
 
     async def table(self, request: Request) -> Response:
-        from tracekit.spreadsheets import csv_safe
-
         name, _, form = request.path_params["name"].rpartition(".")
         if form not in {"csv", "parquet"}:
             return _not_found(request)
         try:
-            frame = self._served.report.answer(name)
+            return await self._desk.answer(request, lambda _: _file(self._served.report.answer(name), form))
         except QueryError:
             return _not_found(request)
-        content = io.BytesIO()
-        if form == "csv":
-            csv_safe(frame).write_csv(content, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
-        else:
-            frame.write_parquet(content, compression="zstd")
-        kind = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
-        return Response(content.getvalue(), media_type=kind, headers={"Content-Disposition": "attachment"})
 
 
 _JSON = "application/json"
@@ -174,6 +183,19 @@ _JSON = "application/json"
 
 def _text(content: str) -> Response:
     return PlainTextResponse(content.encode("utf-8", errors="replace"))
+
+
+def _file(frame: DataFrame, form: str) -> Response:
+    """Return all rows of an answer as csv or parquet."""
+    from tracekit.spreadsheets import csv_safe
+
+    content = io.BytesIO()
+    if form == "csv":
+        csv_safe(frame).write_csv(content, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+    else:
+        frame.write_parquet(content, compression="zstd")
+    kind = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
+    return Response(content.getvalue(), media_type=kind, headers={"Content-Disposition": "attachment"})
 
 
 def _drawn(thing: Thing, title: str) -> str:
@@ -193,32 +215,40 @@ def _code(error: Exception) -> int:
     return 400 if isinstance(error, UsageError | QueryError) else 500
 
 
-def _page_of(words: str, code: int) -> Response:
-    return HTMLResponse(_drawn(Thing("not found" if code == 404 else "no answer", None, [words]), "this trace"), code)
+def _headers(error: Exception) -> dict[str, str] | None:
+    return {"Retry-After": str(_RETRY_S)} if isinstance(error, BusyError) else None
+
+
+def _page_of(words: str, code: int, headers: dict[str, str] | None = None) -> Response:
+    thing = Thing("not found" if code == 404 else "no answer", None, [words])
+    return HTMLResponse(_drawn(thing, "this trace"), code, headers)
 
 
 def _error_page(_: Request, error: Exception) -> Response:
-    return _page_of(_words(error), _code(error))
+    return _page_of(_words(error), _code(error), _headers(error))
 
 
-def _failed(request: Request, _: Exception) -> Response:
+def _failed(request: Request, error: Exception) -> Response:
     """Say that tracekit is at fault; the terminal shows the error."""
-    words = "tracekit failed at this; the terminal that it runs in shows why"
-    data = request.url.path.startswith(("/answer/", "/first"))
-    return _error_json(words, 500) if data else _page_of(f"{words}.", 500)
+    if request.scope["path"].startswith(("/answer/", "/first")):
+        return _error_json(error)
+    return _page_of(f"{_words(error)}.", 500)
 
 
-def _error_json(words: str, code: int) -> Response:
-    return Response(orjson.dumps({"error": words}), code, media_type=_JSON)
+def _error_json(error: Exception) -> Response:
+    content = orjson.dumps({"error": _words(error)})
+    return Response(content, _code(error), _headers(error), media_type=_JSON)
 
 
 def _words(error: Exception) -> str:
     """Return an error as one line, without the option of a command that it names."""
+    if not isinstance(error, TracekitError):
+        return "tracekit failed at this; the terminal that it runs in shows why"
     words = str(error)
-    if isinstance(error, TracekitError) and (error.where or "").startswith("--"):
+    if (error.where or "").startswith("--"):
         words = words.removeprefix(f"{error.where}: ")
     return shorten(words, 500)
 
 
 def _not_found(request: Request, _: Exception | None = None) -> Response:
-    return _page_of(f"There is nothing at {shorten(unquote(request.url.path), 200)}.", 404)
+    return _page_of(f"There is nothing at {shorten(request.scope['path'], 200)}.", 404)

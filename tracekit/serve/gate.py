@@ -7,11 +7,11 @@ connect, such as the other users of a machine.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import re
-from http.cookies import CookieError, SimpleCookie
+import secrets
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -40,6 +40,9 @@ _OF_PAGES = "frame-ancestors 'none'; base-uri 'none'"
 _OF_DATA = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'"
 
 _HOST = re.compile(r"(?:\[(?P<inside>[0-9a-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]+)?")
+
+_COOKIE_S = 12 * 3600
+"""How long a cookie lets in [s]."""
 
 _FORBIDDEN = "Open the address that tracekit printed: it holds the token that is missing here.\n"
 
@@ -83,18 +86,23 @@ class Gate:
         self._app, self._local, self._token = app, local, token
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         self._cookie = f"tracekit-{port}"
-        # The cookie is not the token, which lets in from everywhere.
-        self._ticket = "" if token is None else hmac.new(token.encode(), b"cookie", hashlib.sha256).hexdigest()
+        # Browsers send a cookie to every port of its host. This key makes it worthless to all other servers, also to
+        # those with the same token; the token itself is in no cookie.
+        self._key = secrets.token_bytes(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a question, or hand it on and add headers to the answer."""
         if scope["type"] != "http":
             return  # neither sockets nor the events of a server's life are answered
-        refused = self._refusal(scope)
+        asked = Headers(scope=scope)
+        body = "transfer-encoding" in asked or asked.get("content-length", "0").strip("0") != ""
+        refused = self._refusal(scope, asked, body=body)
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                if body:
+                    headers["Connection"] = "close"  # the body is not read
                 for name, value in _HEADERS.items():
                     headers[name] = value
                 page = headers.get("content-type", "").startswith("text/html")
@@ -103,17 +111,20 @@ class Gate:
 
         await (self._app if refused is None else refused)(scope, receive, with_headers)
 
-    def _refusal(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
+    def _refusal(self, scope: Scope, headers: Headers, *, body: bool) -> Response | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_own(hosts[0]):
             return PlainTextResponse("This tracekit serves no host of that name.\n", 421)
-        if scope["method"] != "GET":
-            return PlainTextResponse("There is nothing to do here but to read.\n", 405, {"Allow": "GET"})
-        # Browsers say where a question comes from; following a link is no danger.
+        if scope["method"] not in {"GET", "HEAD"}:
+            return PlainTextResponse("This server only answers GET and HEAD.\n", 405, {"Allow": "GET, HEAD"})
+        if body:
+            return PlainTextResponse("This server reads no request bodies.\n", 413)
+        # Browsers say where a question comes from, and where they show the answer. A link that opens a page is no
+        # danger; a frame in another page is.
         foreign = headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}
-        if foreign and headers.get("sec-fetch-mode") != "navigate":
-            return PlainTextResponse("This is for the pages of this tracekit alone.\n", 403)
+        opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
+        if foreign and not opened:
+            return PlainTextResponse("Only pages of this tracekit may ask this.\n", 403)
         return None if self._token is None else self._without_token(scope, headers, self._token)
 
     def _is_own(self, host: str) -> bool:
@@ -137,19 +148,25 @@ class Gate:
             # One slash: two would name another host.
             path = "/" + quote(scope["path"].lstrip("/\\"))
             answer = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
-            answer.set_cookie(self._cookie, self._ticket, httponly=True, samesite="lax", path="/")
+            ticket = self._ticket(int(time.time()) + _COOKIE_S)
+            answer.set_cookie(self._cookie, ticket, max_age=_COOKIE_S, httponly=True, samesite="lax", path="/")
             return answer
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _same(bearer.strip(), token):
             return None
-        return None if _same(self._cookie_of(headers), self._ticket) else PlainTextResponse(_FORBIDDEN, 403)
+        return None if self._has_ticket(headers) else PlainTextResponse(_FORBIDDEN, 403)
 
-    def _cookie_of(self, headers: Headers) -> str:
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
-        except CookieError:
-            return ""
-        return "" if morsel is None else morsel.value
+    def _ticket(self, until: int) -> str:
+        """Return the value of a cookie that lets in until a time [s since 1970]."""
+        return f"{until}-{hmac.digest(self._key, str(until).encode(), 'sha256').hex()}"
+
+    def _has_ticket(self, headers: Headers) -> bool:
+        for cookie in headers.get("cookie", "").split(";"):
+            name, _, value = cookie.strip().partition("=")
+            until = value.partition("-")[0]
+            if name == self._cookie and re.fullmatch("[0-9]{1,12}", until):
+                return int(until) > time.time() and _same(value, self._ticket(int(until)))
+        return False
 
 
 def _same(one: str, other: str) -> bool:

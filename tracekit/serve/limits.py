@@ -84,18 +84,24 @@ class Desk:
         stop = Stop()
         loop = asyncio.get_running_loop()
         self._asked += 1
-        future = loop.run_in_executor(self._threads, work, stop)
+        queued = self._threads.submit(work, stop)
+        future = asyncio.wrap_future(queued)
         future.add_done_callback(self._answered)
         until = loop.time() + self._longest_s
-        while True:
-            done, _ = await asyncio.wait({future}, timeout=_LOOK_S)
-            if done:
-                return future.result()
-            if loop.time() > until:
-                stop.stop(f"no answer within {self._longest_s:g} s")
-            elif await request.is_disconnected():
+        try:
+            while True:
+                done, _ = await asyncio.wait({future}, timeout=_LOOK_S)
+                if done:
+                    return future.result()
+                if loop.time() > until:
+                    stop.stop(f"no answer within {self._longest_s:g} s")
+                elif await request.is_disconnected():
+                    stop.stop("nobody waits for the answer")
+                stop.check()
+        finally:
+            if not future.done():
                 stop.stop("nobody waits for the answer")
-            stop.check()
+                queued.cancel()  # a question that no thread works on yet frees its place at once
 
     def _answered(self, future: asyncio.Future[T]) -> None:
         self._asked -= 1

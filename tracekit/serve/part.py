@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError, nearest
@@ -102,14 +102,16 @@ def _period(since: datetime | None, until: datetime | None, facts: TraceFacts) -
         return " ".join(f"{word} {_day(time.isoformat(), facts)}" for word, time in ends if time is not None)
     first = None if since is None else local(since.isoformat(), facts.timezone)
     after = None if until is None else local(until.isoformat(), facts.timezone)
-    whole = all(t is None or (t.hour, t.minute, t.second, t.microsecond) == (0, 0, 0, 0) for t in (first, after))
-    last = after - timedelta(days=1) if after is not None and whole else after
+    # At the ends of the calendar, where no zone adds hours, both may be the same.
+    apart = first is None or after is None or first < after
+    whole = apart and all(t is None or t.time() == time.min for t in (first, after))
     form = "%-d %B %Y" if whole else "%-d %B %Y %H:%M"
-    if first is None or last is None:
+    if first is None or after is None:
         if first is not None:
             return f"from {first.strftime(form)} on"
         return "" if after is None else f"before {after.strftime(form)}"
     if not whole:
-        return f"{first.strftime(form)} to {last.strftime(form)}"
+        return f"{first.strftime(form)} to {after.strftime(form)}"
+    last = after - timedelta(days=1)
     days = period_words(first, last)
     return f"on {days}" if first.date() == last.date() else days

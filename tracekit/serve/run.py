@@ -14,21 +14,27 @@ import uvicorn
 from tracekit.analysis.reporting import report
 from tracekit.errors import UsageError
 from tracekit.serve.app import made_app
+from tracekit.serve.connections import Connections
 from tracekit.serve.gate import Gate, is_loopback
 from tracekit.serve.trace import ServedTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from starlette.types import ASGIApp
+
     from tracekit.progress import Progress
+    from tracekit.serve.connections import Patience
     from tracekit.trace import Trace
 
-__all__ = ["LEAST_TOKEN", "can_show", "serve"]
+__all__ = ["LEAST_TOKEN", "can_show", "config_of", "serve"]
 
 LEAST_TOKEN = 16
 """Letters of the shortest token that is taken."""
-_QUESTIONS = 64
-"""Most connections at one time."""
+_HEADERS = 64 * 1024
+"""Longest headers of a question [bytes]: a name of thousands of letters fits into its address."""
+_ACCEPTED = 64
+"""Connections that are accepted at once; fewer than are open, so that none is closed before its question is read."""
 
 
 def serve(
@@ -79,21 +85,35 @@ def serve(
         local = is_loopback(host)
         names = {"localhost"} if local else {"localhost", host, socket.gethostname(), socket.getfqdn()}
         gate = Gate(made_app(served), names=names, local=local, token=token, port=port)
-        config = uvicorn.Config(
-            gate,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=_QUESTIONS,
-        )
         if progress is not None:
             progress.close()
         started(_address(host, port, token))
-        _Server(config).run(sockets=[listening])
+        _Server(config_of(gate)).run(sockets=[listening])
+
+
+def config_of(app: ASGIApp, patience: Patience | None = None) -> uvicorn.Config:
+    """Return how an application is served: by HTTP/1.1 alone, with limits for every connection.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What answers.
+    patience : Patience, optional
+        Limits of connections.
+    """
+    connections = Connections(patience)
+    return uvicorn.Config(
+        connections.watched(app),
+        http=connections.protocol(),
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_ACCEPTED,
+        h11_max_incomplete_event_size=_HEADERS,
+    )
 
 
 class _Server(uvicorn.Server):
