@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-__all__ = ["SHARES_SQL", "Part", "cards", "create_shares", "has_profile", "part_of_gpu", "shares", "whole_gpu"]
+__all__ = ["SHARES_SQL", "Part", "cards", "create_shares", "has_profile", "part_of_gpu", "shares"]
 
 
 class Part(NamedTuple):
@@ -63,7 +63,6 @@ def _parts(whole: int, slices: int, listed: str) -> dict[str, Part]:
 
 _GPUS = [(re.compile(named), _parts(whole, slices, listed)) for named, whole, slices, listed in _TABLE]
 _PROFILE = re.compile(r"(?<![0-9a-z])([1-9])g[._-]?(\d{1,3})gb(?![0-9a-z])", re.ASCII)
-_BEFORE_PROFILE = re.compile(r"(?:(?:^|[\s._:-]+)mig)?[\s._:-]*$", re.IGNORECASE)
 
 
 def has_profile(name: str) -> bool:
@@ -98,18 +97,6 @@ def _agreed(parts: list[Part]) -> Part | None:
     if len({part.compute for part in parts}) != 1:
         return None
     return min(parts, key=lambda part: part.memory)
-
-
-def whole_gpu(name: str) -> str:
-    """Return the model of the GPU that a name gives a part of, '' if it gives the profile alone.
-
-    Examples
-    --------
-    >>> whole_gpu("h100_1g.10gb"), whole_gpu("NVIDIA-H200-MIG-1g.18gb"), whole_gpu("mig-1g.10gb"), whole_gpu("t4")
-    ('h100', 'NVIDIA-H200', '', 't4')
-    """
-    match = _PROFILE.search(name.lower())
-    return name if match is None else _BEFORE_PROFILE.sub("", name[: match.start()])
 
 
 def cards(parts: Iterable[tuple[float, Part]]) -> int:

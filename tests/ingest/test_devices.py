@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.effort import tried
 from tracekit.cli.options import pairs
 from tracekit.errors import UsageError
-from tracekit.gpu_parts import Part, cards, part_of_gpu, shares, whole_gpu
+from tracekit.gpu_parts import Part, cards, part_of_gpu, shares
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.devices import device_factors, is_extended_device, is_gres_device
 from tracekit.ingest.formats import _slurm_devices as slurm
@@ -92,22 +92,6 @@ def test_a_profile_is_a_part_of_its_gpu(name: str, compute: float, memory: float
 @pytest.mark.parametrize("name", ["5g.10gb", "1g.99gb", "mig-1g.24gb", "2g.48gb", "b200_1g.16gb"])
 def test_a_profile_that_may_be_several_parts_or_none_is_unknown(name: str) -> None:
     assert part_of_gpu(name) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [
-        ("h100_1g.10gb", "h100"),
-        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb+me", "NVIDIA-A100-SXM4-80GB"),
-        ("a100_mig-1g.5gb", "a100"),
-        ("mig-1g.10gb", ""),
-        ("3g.20gb", ""),
-        ("amigo_1g.5gb", "amigo"),
-        ("V100", "V100"),
-    ],
-)
-def test_a_part_names_its_gpu(name: str, model: str) -> None:
-    assert whole_gpu(name) == model
 
 
 @pytest.mark.parametrize(

@@ -85,15 +85,6 @@ def test_a_job_may_ask_for_one_of_several_models(golden: Golden) -> None:
     golden(found.notes)
 
 
-def test_a_part_of_a_model_runs_on_nodes_of_that_model_unless_nodes_have_its_name() -> None:
-    asked = ["H100_1g.10gb", "h100", "a100_1g.5gb|h100_3g.40gb", "1g.10gb", "a100_1g.5gb"]
-    jobs = make_jobs([(0, 1, 1)] * 5, model=asked)
-    whole = assign(jobs, make_cluster([8, 8], model=["T4", "h100"]))
-    assert [int(whole.accept_of(job)) for job in range(5)] == [0b10, 0b10, 0b10, 0, 0]
-    divided = assign(jobs, make_cluster([8, 8], model=["h100", "h100_1g.10gb"]))
-    assert [int(divided.accept_of(job)) for job in range(5)] == [0b10, 0b01, 0b01, 0, 0]
-
-
 def test_a_node_of_unknown_model_serves_only_those_who_take_any() -> None:
     found = assign(make_jobs([(0, 8, 1), (0, 8, 1)], model=["V100", None]), make_cluster([8, 4], model=["", "V100"]))
     assert found.can_ever_fit().tolist() == [False, True]

@@ -55,12 +55,6 @@ def test_two_halves_share_a_gpu_and_a_third_waits() -> None:
     assert outcome.fragmented_milli_ms == outcome.free_milli_ms
 
 
-def test_a_part_of_a_model_shares_a_gpu_of_that_model() -> None:
-    jobs = make_jobs([(0, 1, 10)] * 2, model=["b_1g.10gb", "b"], milli=[143, 857])
-    outcome = run(jobs, make_cluster([1, 1], model=["a", "b"]))
-    assert takes(outcome) == [(0, 1, 0, 143), (1, 1, 0, 857)]
-
-
 def test_cpu_and_memory_hold_a_job_back_where_they_are_known() -> None:
     jobs = make_jobs([(0, 1, 10), (0, 1, 10)], cpu_milli=[6000, 6000], memory_mib=[10, 10])
     assert run(jobs, make_cluster([2], cpu_milli=8000, memory_mib=100)).end_ms.tolist() == [10_000, 20_000]

@@ -12,7 +12,7 @@ from tracekit.shards.digests import code_of, content_of, digest_of_facts, forget
 
 PACKAGE = Path(__file__).parents[2] / "tracekit"
 CARRY_ONLY = {
-    "array_types", "callable_package", "damage", "errors", "interruption", "notebook", "options", "outputs",
+    "array_types", "callable_package", "damage", "errors", "exchange", "interruption", "notebook", "options", "outputs",
     "places", "progress", "resources", "shards", "streams", "text", "version",
 }  # fmt: skip
 """Rooms that carry, word or place results, and decide none."""

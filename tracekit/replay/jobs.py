@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.gpu_parts import whole_gpu
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import polars as pl
     from numpy.typing import NDArray
 
@@ -103,21 +99,6 @@ class Jobs:
     def arrival_ms(self) -> NDArray[np.int64]:
         """When each job begins to compete for GPUs [ms], ascending (n,)."""
         return self.submit_ms if self.held_ms is None else self.submit_ms + self.held_ms
-
-    def accepted_models(self, names: Iterable[str]) -> list[tuple[str, ...]]:
-        """Return the node models that each of `models` accepts in a cluster, in lower case.
-
-        'A|B' accepts either, whatever the case of the letters. A part of a GPU, such as 'h100_1g.10gb', accepts nodes
-        of its own name. If the cluster has none, it accepts nodes of its GPU's model, 'h100'.
-
-        Parameters
-        ----------
-        names : iterable of str
-            GPU models of the nodes.
-        """
-        known = {name.casefold() for name in names}
-        asked = [name.casefold().split("|") for name in self.models]
-        return [tuple(one if one in known else whole_gpu(one) or one for one in ones) for ones in asked]
 
     def held_back(self, held_ms: NDArray[np.int64]) -> tuple[Jobs, NDArray[np.int64]]:
         """Return these jobs, each competing only so long after its submission, and the place where each stood before.

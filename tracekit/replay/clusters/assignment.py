@@ -159,8 +159,8 @@ def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
     """Return where each job may run.
 
     A job belongs to the domain with the name of its VC; else to the domain '', where there is one; else to none.
-    It accepts the groups of its domain with a model that it accepts (`Jobs.accepted_models`), and every group where it
-    asks for none. Where the cluster states no model at all, models do not matter.
+    It accepts the groups of its domain with the model that it asks for, whatever the case of the letters ('A|B' asks
+    for either), and every group where it asks for none. Where the cluster states no model at all, models do not matter.
     Groups of spares that are lent take only jobs that may be stopped.
 
     Raises
@@ -265,7 +265,7 @@ def _accept(
     unknown = all(name == "" for name in cluster.models)
     names = [name.casefold() for name in cluster.models]
     accept = np.zeros((len(cluster.domains), len(jobs.models) + 1), dtype=np.uint64)
-    requested: list[tuple[str, ...]] = [(), *jobs.accepted_models(names)]
+    requested = [set[str](), *(set(asked.casefold().split("|")) for asked in jobs.models)]
     low = np.searchsorted(groups[0], groups[0])
     for group in range(len(groups[0])):
         bit = np.uint64(1) << np.uint64(group - low[group])
@@ -281,7 +281,7 @@ def _accept(
         notes.extend(
             f"the cluster does not have the GPU model '{asked}', for which {counted(counts[code], 'jobs')} asked"
             for code, asked in enumerate(jobs.models)
-            if counts[code] and set(names).isdisjoint(requested[code + 1])
+            if counts[code] and requested[code + 1].isdisjoint(names)
         )
     return accept
 

@@ -150,8 +150,7 @@ def _scopes(jobs: Jobs, cluster: Cluster, assignment: Assignment, gpu_ms: Floats
     for domain, name in enumerate(cluster.domains):
         yield "pool", name, demand[domain], _there(cluster, cluster.domain, domain, edges)
     index = {name.casefold(): code for code, name in enumerate(cluster.models) if name}
-    accepted = [index.get("|".join(names), -1) for names in jobs.accepted_models(cluster.models)]
-    of_model = np.array([*accepted, -1], dtype=np.int32)
+    of_model = np.array([index.get(name.casefold(), -1) for name in jobs.models] + [-1], dtype=np.int32)
     if index:
         demand = offered(of_model[jobs.model], len(cluster.models))
         for name_, code in index.items():

@@ -139,9 +139,10 @@ def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[s
     names = [f"{d}." * several + cluster.models[m].replace("|", "/") for d, m in of_kind]
     unstated = all(model == "" for model in cluster.models)
     found: dict[tuple[int, int], tuple[str, NDArray[np.bool_]]] = {}
-    requested = jobs.accepted_models(cluster.models)
     for domain, model in kinds.select("domain", "model").unique().iter_rows():
-        accepted_models: tuple[str | None, ...] = (None,) if model < 0 or unstated else requested[model]
+        accepted_models: list[str | None] = [None]
+        if model >= 0 and not unstated:
+            accepted_models = [part.casefold() for part in jobs.models[model].split("|")]
         chosen = [
             k
             for part in accepted_models
