@@ -125,5 +125,7 @@ def _reason(error: BaseException, *, with_message: bool) -> str:
     kind = type(error).__name__
     if not with_message:
         return f"{kind} (run with --debug for its message)"
-    text = error.what if isinstance(error, TracekitError) else f"{kind}: {error}"
+    text = f"{kind}: {error}"
+    if isinstance(error, TracekitError):
+        text = "; ".join(filter(None, (error.what, error.hint)))
     return passed_on(text, REASON_LIMIT).rstrip(":. ") or kind

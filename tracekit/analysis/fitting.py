@@ -139,7 +139,10 @@ class Fitting:
         code = process.wait()
         if code:
             raise TracekitError(self._last_error_line() or f"its process ended with status {code}")
-        return WorkloadModel.read(self._folder / WORKLOAD)
+        try:
+            return WorkloadModel.read(self._folder / WORKLOAD)
+        except TracekitError as error:
+            raise TracekitError(error.what) from error  # the file of our own process, which no user gave
 
     def _last_error_line(self) -> str:
         if self._stderr is None:
