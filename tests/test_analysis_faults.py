@@ -59,18 +59,21 @@ def judge_by(monkeypatch: pytest.MonkeyPatch, *guidelines: Any) -> None:
 
 
 def break_(monkeypatch: pytest.MonkeyPatch, where: str, only: str | None = None) -> None:
-    """Have a function raise an error; with `only`, where that stands in one of its first arguments."""
+    """Have a function raise an error; with `only`, where that is the name of one of its first arguments."""
     module, _, name = where.rpartition(".")
     works = getattr(importlib.import_module(module), name)
 
     def breaks(*args: Any, **more: Any) -> Any:
-        if only is None or any(
-            only in str(getattr(a, "name", a["name"] if isinstance(a, dict) and "name" in a else a)) for a in args[:3]
-        ):
+        if only is None or only in map(_name_of, args[:3]):
             raise ZeroDivisionError("by <zero> & more")
         return works(*args, **more)
 
     monkeypatch.setattr(where, breaks)
+
+
+def _name_of(argument: Any) -> Any:
+    """Return the name of an argument that has one, such as a question; else the argument."""
+    return argument.get("name") if isinstance(argument, dict) else getattr(argument, "name", argument)
 
 
 def asked(trace: Trace, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -127,9 +130,8 @@ def test_a_part_that_fails_is_named_and_all_others_are_made(
     assert Trace.open(out / "trace").validate() == []
     tables = {path.relative_to(out).as_posix() for path in (out / "tables").rglob("*.csv")}
     assert "tables/overview/job_size.csv" in tables
-    assert (f"tables/{NAME}.csv" in tables) == (
-        only is None or "page" in where or "report" in where and "files" not in where
-    )
+    without = {"tracekit.guidelines.evidence.answer_query", "tracekit.report.table_files.write_tables"}
+    assert (f"tables/{NAME}.csv" in tables) == (where not in without)
     assert (out / "guidelines.md").is_file() == (where != "tracekit.guidelines.run.judge_all")
 
 
@@ -139,3 +141,208 @@ def test_a_run_without_faults_ends_with_0_and_says_nothing_of_them(trace: Trace,
     for name in ("report.html", "report.md", "guidelines.md"):
         assert "could not be made" not in (tmp_path / "out" / name).read_text(encoding="utf-8")
     assert json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))["faults"] == []
+
+
+def test_with_debug_the_traceback_is_printed(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRACEKIT_DEBUG", raising=False)
+    break_(monkeypatch, "tracekit.report.page.panels", NAME)
+    plain = asked(trace, tmp_path / "plain")
+    debug = run("--debug", "analyze", trace.path, "-o", tmp_path / "debug", *BRIEF)
+    assert "Traceback" not in plain.stderr
+    assert "Traceback (most recent call last):" in debug.stderr
+    assert "in breaks" in debug.stderr
+    assert debug.returncode == 1
+
+
+@pytest.mark.parametrize("where", ["tracekit.report.page._answer_view", "tracekit.report.guidelines._holding"])
+def test_a_template_that_lacks_a_value_fails_in_its_part_alone(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """This is how a guideline with neither an effect nor a reason ended a whole analysis."""
+    module, _, name = where.rpartition(".")
+    works = getattr(importlib.import_module(module), name)
+    monkeypatch.setattr(
+        where, lambda *args, **more: {k: v for k, v in works(*args, **more).items() if k not in {"table", "expected"}}
+    )
+    done = analyze(trace.path, tmp_path / "out", fit=False, replay_jobs=0)
+    expected = "the part of the page on " if "page" in where else "the text of the guideline plain"
+    assert done.faults
+    assert all(fault.part.startswith(expected) and "UndefinedError" in fault.reason for fault in done.faults)
+    page = unescape(done.report.read_text(encoding="utf-8"))
+    assert all(fault.sentence in page for fault in done.faults)
+    assert f"{len(done.faults)} part" in page
+    assert 'id="terms"' in page
+
+
+def test_an_effect_that_fails_leaves_the_finding(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = replace(HOLDING, trial=Trial(("srtf",)), no_trial="")
+    judge_by(monkeypatch, tried)
+    break_(monkeypatch, "tracekit.guidelines.run.effect_of")
+    advice = tracekit.guidelines(trace, try_jobs=5)
+    (judged,) = advice.judged
+    assert (judged.verdict, judged.no_effect) == ("holds", f"Could not be made: {REASON}.")
+    assert [fault.part for fault in advice.faults.found] == ["the effect of the guideline plain"]
+
+
+def test_guidelines_that_fail_are_said_by_their_command_too(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert run("guidelines", trace.path).returncode == 0
+    judge_by(monkeypatch, replace(HOLDING, id="broken", find=lambda evidence: Finding({})), HOLDING)
+    done = run("guidelines", trace.path)
+    assert done.returncode == 1
+    assert "note: The guideline broken could not be made: ValueError: it gives no number" in done.stderr
+    assert "It is 90.0 %" in done.stdout
+
+
+def test_a_replay_that_fails_leaves_the_others(
+    make_trace: Callable[..., Trace], trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tracekit.replay.scenario import Scenario
+
+    works = Scenario.run
+
+    def breaks(self: Scenario, policy: str, *args: Any, **more: Any) -> Any:
+        if policy == "sjf":
+            raise ZeroDivisionError("by <zero> & more")
+        return works(self, policy, *args, **more)
+
+    monkeypatch.setattr(Scenario, "run", breaks)
+    done = analyze(trace.path, tmp_path / "out", fit=False, replay_jobs=50)
+    assert [fault.part for fault in done.faults] == ["the replay of sjf"]
+    data = json.loads(done.data.read_text(encoding="utf-8"))
+    assert data["replay"]["skipped"] == {"sjf": f"The replay of sjf could not be made: {REASON}."}
+    assert "replay/policies" in done.results
+
+
+@pytest.mark.parametrize(
+    ("where", "part", "settings"),
+    [
+        ("tracekit.report.replay_answers.replayed_answers", "the replays", {"replay_jobs": 50}),
+        ("tracekit.report.replay_answers.plan_answer", "the plan of nodes", {"replay_jobs": 50}),
+        ("tracekit.fit.scored.fit", "the fit", {"fit": True}),
+        ("tracekit.analysis.billing.make_bill", "the bill", {"prices": "prices.toml"}),
+        ("tracekit.report.pdf.print_pdf", "the file report.pdf", {"pdf": True}),
+    ],
+    ids=["replays", "plan", "fit", "bill", "pdf"],
+)
+def test_steps_beside_the_queries_may_fail(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, part: str, settings: dict[str, Any]
+) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text('currency = "EUR"\n[[price]]\nper_gpu_hour = "1.50"\n', encoding="utf-8")
+    monkeypatch.setattr("tracekit.report.pdf.find_browser", lambda: tmp_path)
+    break_(monkeypatch, where)
+    given = {"fit": False, "replay_jobs": 0, **settings}
+    if "prices" in given:
+        given["prices"] = prices
+    done = analyze(trace.path, tmp_path / "out", **given)
+    assert [(fault.part, fault.reason) for fault in done.faults] == [(part, REASON)]
+    data = json.loads(done.data.read_text(encoding="utf-8"))
+    assert data["faults"] == [{"part": part, "reason": REASON}]
+    assert f"could not be made: {REASON}." in unescape(done.report.read_text(encoding="utf-8"))
+    failing = {u["name"].partition("/")[0] for u in data["unanswered"] if u["failed"]}
+    expected = {
+        "the replays": {"replay", "plan"},
+        "the plan of nodes": {"plan"},
+        "the fit": {"fit"},
+        "the bill": {"money"},
+    }
+    assert failing == expected.get(part, set())
+    assert NAME in done.results
+
+
+def test_one_of_several_sources_with_a_fault_is_marked_and_the_exit_code_says_it(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_(monkeypatch, "tracekit.report.page.panels", NAME)
+    out = tmp_path / "out"
+    done = run("analyze", trace.path, trace.path, "-o", out, *BRIEF)
+    assert (done.returncode, done.stdout) == (1, f"report: {out / 'index.html'}\n")
+    entries = json.loads((out / "index.json").read_text(encoding="utf-8"))["reports"]
+    assert [(entry["faults"], entry["error"]) for entry in entries] == [(1, None)] * 2
+    assert (out / "index.html").read_text(encoding="utf-8").count("1 part of this report could not be made") == 2
+
+
+def test_a_source_that_ends_in_a_fault_of_the_program_does_not_lose_the_others(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works, calls = tracekit.analysis.many.analyze_into, []
+
+    def breaks(*args: Any, **more: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            raise ZeroDivisionError("by zero")
+        return works(*args, **more)
+
+    monkeypatch.setattr("tracekit.analysis.many.analyze_into", breaks)
+    with pytest.raises(tracekit.errors.SourceError, match="1 of 2 sources failed, first .*ZeroDivisionError: by zero"):
+        analyze_many([trace.path, trace.path], tmp_path / "out", fit=False, replay_jobs=0)
+    assert len(list((tmp_path / "out").glob("*/report.html"))) == 1
+
+
+def test_a_notebook_and_a_server_show_the_same_sentence(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for where in ("page", "in_notebook"):
+        break_(monkeypatch, f"tracekit.report.{where}.panels", NAME)
+    break_(monkeypatch, "tracekit.report.answers.finding", "overview/job_size")
+    found = tracekit.report(trace)
+    assert [fault.part for fault in found.faults] == ["the sentence of overview/job_size"]
+    (sentence,) = found.findings.filter(name="overview/job_size")["finding"]
+    assert sentence == f"The sentence could not be made: {REASON}."
+    charts = f"The charts of {NAME} could not be made: {REASON}."
+    for page in (found.html(), ServedTrace(trace, found).page.decode()):
+        assert sentence in unescape(page)
+        assert charts in unescape(page)
+        assert "2 parts of this report could not be made" in page
+    assert NAME not in found.charts
+    for name in ("first", "second"):
+        assert len(found.save(tmp_path / name).faults) == 2
+
+
+def test_an_answer_of_a_server_says_that_its_charts_could_not_be_made(
+    trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tracekit.characterize.limits import Stop
+    from tracekit.serve.fragments import answer_json
+    from tracekit.tables.window import EVERYTHING
+
+    served = ServedTrace(trace, tracekit.report(trace))
+    break_(monkeypatch, "tracekit.serve.fragments.panels")
+    found = answer_json(served.answer(NAME, EVERYTHING, Stop()), EVERYTHING)
+    assert f"The charts could not be made: {REASON}." in unescape(found["html"])
+    assert found["charts"]["charts"] == []
+
+
+def test_names_stay_hidden_in_what_failed(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_(monkeypatch, "tracekit.report.page.panels", NAME)
+    done = analyze(trace.path, tmp_path / "out", anonymize=True, fit=False, replay_jobs=0)
+    (fault,) = done.faults
+    assert fault.reason.startswith("ZeroDivisionError (")
+    assert "zero>" not in unescape(done.report.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("error", [UsageError("no"), OutputError("full"), KeyboardInterrupt()])
+def test_what_concerns_the_whole_run_still_ends_it(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tracekit.report.page.panels", breaks)
+    with pytest.raises(type(error)):
+        analyze(trace.path, tmp_path / "out", fit=False, replay_jobs=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_that_cannot_be_written_ends_the_run(
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tracekit.report.table_files.write_tables", full)
+    with pytest.raises(OutputError, match="No space left"):
+        analyze(trace.path, tmp_path / "out", fit=False, replay_jobs=0)
+    assert list(tmp_path.iterdir()) == []

@@ -128,4 +128,5 @@ def _reason(error: BaseException, *, with_message: bool) -> str:
     text = f"{kind}: {error}"
     if isinstance(error, TracekitError):
         text = "; ".join(filter(None, (error.what, error.hint)))
-    return passed_on(text, REASON_LIMIT).rstrip(":. ") or kind
+    line = passed_on(text, REASON_LIMIT).rstrip(": ") or kind
+    return line if line.endswith("..") else line.removesuffix(".")
