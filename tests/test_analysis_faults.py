@@ -1,19 +1,27 @@
-"""An analysis of which one part fails: all others are made, and everything that is written says which part failed."""
+"""An analysis of which one part fails: all others are made, and everything that is written says which part failed.
+
+In many generated sites no part fails, and all that is found has its sentence.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
+import re
 from dataclasses import replace
 from html import unescape
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 import tracekit
 from tests.command import run
-from tests.guidelines.planted import Log
+from tests.guidelines.clean import clean_world
+from tests.guidelines.failing import Cluster
+from tests.guidelines.outage_world import rows_of, simulate, steady
+from tests.guidelines.planted import DAY, Log, when
 from tests.guidelines.test_judging import PLAIN
 from tracekit.analysis import analyze, analyze_many
 from tracekit.characterize import list_queries
@@ -27,6 +35,8 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
     from pathlib import Path
+
+    from tracekit.analysis import Analysis
 
 NAME = "overview/status"
 REASON = "ZeroDivisionError: by <zero> & more"
@@ -346,3 +356,87 @@ def test_a_table_that_cannot_be_written_ends_the_run(
     with pytest.raises(OutputError, match="No space left"):
         analyze(trace.path, tmp_path / "out", fit=False, replay_jobs=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def site(seed: int) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables of a generated site: one without problems, with outages, with bad nodes, or with anything."""
+    rng = np.random.default_rng(seed)
+    kind = seed % 4
+    if kind == 0:
+        return clean_world(seed).tables
+    if kind == 1:
+        world = steady(seed, days=12, per_node_day=float(rng.uniform(0.1, 1)), lemons=int(rng.integers(3)), times=6)
+        return rows_of(world, simulate(world))
+    if kind == 2:
+        return Cluster(nodes=12, sessions=60, bad=(0,), bad_risk=0.7).log(seed).tables
+    log = Log()
+    names = "abcdef"[: int(rng.integers(2, 7))]
+    if rng.random() < 0.7:
+        log.nodes(names, 8)
+    for number in range(int(rng.integers(40, 250))):
+        status = str(rng.choice(["completed", "failed", "cancelled", "timeout", "node_fail", "running", "unknown"]))
+        many = tuple([status] * int(rng.integers(1, 5)))
+        gpus = float(rng.choice([0, 1, 2, 4, 8]))
+        job = log.job(
+            float(rng.uniform(0, 20 * DAY)),
+            float(rng.lognormal(8, 2)),
+            gpus=gpus,
+            queue_s=float(rng.choice([0, 30, 5000, 90000])),
+            attempts=many,
+            node=str(rng.choice(list(names))) if gpus and rng.random() < 0.8 else None,
+            user=f"u{rng.integers(6)}",
+            vc=str(rng.choice(["v", "w"])),
+            time_limit_s=float(rng.choice([3600, 86400, 864000])),
+        )
+        if rng.random() < 0.5:
+            log.used(job, gpus, float(rng.uniform(0, 100)))
+        if number % 9 == 0:
+            down = float(rng.uniform(0, 20 * DAY))
+            log.add("node_events", node_id=names[0], start_time=when(down), end_time=when(down + 7200), state="down")
+    return log.tables
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(20))
+def test_all_that_is_found_on_a_generated_site_has_its_sentence(
+    make_trace: Callable[..., Trace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.undo()  # all questions and guidelines
+    monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
+    settings = {"fit": seed % 5 == 0, "replay_jobs": 150}
+    check_sentences(analyze(make_trace(**site(seed)).path, tmp_path / "out", **settings))
+
+
+def test_all_that_is_found_in_a_sample_has_its_sentence(analyzed: Callable[[str], Analysis]) -> None:
+    check_sentences(analyzed("slurm"))
+
+
+def check_sentences(done: Analysis) -> None:
+    """Check that no part failed, and that page and text hold the sentence of everything that was found."""
+    assert done.faults == ()
+    data = json.loads(done.data.read_text(encoding="utf-8"))
+    html = done.report.read_text(encoding="utf-8")
+    page = _words(unescape(re.sub(r"<(script|style)\b.*?</\1>|<[^<>]*>", "", html, flags=re.DOTALL)))
+    text = _words((done.folder / "report.md").read_text(encoding="utf-8"))
+    answers = [answer for section in data["sections"] for answer in section["answers"]]
+    assert {a["name"] for a in answers} | {u["name"] for u in data["unanswered"]} == {*done.results, *done.unanswered}
+    for answer in answers:
+        for said in filter(None, [answer["question"], answer["finding"]]):
+            assert _words(said) in page
+            assert _words(said) in text
+    for one in data["guidelines"]["guidelines"]:
+        holds = one["verdict"] == "holds"
+        assert bool(one["why"]) != holds
+        sentences = [one["title"], *one["why"]]
+        if holds:
+            (expected,) = [(one["effect"] or one["losses"] or {}).get("text") or one["no_effect"]]
+            assert expected
+            sentences += [one["finding"]["text"], expected, one["advice"], one["cost"], one["risk"]]
+        for said in sentences:
+            assert _words(said) in page, one["id"]
+            assert _words(said) in text, one["id"]
+
+
+def _words(text: str) -> str:
+    """Return the letters and digits of a text, whatever marks and spaces a page or Markdown adds."""
+    return "".join(c for c in text if c.isalnum() or c in "%.")
