@@ -23,9 +23,9 @@ from tests.guidelines.failing import Cluster
 from tests.guidelines.outage_world import rows_of, simulate, steady
 from tests.guidelines.planted import DAY, Log, when
 from tests.guidelines.test_judging import PLAIN
-from tracekit.analysis import analyze, analyze_many
+from tracekit.analysis import analyze, analyze_many, many
 from tracekit.characterize import list_queries
-from tracekit.errors import OutputError, UsageError
+from tracekit.errors import OutputError, SourceError, UsageError
 from tracekit.guidelines.interface import Finding, Number, Trial
 from tracekit.resources import folder
 from tracekit.serve.trace import ServedTrace
@@ -277,7 +277,7 @@ def test_one_of_several_sources_with_a_fault_is_marked_and_the_exit_code_says_it
 def test_a_source_that_ends_in_a_fault_of_the_program_does_not_lose_the_others(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    works, calls = tracekit.analysis.many.analyze_into, []
+    works, calls = many.analyze_into, []  # type: ignore[attr-defined]  # what it calls
 
     def breaks(*args: Any, **more: Any) -> Any:
         calls.append(args)
@@ -286,7 +286,7 @@ def test_a_source_that_ends_in_a_fault_of_the_program_does_not_lose_the_others(
         return works(*args, **more)
 
     monkeypatch.setattr("tracekit.analysis.many.analyze_into", breaks)
-    with pytest.raises(tracekit.errors.SourceError, match="1 of 2 sources failed, first .*ZeroDivisionError: by zero"):
+    with pytest.raises(SourceError, match=r"1 of 2 sources failed, first .*ZeroDivisionError: by zero"):
         analyze_many([trace.path, trace.path], tmp_path / "out", fit=False, replay_jobs=0)
     assert len(list((tmp_path / "out").glob("*/report.html"))) == 1
 
@@ -403,8 +403,8 @@ def test_all_that_is_found_on_a_generated_site_has_its_sentence(
 ) -> None:
     monkeypatch.undo()  # all questions and guidelines
     monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
-    settings = {"fit": seed % 5 == 0, "replay_jobs": 150}
-    check_sentences(analyze(make_trace(**site(seed)).path, tmp_path / "out", **settings))
+    made = make_trace(**site(seed))
+    check_sentences(analyze(made.path, tmp_path / "out", fit=seed % 5 == 0, replay_jobs=150))
 
 
 def test_all_that_is_found_in_a_sample_has_its_sentence(analyzed: Callable[[str], Analysis]) -> None:

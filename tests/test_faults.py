@@ -64,7 +64,7 @@ def test_what_succeeds_is_returned_and_nothing_is_recorded() -> None:
     faults = Faults()
     assert faults.run("a sum", sum, [1, 2]) == 3
     assert faults.run_or(0, "another", sum, [1, 2]) == 3
-    assert faults.run_or(7, "a third", sum, [None]) == 7
+    assert faults.run_or(7, "a third", int, "x") == 7
     assert [fault.part for fault in faults.found] == ["a third"]
 
 

@@ -313,7 +313,6 @@ def test_an_index_lists_reports_and_failures() -> None:
                     "series": [],
                 }
             ],
-            "faults": 1,
             "faults": 2,
             "error": None,
         },
