@@ -135,7 +135,7 @@ def test_a_failure_of_the_comparison_costs_no_other_answer(
     monkeypatch.setattr("tracekit.characterize.changes.compare_since", fail)
     out = tmp_path / "out"
     done = analyze(october.path, out, fit=False, replay_jobs=0, compare="2017-10-05", progress=Heard())
-    golden([*done.unanswered["change/measures"], *(note for note in heard if "periods" in note)])
+    golden([*done.unanswered["change/measures"], *(note for note in heard if "compar" in note)])
 
 
 @pytest.mark.parametrize(

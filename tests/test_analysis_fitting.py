@@ -93,7 +93,8 @@ def test_a_fit_that_fails_there_has_its_reason_in_the_report(
     monkeypatch.setattr("tracekit.analysis.fitting.LARGE", 200)
     monkeypatch.setattr(sys, "executable", str(program))
     done = analyze(trace.path, tmp_path / "out", replay_jobs=0)
-    assert done.unanswered["fit/run_time"] == (f"The fit failed: {reason}.",)
+    assert done.unanswered["fit/run_time"] == (f"The fit could not be made: {reason}.",)
+    assert [fault.part for fault in done.faults] == ["the fit"]
     assert _report(done.folder)["workload"]["file"] is None
     assert not (done.folder / "workload.json").exists()
 

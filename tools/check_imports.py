@@ -22,6 +22,7 @@ ROOMS = (
     ("schema", "manifest", "datasets"),
     ("tables", "estimate"),
     ("damage",),
+    ("faults",),
     ("trace",),
     ("trace_writer",),
     ("anonymous",),

@@ -106,9 +106,12 @@ class Question:
         frame = pl.DataFrame([{n: row.get(n) for n in names} for row in rows], infer_schema_length=None)
         return Answer(self, frame, notes=tuple(notes))
 
-    def unanswered(self, *reasons: str) -> Unanswered:
-        """Return the question as unanswered, for these reasons, one sentence each."""
-        return Unanswered(self, reasons)
+    def unanswered(self, *reasons: str, failed: bool = False) -> Unanswered:
+        """Return the question as unanswered, for these reasons, one sentence each.
+
+        `failed` says that an error is the reason, not the Trace.
+        """
+        return Unanswered(self, reasons, failed)
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,8 @@ class Unanswered:
     question: Question
     reasons: tuple[str, ...]
     """Why not, one sentence each."""
+    failed: bool = False
+    """Whether an error is the reason; the Trace may hold the answer."""
 
     @property
     def name(self) -> str:

@@ -33,8 +33,16 @@ class OpenedTrace(Protocol):
         """Return what is wrong with it."""
 
 
-_opened: ContextVar[list[OpenedTrace] | None] = ContextVar("tracekit_opened_traces", default=None)
-"""The Traces that were opened inside the outermost `explain_damage`."""
+class _Opened(list[OpenedTrace]):
+    """The Traces that were opened inside the outermost `explain_damage`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sound: list[OpenedTrace] = []
+        """Those in which an earlier failure found nothing wrong; reading all of a Trace takes long."""
+
+
+_opened: ContextVar[_Opened | None] = ContextVar("tracekit_opened_traces", default=None)
 
 _CLEARED = "(nothing is wrong with the files of the Trace)"
 """Note of an error after which the Traces were validated already."""
@@ -62,7 +70,7 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     # A nested block adds to the same list, so that the outer one knows the Trace too.
     traces = _opened.get()
     if traces is None:
-        traces = []
+        traces = _Opened()
     token = _opened.set(traces)
     try:
         with _validated_at_warnings(traces) if by_warnings else nullcontext():
@@ -80,15 +88,12 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _validated_at_warnings(traces: list[OpenedTrace]) -> Iterator[None]:
+def _validated_at_warnings(traces: _Opened) -> Iterator[None]:
     show = warnings.showwarning
-    checked = 0
 
     def check(message: Warning | str, *details: Any, **more: Any) -> None:
-        nonlocal checked
         if isinstance(message, RuntimeWarning):
-            new, checked = traces[checked:], len(traces)
-            _raise_damage(new, message)
+            _raise_damage(traces, message)
         show(message, *details, **more)
 
     warnings.showwarning = check
@@ -106,16 +111,19 @@ def _failure_of_store(error: BaseException) -> TracekitError | None:
     return failure_behind(found) if isinstance(found, duckdb.Error) else None
 
 
-def _raise_damage(traces: list[OpenedTrace], error: BaseException) -> None:
+def _raise_damage(traces: _Opened, error: BaseException) -> None:
     """Raise the first problem of the first damaged Trace; return when there is none."""
     from tracekit.tables.parquet import HINT
 
     for trace in traces:
+        if any(trace is known for known in traces.sound):
+            continue
         if not trace.path.is_dir():  # made by the block itself, and gone with its unfinished output
             continue
         problems = trace.validate(deep=True)
         if problems:
             raise DamagedTraceError(problems[0], where=trace.path, hint=HINT) from error
+        traces.sound.append(trace)
     error.add_note(_CLEARED)
 
 

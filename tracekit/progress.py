@@ -25,5 +25,17 @@ class Progress:
     def note(self, text: str) -> None:
         """Report a choice or a finding to the user, one sentence."""
 
+    def fault(self, text: str, traceback: str) -> None:  # noqa: ARG002 -- a display of developers shows the second
+        """Report a part that could not be made; it is a note by default.
+
+        Parameters
+        ----------
+        text : str
+            What could not be made and why, one sentence.
+        traceback : str
+            Where the error came from, of many lines.
+        """
+        self.note(text)
+
     def close(self) -> None:
         """End the display."""

@@ -222,7 +222,8 @@ def test_the_document_says_which_mean_each_change_is_told_by(mine: TwinReplays) 
     ]
     assert document["changes"][1]["saved_h"] == found.changes[1].jct.saved_h
     assert document["changes"][1]["clusters"][0]["recorded_s"] == found.changes[1].jct.recorded_s
-    entry = {"verdict": "holds", "finding": {"numbers": [], "rows": []}, "thresholds": [], "effect": document}
+    finding: dict[str, list[Any]] = {"numbers": [], "rows": []}
+    entry = {"id": "x", "verdict": "holds", "finding": finding, "thresholds": [], "effect": document}
     entry["practice"] = dict.fromkeys(("slurm", "kubernetes", "yarn"))
     (shown,) = guidelines_view({"guidelines": [entry]})["holding"]
     assert [row["mean"] for row in shown["tried"]] == ["wait", "completion time"]

@@ -177,9 +177,12 @@ def test_a_function_may_say_what_is_lacking(trace: Trace) -> None:
     assert (found.verdict, found.why, found.finding) == ("cannot tell", ("There is no sun.",), None)
 
 
-def test_a_plug_in_that_fails_is_told_and_stops_nothing(trace: Trace, golden: Golden) -> None:
+@pytest.mark.parametrize("module", ["plug_in", "tracekit.guidelines.rules.backfill"])
+def test_a_function_that_fails_is_told_and_stops_nothing(trace: Trace, golden: Golden, module: str) -> None:
     def broken(evidence: Evidence) -> Finding:
         raise KeyError("x\ny")
+
+    broken.__module__ = module
 
     golden([*judge(replace(PLAIN, find=broken), Evidence(trace)).why, *judge(PLAIN, Evidence(trace)).why])
 
@@ -290,7 +293,7 @@ def test_a_query_that_fails_is_told_in_short(trace: Trace, length: int, cut: boo
         raise QueryError("x" * length)
 
     (why,) = judge(replace(PLAIN, find=find), Evidence(trace)).why
-    assert why == f"Its query failed: {'x' * (299 if cut else 300)}{'…' if cut else ''}."
+    assert why == f"Could not be made: {'x' * (299 if cut else 300)}{'…' if cut else ''}."
 
 
 @pytest.mark.parametrize(("length", "cut"), [(300, False), (301, True)])
@@ -300,7 +303,7 @@ def test_what_a_plug_in_says_of_its_failure_is_cut(trace: Trace, length: int, cu
 
     (why,) = judge(replace(PLAIN, find=find), Evidence(trace)).why
     told = "ValueError: " + "x" * ((299 if cut else 300) - len("ValueError: ")) + ("…" if cut else "")
-    assert why.endswith(f" failed: {told}.")
+    assert why.endswith(f" made: {told}.")
 
 
 def test_a_guideline_that_holds_says_why_there_is_no_effect(trace: Trace, golden: Golden) -> None:

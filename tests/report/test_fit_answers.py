@@ -264,8 +264,8 @@ def test_a_fit_that_breaks_costs_nothing_else(
     monkeypatch.setattr("tracekit.fit.scored.fit", fail)
     monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
     done = analyze(make_trace(jobs=[{"job_id": "a"}]).path, tmp_path / "out")
-    assert done.unanswered["fit/run_time"] == ("The fit failed: FloatingPointError: overflow.",)
+    assert done.unanswered["fit/run_time"] == ("The fit could not be made: FloatingPointError: overflow.",)
     assert not (done.folder / "workload.json").exists()
     data = json.loads(done.data.read_text(encoding="utf-8"))
-    assert data["workload"]["reason"] == "The fit failed: FloatingPointError: overflow."
-    assert "The fit failed: FloatingPointError: overflow." in done.report.read_text(encoding="utf-8")
+    assert data["workload"]["reason"] == "The fit could not be made: FloatingPointError: overflow."
+    assert "The fit could not be made: FloatingPointError: overflow." in done.report.read_text(encoding="utf-8")

@@ -313,6 +313,7 @@ def test_an_index_lists_reports_and_failures() -> None:
                     "series": [],
                 }
             ],
+            "faults": 2,
             "error": None,
         },
         {
@@ -322,11 +323,12 @@ def test_an_index_lists_reports_and_failures() -> None:
             "format": None,
             "period": None,
             "headline": [],
+            "faults": 0,
             "error": "no format fits <script>",
         },
     ]
     reader = _Reader(render_index(entries))
     assert [a["href"] for t, a in reader.elements if t == "a"] == ["a%20b/report.html"]
     assert "script" not in [t for t, _ in reader.elements]
-    for words in ("2 sources", "5", "submitted", "10 days", "no format fits <script>"):
+    for words in ("2 sources", "5", "submitted", "10 days", "2 parts of this report", "no format fits <script>"):
         assert words in reader.shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tracekit.analysis import analyze
-from tracekit.errors import OutputError, UsageError
+from tracekit.errors import TracekitError, UsageError
 from tracekit.report.pdf import BROWSERS, find_browser, print_pdf
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_a_browser_that_fails_is_an_error_and_leaves_nothing(
     monkeypatch.setenv("TRACEKIT_BROWSER", str(_program(tmp_path / "bad", script)))
     page = tmp_path / "report.html"
     page.write_text("<p>hello")
-    with pytest.raises(OutputError, match="bad could not print: no display"):
+    with pytest.raises(TracekitError, match="bad could not print: no display"):
         print_pdf(page, tmp_path / "report.pdf")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "report.html"]
 

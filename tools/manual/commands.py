@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["commands", "page"]
 
 _INTRO = """\
-Data goes to stdout, notes and progress to stderr. Exit codes: 0 done, 1 `tracekit validate` found problems, 2 the
-input, an option or the output place was at fault, 130 interrupted. `tracekit --version` prints the version;
+Data goes to stdout, notes and progress to stderr. Exit codes: 0 done, 1 `tracekit validate` found problems,
+or `tracekit analyze` or `tracekit guidelines` could not make some parts ([report.md](../report.md#parts-that-fail)),
+2 the input, an option or the output place was at fault, 130 interrupted. `tracekit --version` prints the version;
 `tracekit --debug` before a command shows the traceback of an error."""
 
 _WORDS = {Path: "PATH", float: "NUMBER", int: "INTEGER", str: "TEXT"}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tracekit.anonymous import HiddenTrace
     from tracekit.answer import Unanswered
     from tracekit.characterize.engines import Engine
+    from tracekit.faults import Fault, Faults
     from tracekit.fit.model import WorkloadModel
     from tracekit.gpu_hours.bill import Bill
     from tracekit.progress import Progress
@@ -47,6 +48,8 @@ class Answered:
     """The fitted workload; None where none was asked for, or none could be fitted."""
     bill: Bill | None
     """None where there are no prices, or nothing to bill."""
+    faults: tuple[Fault, ...] = ()
+    """Parts that could not be made."""
 
 
 def answer_all(
@@ -59,8 +62,11 @@ def answer_all(
     changed: list[Answer | Unanswered],
     engine: Engine,
     progress: Progress,
+    faults: Faults,
 ) -> Answered:
     """Ask every question, fit, replay, judge, and return what the report states; nothing of it is written here.
+
+    A part that fails is recorded, and the others are made.
 
     Parameters
     ----------
@@ -80,6 +86,8 @@ def answer_all(
         What runs the SQL; it has started.
     progress : Progress
         Shows the current step.
+    faults : Faults
+        Records the parts that fail.
 
     Raises
     ------
@@ -97,16 +105,16 @@ def answer_all(
     start_bundle()  # which takes a second, while the queries run
     evidence = Evidence(asked, settings.memory_limit, engine)
     with Fitting(trace, folder, settings, progress) as fitting:
-        capacity = capacity_of(trace, settings.capacity, progress)
-        answers = ask(evidence, progress, capacity)
-        billed = bill_answers(found_at, prices, answers, evidence.session, settings.by)
-        found = advise(evidence, (named.name, named.stated), settings, progress)
+        capacity = capacity_of(trace, settings.capacity, progress, faults)
+        answers = ask(evidence, progress, capacity, faults)
+        billed = bill_answers(found_at, prices, answers, evidence.session, faults, settings.by)
+        found = advise(evidence, (named.name, named.stated), settings, progress, faults)
         # What draws the page takes long to import, and the fit may still be running.
         import_module("tracekit.report.page")
         from tracekit.report.data import build_report
         from tracekit.report.parts import PARTS
 
-        fits, workload = fitting.answers()
+        fits, workload = fitting.answers(faults)
     # Too long for a table to read; the report holds its sums.
     parts = next((a for a in answers if a.name == PARTS and isinstance(a, Answer)), None)
     answers = [a for a in answers if a.name != PARTS]
@@ -123,5 +131,6 @@ def answer_all(
         replay=found.replay,
         guidelines=found.guidelines,
         session=evidence.session,
+        faults=faults,
     )
-    return Answered(report, answers, fitting.model, billed.bill)
+    return Answered(report, answers, fitting.model, billed.bill, faults.found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracekit.faults import Fault
 from tracekit.gpu_hours.bill import bill_question, make_bill
 from tracekit.gpu_hours.dimensions import first_known
 from tracekit.gpu_hours.prices import prices_of, read_prices
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tracekit.anonymous import HiddenTrace
     from tracekit.answer import Answer, Unanswered
     from tracekit.characterize.session import Session
+    from tracekit.faults import Faults
     from tracekit.gpu_hours.bill import Bill
     from tracekit.progress import Progress
 
@@ -56,16 +58,26 @@ def bill_answers(
     prices: Path | None,
     answers: Iterable[Answer | Unanswered],
     session: Session,
+    faults: Faults,
     by: str | None = None,
 ) -> Billed:
     """Return the bill; nothing where there are no prices. `by` is what the user chose.
 
-    What counts as failed follows the answer on efficiency, so that the two agree.
+    What counts as failed follows the answer on efficiency, so that the two agree. `faults` records a bill that fails.
     """
     if prices is None:
         return Billed([], None)
+    by = by or first_known(source.trace, "account", "vc", "user", "cluster")
+    billed = faults.run("the bill", _billed, source, prices, answers, session, by)
+    if isinstance(billed, Fault):
+        return Billed([bill_question(by, "").unanswered(billed.remark, failed=True)], None)
+    return billed
+
+
+def _billed(
+    source: HiddenTrace, prices: Path, answers: Iterable[Answer | Unanswered], session: Session, by: str
+) -> Billed:
     trace = source.trace
-    by = by or first_known(trace, "account", "vc", "user", "cluster")
     stated = prices_of(prices, source)
     if not trace.has("jobs") or not trace.has("attempts"):
         why = "The trace does not say how long jobs held GPUs."

@@ -6,7 +6,8 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from tracekit.errors import DamagedTraceError, SourceError, UsageError
+from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
+from tracekit.faults import Fault
 from tracekit.outputs import output_errors, real_path
 from tracekit.places import place_of
 from tracekit.trace import Trace, is_trace
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.answer import Answer, Unanswered
+    from tracekit.faults import Faults
     from tracekit.progress import Progress
     from tracekit.settings import AnalysisSettings
 
@@ -74,11 +76,12 @@ def compare_with_other(
     settings: AnalysisSettings,
     ingest: Callable[[Path, Path], Trace],
     progress: Progress,
+    faults: Faults,
 ) -> list[Answer | Unanswered]:
     """Return what changed against another period; nothing where none was asked for.
 
     `ingest` reads the logs of another period at a path into a Trace at a second path, below `folder`, which is removed
-    afterwards.
+    afterwards. `faults` records a comparison that fails.
 
     Raises
     ------
@@ -87,9 +90,7 @@ def compare_with_other(
     SourceError, TraceError
         The other period cannot be read.
     """
-    from tracekit.analysis.steps import error_text
-    from tracekit.characterize.changes import compare_periods, compare_since
-    from tracekit.report.change_answers import COMPARED, changed_answers
+    from tracekit.report.change_answers import COMPARED
 
     other = settings.compare
     if other is None:
@@ -101,20 +102,35 @@ def compare_with_other(
         named = home is not None and not settings.anonymize
         before = Trace.open(home) if home is not None and named else ingest(home or place_of(other), place)
     progress.stage("comparing with another time")
+    found = faults.run("the comparison with another time", _compared, before, trace, other, settings)
+    if isinstance(found, Fault):
+        found = [question.unanswered(found.remark, failed=True) for question in COMPARED]
+    elif isinstance(found, str):
+        progress.note(f"{found[:1].lower()}{found[1:].removesuffix('.')}")
+        found = [question.unanswered(found) for question in COMPARED]
+    with output_errors(folder):
+        if place.exists():
+            shutil.rmtree(place)
+    return found
+
+
+def _compared(
+    before: Trace | None, trace: Trace, other: str, settings: AnalysisSettings
+) -> list[Answer | Unanswered] | str:
+    """Return what changed, or why the periods cannot be compared."""
+    from tracekit.characterize.changes import compare_periods, compare_since
+    from tracekit.report.change_answers import changed_answers
+
     limit = settings.memory_limit
     try:
         if before is None:
             found = compare_since(trace, other, memory_limit=limit)
         else:
             found = compare_periods(before.by(settings.by), trace, memory_limit=limit)
-        answers = changed_answers(found)
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the day that the user gave, or --memory-limit
-    except Exception as error:  # noqa: BLE001 -- as with the fit
-        what = error_text(error)
-        progress.note(f"the periods cannot be compared: {what}")
-        answers = [question.unanswered(f"The periods cannot be compared: {what}.") for question in COMPARED]
-    with output_errors(folder):
-        if place.exists():
-            shutil.rmtree(place)
-    return answers
+    except TracekitError as error:
+        if error.__cause__ is not None:
+            raise  # SQL that failed
+        return f"The periods cannot be compared: {error.what}."
+    return changed_answers(found)

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-from tracekit.analysis.steps import error_text
-from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.errors import MissingTableError, TracekitError, UsageError
+from tracekit.faults import Fault
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
 from tracekit.report.structure import WORKLOAD
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tracekit.answer import Answer, Unanswered
+    from tracekit.faults import Faults
     from tracekit.fit.model import WorkloadModel
     from tracekit.progress import Progress
     from tracekit.report.structure import WorkloadInfo
@@ -65,40 +66,45 @@ class Fitting:
         if self._stderr is not None:
             self._stderr.close()
 
-    def answers(self) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
-        """Return what the report shows; a fit that failed, or that was not asked for, has its reason instead.
+    def answers(self, faults: Faults) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
+        """Return what the report shows, or the reason why there is no fit; `faults` records a fit that fails.
 
         Raises
         ------
         DamagedTraceError
             A table cannot be read.
         """
-        from tracekit.fit.scored import fit
-        from tracekit.report.commands import fit_command, with_commands
-        from tracekit.report.fit_answers import FITTED, fitted_answers
+        from tracekit.report.fit_answers import FITTED
 
         info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
         if not self._settings.fit:
             reason = info["reason"] = "No fit was asked for (--no-fit)."
             return [question.unanswered(reason) for question in FITTED], info
-        try:
-            if self._process is None:
-                limit = self._settings.memory_limit
+        found = faults.run("the fit", self._fitted)
+        if isinstance(found, Fault | str):
+            reason = info["reason"] = found if isinstance(found, str) else found.sentence
+            return [question.unanswered(reason, failed=isinstance(found, Fault)) for question in FITTED], info
+        info["file"] = WORKLOAD
+        answers, self.model = found
+        return answers, info
+
+    def _fitted(self) -> tuple[list[Answer | Unanswered], WorkloadModel] | str:
+        """Return the answers and the model, or why the Trace cannot be fitted."""
+        from tracekit.fit.scored import fit
+        from tracekit.report.commands import fit_command, with_commands
+        from tracekit.report.fit_answers import fitted_answers
+
+        if self._process is None:
+            limit = self._settings.memory_limit
+            try:
                 model = fit(
                     self._trace, replicates=_REPLICATES, scores=_SCORED, memory_limit=limit, progress=self._progress
                 )
-            else:
-                model = self._model_of(self._process)
-            answers = with_commands(fitted_answers(model), [fit_command(_REPLICATES, _SCORED)])
-        except DamagedTraceError:
-            raise
-        except Exception as error:  # noqa: BLE001 -- a fit that fails must not cost the report its other answers
-            what = error_text(error)
-            reason = info["reason"] = f"The fit failed: {what}."
-            self._progress.note(f"the workload could not be fitted: {what}")
-            return [question.unanswered(reason) for question in FITTED], info
-        info["file"], self.model = WORKLOAD, model
-        return answers, info
+            except (UsageError, MissingTableError) as error:
+                return f"The trace cannot be fitted: {error.what}."
+        else:
+            model = self._model_of(self._process)
+        return with_commands(fitted_answers(model), [fit_command(_REPLICATES, _SCORED)]), model
 
     def _start(self) -> None:
         """Run `tracekit fit` of this very package, wherever Python would look for one."""
@@ -133,7 +139,10 @@ class Fitting:
         code = process.wait()
         if code:
             raise TracekitError(self._last_error_line() or f"its process ended with status {code}")
-        return WorkloadModel.read(self._folder / WORKLOAD)
+        try:
+            return WorkloadModel.read(self._folder / WORKLOAD)
+        except TracekitError as error:
+            raise TracekitError(error.what) from error  # the file of our own process, which no user gave
 
     def _last_error_line(self) -> str:
         if self._stderr is None:

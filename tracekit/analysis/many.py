@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.places import place_of
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings, merge_settings
+from tracekit.text import passed_on
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def analyze_many(
 
     The folders are named after the sources. A source that fails is listed in OUT/index.html with its error and
     does not lose the others: everything else is written, and then the failure is raised. When every source
-    fails, nothing is written.
+    fails, nothing is written. A report of which parts could not be made is written; the page says how many.
 
     Parameters
     ----------
@@ -71,6 +73,8 @@ def analyze_many(
     UsageError
         There is no source, the output would replace one, or several are to be compared with another time.
     """
+    from polars.exceptions import PanicException
+
     from tracekit.report.data import write_json
     from tracekit.report.page import render_index
 
@@ -94,14 +98,16 @@ def analyze_many(
         for name, path in zip(named, paths, strict=True):
             progress.note(f"source {path}")
             try:
-                done = analyze_into(
-                    path, staged.path / name, chosen, shown=target / name, force=False, progress=progress
-                )
+                with explain_damage():
+                    done = analyze_into(
+                        path, staged.path / name, chosen, shown=target / name, force=False, progress=progress
+                    )
             except OutputError:
                 raise  # a full disk fails the others too
-            except TracekitError as error:
-                progress.note(f"source {path} failed: {error}")
-                entries.append(_hidden(_entry(name, path, None, error), chosen))
+            except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever ends one source, the others are analyzed
+                why = str(error) if isinstance(error, TracekitError) else passed_on(f"{type(error).__name__}: {error}")
+                progress.fault(f"source {path} failed: {why}", "".join(traceback.format_exception(error)))
+                entries.append(_hidden(_entry(name, path, None, why), chosen))
             else:
                 entries.append(_hidden(_entry(name, path, done), chosen))
         failed = [e for e in entries if e["error"] is not None]
@@ -162,7 +168,7 @@ def _hidden(entry: IndexEntry, settings: AnalysisSettings) -> IndexEntry:
     return {**entry, "source": HIDDEN_SOURCE, "error": error}
 
 
-def _entry(name: str, source: Path, done: Analysis | None, error: TracekitError | None = None) -> IndexEntry:
+def _entry(name: str, source: Path, done: Analysis | None, error: str | None = None) -> IndexEntry:
     import json
 
     report: Report | None = json.loads(done.data.read_text(encoding="utf-8")) if done else None
@@ -173,5 +179,6 @@ def _entry(name: str, source: Path, done: Analysis | None, error: TracekitError 
         "format": report["source"]["format"] if report else None,
         "period": report["time"]["text"] if report else None,
         "headline": report["headline"] if report else [],
-        "error": None if error is None else str(error),
+        "faults": len(report["faults"]) if report else 0,
+        "error": error,
     }

@@ -17,6 +17,7 @@ from tracekit.anonymous import HiddenTrace, anonymous_trace
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
+from tracekit.faults import Fault, Faults
 from tracekit.outputs import StagedFolder, link_or_copy, output_errors, real_path
 from tracekit.places import is_remote, place_of
 from tracekit.progress import Progress
@@ -64,6 +65,8 @@ class Analysis:
     """The Parquet file of each answered query, by query name."""
     unanswered: Mapping[str, tuple[str, ...]]
     """Why each other query has no answer, by query name."""
+    faults: tuple[Fault, ...] = ()
+    """Parts that could not be made because of an error; the others are complete."""
 
 
 @explain_damage()
@@ -78,8 +81,10 @@ def analyze(
 ) -> Analysis:
     """Read logs, answer every question that they can answer, fit, replay, advised, and write a report.
 
-    A query that cannot run, or fails, does not stop the others: the report lists it with the reason. The same applies
-    to the fit, the replays and the guidelines.
+    A query that cannot run does not stop the others: the report lists it with the reason. A part that fails, such as a
+    query, a chart, a guideline, a replay, the fit or a file, stops no other part: the report says where it would be
+    that it could not be made, and `Analysis.faults` lists it. Only a damaged Trace, an option that cannot be used and
+    an output that cannot be written end the analysis.
 
     Parameters
     ----------
@@ -121,7 +126,7 @@ def analyze_into(
 ) -> Analysis:
     """Analyse one source into `out`; `shown` is where the user will find that folder in the end."""
     from tracekit.characterize.engines import engine_of
-    from tracekit.report.pdf import find_browser, print_pdf
+    from tracekit.report.pdf import find_browser
 
     check_replays(settings)
     check_comparison(settings.compare, shown)
@@ -132,6 +137,7 @@ def analyze_into(
     if settings.pdf:
         find_browser()  # before the work, not after it
     engine = engine_of(settings.engine, settings.master)
+    faults = Faults(progress, with_messages=not settings.anonymize)
     staged = StagedFolder(out, force=force, marker=REPORT_MARKER, kind="a report")
     try:
         engine.start()
@@ -144,6 +150,7 @@ def analyze_into(
             settings,
             lambda path, place: trace_at(place, path, of_other(path, settings), progress, salt).trace,
             progress,
+            faults,
         )
         found = answer_all(
             found_at,
@@ -154,24 +161,20 @@ def analyze_into(
             changed=changed,
             engine=engine,
             progress=progress,
+            faults=faults,
         )
         progress.stage("writing the report")
-        write_analysis(staged.path, found)
-        if settings.pdf:
-            from tracekit.report.write import PAGE
-
-            progress.stage("printing")
-            print_pdf(staged.path / PAGE, staged.path / "report.pdf")
+        found = write_analysis(staged.path, found, pdf=settings.pdf, faults=faults, progress=progress)
         staged.commit()
         for lack in found.report["opening"]["lacks"]:
             progress.note(" Add it: ".join(filter(None, (lack["text"], lack["cure"]))))
     finally:
         engine.stop()
         staged.discard()
-    return analysis_in(out, found.answers)
+    return analysis_in(out, found.answers, found.faults)
 
 
-def analysis_in(out: Path, answers: Iterable[Answer | Unanswered]) -> Analysis:
+def analysis_in(out: Path, answers: Iterable[Answer | Unanswered], faults: tuple[Fault, ...]) -> Analysis:
     """Return what was written to `out`."""
     answers = list(answers)
     return Analysis(
@@ -179,8 +182,9 @@ def analysis_in(out: Path, answers: Iterable[Answer | Unanswered]) -> Analysis:
         report=out / "report.html",
         data=out / REPORT_MARKER,
         trace=out / "trace",
-        results={a.name: out / a.files[0] for a in answers if isinstance(a, Answer)},
+        results={a.name: out / a.files[0] for a in answers if isinstance(a, Answer) and a.files},
         unanswered={u.name: u.reasons for u in answers if isinstance(u, Unanswered)},
+        faults=faults,
     )
 
 

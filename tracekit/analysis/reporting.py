@@ -30,6 +30,7 @@ from tracekit.anonymous import HiddenTrace
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
 from tracekit.errors import QueryError, UsageError, nearest
+from tracekit.faults import Faults
 from tracekit.interruption import cleanup_on_interrupt, remove_folder
 from tracekit.notebook import Brief
 from tracekit.outputs import StagedFolder, real_path
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from tracekit.analysis.answering import Answered
     from tracekit.analysis.one import Analysis
+    from tracekit.faults import Fault
     from tracekit.fit.model import WorkloadModel
     from tracekit.report.structure import Report
 
@@ -100,11 +102,11 @@ class TraceReport:
     def charts(self) -> Mapping[str, Sequence[alt.Chart | alt.LayerChart]]:
         """The charts of each question that has any, by its name, as Altair objects, in reading order.
 
-        They carry tracekit's theme as their `config`, in its light colours; without it, ``chart.config =
-        alt.Undefined``, a chart can be joined with others. Altair's usual renderer has the notebook fetch Vega from
-        the network; after ``alt.renderers.enable("svg")`` charts are pictures, which need none. In a name that holds
-        '</', '<!--' or '<script' an invisible character (U+2060) follows the '<', so that it cannot end the script into
-        which a chart is written.
+        A question whose charts fail has none; `html` says why. They carry tracekit's theme as their `config`, in its
+        light colours; without it, ``chart.config = alt.Undefined``, a chart can be joined with others. Altair's usual
+        renderer has the notebook fetch Vega from the network; after ``alt.renderers.enable("svg")`` charts are
+        pictures, which need none. In a name that holds '</', '<!--' or '<script' an invisible character (U+2060)
+        follows the '<', so that it cannot end the script into which a chart is written.
         """
         from tracekit.report.in_notebook import charts_of
 
@@ -119,6 +121,11 @@ class TraceReport:
     def answered(self) -> Mapping[str, Answer]:
         """Each answer with all of its rows, its notes and its intervals, by the name of its question."""
         return {one.name: one for one in self._found.answers if isinstance(one, Answer)}
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """Parts that could not be made because of an error; the others are complete."""
+        return self._found.faults
 
     @property
     def workload(self) -> WorkloadModel | None:
@@ -207,11 +214,11 @@ class TraceReport:
         staged = StagedFolder(out, force=force, marker=REPORT_MARKER, kind="a report")
         try:
             copy_trace(self._source, staged.path / "trace", part_of(self._settings), self._settings)
-            write_analysis(staged.path, replace(self._found, report={**self.data, "command": command}))
+            written = write_analysis(staged.path, replace(self._found, report={**self.data, "command": command}))
             staged.commit()
         finally:
             staged.discard()
-        return analysis_in(out, self._found.answers)
+        return analysis_in(out, written.answers, written.faults)
 
     def __repr__(self) -> str:
         return str(self._brief)
@@ -244,6 +251,8 @@ def report(
     **changes: Any,
 ) -> TraceReport:
     """Ask every question of a Trace, judge by the guidelines, and return the report; nothing is written.
+
+    A part that fails stops no other part; `TraceReport.faults` lists it, and the page says so in its place.
 
     It holds what `tracekit.analyze` would write for the same Trace and settings. Since somebody waits for it, the
     workload is fitted and jobs are replayed only where that is asked for: ``fit=True``, ``replay_jobs=100_000``.
@@ -287,6 +296,7 @@ def _answered(source: Path, scratch: Path, settings: AnalysisSettings, progress:
     from tracekit.characterize.engines import engine_of
 
     prices = find_prices(source, settings.prices, progress)
+    faults = Faults(progress)
     engine = engine_of(settings.engine, settings.master)
     try:
         engine.start()
@@ -299,6 +309,7 @@ def _answered(source: Path, scratch: Path, settings: AnalysisSettings, progress:
             settings,
             lambda path, place: trace_at(place, path, of_other(path, settings), progress, None).trace,
             progress,
+            faults,
         )
         return answer_all(
             HiddenTrace(trace),
@@ -309,6 +320,7 @@ def _answered(source: Path, scratch: Path, settings: AnalysisSettings, progress:
             changed=changed,
             engine=engine,
             progress=progress,
+            faults=faults,
         )
     finally:
         engine.stop()

@@ -5,24 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tracekit.errors import DamagedTraceError, TracekitError, UsageError
+from tracekit.errors import UsageError
+from tracekit.faults import Fault
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from tracekit.analysis.query_defaults import QueryDefaults
     from tracekit.answer import Answer, Unanswered
+    from tracekit.calibration.twins import Twins
+    from tracekit.characterize import Query
+    from tracekit.faults import Faults
     from tracekit.guidelines.evidence import Evidence
     from tracekit.progress import Progress
     from tracekit.report.structure import CapacityInfo, ReplayInfo
     from tracekit.settings import AnalysisSettings
     from tracekit.trace import Trace
 
-__all__ = ["AdviceResult", "advise", "ask", "capacity_of", "error_text"]
+__all__ = ["AdviceResult", "advise", "ask", "capacity_of"]
 
 
-def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
+def capacity_of(trace: Trace, requested: str, progress: Progress, faults: Faults) -> CapacityInfo:
     """Return the number of GPUs by the source asked for, or by the other one when the trace lacks it."""
+    found = faults.run("the number of GPUs", _capacity, trace, requested, progress)
+    return _unknown_capacity(requested, found.remark) if isinstance(found, Fault) else found
+
+
+def _unknown_capacity(requested: str, note: str) -> CapacityInfo:
+    return {"requested": requested, "used": None, "gpus": None, "alternatives": {}, "note": note, "word": ""}
+
+
+def _capacity(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
     from tracekit.characterize import capacity as count_gpus
 
     named = ("listed", "observed")
@@ -49,40 +63,37 @@ def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInf
             "note": note,
             "word": shorten(found.word),
         }
-    note = "the trace shows no number of GPUs: no node list, no placements, no telemetry"
-    return {"requested": requested, "used": None, "gpus": None, "alternatives": {}, "note": note, "word": ""}
+    return _unknown_capacity(requested, "the trace shows no number of GPUs: no node list, no placements, no telemetry")
 
 
-def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo) -> list[Answer | Unanswered]:
+def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo, faults: Faults) -> list[Answer | Unanswered]:
     """Run every query; those about a whole cluster take its size from `capacity`."""
-    from tracekit.analysis.query_defaults import parameters_of, query_defaults
+    from tracekit.analysis.query_defaults import QueryDefaults, query_defaults
     from tracekit.characterize import list_queries
-    from tracekit.guidelines.interface import LackingError
 
     queries = list_queries()
-    facts = query_defaults(evidence.trace, capacity)
+    facts = faults.run_or(
+        QueryDefaults(), "the choice of parameters of queries", query_defaults, evidence.trace, capacity
+    )
     answers: list[Answer | Unanswered] = []
     progress.stage("asking", len(queries))
     for query in queries:
-        try:
-            params, why = parameters_of(query, facts)
-            answer = evidence.query(query.name, **params)
-        except LackingError as error:
-            answers.append(query.unanswered(*error.sentences))
-        except (DamagedTraceError, UsageError):
-            raise  # the Trace, or the user's --memory-limit, not this query
-        except TracekitError as error:
-            answers.append(query.unanswered(f"The query failed: {error.what}."))
-            progress.note(f"{query.name} failed: {error}")
-        else:
-            answers.append(replace(answer, notes=(*answer.notes, *why)))
+        found = faults.run(f"the answer to {query.name}", _asked, query, evidence, facts)
+        answers.append(query.unanswered(found.remark, failed=True) if isinstance(found, Fault) else found)
         progress.advance(1)
     return answers
 
 
-def error_text(error: Exception) -> str:
-    """Return the message of an error, short."""
-    return error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
+def _asked(query: Query, evidence: Evidence, facts: QueryDefaults) -> Answer | Unanswered:
+    from tracekit.analysis.query_defaults import parameters_of
+    from tracekit.guidelines.interface import LackingError
+
+    try:
+        params, why = parameters_of(query, facts)
+        answer = evidence.query(query.name, **params)
+    except LackingError as error:
+        return query.unanswered(*error.sentences)
+    return replace(answer, notes=(*answer.notes, *why))
 
 
 @dataclass(frozen=True)
@@ -92,18 +103,19 @@ class AdviceResult:
     answers: list[Answer | Unanswered]
     """The comparison of the policies."""
     replay: ReplayInfo
-    guidelines: dict[str, Any]
-    """See `tracekit.guidelines.document`."""
+    guidelines: dict[str, Any] | None
+    """See `tracekit.guidelines.document`; None if it could not be made."""
 
 
-def advise(evidence: Evidence, source: tuple[str, str], settings: AnalysisSettings, progress: Progress) -> AdviceResult:
+def advise(
+    evidence: Evidence, source: tuple[str, str], settings: AnalysisSettings, progress: Progress, faults: Faults
+) -> AdviceResult:
     """Replay the panel of policies, and judge by the guidelines.
 
     `source` is the name of what is analyzed, and the same as the user gave it.
     """
     from tracekit.calibration.twins import Twins
-    from tracekit.guidelines.run import judge_all
-    from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
+    from tracekit.report.replay_answers import unreplayed_answers
 
     name, stated = source
     twins: Twins | None = None
@@ -113,16 +125,24 @@ def advise(evidence: Evidence, source: tuple[str, str], settings: AnalysisSettin
     if twins is None:
         answers, info = unreplayed_answers("No replay was asked for (--replay-jobs 0).")
     else:
-        twins.check()
-        try:
-            answers, info = replayed_answers(twins)
-        except DamagedTraceError:
-            raise
-        except Exception as error:  # noqa: BLE001 -- a replay that fails must not cost the report its other answers
-            what = error_text(error)
-            progress.note(f"the jobs could not be replayed: {what}")
-            answers, info = unreplayed_answers(f"The replay failed: {what}.")
-            twins = None
-    document = judge_all(evidence, twins, progress=progress).document()
-    document |= {"trace": shorten(name)}
-    return AdviceResult(answers, info, document)
+        found = faults.run("the replays", _replayed, twins, faults)
+        if isinstance(found, Fault):
+            found, twins = unreplayed_answers(found.sentence, failed=True), None
+        answers, info = found
+    document = faults.run("the guidelines", _judged, evidence, twins, progress, faults)
+    if isinstance(document, Fault):
+        return AdviceResult(answers, info, None)
+    return AdviceResult(answers, info, document | {"trace": shorten(name)})
+
+
+def _replayed(twins: Twins, faults: Faults) -> tuple[list[Answer | Unanswered], ReplayInfo]:
+    from tracekit.report.replay_answers import replayed_answers
+
+    twins.check()
+    return replayed_answers(twins, faults)
+
+
+def _judged(evidence: Evidence, twins: Twins | None, progress: Progress, faults: Faults) -> dict[str, Any]:
+    from tracekit.guidelines.run import judge_all
+
+    return judge_all(evidence, twins, progress=progress, faults=faults).document()

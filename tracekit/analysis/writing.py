@@ -2,53 +2,149 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tracekit.answer import Answer
+from tracekit.faults import Fault, Faults
 from tracekit.outputs import output_errors
 from tracekit.report.structure import WORKLOAD
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import polars as pl
 
     from tracekit.analysis.answering import Answered
-    from tracekit.report.structure import Report
+    from tracekit.fit.model import WorkloadModel
+    from tracekit.progress import Progress
+    from tracekit.report.structure import AnswerInfo, Report
 
-__all__ = ["ADVICE", "BILL", "table_of", "write_analysis"]
+__all__ = ["ADVICE", "BILL", "PDF", "table_of", "write_analysis"]
 
 ADVICE = "guidelines.md"
 """What to change, in full."""
 BILL = "bill.csv"
 """The bill."""
+PDF = "report.pdf"
+"""The page on paper."""
 
 
-def write_analysis(folder: Path, found: Answered) -> None:
+def write_analysis(
+    folder: Path, found: Answered, *, pdf: bool = False, faults: Faults | None = None, progress: Progress | None = None
+) -> Answered:
     """Write the pages of a report and what stands beside them: tables, guidelines.md, bill.csv and workload.json.
+
+    A file that cannot be made is a fault, which the page and report.json state; the others are written.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the report, which exists.
+    found : Answered
+        What the analysis found.
+    pdf : bool
+        Whether to print the page too.
+    faults : Faults, optional
+        Records the files that fail; it knows those of `found`.
+    progress : Progress, optional
+        Shows the current step.
+
+    Returns
+    -------
+    Answered
+        What was written: the same without the files that could not be made, and with all faults.
 
     Raises
     ------
     OutputError
         The disk is full, or the folder cannot be written.
     """
-    from tracekit.guidelines.markdown import markdown
+    from tracekit.report.pdf import print_pdf
+    from tracekit.report.write import PAGE, write_report
+
+    faults = Faults(progress, found.faults) if faults is None else faults
+    with output_errors(folder):
+        unwritten = _write_tables(folder, found, faults)
+        no_model = _write_others(folder, found, faults)
+    report = _without_files(found.report, unwritten)
+    if no_model is not None and report["workload"] is not None:
+        report = {**report, "workload": {**report["workload"], "file": None, "reason": no_model.sentence}}
+    report = write_report(folder, report, faults)
+    if pdf:
+        if progress is not None:
+            progress.stage("printing")
+        if isinstance(faults.run(f"the file {PDF}", print_pdf, folder / PAGE, folder / PDF), Fault):
+            report = write_report(folder, report, faults)
+    answers = [replace(a, files=()) if isinstance(a, Answer) and a.name in unwritten else a for a in found.answers]
+    return replace(found, report=report, answers=answers, faults=faults.found)
+
+
+def _write_tables(folder: Path, found: Answered, faults: Faults) -> dict[str, Fault]:
+    """Write the tables, and return why some could not be made, by the name of the answer."""
+    unwritten = {}
+    for answer in found.answers:
+        if not isinstance(answer, Answer):
+            continue
+        made = faults.run(f"the files of {answer.name}", _write_table, folder, answer, found.report)
+        if isinstance(made, Fault):
+            unwritten[answer.name] = made
+            for name in answer.files:
+                (folder / name).unlink(missing_ok=True)
+    return unwritten
+
+
+def _write_table(folder: Path, answer: Answer, report: Report) -> None:
     from tracekit.report.table_files import write_tables
-    from tracekit.report.write import write_report
-    from tracekit.spreadsheets import csv_safe
 
     with output_errors(folder):
-        for answer in found.answers:
-            if isinstance(answer, Answer):
-                write_tables(folder, answer.name, table_of(answer, found.report))
-        if found.report["guidelines"] is not None:
-            text = markdown(found.report["guidelines"])
-            (folder / ADVICE).write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
-        if found.bill is not None:
-            (folder / BILL).write_text(csv_safe(found.bill.frame).write_csv(), encoding="utf-8", newline="")
-        if found.model is not None:
-            found.model.write(folder / WORKLOAD, force=True)
-    write_report(folder, found.report)
+        write_tables(folder, answer.name, table_of(answer, report))
+
+
+def _write_others(folder: Path, found: Answered, faults: Faults) -> Fault | None:
+    """Write guidelines.md, the bill and the fitted workload; return why the last one could not be made."""
+    from tracekit.guidelines.markdown import markdown
+    from tracekit.spreadsheets import csv_safe
+
+    document, bill, model = found.report["guidelines"], found.bill, found.model
+    texts: dict[str, Callable[[], str]] = {}
+    if document is not None:
+        texts[ADVICE] = partial(markdown, document, faults)
+    if bill is not None:
+        texts[BILL] = lambda: csv_safe(bill.frame).write_csv()
+    for name, make in texts.items():
+        made = faults.run(f"the file {name}", make)
+        if isinstance(made, Fault) and name == BILL:
+            continue  # a sentence is no bill
+        text = f"{made.sentence}\n" if isinstance(made, Fault) else made
+        newline = "" if name == BILL else "\n"
+        (folder / name).write_text(text, encoding="utf-8", errors="backslashreplace", newline=newline)
+    if model is not None:
+        done = faults.run(f"the file {WORKLOAD}", _write_model, folder, model)
+        if isinstance(done, Fault):
+            (folder / WORKLOAD).unlink(missing_ok=True)  # that of a process that fitted it
+            return done
+    return None
+
+
+def _write_model(folder: Path, model: WorkloadModel) -> None:
+    with output_errors(folder):
+        model.write(folder / WORKLOAD, force=True)
+
+
+def _without_files(report: Report, unwritten: Mapping[str, Fault]) -> Report:
+    """Return a report that names no files of the answers whose tables could not be made, and says why."""
+    if not unwritten:
+        return report
+
+    def shown(answer: AnswerInfo) -> AnswerInfo:
+        fault = unwritten.get(answer["name"])
+        return answer if fault is None else {**answer, "files": [], "notes": [*answer["notes"], fault.sentence[:-1]]}
+
+    sections = [{**s, "answers": [shown(a) for a in s["answers"]]} for s in report["sections"]]
+    return {**report, "sections": sections}  # type: ignore[typeddict-item]  # the same keys
 
 
 def table_of(answer: Answer, report: Report) -> pl.DataFrame:

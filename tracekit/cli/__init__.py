@@ -1,7 +1,7 @@
 """The command line: one module a verb, no logic of its own.
 
-Exit codes: 0 done; 1 `validate` found problems; 2 the input, an option or the output place was at fault;
-130 interrupted.
+Exit codes: 0 done; 1 `validate` found problems, or `analyze` or `guidelines` could not make some parts; 2 the input, an
+option or the output place was at fault; 130 interrupted.
 """
 
 from __future__ import annotations

@@ -38,6 +38,9 @@ def analyze(
     effect that replays of the jobs expect), workload.json (the fitted workload), tables/ with every result as CSV and
     Parquet, and trace/.
 
+    A part that fails, such as a chart, takes no other part with it: the report says that it could not be made and why,
+    a note says the same, and the exit code is 1.
+
     Example: tracekit analyze sample_traces/philly -o out
     """
     from tracekit.analysis import analyze as analyze_one
@@ -54,3 +57,5 @@ def analyze(
         else:
             page = analyze_many(sources, out, settings, force=force, progress=progress)
     typer.echo(f"report: {page}")
+    if progress.failed:
+        raise typer.Exit(1)

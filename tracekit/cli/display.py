@@ -12,6 +12,7 @@ from tracekit.cli.options import TextFormat
 from tracekit.cli.streams import print_json
 from tracekit.interruption import register_cleanup, unregister_cleanup
 from tracekit.progress import Progress
+from tracekit.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,8 @@ class TerminalProgress(Progress):
     """Shows a bar on a terminal; notes always reach stderr."""
 
     def __init__(self) -> None:
+        self.failed = False
+        """Whether a part could not be made."""
         self._bars: RichProgress | None = None
         self._task: Any = None
         if sys.stderr.isatty():
@@ -59,6 +62,14 @@ class TerminalProgress(Progress):
             self._bars.console.print(f"note: {line}", markup=False, highlight=False)
         else:
             typer.echo(f"note: {line}", err=True)
+
+    def fault(self, text: str, traceback: str) -> None:
+        """Print what could not be made, and with --debug where the error came from."""
+        self.failed = True
+        self.note(text)
+        if os.environ.get("TRACEKIT_DEBUG"):
+            for line in traceback.splitlines():
+                typer.echo(visible(line), err=True)
 
     def __enter__(self) -> Self:
         return self

@@ -84,6 +84,8 @@ def guidelines(
     else:
         _write(file, text.rstrip("\n") + "\n", force=force)
         typer.echo(f"guidelines: {file} ({len(advice.holding)} of {len(advice.judged)} hold)")
+    if progress.failed:
+        raise typer.Exit(1)
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tracekit.calibration.effect import HEADLINES
 from tracekit.calibration.losses import ASSUMED
 from tracekit.calibration.workbench import UNNAMED
+from tracekit.faults import Fault, Faults
+from tracekit.guidelines.judgement import Judgement
 from tracekit.guidelines.numbers import shown, span
 from tracekit.replay.policy_words import spoken
 from tracekit.replay.results.recorded_times import TWIN
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from tracekit.calibration.effect import TwinEffect
     from tracekit.guidelines.effects import Effect, ExpectedChange
     from tracekit.guidelines.interface import Finding, Guideline, Number
-    from tracekit.guidelines.judgement import Judgement
     from tracekit.guidelines.losses import Losses
     from tracekit.replay.results.effects import Support
     from tracekit.tenant import Tenant
@@ -45,20 +46,30 @@ _VERDICTS = {
 """Whether advice helps by its replays, and what is said of that besides."""
 
 
-def document_of(trace: Trace, judged: Sequence[Judgement]) -> dict[str, Any]:
+def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None = None) -> dict[str, Any]:
     """Return the document: the keys are the same whatever the verdicts, null where there is nothing to say.
 
-    Text from a log appears in `finding.rows` only, made visible and cut.
+    Text from a log appears in `finding.rows` only, made visible and cut. A guideline that cannot be written down says
+    so, and is one of `faults`.
     """
+    faults = Faults() if faults is None else faults
+    entries = [_written(j, trace, faults) for j in judged]
     return {
         "format": FORMAT,
         "version": 1,
         "tracekit_version": __version__,
         "trace": shorten(trace.path.name, _NAME),
         "source_format": shorten(trace.manifest.format, _NAME),
-        "holds": sum(j.verdict == "holds" for j in judged),
-        "guidelines": [_in_site_words(_entry(j, trace.tenant), trace) for j in judged],
+        "holds": sum(entry["verdict"] == "holds" for entry in entries),
+        "guidelines": entries,
     }
+
+
+def _written(judged: Judgement, trace: Trace, faults: Faults) -> dict[str, Any]:
+    entry = faults.run(f"the text of the guideline {judged.guideline.id}", _entry, judged, trace.tenant)
+    if isinstance(entry, Fault):
+        entry = _entry(Judgement(judged.guideline, "cannot tell", (entry.remark,)), trace.tenant)
+    return _in_site_words(entry, trace)
 
 
 def _in_site_words(entry: dict[str, Any], trace: Trace) -> dict[str, Any]:

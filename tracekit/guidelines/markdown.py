@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from tracekit.faults import Fault, Faults
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -20,8 +22,12 @@ HEADS = (
 """The verdicts in the order of a document, each with its heading."""
 
 
-def markdown(document: Mapping[str, Any]) -> str:
-    """Return the document of `document_of` as Markdown; every text is escaped."""
+def markdown(document: Mapping[str, Any], faults: Faults | None = None) -> str:
+    """Return the document of `document_of` as Markdown; every text is escaped.
+
+    A guideline that cannot be written down says so, and is one of `faults`.
+    """
+    faults = Faults() if faults is None else faults
     lines = [f"# Guidelines for {escaped(document['trace'])}", ""]
     count = len(document["guidelines"])
     lines += [
@@ -32,7 +38,7 @@ def markdown(document: Mapping[str, Any]) -> str:
         if entries:
             lines += ["", f"## {title}"]
         for entry in entries if verdict == "holds" else ():
-            lines += ["", *advice_lines(entry)]
+            lines += ["", *advice_lines(entry, faults)]
         if entries and verdict != "holds":
             lines += ["", *(_short(entry) for entry in entries)]
     lines += ["", f"tracekit {escaped(document['tracekit_version'])}; intervals are of 95 %.", ""]
@@ -44,8 +50,13 @@ def _short(entry: Mapping[str, Any]) -> str:
     return f"- **{escaped(entry['title'])}** ({entry['id']}): {why}"
 
 
-def advice_lines(entry: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a guideline that holds, under a heading of level 3."""
+def advice_lines(entry: Mapping[str, Any], faults: Faults) -> list[str]:
+    """Return the lines of a guideline that holds under a heading of level 3, or the reason why they cannot be made."""
+    made = faults.run(f"the text of the guideline {entry['id']}", _advice, entry)
+    return [f"### {escaped(entry['title'])}", "", escaped(made.remark)] if isinstance(made, Fault) else made
+
+
+def _advice(entry: Mapping[str, Any]) -> list[str]:
     finding, practice = entry["finding"], entry["practice"]
     lines = [f"### {escaped(entry['title'])}", "", f"*{escaped(entry['question'])}*", "", escaped(finding["text"]), ""]
     heads = ("what", "measured (95 % interval)", "n", "threshold")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.damage import explain_damage
-from tracekit.errors import DamagedTraceError, TracekitError, UsageError
+from tracekit.errors import UsageError
+from tracekit.faults import Fault, Faults
 from tracekit.guidelines.document import document_of
 from tracekit.guidelines.effects import UntoldEffect, effect_of
 from tracekit.guidelines.evidence import Evidence
@@ -19,7 +20,6 @@ from tracekit.guidelines.registry import all_guidelines, find_guideline
 from tracekit.progress import Progress
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.run_policies import TWIN_FILE
-from tracekit.text import shorten
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Advice", "Judgement", "guidelines", "judge", "judge_all"]
 
-_OURS = "tracekit.guidelines.rules."
-
 
 @dataclass(frozen=True)
 class Advice:
@@ -41,6 +39,8 @@ class Advice:
     trace: Trace
     judged: tuple[Judgement, ...]
     """By id."""
+    faults: Faults = field(default_factory=Faults, compare=False)
+    """Guidelines, and effects of some, that could not be made."""
 
     @property
     def holding(self) -> tuple[Judgement, ...]:
@@ -49,7 +49,7 @@ class Advice:
 
     def document(self) -> dict[str, Any]:
         """Return everything as JSON values with stable keys, see docs/guidelines.md."""
-        return document_of(self.trace, self.judged)
+        return document_of(self.trace, self.judged, self.faults)
 
     def json(self) -> str:
         """Return the document as JSON text."""
@@ -61,7 +61,7 @@ class Advice:
         """Return the document as Markdown."""
         from tracekit.guidelines.markdown import markdown
 
-        return markdown(self.document())
+        return markdown(self.document(), self.faults)
 
     def html(self) -> str:
         """Return the document as one HTML page that needs no network."""
@@ -87,6 +87,8 @@ def guidelines(
     progress: Progress | None = None,
 ) -> Advice:
     """Judge a Trace by the guidelines.
+
+    A guideline whose function fails says so, and the others are judged.
 
     >>> import tracekit
     >>> advice = tracekit.guidelines("my-trace")  # doctest: +SKIP
@@ -133,7 +135,7 @@ def guidelines(
         twins = Twins(opened, try_jobs or 0, file=file, progress=progress)
         if file is not None:
             twins.check()  # a file that cannot be used is refused even where nothing is tried in it
-    return judge_all(Evidence(chosen, memory_limit), twins, only=only, progress=progress)
+    return judge_all(Evidence(chosen, memory_limit), twins, only=only, progress=progress, faults=Faults(progress))
 
 
 def twin_of_replays(out: Path) -> Path:
@@ -154,60 +156,62 @@ def twin_of_replays(out: Path) -> Path:
 
 
 def judge_all(
-    evidence: Evidence, twins: Twins | None, *, only: Sequence[str] = (), progress: Progress | None = None
+    evidence: Evidence,
+    twins: Twins | None,
+    *,
+    only: Sequence[str] = (),
+    progress: Progress | None = None,
+    faults: Faults | None = None,
 ) -> Advice:
-    """Return the judgements of all guidelines, or of those named in `only`, by id.
+    """Return the judgements of all guidelines, or of those named in `only`, by id; `faults` records those that fail.
 
     Raises
     ------
     TracekitError
         There is no such guideline, or a table cannot be read.
     """
+    faults = Faults() if faults is None else faults
     chosen = [find_guideline(name) for name in only] if only else list(all_guidelines().values())
     judged = []
     for guideline in sorted(chosen, key=lambda g: g.id):
         if progress is not None:
             progress.stage(guideline.title)
-        judged.append(judge(guideline, evidence, twins))
-    return Advice(evidence.trace, tuple(judged))
+        judged.append(judge(guideline, evidence, twins, faults))
+    return Advice(evidence.trace, tuple(judged), faults)
 
 
-def judge(guideline: Guideline, evidence: Evidence, twins: Twins | None = None) -> Judgement:
+def judge(
+    guideline: Guideline, evidence: Evidence, twins: Twins | None = None, faults: Faults | None = None
+) -> Judgement:
     """Return the judgement of one guideline.
 
-    It holds when every threshold is crossed, and no 95 % interval reaches to the other side of its threshold.
+    It holds when every threshold is crossed, and no 95 % interval reaches to the other side of its threshold. Whether
+    it holds cannot be told if its function fails; an effect that fails leaves the finding. `faults` records both.
     """
+    faults = Faults() if faults is None else faults
+    judged = faults.run(f"the guideline {guideline.id}", _judged, guideline, evidence)
+    if isinstance(judged, Fault):
+        return Judgement(guideline, "cannot tell", (judged.remark,))
+    if judged.verdict != "holds" or judged.finding is None:
+        return judged
+    tried = faults.run(f"the effect of the guideline {guideline.id}", _tried, judged, judged.finding, evidence, twins)
+    return replace(judged, no_effect=tried.remark) if isinstance(tried, Fault) else tried
+
+
+def _judged(guideline: Guideline, evidence: Evidence) -> Judgement:
+    """Return the judgement without the expected effect."""
     missing = evidence.lacks(guideline.tables, guideline.needs)
     if missing:
         return Judgement(guideline, "cannot tell", tuple(missing))
     try:
-        finding = _found(guideline, evidence)
+        finding = guideline.find(evidence)
     except LackingError as error:
         return Judgement(guideline, "cannot tell", error.sentences)
-    except (DamagedTraceError, UsageError):
-        raise  # the Trace, or the user's --memory-limit, not this guideline
-    except TracekitError as error:
-        return Judgement(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
+    absent = [measure.key for measure in guideline.measures if measure.key not in finding.numbers]
+    if absent:
+        raise ValueError(f"it gives no number '{absent[0]}'")
     verdict, why = _verdict(guideline, finding)
-    judged = Judgement(guideline, verdict, why, finding)
-    return judged if verdict != "holds" else _tried(judged, finding, evidence, twins)
-
-
-def _found(guideline: Guideline, evidence: Evidence) -> Finding:
-    """Return the finding; an error in the function of a plug-in becomes its reason and stops no other guideline."""
-    try:
-        finding = guideline.find(evidence)
-        missing = [measure.key for measure in guideline.measures if measure.key not in finding.numbers]
-        if missing:
-            raise ValueError(f"it gives no number '{missing[0]}'")
-    except (LackingError, TracekitError):
-        raise
-    except Exception as error:
-        if guideline.find.__module__.startswith(_OURS):
-            raise
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise LackingError(f"The function of this guideline failed: {shorten(text, 300)}.") from error
-    return finding
+    return Judgement(guideline, verdict, why, finding)
 
 
 def _tried(judged: Judgement, finding: Finding, evidence: Evidence, twins: Twins | None) -> Judgement:

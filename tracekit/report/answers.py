@@ -8,6 +8,7 @@ from tracekit import text
 from tracekit.characterize import Query
 from tracekit.characterize.named_tenant import with_tenant
 from tracekit.characterize.published import compare_published
+from tracekit.faults import Fault, Faults
 from tracekit.report.commands import query_command
 from tracekit.report.published import published_number
 from tracekit.report.sections.interface import finding, question_of
@@ -50,12 +51,21 @@ def answer_info(
     *,
     session: Session | None = None,
     published: bool = True,
+    faults: Faults | None = None,
 ) -> AnswerInfo:
-    """Return an answer as report.json holds it; without `published`, nothing that was published stands beside it."""
+    """Return an answer as report.json holds it; without `published`, nothing that was published stands beside it.
+
+    A sentence that fails says so, and is one of `faults`.
+    """
+    faults = Faults() if faults is None else faults
     unit = unit_of(answer.question.kind, facts)
     named, rows = with_tenant(answer, unit), answer.rows(ROW_LIMIT)
     question = answer.question
     query = question if isinstance(question, Query) else None
+    # Only answers of queries can be too long for a sentence written from all rows.
+    said = faults.run(
+        f"the sentence of {question.name}", finding, question.name, rows if query else answer.rows(), facts
+    )
     return {
         "name": question.name,
         "group": question.group,
@@ -63,8 +73,7 @@ def answer_info(
         "title": unit.words(question.title),
         "question": question_of(question.name, unit.words(question.question), facts),
         "paper": question.paper,
-        # Only answers of queries can be too long for a sentence written from all rows.
-        "finding": finding(question.name, rows if query else answer.rows(), facts),
+        "finding": f"The sentence could not be made: {said.reason}." if isinstance(said, Fault) else said,
         "columns": column_infos(named, unit),
         "rows": _worded(named.rows(ROW_LIMIT), named, unit),
         "row_count": answer.frame.height,
@@ -137,11 +146,12 @@ def unanswered_info(unanswered: Unanswered, facts: TraceFacts) -> UnansweredInfo
     reasons = unanswered.reasons
     # A missing capability explains in words why a table is missing.
     shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
-    if not facts.jobs and _about_jobs(unanswered.question):
+    if not unanswered.failed and not facts.jobs and _about_jobs(unanswered.question):
         shown = ["The trace has no jobs."]
     return {
         "name": unanswered.name,
         "title": unit.words(unanswered.question.title),
         "question": unit.words(unanswered.question.question),
         "reasons": [text.cut(unit.words(r), 1000) for r in shown],
+        "failed": unanswered.failed,
     }

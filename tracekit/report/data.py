@@ -16,6 +16,7 @@ from tracekit import text
 from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
 from tracekit.characterize.session import Session
+from tracekit.faults import Fault, Faults
 from tracekit.report.answers import answer_info, unanswered_info
 from tracekit.report.caveats import caveats
 from tracekit.report.changed import what_changed
@@ -39,7 +40,7 @@ from tracekit.report.site_words import tenant_info, tenant_of_words
 from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
 from tracekit.report.summary import summary
 from tracekit.report.telemetry import telemetry_note, telemetry_period
-from tracekit.report.telemetry_coverage import telemetry_coverage
+from tracekit.report.telemetry_coverage import NO_TELEMETRY, telemetry_coverage
 from tracekit.report.times import local, midnight_before, period_words, span_words
 from tracekit.tenant import INGESTED, VC
 from tracekit.timezones import known_zone
@@ -52,10 +53,13 @@ if TYPE_CHECKING:
     from tracekit.report.structure import (
         AnswerInfo,
         CapacityInfo,
+        FaultInfo,
+        Headline,
         Quality,
         ReplayInfo,
         Report,
         ReportSection,
+        Summary,
         TenantInfo,
         TimeInfo,
         WorkloadInfo,
@@ -67,6 +71,7 @@ __all__ = [
     "all_facts",
     "build_report",
     "creation_time",
+    "fault_infos",
     "time_info",
     "trace_facts",
     "write_json",
@@ -88,8 +93,11 @@ def build_report(
     replay: ReplayInfo | None = None,
     guidelines: dict[str, Any] | None = None,
     session: Session | None = None,
+    faults: Faults | None = None,
 ) -> Report:
     """Return everything that report.json states about a Trace.
+
+    A part that fails says so where it would be, and the others are made.
 
     Parameters
     ----------
@@ -115,27 +123,48 @@ def build_report(
         The document of `tracekit.guidelines`.
     session : Session, optional
         What earlier queries of the Trace have set up.
+    faults : Faults, optional
+        Parts that could not be made; those that fail here are added.
     """
     from tracekit.version import __version__
 
+    faults = Faults() if faults is None else faults
     tenant = tenant_info(trace)
     manifest, session = trace.manifest, session or Session(trace)
     quality_info, times = quality(trace), time_info(trace)
     all_answers = list(answers)
     found = {a.name: a for a in all_answers if isinstance(a, Answer)}
-    facts = all_facts(trace, found, capacity, quality_info, times, telemetry_coverage(trace, session))
-    all_answers = [_unanswered_if_empty(a, facts) for a in all_answers]
-    found = {a.name: a for a in sorted(all_answers, key=lambda a: reading_order(a.name)) if isinstance(a, Answer)}
-    infos = [
-        answer_info(
-            trace,
-            a,
-            facts,
-            telemetry_note(a.question, quality_info, times, facts.telemetry) or _span_note(a.question, times),
-            session=session,
-        )
-        for a in found.values()
-    ]
+    coverage = faults.run_or(NO_TELEMETRY, "the coverage of telemetry", telemetry_coverage, trace, session)
+    facts = all_facts(trace, found, capacity, quality_info, times, coverage)
+    infos: list[AnswerInfo] = []
+    shown: list[Answer | Unanswered] = []
+    for answer in sorted(all_answers, key=lambda a: reading_order(a.name)):
+        part = f"the answer to {answer.name}"
+        made = faults.run(part, _info_of, trace, answer, facts, quality_info, times, session, faults)
+        if isinstance(made, Fault):
+            shown.append(answer.question.unanswered(made.remark, failed=True))
+        elif isinstance(made, Unanswered):
+            shown.append(made)
+        else:
+            shown.append(answer)
+            infos.append(made)
+    order = {a.name: i for i, a in enumerate(all_answers)}
+    unanswered = sorted((u for u in shown if isinstance(u, Unanswered)), key=lambda u: order[u.name])
+    found = {a.name: a for a in shown if isinstance(a, Answer)}
+    first = faults.run(
+        "the first screen",
+        _opening,
+        trace,
+        found,
+        unanswered,
+        guidelines,
+        capacity,
+        quality_info,
+        times,
+        replay,
+        facts,
+        faults,
+    )
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
@@ -154,29 +183,88 @@ def build_report(
         },
         "time": times,
         "tenant": tenant,
-        "opening": summary(
-            found,
-            guidelines,
-            caveats(found, capacity, quality_info, guidelines),
-            capacity,
-            times,
-            replay,
-            facts.tenant,
-            what_changed(found, [u for u in all_answers if isinstance(u, Unanswered)]),
-            lacks_of(trace, found),
-        ),
-        "headline": headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry)),
+        "opening": _without_opening(first) if isinstance(first, Fault) else first,
+        "headline": faults.run_or([], "the first numbers", _headline, found, capacity, quality_info, times, facts),
         "capacity": capacity,
-        "gpu_totals": gpu_totals(found, capacity, replay),
-        "release": release_info(release_of(trace)),
-        "parts": parts_info(parts, found.get(FIRST)),
+        "gpu_totals": faults.run_or([], "the table of GPU numbers", gpu_totals, found, capacity, replay),
+        "release": faults.run_or(None, "the published numbers", lambda: release_info(release_of(trace))),
+        "parts": faults.run_or(None, "the choice of parts", parts_info, parts, found.get(FIRST)),
         "sections": _sections(infos, facts),
-        "unanswered": [unanswered_info(u, facts) for u in all_answers if isinstance(u, Unanswered)],
+        "unanswered": [unanswered_info(u, facts) for u in unanswered],
         "workload": workload,
         "replay": facts.ingested.document(replay),
         "guidelines": guidelines,
         "quality": facts.ingested.document(quality_info),
+        "faults": fault_infos(faults),
     }
+
+
+def fault_infos(faults: Faults) -> list[FaultInfo]:
+    """Return what could not be made, as report.json holds it."""
+    return [{"part": fault.part, "reason": fault.reason} for fault in faults.found]
+
+
+def _info_of(
+    trace: Trace,
+    answer: Answer | Unanswered,
+    facts: TraceFacts,
+    quality_info: Quality,
+    times: TimeInfo,
+    session: Session,
+    faults: Faults,
+) -> AnswerInfo | Unanswered:
+    """Return an answer as report.json holds it; as unanswered, with the reason, where its rows say nothing."""
+    answer = _unanswered_if_empty(answer, facts)
+    if isinstance(answer, Unanswered):
+        return answer
+    question = answer.question
+    remark = telemetry_note(question, quality_info, times, facts.telemetry) or _span_note(question, times)
+    return answer_info(trace, answer, facts, remark, session=session, faults=faults)
+
+
+def _opening(
+    trace: Trace,
+    found: Mapping[str, Answer],
+    unanswered: list[Unanswered],
+    guidelines: dict[str, Any] | None,
+    capacity: CapacityInfo,
+    quality_info: Quality,
+    times: TimeInfo,
+    replay: ReplayInfo | None,
+    facts: TraceFacts,
+    faults: Faults,
+) -> Summary:
+    return summary(
+        found,
+        guidelines,
+        faults.run_or([], "the caveats", caveats, found, capacity, quality_info, guidelines),
+        capacity,
+        times,
+        replay,
+        facts.tenant,
+        faults.run_or(None, "what changed", what_changed, found, unanswered),
+        faults.run_or([], "what the log lacks", lacks_of, trace, found),
+    )
+
+
+def _without_opening(fault: Fault) -> Summary:
+    """Return a first screen that says why there is none."""
+    return {
+        "changed": None,
+        "lacks": [],
+        "about": fault.sentence,
+        "state": "",
+        "heading": "",
+        "changes": [],
+        "verdict": "",
+        "doubts": [],
+    }
+
+
+def _headline(
+    found: Mapping[str, Answer], capacity: CapacityInfo, quality_info: Quality, times: TimeInfo, facts: TraceFacts
+) -> list[Headline]:
+    return headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry))
 
 
 def all_facts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit import text
+from tracekit.faults import Fault, Faults
 from tracekit.guidelines.markdown import expected_text
 from tracekit.report.site_words import head_of
 from tracekit.report.summary import undecided
@@ -22,21 +23,29 @@ _PRACTICE = (("Slurm", "slurm"), ("Kubernetes (Kueue, Volcano)", "kubernetes"), 
 _MEANS = {"queue": "wait", "jct": "completion time"}
 
 
-def guidelines_view(document: Mapping[str, Any], tenant: Tenant = VC) -> dict[str, Any]:
+def guidelines_view(document: Mapping[str, Any], tenant: Tenant = VC, faults: Faults | None = None) -> dict[str, Any]:
     """Return what the page shows of the document of schemas/guidelines-1.json.
 
     Returns
     -------
     dict
         `holding`: those that hold, with their tables; `others`: those that do not, and those that cannot tell;
-        `decided`: whether any could be decided.
+        `decided`: whether any could be decided. One that cannot be shown is one of `faults` and has it as `unmade`.
     """
+    faults = Faults() if faults is None else faults
     entries = document["guidelines"]
     return {
-        "holding": [_holding(e, tenant) for e in entries if e["verdict"] == "holds"],
+        "holding": [_shown(e, tenant, faults) for e in entries if e["verdict"] == "holds"],
         "decided": not undecided(entries),
         "others": [e for verdict in ("does not hold", "cannot tell") for e in entries if e["verdict"] == verdict],
     }
+
+
+def _shown(entry: Mapping[str, Any], tenant: Tenant, faults: Faults) -> dict[str, Any]:
+    found = faults.run(f"the text of the guideline {entry['id']}", _holding, entry, tenant)
+    if isinstance(found, Fault):
+        return {"id": entry["id"], "title": entry["title"], "unmade": found}
+    return {**found, "unmade": None}
 
 
 def _holding(entry: Mapping[str, Any], tenant: Tenant) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 from altair.utils.schemapi import debug_mode
 
+from tracekit.faults import Fault, Faults
 from tracekit.report.data import trace_facts
 from tracekit.report.sections.interface import panels
 from tracekit.report.site_words import with_unit
@@ -22,7 +23,8 @@ from tracekit.report.theme import chart_config, colour_value, pale_value
 
 if TYPE_CHECKING:
     from tracekit.report.charts import Panel
-    from tracekit.report.structure import Report
+    from tracekit.report.sections.interface import TraceFacts
+    from tracekit.report.structure import AnswerInfo, Report
 
     Chart = alt.Chart | alt.LayerChart
 
@@ -48,7 +50,7 @@ _SANDBOX = "allow-scripts allow-downloads allow-modals allow-popups"
 
 
 def charts_of(report: Report) -> dict[str, list[Chart]]:
-    """Return the charts of each question that has any, by its name, in reading order.
+    """Return the charts of each question that has any, by its name, in reading order; none if they fail.
 
     Colours are those of the light theme, legends are drawn inside. In names of the log that hold '</', '<!--' or
     '<script', an invisible character (U+2060) follows the '<': a renderer writes charts into a script, which such a
@@ -56,13 +58,19 @@ def charts_of(report: Report) -> dict[str, list[Chart]]:
     """
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     found: dict[str, list[Chart]] = {}
+    faults = Faults()
     with debug_mode(False):  # charts are built without validation here, and validated by tests
         for section in report["sections"]:
             for answer in section["answers"]:
-                drawn = panels(answer["name"], with_unit(answer, facts)["rows"], facts)
-                if drawn:
-                    found[answer["name"]] = [_chart(panel, answer["question"]) for panel in drawn]
+                drawn = faults.run(f"the charts of {answer['name']}", _charts, answer, facts)
+                if drawn and not isinstance(drawn, Fault):
+                    found[answer["name"]] = drawn
     return found
+
+
+def _charts(answer: AnswerInfo, facts: TraceFacts) -> list[Chart]:
+    drawn = panels(answer["name"], with_unit(answer, facts)["rows"], facts)
+    return [_chart(panel, answer["question"]) for panel in drawn]
 
 
 def _chart(panel: Panel, question: str) -> Chart:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.faults import Fault, Faults
 from tracekit.guidelines.markdown import advice_lines, escaped, table
 from tracekit.report.data import trace_facts
 from tracekit.report.site_words import unit_of, with_unit
 from tracekit.report.table_view import WHOLE, table_view
 from tracekit.report.unanswered import by_reason
+from tracekit.report.unmade import all_faults, summary_line, with_failed_sections
 from tracekit.text import count, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, Lack, Report, WhatChanged
 
@@ -21,11 +25,54 @@ ROWS = 12
 """Rows of a table too long to stand whole; the files beside the report have all."""
 
 
-def markdown(report: Report) -> str:
-    """Return a report as Markdown; every text is escaped."""
+def markdown(report: Report, faults: Faults | None = None) -> str:
+    """Return a report as Markdown; every text is escaped. A part that fails says so, and is one of `faults`."""
+    faults = Faults() if faults is None else faults
+    while True:
+        known = len(faults.found)
+        shown = _text(report, faults)
+        if len(faults.found) == known:
+            return shown
+        # The beginning counts the parts that fail, also those below it.
+
+
+def _text(report: Report, faults: Faults) -> str:
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
+    found = all_faults(report, faults)
+    title = escaped(report["title"])
+    lines = [f"# {title}: GPU cluster report", "", *([escaped(summary_line(found)), ""] if found else [])]
+    lines += _or_fault(faults, "the first screen", _opening, report)
+    for section in with_failed_sections(report):
+        lines += ["", f"## {escaped(section['title'])}"]
+        lines += ["", escaped(section["lead"])] if section["lead"] else []
+        for answer in section["answers"]:
+            part = f"the text of {answer['name']}"
+            lines += [
+                "",
+                *_or_fault(faults, part, _answer, answer, facts, above=[f"### {escaped(answer['question'])}"]),
+            ]
+        for question in section["failed"]:
+            lines += ["", f"### {escaped(question['question'])}", "", escaped(" ".join(question["reasons"]))]
+    advice = _or_fault(faults, "the guidelines", _guidelines, report, faults, found)
+    rest = _or_fault(faults, "the part on data quality and method", _rest, report)
+    return "\n".join([*lines, "", *advice, *rest, *_unmade(found)])
+
+
+def _or_fault(
+    faults: Faults, part: str, make: Callable[..., list[str]], *values: object, above: Sequence[str] = ()
+) -> list[str]:
+    """Return the lines of a part; if it fails, those `above` it and the reason."""
+    made = faults.run(part, make, *values)
+    return [*above, "", escaped(made.sentence), ""] if isinstance(made, Fault) else made
+
+
+def _unmade(found: Sequence[Fault]) -> list[str]:
+    return ["## What could not be made", "", *(f"- {escaped(fault.sentence)}" for fault in found), ""] if found else []
+
+
+def _opening(report: Report) -> list[str]:
     summary = report["opening"]
-    lines = [f"# {escaped(report['title'])}: GPU cluster report", "", *_changed(summary["changed"])]
+    lines = _changed(summary["changed"])
     lines += [*(f"- **{escaped(lack['text'])}** {_cure(lack)}" for lack in summary["lacks"]), ""]
     lines += [escaped(summary["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
@@ -36,12 +83,7 @@ def markdown(report: Report) -> str:
         no_effect = f" {change['no_effect']}" if change["no_effect"] else ""
         effect = f" Expected: {change['effect']}" if change["effect"] else no_effect
         lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
-    for section in report["sections"]:
-        lines += ["", f"## {escaped(section['title'])}"]
-        lines += ["", escaped(section["lead"])] if section["lead"] else []
-        for answer in section["answers"]:
-            lines += ["", *_answer(answer, facts)]
-    return "\n".join([*lines, "", *_guidelines(report), *_rest(report)])
+    return lines
 
 
 def _cure(lack: Lack) -> str:
@@ -89,14 +131,15 @@ def _published(answer: AnswerInfo) -> list[str]:
     return ["Published beside measured:", "", *table(heads, rows), "", *tail]
 
 
-def _guidelines(report: Report) -> list[str]:
+def _guidelines(report: Report, faults: Faults, found: Sequence[Fault]) -> list[str]:
     document = report["guidelines"]
     if document is None:
-        return []
+        why = [escaped(fault.sentence) for fault in found if fault.part == "the guidelines"]
+        return ["## Guidelines", "", *why, ""] if why else []
     lines = ["## Guidelines", "", escaped(report["opening"]["verdict"])]
     for entry in document["guidelines"]:
         if entry["verdict"] == "holds":
-            lines += ["", *advice_lines(entry)]
+            lines += ["", *advice_lines(entry, faults)]
     others = [e for e in document["guidelines"] if e["verdict"] != "holds"]
     lines += [""] + [f"- {escaped(e['title'])}: {e['verdict']}. {escaped(' '.join(e['why']))}" for e in others]
     return [*lines, ""]
@@ -104,9 +147,10 @@ def _guidelines(report: Report) -> list[str]:
 
 def _rest(report: Report) -> list[str]:
     quality, lines = report["quality"], []
-    if report["unanswered"]:
+    lacking = [u for u in report["unanswered"] if not u["failed"]]
+    if lacking:
         lines += ["## Questions that this trace cannot answer", ""]
-        for reason, questions in by_reason(report["unanswered"]):
+        for reason, questions in by_reason(lacking):
             lines += [f"- {escaped(reason)}", *(f"  - {escaped(u['question'])}" for u in questions)]
         lines += [""]
     lines += ["## Data quality", ""]

@@ -11,12 +11,12 @@ import hashlib
 import json
 import re
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from altair.utils.schemapi import debug_mode
 
 from tracekit import resources, text
-from tracekit.answer import Kind
+from tracekit.faults import Fault, Faults
 from tracekit.replay.policy_words import spoken
 from tracekit.report.bundle import vega_bundle
 from tracekit.report.charts import DISTRIBUTION
@@ -35,12 +35,15 @@ from tracekit.report.telling import all_zero
 from tracekit.report.theme import chart_config, css_variables, fonts
 from tracekit.report.times import start_of_day
 from tracekit.report.unanswered import by_reason
+from tracekit.report.unmade import all_faults, summary_line, with_failed_sections
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import jinja2
+    import markupsafe
 
+    from tracekit.answer import Row
     from tracekit.report.charts import Panel
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, IndexEntry, Report
@@ -77,55 +80,127 @@ _FOLDED = ("replay/policies", "replay/assumptions")
 """Long tables that are not seen at once."""
 
 
-def render_report(report: Report, *, served: bool = False) -> str:
-    """Return the page of a report; one that a server shows can ask it, and opens jobs, nodes and users."""
+def render_report(report: Report, *, served: bool = False, faults: Faults | None = None) -> str:
+    """Return the page of a report; one that a server shows can ask it, and opens jobs, nodes and users.
+
+    A part that fails says so where it would be, and is one of `faults`. A page that fails as a whole lists the tables.
+    """
+    faults = Faults() if faults is None else faults
+    while True:
+        known = len(faults.found)
+        page = faults.run("the page", _report_page, report, faults, served=served)
+        if isinstance(page, Fault):
+            tables = [(a["question"], a["files"]) for s in report["sections"] for a in s["answers"] if a["files"]]
+            return draw_plain_page("unmade.html.j2", served=served, title=report["title"], fault=page, tables=tables)
+        if len(faults.found) == known:
+            return page
+        # The first screen counts the parts that fail, also those below it.
+
+
+def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
     report = _with_units(report, facts)
+    answers = [a for s in report["sections"] for a in s["answers"]]
+    by_name = {a["name"]: a["rows"] for a in answers}
+    made = {STRIP: faults.run("the strip through time", _strip, by_name, facts)}
     with debug_mode(False):  # charts are built without validation here, and validated by tests
-        drawn = {a["name"]: panels(a["name"], a["rows"], facts) for s in report["sections"] for a in s["answers"]}
-    filters = filters_of_page(report, facts)
-    parts = parts_for_page(report, facts)
+        for a in answers:
+            made[a["name"]] = faults.run(f"the charts of {a['name']}", _charts, a["name"], a["rows"], facts)
+    drawn = {name: [] if isinstance(one, Fault) else one for name, one in made.items()}
+    undrawn = {name: one for name, one in made.items() if isinstance(one, Fault)}
+    filters = faults.run_or({}, "the choice of parts", filters_of_page, report, facts)
+    parts = faults.run_or(None, "the sums of parts", parts_for_page, report, facts)
     places = {name: {value: i for i, value in enumerate(values)} for name, values in filters.items()}
-    advice = None if report["guidelines"] is None else guidelines_view(report["guidelines"], facts.tenant)
+    advice = None
+    if report["guidelines"] is not None:
+        advice = faults.run_or(None, "the guidelines", guidelines_view, report["guidelines"], facts.tenant, faults)
     kinds = {**KINDS, "vc": facts.tenant.spelled}
-    units = {kind: unit_of(kind, facts) for kind in get_args(Kind)}
-    lacking = by_reason(report["unanswered"])
-    by_name = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
-    drawn = {STRIP: strip(lambda name: by_name.get(name, []), facts)} | drawn
+    lacking = by_reason(u for u in report["unanswered"] if not u["failed"])
     payload: dict[str, object] = {"filters": filters, "parts": parts}
     if served:
-        payload["asked"] = {
-            anchor(a["name"]): a["name"] for s in report["sections"] for a in s["answers"] if a["kind"] == "query"
-        }
+        payload["asked"] = {anchor(a["name"]): a["name"] for a in answers if a["kind"] == "query"}
     page = ""
     for rows in ROWS:
         sections = [
             {
                 **s,
+                "failed": by_reason(s["failed"]),
                 "answers": [
-                    _answer_view(a, drawn[a["name"]], rows, _chosen(a, places, facts), units[a["kind"]], links=served)
+                    _view_or_fault(
+                        a, drawn[a["name"]], rows, places, facts, faults, undrawn.get(a["name"]), links=served
+                    )
                     for a in s["answers"]
                 ],
             }
-            for s in report["sections"]
+            for s in with_failed_sections(report)
         ]
+        unmade = all_faults(report, faults)
+        without_advice = next((f for f in unmade if f.part == "the guidelines" and advice is None), None)
         more = {
             "report": report,
             "sections": sections,
-            "tabs": _keyed_once(tabs_of(sections, advice=advice is not None)),
+            "tabs": _keyed_once(tabs_of(sections, advice=advice is not None or without_advice is not None)),
             "strip": panel_views(STRIP, drawn[STRIP], report["opening"]["state"] or "The cluster through time."),
+            "stripped": undrawn.get(STRIP),
             "advice": advice,
+            "without_advice": without_advice,
             "filters": filters,
             "unanswered": lacking,
-            "glossary": glossary(facts),
+            "glossary": faults.run_or([], "the glossary", glossary, facts),
             "kinds": kinds,
-            "moments": moments(report, facts),
+            "moments": faults.run_or([], "the choice of times", moments, report, facts),
+            "made": partial(_made, faults),
+            "unmade": unmade,
+            "unmade_line": summary_line(unmade),
         }
         day = partial(start_of_day, facts=facts)
         page = draw_page("report.html.j2", drawn, payload, served=served, day=day, **more)
         if len(page.encode(errors="replace")) <= HEAVIEST:
             break
     return page
+
+
+def _strip(by_name: Mapping[str, list[Row]], facts: TraceFacts) -> list[Panel]:
+    return _writable(STRIP, strip(lambda name: by_name.get(name, []), facts))
+
+
+def _charts(name: str, rows: list[Row], facts: TraceFacts) -> list[Panel]:
+    return _writable(name, panels(name, rows, facts))
+
+
+def _writable(name: str, drawn: list[Panel]) -> list[Panel]:
+    """Return charts that the page can hold; an error in one of their specifications is raised here."""
+    json_for_html(chart_payload({name: drawn}))
+    return drawn
+
+
+def _made(faults: Faults, part: str, make: Callable[..., str], *values: object) -> str:
+    """Return what a macro of a template draws, or a sentence that says why it could not be made."""
+    found = faults.run(part, make, *values)
+    return _safe(draw_fragment("_unmade.html.j2", fault=found)) if isinstance(found, Fault) else found
+
+
+def _view_or_fault(
+    answer: AnswerInfo,
+    drawn: list[Panel],
+    rows: tuple[int, int],
+    places: Mapping[str, Mapping[str, int]],
+    facts: TraceFacts,
+    faults: Faults,
+    undrawn: Fault | None,
+    *,
+    links: bool,
+) -> dict[str, Any]:
+    """Return what the page shows of an answer, or why that could not be made."""
+
+    def view() -> dict[str, Any]:
+        chosen = _chosen(answer, places, facts)
+        return _answer_view(answer, drawn, rows, chosen, unit_of(answer["kind"], facts), links=links)
+
+    found = faults.run(f"the numbers of {answer['name']}", view)
+    if isinstance(found, Fault):
+        return {**answer, "id": anchor(answer["name"]), "panels": [], "unmade": found}
+    return {**found, "undrawn": undrawn, "unmade": None}
 
 
 def _with_units(report: Report, facts: TraceFacts) -> Report:
@@ -368,7 +443,7 @@ def _keep_together(words: str) -> str:
     return _RANGE.sub("\\1-\N{WORD JOINER}", _UNIT.sub("\\1\N{NO-BREAK SPACE}", words))
 
 
-def _safe(trusted: str) -> str:
+def _safe(trusted: str) -> markupsafe.Markup:
     """Mark text that was written here, or escaped by `json_for_html`, as ready for the page."""
     import markupsafe
 

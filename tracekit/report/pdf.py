@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tracekit.errors import OutputError, UsageError
+from tracekit.errors import OutputError, TracekitError, UsageError
 from tracekit.interruption import cleanup_on_interrupt, end_process, remove_folder
 
 __all__ = ["BROWSERS", "find_browser", "print_pdf"]
@@ -56,8 +56,10 @@ def print_pdf(page: Path, target: Path) -> None:
     ------
     UsageError
         There is no browser.
-    OutputError
+    TracekitError
         The browser failed.
+    OutputError
+        The file cannot be written.
     """
     browser = find_browser()
     with (
@@ -84,10 +86,10 @@ def print_pdf(page: Path, target: Path) -> None:
         try:
             done = _run(command)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise OutputError(f"{browser.name} could not print: {error}", where=target) from error
+            raise TracekitError(f"{browser.name} could not print: {error}", where=target) from error
         if done.returncode or not made.is_file() or not made.stat().st_size:
             stderr = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it says nothing"]
-            raise OutputError(f"{browser.name} could not print: {stderr[0][:200]}", where=target)
+            raise TracekitError(f"{browser.name} could not print: {stderr[0][:200]}", where=target)
         part = target.with_name(f".{target.name}.partial")
         try:
             shutil.copyfile(made, part)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.calibration.questions import TWIN_QUESTIONS
 from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError
+from tracekit.faults import Fault, Faults
 from tracekit.replay.api import scenario_of
 from tracekit.replay.panels import standard_panel
 from tracekit.replay.results.answers import compared_answers
@@ -40,8 +41,8 @@ _MOST_NAMES = 100
 """Most clusters that report.json names."""
 
 
-def unreplayed_answers(reason: str) -> tuple[list[Answer | Unanswered], ReplayInfo]:
-    """Return the questions without answers."""
+def unreplayed_answers(reason: str, *, failed: bool = False) -> tuple[list[Answer | Unanswered], ReplayInfo]:
+    """Return the questions without answers; `failed` says that an error is the reason."""
     info: ReplayInfo = {
         "reason": reason,
         "jobs": 0,
@@ -52,25 +53,26 @@ def unreplayed_answers(reason: str) -> tuple[list[Answer | Unanswered], ReplayIn
         "notes": [],
         "skipped": {},
     }
-    return [question.unanswered(reason) for question in REPLAY_QUESTIONS], info
+    return [question.unanswered(reason, failed=failed) for question in REPLAY_QUESTIONS], info
 
 
-def replayed_answers(twins: Twins) -> tuple[list[Answer | Unanswered], ReplayInfo]:
+def replayed_answers(twins: Twins, faults: Faults | None = None) -> tuple[list[Answer | Unanswered], ReplayInfo]:
     """Replay the standard panel in the twins and return what a report shows of it.
 
     The tables of policies are of one cluster: of those whose twin carries effects, or of all where none does, that with
     most of the waiting hours. Without a twin they are of the busiest cluster as the source states it, and no effect is
-    reported.
+    reported. A policy whose replay fails, and a plan that fails, are faults; the others are shown.
     """
+    faults = Faults() if faults is None else faults
     chosen = next((one for one in twins.clusters if one.found.why_no_effect is None), next(iter(twins.clusters), None))
     if chosen is None:
-        panel = _panel_without_twin(twins)
+        panel = _panel_without_twin(twins, faults)
         if isinstance(panel, str):
             reason = twins.reason
             known = reason is None or reason in panel
             return unreplayed_answers(panel if known else f"{panel} There is no twin of the log: {reason}.")
     else:
-        panel = _panel_in_twin(chosen, twins)
+        panel = _panel_in_twin(chosen, twins, faults)
     scenario, results, skipped = panel.scenario, panel.results, panel.skipped
     if not results:
         return unreplayed_answers(next(iter(skipped.values()), "No policy can be replayed."))
@@ -99,11 +101,12 @@ def replayed_answers(twins: Twins) -> tuple[list[Answer | Unanswered], ReplayInf
     again = [replay_command(twins.limit)] if chosen is None else twin_commands(twins, [chosen], replayed=True)
     *found, effects = twin_answers(twins)
     carried = [one for one in twins.clusters if one.found.why_no_effect is None]
+    plan = faults.run("the plan of nodes", plan_answer, twins)
     return [
         *with_commands(found, twin_commands(twins, twins.clusters)),
         *with_commands([effects], twin_commands(twins, carried, replayed=True)),
         *with_commands(compared, again),
-        plan_answer(twins),
+        PLAN.unanswered(plan.remark, failed=True) if isinstance(plan, Fault) else plan,
     ], info
 
 
@@ -117,14 +120,19 @@ class _Panel(NamedTuple):
     twin: TwinOfLog | None = None
 
 
-def _panel_in_twin(chosen: TwinReplays, twins: Twins) -> _Panel:
-    found = {policy: chosen.result(policy) for policy in standard_panel()}
+def _replay_of(policy: str) -> str:
+    return f"the replay of {policy}"
+
+
+def _panel_in_twin(chosen: TwinReplays, twins: Twins, faults: Faults) -> _Panel:
+    made = {policy: faults.run(_replay_of(policy), chosen.result, policy) for policy in standard_panel()}
+    found = {policy: one.sentence if isinstance(one, Fault) else one for policy, one in made.items()}
     results = [replace(r, policy=policy) for policy, r in found.items() if not isinstance(r, str)]
     skipped = {policy: r for policy, r in found.items() if isinstance(r, str)}
     return _Panel(chosen.scenario, [chosen.own, *results], skipped, twins.of_log(chosen))
 
 
-def _panel_without_twin(twins: Twins) -> _Panel | str:
+def _panel_without_twin(twins: Twins, faults: Faults) -> _Panel | str:
     """Return the panel on the cluster that the source states, or why nothing can be replayed."""
     try:
         scenario = scenario_of(twins.trace, limit=twins.limit)
@@ -138,9 +146,14 @@ def _panel_without_twin(twins: Twins) -> _Panel | str:
     skipped: dict[str, str] = {}
     for policy in standard_panel():
         try:
-            results.append(scenario.run(policy))
+            made = faults.run(_replay_of(policy), scenario.run, policy)
         except UsageError as error:
             skipped[policy] = f"{policy} cannot be replayed here: {error}."
+            continue
+        if isinstance(made, Fault):
+            skipped[policy] = made.sentence
+        else:
+            results.append(made)
     return _Panel(scenario, results, skipped)
 
 

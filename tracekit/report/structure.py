@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 from tracekit.answer import Kind, Row  # noqa: TC001 -- read where the schema is written
 
-__all__ = ["REPORT_SCHEMA_VERSION", "ROW_LIMIT", "WORKLOAD", "AnswerInfo", "IndexEntry", "Report"]
+__all__ = ["REPORT_SCHEMA_VERSION", "ROW_LIMIT", "WORKLOAD", "AnswerInfo", "FaultInfo", "IndexEntry", "Report"]
 
 REPORT_SCHEMA_VERSION = "1"
 """Version of report.json's keys, of schemas/report-1.json; a change of their meaning raises it."""
@@ -129,6 +129,17 @@ class UnansweredInfo(TypedDict):
     title: str
     question: str
     reasons: list[str]
+    failed: bool
+    """Whether an error is the reason; the trace may hold the answer."""
+
+
+class FaultInfo(TypedDict):
+    """One part of the report that could not be made, because of an error."""
+
+    part: str
+    """What could not be made, such as `the charts of queuing/queue_delay`."""
+    reason: str
+    """Kind and message of the error, one line."""
 
 
 class Headline(TypedDict):
@@ -464,6 +475,8 @@ class Report(TypedDict):
     guidelines: dict[str, Any] | None
     """The document of schemas/guidelines-1.json; null when the Trace was not judged."""
     quality: Quality
+    faults: list[FaultInfo]
+    """Parts that could not be made; the others are complete."""
 
 
 class IndexEntry(TypedDict):
@@ -477,5 +490,7 @@ class IndexEntry(TypedDict):
     format: str | None
     period: str | None
     headline: list[Headline]
+    faults: int
+    """Parts of the report that could not be made."""
     error: str | None
     """Why there is no report; null when there is one."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from altair.utils.schemapi import debug_mode
 
+from tracekit.faults import Fault, Faults
 from tracekit.report.first_numbers import FIRST, LACKING, NAMES, OF_PART, first_numbers, state
 from tracekit.report.page import chart_payload, draw_fragment, panel_views
 from tracekit.report.sections.interface import panels
@@ -38,7 +39,8 @@ def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
     info = with_unit(found.info, facts)
     unit = unit_of(info["kind"], facts)
     with debug_mode(False):  # charts are built without validation here, and validated by tests
-        drawn = [] if found.empty else panels(info["name"], info["rows"], facts)
+        made = [] if found.empty else Faults().run("the charts", panels, info["name"], info["rows"], facts)
+    drawn = [] if isinstance(made, Fault) else made
     name = f"asked/{info['name']}"  # the chart of the whole keeps its id
     shown = table_view(info, MOST_ROWS, drawn=bool(drawn), tenant=unit, links=True)
     more = shown["more"]
@@ -50,6 +52,7 @@ def answer_json(found: PartAnswer, part: Window) -> dict[str, Any]:
         answer=info,
         empty=found.empty,
         panels=panel_views(name, drawn, label),
+        undrawn=made if isinstance(made, Fault) else None,
         table={**shown, "more": 0, "unprinted": 0},
         more=more,
         remark=OTHERS_FREE if part.where and about_machines else "",

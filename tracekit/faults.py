@@ -1,0 +1,132 @@
+"""Parts of a result that fail: each failure is recorded with its reason, and the other parts are made.
+
+A report has many parts: answers, charts, guidelines, files. An error in one of them is a fault, which the report shows
+where the part would be. Errors that concern the whole run are raised: a damaged Trace, an option that cannot be used,
+an output that cannot be written, an interruption.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from tracekit.damage import explain_damage
+from tracekit.errors import DamagedTraceError, OutputError, TracekitError, UsageError
+from tracekit.progress import Progress
+from tracekit.text import passed_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["REASON_LIMIT", "Fault", "Faults"]
+
+REASON_LIMIT = 300
+"""Most characters of a reason."""
+
+_ENDS = (DamagedTraceError, UsageError, OutputError)
+"""Errors that end the run, whichever part meets them."""
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A part that could not be made."""
+
+    part: str
+    """What could not be made, such as 'the charts of queuing/queue_delay'."""
+    reason: str
+    """Kind and message of the error, one line without a final stop."""
+    traceback: str = ""
+    """Where the error came from, for developers."""
+
+    @property
+    def sentence(self) -> str:
+        """The part and the reason."""
+        return f"{self.part[:1].upper()}{self.part[1:]} could not be made: {self.reason}."
+
+    @property
+    def remark(self) -> str:
+        """The reason alone, for a place that names the part."""
+        return f"Could not be made: {self.reason}."
+
+
+class Faults:
+    """Makes parts one by one, and records those that fail.
+
+    Parameters
+    ----------
+    progress : Progress, optional
+        Is given each new fault.
+    earlier : iterable of Fault
+        Faults that are known already.
+    with_messages : bool
+        Whether reasons have the messages of errors; they name the kind of error alone otherwise, because a message may
+        hold a name that the result must not show.
+    """
+
+    def __init__(
+        self, progress: Progress | None = None, earlier: Iterable[Fault] = (), *, with_messages: bool = True
+    ) -> None:
+        self._progress, self._with_messages = progress or Progress(), with_messages
+        self._found = {fault.part: fault for fault in earlier}
+
+    @property
+    def found(self) -> tuple[Fault, ...]:
+        """The faults, in the order in which they came."""
+        return tuple(self._found.values())
+
+    def run(self, part: str, make: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | Fault:
+        """Return what `make` returns, or the fault if it raises an error.
+
+        A part that fails again is one fault.
+
+        Raises
+        ------
+        DamagedTraceError
+            The error comes from a damaged Trace.
+        UsageError
+            An option cannot be used.
+        OutputError
+            The output cannot be written.
+        """
+        from polars.exceptions import PanicException
+
+        try:
+            with explain_damage():
+                return make(*args, **kwargs)
+        except _ENDS:
+            raise
+        except (Exception, PanicException) as error:  # noqa: BLE001 -- whatever one part raises, the others are made
+            return self._record(part, error)
+
+    def run_or(self, default: _T, part: str, make: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Return what `make` returns, or `default` if it raises an error.
+
+        Raises
+        ------
+        DamagedTraceError, UsageError, OutputError
+            As `run` does.
+        """
+        made = self.run(part, make, *args, **kwargs)
+        return default if isinstance(made, Fault) else made
+
+    def _record(self, part: str, error: BaseException) -> Fault:
+        if part not in self._found:
+            lines = "".join(traceback.format_exception(error))
+            self._found[part] = fault = Fault(part, _reason(error, with_message=self._with_messages), lines)
+            self._progress.fault(fault.sentence, lines)
+        return self._found[part]
+
+
+def _reason(error: BaseException, *, with_message: bool) -> str:
+    kind = type(error).__name__
+    if not with_message:
+        return f"{kind} (run with --debug for its message)"
+    text = f"{kind}: {error}"
+    if isinstance(error, TracekitError):
+        text = "; ".join(filter(None, (error.what, error.hint)))
+    line = passed_on(text, REASON_LIMIT).rstrip(": ") or kind
+    return line if line.endswith("..") else line.removesuffix(".")

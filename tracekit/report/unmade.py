@@ -1,0 +1,64 @@
+"""Parts of a report that could not be made, as its page and its text show them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.faults import Fault
+from tracekit.report.sections.interface import section_title, sections_in_order
+from tracekit.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.faults import Faults
+    from tracekit.report.structure import Report, UnansweredInfo
+
+__all__ = ["all_faults", "failed_of", "summary_line", "with_failed_sections"]
+
+_NAMED = 3
+"""Most parts that the first screen names."""
+
+
+def all_faults(report: Report, faults: Faults) -> list[Fault]:
+    """Return the faults that the report states, then those that were found since."""
+    stated = [Fault(info["part"], info["reason"]) for info in report["faults"]]
+    known = {fault.part for fault in stated}
+    return stated + [fault for fault in faults.found if fault.part not in known]
+
+
+def summary_line(found: Sequence[Fault]) -> str:
+    """Return how many parts could not be made, and the first ones; empty if all were made.
+
+    Examples
+    --------
+    >>> summary_line([Fault("the fit", "ValueError: x")])
+    '1 part of this report could not be made: the fit.'
+    """
+    if not found:
+        return ""
+    names = ", ".join(fault.part for fault in found[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{counted(len(found), 'parts')} of this report could not be made: {names}{more}."
+
+
+def failed_of(report: Report, group: str) -> list[UnansweredInfo]:
+    """Return the questions of a section that have no answer because of an error."""
+    return [u for u in report["unanswered"] if u["failed"] and _group(u) == group]
+
+
+def with_failed_sections(report: Report) -> list[dict[str, Any]]:
+    """Return the sections, each with its `failed` questions; those without any answer too."""
+    known = {section["name"]: section for section in report["sections"]}
+    failing = {_group(u) for u in report["unanswered"] if u["failed"]}
+    return [
+        {
+            **(known.get(name) or {"name": name, "title": section_title(name), "lead": "", "answers": []}),
+            "failed": failed_of(report, name),
+        }
+        for name in sections_in_order({*known, *failing})
+    ]
+
+
+def _group(question: UnansweredInfo) -> str:
+    return question["name"].rpartition("/")[0] or "other"
