@@ -114,8 +114,17 @@ PARTS = [
 ]
 
 
+FIRST = {
+    "tracekit.guidelines.evidence.answer_query", "tracekit.report.page.panels", "tracekit.report.page._report_page",
+    "tracekit.report.table_files.write_tables",
+}  # fmt: skip
+"""The first tier has one question, one chart, the page and one file."""
+
+
 @pytest.mark.parametrize(
-    ("where", "only", "part"), PARTS, ids=[where.removeprefix("tracekit.") for where, _, _ in PARTS]
+    ("where", "only", "part"),
+    [pytest.param(*one, marks=() if one[0] in FIRST else pytest.mark.thorough) for one in PARTS],
+    ids=[where.removeprefix("tracekit.") for where, _, _ in PARTS],
 )
 def test_a_part_that_fails_is_named_and_all_others_are_made(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, only: str | None, part: str
@@ -146,6 +155,7 @@ def test_a_part_that_fails_is_named_and_all_others_are_made(
     assert (out / "guidelines.md").is_file() == (where != "tracekit.guidelines.run.judge_all")
 
 
+@pytest.mark.thorough
 def test_a_run_without_faults_ends_with_0_and_says_nothing_of_them(trace: Trace, tmp_path: Path) -> None:
     done = asked(trace, tmp_path / "out")
     assert done.returncode == 0
@@ -226,6 +236,7 @@ def test_a_replay_that_fails_leaves_the_others(
     assert "replay/policies" in done.results
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("where", "part", "settings"),
     [
@@ -263,6 +274,7 @@ def test_steps_beside_the_queries_may_fail(
     assert NAME in done.results
 
 
+@pytest.mark.thorough
 def test_one_of_several_sources_with_a_fault_is_marked_and_the_exit_code_says_it(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +287,7 @@ def test_one_of_several_sources_with_a_fault_is_marked_and_the_exit_code_says_it
     assert (out / "index.html").read_text(encoding="utf-8").count("1 part of this report could not be made") == 2
 
 
+@pytest.mark.thorough
 def test_a_source_that_ends_in_a_fault_of_the_program_does_not_lose_the_others(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +305,7 @@ def test_a_source_that_ends_in_a_fault_of_the_program_does_not_lose_the_others(
     assert len(list((tmp_path / "out").glob("*/report.html"))) == 1
 
 
+@pytest.mark.thorough
 def test_a_notebook_and_a_server_show_the_same_sentence(
     trace: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -326,6 +340,7 @@ def test_an_answer_of_a_server_says_that_its_charts_could_not_be_made(
     assert found["charts"]["charts"] == []
 
 
+@pytest.mark.thorough
 def test_names_stay_hidden_in_what_failed(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     break_(monkeypatch, "tracekit.report.page.panels", NAME)
     done = analyze(trace.path, tmp_path / "out", anonymize=True, fit=False, replay_jobs=0)
@@ -334,7 +349,14 @@ def test_names_stay_hidden_in_what_failed(trace: Trace, tmp_path: Path, monkeypa
     assert "zero>" not in unescape(done.report.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("error", [UsageError("no"), OutputError("full"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        UsageError("no"),
+        pytest.param(OutputError("full"), marks=pytest.mark.thorough),
+        pytest.param(KeyboardInterrupt(), marks=pytest.mark.thorough),
+    ],
+)
 def test_what_concerns_the_whole_run_still_ends_it(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
