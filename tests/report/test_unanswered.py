@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _question(name: str, *reasons: str) -> UnansweredInfo:
-    return {"name": name, "title": name, "question": f"{name}?", "reasons": list(reasons)}
+    return {"name": name, "title": name, "question": f"{name}?", "reasons": list(reasons), "failed": False}
 
 
 def test_each_set_of_reasons_stands_once_with_its_questions() -> None:
