@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 __all__ = [
     "HINT",
     "checksum",
-    "columns_fault",
     "columns_sql",
     "files_sql",
     "filled_columns",
+    "footers_fault",
     "read_through",
-    "require_columns",
+    "require_footers",
     "rows_stated",
     "scan_table",
 ]
@@ -52,17 +52,17 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999 [us since 1970]: outside of them Polars' conversions end in a panic that writes to stderr."""
 
 
-def columns_fault(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], version: str) -> str | None:
-    """Return how the columns in the footer of a file differ from those of the table, None when they do in none.
+def footers_fault(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], version: str) -> str | None:
+    """Return why a Trace with these files of a table cannot be opened (see `require_footers`); None if it can.
 
     `files` are all files of the table in order, and `version` is the schema version of the Trace, as in all functions
     here.
     """
     try:
-        found = _columns(con, {table: files})
+        require_footers(con, {table: files}, version)
     except DamagedTraceError as error:
         return error.what
-    return next(filter(None, (_difference(table, found[str(path)], version) for path in files)), None)
+    return None
 
 
 def columns_sql(table: str, version: str) -> str:
@@ -77,7 +77,7 @@ def files_sql(files: Sequence[Path]) -> str:
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
 
 
-def require_columns(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str) -> None:
+def require_footers(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str) -> None:
     """Refuse files whose columns are not those of their table, or whose footer states an impossible time.
 
     Raises

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tracekit import schema
 from tracekit.errors import DamagedTraceError
 from tracekit.manifest import CAPABILITIES
-from tracekit.places import failure_behind
-from tracekit.tables.parquet import checksum, columns_fault, columns_sql, files_sql, read_through
+from tracekit.places import failure_behind, is_remote
+from tracekit.tables.parquet import checksum, columns_sql, files_sql, footers_fault, read_through
 from tracekit.tables.partition_problems import partition_problems
 from tracekit.tables.partitions import JOB_TABLES, key_sql, table_files
 from tracekit.tables.rules import label_of, relations_between, rules_of
@@ -66,14 +66,16 @@ class _Inspection:
             return found or self._row_problems(table, files)
         if not files[0].is_file():
             return [f"the table {table} is missing"]
-        fault = columns_fault(self._con, table, files, version)
+        if deep and is_remote(files[0]) and (size := files[0].stat().st_size) != info.bytes:
+            return [f"the object {files[0]} has {counted(size, 'bytes')}, the manifest says {info.bytes:,}"]
+        found = []
+        # This reads the file from its beginning to its end, so a store that gives too little of it fails here.
+        if deep and info.sha256 is not None and checksum(files[0]) != info.sha256:
+            found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
+        fault = footers_fault(self._con, table, files, version)
         if fault is not None:
             return [fault]
-        found = []
         if deep:
-            stated = info.sha256
-            if stated is not None and checksum(files[0]) != stated:
-                found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
             try:
                 read_through(table, files, version)
             except DamagedTraceError as error:
