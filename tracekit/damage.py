@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.outputs import full_disk
 from tracekit.places import failure_behind
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def register_trace(trace: OpenedTrace) -> None:
 def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     """Raise DamagedTraceError for a failure in the block if a Trace that the block read is damaged.
 
-    Every other failure is raised unchanged. It is a decorator too.
+    A disk without room is one OutputError, whichever library met it. Every other failure is raised unchanged. It is a
+    decorator too.
 
     Parameters
     ----------
@@ -72,6 +74,8 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     except BaseException as error:
         if (failure := _failure_of_store(error)) is not None:
             raise failure from error
+        if (full := full_disk(error)) is not None and full is not error:
+            raise full from error
         if traces and _may_be_damage(error):
             _raise_damage(traces, error)
         raise

@@ -68,7 +68,7 @@ def test_statistics_with_a_time_in_no_year_are_found_by_validate(trace: Trace) -
 @pytest.mark.parametrize("where", ["footer", "anywhere"])
 @pytest.mark.parametrize("cases", [8, pytest.param(500, marks=pytest.mark.thorough)])
 def test_bytes_changed_by_chance_end_in_an_error_that_validate_explains(where: str, cases: int, trace: Trace) -> None:
-    command = [sys.executable, "-m", "tests.tables.changed_bytes", trace.path, where, str(cases)]
+    command = [sys.executable, "-m", "tests.tables.changed_bytes", str(trace.path), where, str(cases)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     outcomes = [line.partition(" ")[2] for line in done.stdout.splitlines()]

@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from tracekit.errors import DamagedTraceError, SourceError, UsageError
-from tracekit.outputs import output_errors, real_path
+from tracekit.outputs import full_disk, output_errors, real_path
 from tracekit.places import place_of
 from tracekit.trace import Trace, is_trace
 
@@ -110,7 +110,9 @@ def compare_with_other(
         answers = changed_answers(found)
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the day that the user gave, or --memory-limit
-    except Exception as error:  # noqa: BLE001 -- as with the fit
+    except Exception as error:
+        if full_disk(error):
+            raise
         what = error_text(error)
         progress.note(f"the periods cannot be compared: {what}")
         answers = [question.unanswered(f"The periods cannot be compared: {what}.") for question in COMPARED]

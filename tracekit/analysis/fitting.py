@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Self
 from tracekit.analysis.steps import error_text
 from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
+from tracekit.outputs import full_disk
 from tracekit.report.structure import WORKLOAD
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ class Fitting:
             answers = with_commands(fitted_answers(model), [fit_command(_REPLICATES, _SCORED)])
         except DamagedTraceError:
             raise
-        except Exception as error:  # noqa: BLE001 -- a fit that fails must not cost the report its other answers
+        except Exception as error:
+            if full_disk(error):
+                raise
             what = error_text(error)
             reason = info["reason"] = f"The fit failed: {what}."
             self._progress.note(f"the workload could not be fitted: {what}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tracekit.errors import DamagedTraceError, TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, OutputError, TracekitError, UsageError
+from tracekit.outputs import full_disk
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo) -> list[
             answer = evidence.query(query.name, **params)
         except LackingError as error:
             answers.append(query.unanswered(*error.sentences))
-        except (DamagedTraceError, UsageError):
-            raise  # the Trace, or the user's --memory-limit, not this query
+        except (DamagedTraceError, OutputError, UsageError):
+            raise  # the Trace, the disk, or the user's --memory-limit, not this query
         except TracekitError as error:
             answers.append(query.unanswered(f"The query failed: {error.what}."))
             progress.note(f"{query.name} failed: {error}")
@@ -118,7 +119,9 @@ def advise(evidence: Evidence, source: tuple[str, str], settings: AnalysisSettin
             answers, info = replayed_answers(twins)
         except DamagedTraceError:
             raise
-        except Exception as error:  # noqa: BLE001 -- a replay that fails must not cost the report its other answers
+        except Exception as error:
+            if full_disk(error):
+                raise
             what = error_text(error)
             progress.note(f"the jobs could not be replayed: {what}")
             answers, info = unreplayed_answers(f"The replay failed: {what}.")

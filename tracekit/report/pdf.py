@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from tracekit.errors import OutputError, UsageError
 from tracekit.interruption import cleanup_on_interrupt, end_process, remove_folder
+from tracekit.outputs import final_place, output_errors
+from tracekit.text import passed_on
 
 __all__ = ["BROWSERS", "find_browser", "print_pdf"]
 
@@ -84,18 +87,22 @@ def print_pdf(page: Path, target: Path) -> None:
         try:
             done = _run(command)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise OutputError(f"{browser.name} could not print: {error}", where=target) from error
+            raise OutputError(f"{browser.name} could not print: {error}", where=final_place(target)) from error
         if done.returncode or not made.is_file() or not made.stat().st_size:
-            stderr = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it says nothing"]
-            raise OutputError(f"{browser.name} could not print: {stderr[0][:200]}", where=target)
+            raise OutputError(f"{browser.name} could not print: {_said(done.stderr)}", where=final_place(target))
         part = target.with_name(f".{target.name}.partial")
         try:
-            shutil.copyfile(made, part)
-            part.replace(target)
-        except OSError as error:
-            raise OutputError(f"cannot be written: {error.strerror}", where=target) from error
+            with output_errors(target):
+                shutil.copyfile(made, part)
+                part.replace(target)
         finally:
             part.unlink(missing_ok=True)
+
+
+def _said(stderr: bytes) -> str:
+    """Return the last line that the browser wrote, from its reason on where it names a file that it cannot write."""
+    line = (stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"])[-1]
+    return passed_on(re.sub(r"^\[[^\]]*:ERROR:[^\]]*\] ", "", line), 200)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
