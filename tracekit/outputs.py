@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = [
+    "FREE",
     "SPILL",
     "StagedFiles",
     "StagedFolder",
@@ -45,6 +46,9 @@ __all__ = [
 SPILL = "tracekit-spill-"
 """How the name of the folder begins in which DuckDB keeps what does not fit in memory; the process's number follows."""
 
+FREE = "free space there, or set TMPDIR to another folder"
+"""What to do about a temporary folder without room."""
+
 _ANOTHER = "choose another -o"
 _FORCE = "choose another -o, or add --force to replace it"
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
@@ -59,7 +63,6 @@ _SPILL_LIMIT = "max_temp_directory_size"
 """Setting that DuckDB names when its intermediate results have no room on the disk."""
 _WORDS = ("IO Error", "Out of Memory Error", "got external error: IO Error", "got external error: Out of Memory Error")
 """How errors of DuckDB begin that concern memory or the disk."""
-_FREE = "free space there, or set TMPDIR to another folder"
 _PARTIAL = re.compile(r"^\.(.+)\.partial-\d+$")
 _TRIES = 100
 _SWAP_S = 2.0
@@ -117,7 +120,7 @@ def full_disk(error: BaseException) -> OutputError | None:
         return None
     name = getattr(error, "filename", None)
     place = final_place(Path(name)) if isinstance(name, str) else Path(tempfile.gettempdir())
-    return _spilled(error) or OutputError(f"cannot write: {_reason(error)}", where=place, hint=_FREE)
+    return _spilled(error) or OutputError(f"cannot write: {_reason(error)}", where=place, hint=FREE)
 
 
 def _spilled(error: BaseException) -> OutputError | None:
@@ -128,7 +131,7 @@ def _spilled(error: BaseException) -> OutputError | None:
     what = "cannot write what does not fit in memory"
     if _SPILL_LIMIT not in text:
         what += f": {_reason(error)}"
-    return OutputError(what, where=tempfile.gettempdir(), hint=f"{_FREE}, or raise --memory-limit")
+    return OutputError(what, where=tempfile.gettempdir(), hint=f"{FREE}, or raise --memory-limit")
 
 
 def _reason(error: BaseException) -> str:

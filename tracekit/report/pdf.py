@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from tracekit.errors import OutputError, UsageError
 from tracekit.interruption import cleanup_on_interrupt, end_process, remove_folder
-from tracekit.outputs import final_place, output_errors
+from tracekit.outputs import FREE, final_place, output_errors
 from tracekit.text import passed_on
 
 __all__ = ["BROWSERS", "find_browser", "print_pdf"]
@@ -29,6 +30,8 @@ BROWSERS = (
 )
 """Programs that print, in the order in which they are looked for."""
 
+_SCRIPT = re.compile(r"(<script\b.*?</script>)", re.DOTALL)
+_LINK_TO_FILE = re.compile(r"""(<a\b[^<>]*?)\shref=(?:"(?!#|https?:|mailto:)[^"]*"|'(?!#|https?:|mailto:)[^']*')""")
 _SECONDS = 120
 _DRAWING_MS = 20_000
 """Time of the page's own clock within which its charts are drawn; it passes as fast as the work allows."""
@@ -67,7 +70,10 @@ def print_pdf(page: Path, target: Path) -> None:
         tempfile.TemporaryDirectory(prefix="tracekit-pdf-") as scratch,
         cleanup_on_interrupt(lambda: remove_folder(Path(scratch))),
     ):
-        made = Path(scratch) / "report.pdf"
+        made, alone = Path(scratch) / "report.pdf", Path(scratch) / "report.html"
+        with output_errors(target):
+            text = page.read_text(encoding="utf-8")
+            alone.write_text(_alone(text), encoding="utf-8")
         command = [
             str(browser),
             "--headless",
@@ -80,7 +86,7 @@ def print_pdf(page: Path, target: Path) -> None:
             f"--virtual-time-budget={_DRAWING_MS}",
             f"--user-data-dir={scratch}/profile",
             f"--print-to-pdf={made}",
-            page.resolve().as_uri(),
+            alone.resolve().as_uri(),
         ]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.insert(1, "--no-sandbox")  # Chromium refuses to run as root with it; the page runs only our scripts
@@ -89,7 +95,9 @@ def print_pdf(page: Path, target: Path) -> None:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise OutputError(f"{browser.name} could not print: {error}", where=final_place(target)) from error
         if done.returncode or not made.is_file() or not made.stat().st_size:
-            raise OutputError(f"{browser.name} could not print: {_said(done.stderr)}", where=final_place(target))
+            what = f"{browser.name} could not print: {_said(done.stderr)}"
+            hint = FREE if os.strerror(errno.ENOSPC) in what else None
+            raise OutputError(what, where=final_place(target), hint=hint)
         part = target.with_name(f".{target.name}.partial")
         try:
             with output_errors(target):
@@ -97,6 +105,17 @@ def print_pdf(page: Path, target: Path) -> None:
                 part.replace(target)
         finally:
             part.unlink(missing_ok=True)
+
+
+def _alone(text: str) -> str:
+    """Return a page without its links to files beside it.
+
+    The browser would write them into the PDF as addresses of this machine: they lead nowhere for whoever gets the PDF,
+    and say where the report lies. Scripts stay as they are, since the page states their digests.
+    """
+    parts = _SCRIPT.split(text)
+    parts[::2] = [_LINK_TO_FILE.sub(r"\1", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _said(stderr: bytes) -> str:
