@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.errors import DamagedTraceError, TracekitError, without_names
 from tracekit.outputs import full_disk
 from tracekit.places import failure_behind
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["OpenedTrace", "explain_damage", "register_trace"]
+__all__ = ["OpenedTrace", "explain_damage", "hidden_names", "register_trace"]
 
 
 class OpenedTrace(Protocol):
@@ -81,6 +81,16 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
         raise
     finally:
         _opened.reset(token)
+
+
+@contextmanager
+def hidden_names(*, hide: bool = True) -> Iterator[None]:
+    """Let errors in the block show no name of a log, those about a damaged Trace included; do nothing unless `hide`."""
+    if not hide:
+        yield
+        return
+    with without_names(), explain_damage():
+        yield
 
 
 @contextmanager

@@ -551,7 +551,7 @@ def _limited(trace: Trace, limits: Window) -> Trace:
         raise UsageError(
             f"the trace has no cluster '{shorten(limits.cluster)}'",
             where="--cluster",
-            hint=nearest(limits.cluster, names),
+            hint=nearest(limits.cluster, names, of_log=True),
         )
     for column, value in limits.where:
         if column != SIZE:
@@ -581,7 +581,7 @@ def _require_value(trace: Trace, column: str, value: str, limits: Window) -> Non
     raise UsageError(
         f"no job of the trace has the {column} '{shorten(value)}'",
         where="--where",
-        hint=nearest(value, known, otherwise=everyone),
+        hint=nearest(value, known, otherwise=everyone, of_log=True),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schema
-from tracekit.errors import DamagedTraceError
+from tracekit.errors import DamagedTraceError, logged
 from tracekit.manifest import CAPABILITIES
 from tracekit.places import failure_behind, is_remote
 from tracekit.tables.parquet import checksum, columns_sql, files_sql, footers_fault, read_through
@@ -170,7 +170,7 @@ class _Inspection:
                 self._con.execute("SELECT source_file, count(*) FROM rejects GROUP BY source_file").fetchall()
             )
         return [
-            f"{shorten(f.path, 200)}: {f.rejected:,} rejected, but {counted(by_file.get(f.path, 0), 'rows')} in rejects"
+            f"{_file(f.path)}: {f.rejected:,} rejected, but {counted(by_file.get(f.path, 0), 'rows')} in rejects"
             for f in self._manifest.files
             if f.rejected != by_file.get(f.path, 0)
         ]
@@ -184,7 +184,7 @@ _NO_NODES = "(SELECT NULL::VARCHAR AS node_id, NULL::VARCHAR AS cluster WHERE fa
 
 def _manifest_problems(manifest: Manifest) -> list[str]:
     found = [
-        f"{shorten(f.path, 200)}: {counted(f.records, 'records')}, but {f.kept:,} kept + {f.rejected:,} rejected"
+        f"{_file(f.path)}: {counted(f.records, 'records')}, but {f.kept:,} kept + {f.rejected:,} rejected"
         for f in manifest.files
         if f.records != f.kept + f.rejected
     ]
@@ -199,10 +199,14 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
     return found
 
 
+def _file(path: str) -> str:
+    return logged(shorten(path, 200))
+
+
 def _unreadable(table: str, error: Exception) -> str:
     return f"the table {table} cannot be read: {' '.join(str(error).split())[:300]}"
 
 
 def _sentence(table: str, broken: str, rows: int, example: object) -> str:
     such = ", such as" if rows > 1 else ":"
-    return f"{table}: {broken} in {counted(rows, 'rows')}{such} {shorten(str(example), 100)}"
+    return f"{table}: {broken} in {counted(rows, 'rows')}{such} {logged(shorten(str(example), 100))}"
