@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HINT",
+    "NO_YEAR",
     "checksum",
     "columns_sql",
     "files_sql",
@@ -41,9 +42,13 @@ __all__ = [
     "require_footers",
     "rows_stated",
     "scan_table",
+    "stated_time",
 ]
 
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
+
+NO_YEAR = "has a time in none of the years 1 to 9999"
+"""What is wrong with a column by the statistics of a footer."""
 
 _BATCH = 65_536
 _OTHER = "the table {} has other columns than when it was opened"
@@ -56,13 +61,24 @@ def footers_fault(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Pa
     """Return why a Trace with these files of a table cannot be opened (see `require_footers`); None if it can.
 
     `files` are all files of the table in order, and `version` is the schema version of the Trace, as in all functions
-    here.
+    here. For an impossible time in a footer see `stated_time`.
     """
     try:
-        require_footers(con, {table: files}, version)
+        found, _ = _columns(con, {table: files}), _impossible_times(con, {table: files})
     except DamagedTraceError as error:
         return error.what
-    return None
+    return next(filter(None, (_difference(table, found[str(path)], version) for path in files)), None)
+
+
+def stated_time(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> str | None:
+    """Return a column with a time outside the years 1 to 9999 in the footer of a file; None if there is none.
+
+    Raises
+    ------
+    DamagedTraceError
+        A footer cannot be read.
+    """
+    return next(iter(_impossible_times(con, {table: files}).values()), None)
 
 
 def columns_sql(table: str, version: str) -> str:
@@ -90,7 +106,7 @@ def require_footers(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequenc
         for path in files:
             fault = _difference(table, found[str(path)], version)
             if fault is None and str(path) in times:
-                fault = f"{times[str(path)]} has a time in none of the years 1 to 9999"
+                fault = f"{times[str(path)]} {NO_YEAR}"
             if fault is not None:
                 raise DamagedTraceError(fault, where=_place(table, path), hint=HINT)
 

@@ -11,7 +11,7 @@ from tracekit import schema
 from tracekit.errors import DamagedTraceError, logged
 from tracekit.manifest import CAPABILITIES
 from tracekit.places import failure_behind, is_remote
-from tracekit.tables.parquet import checksum, columns_sql, files_sql, footers_fault, read_through
+from tracekit.tables.parquet import NO_YEAR, checksum, columns_sql, files_sql, footers_fault, read_through, stated_time
 from tracekit.tables.partition_problems import partition_problems
 from tracekit.tables.partitions import JOB_TABLES, key_sql, table_files
 from tracekit.tables.rules import label_of, relations_between, rules_of
@@ -96,6 +96,9 @@ class _Inspection:
             if self._manifest.tables[table].partitions is not None:
                 self._placed.append(table)
             repeated = self._repeated(table)
+            column = stated_time(self._con, table, files)
+            if column is not None and not any(f"{column} outside the years" in problem for problem in found):
+                found.append(f"{table}: {column} {NO_YEAR} in a footer")
         except duckdb.Error as error:
             if (failure := failure_behind(error)) is not None:
                 raise failure from error
