@@ -120,6 +120,14 @@ def test_a_failure_that_quotes_a_log_is_no_full_disk(error: Exception) -> None:
     assert full_disk(error) is None
 
 
+def test_an_error_that_is_its_own_cause_is_no_full_disk() -> None:
+    first, second = QueryError("first"), QueryError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert full_disk(first) is None
+    second.__cause__ = OSError(errno.ENOSPC, FULL, "/data/x.csv")
+    assert str(full_disk(first)).startswith(f"/data/x.csv: cannot write: {FULL}; ")
+
+
 def test_the_name_of_an_unfinished_folder_is_shown_as_the_final_one() -> None:
     assert final_place(Path("/a/.b.c.partial-123/d")) == Path("/a/b.c/d")
     assert final_place(Path("/a/.b.partial")) == Path("/a/.b.partial")

@@ -104,8 +104,14 @@ def full_disk(error: BaseException) -> OutputError | None:
     import duckdb
     from polars.exceptions import ComputeError
 
-    if isinstance(error, TracekitError):
-        return error if isinstance(error, OutputError) else full_disk(error.__cause__) if error.__cause__ else None
+    met: list[BaseException] = []  # an error that DuckDB passes on may be behind itself
+    while isinstance(error, TracekitError):
+        if isinstance(error, OutputError):
+            return error
+        if error.__cause__ is None or error in met:
+            return None
+        met.append(error)
+        error = error.__cause__
     text = str(error)
     if isinstance(error, OSError):
         full = error.errno in _FULL or _number_of(text) in _FULL
