@@ -186,10 +186,14 @@ def analyzed(
     `analyzed("slurm")` has everything that `tracekit analyze` makes; the other samples are not fitted, because a fit
     takes longer than the rest of their analyses.
     """
+    from tracekit import characterize
     from tracekit.analysis import analyze
+
+    every = characterize.list_queries
 
     @functools.cache
     def made(name: str) -> Analysis:
+        assert characterize.list_queries is every, "ask for the analysis before the questions are patched"
         place, fit = f"analyzed-{name}", name == "slurm"
         found: Analysis = once(place, lambda folder: analyze(sample_trace(name).path, folder / place, fit=fit))
         return found

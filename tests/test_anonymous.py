@@ -20,7 +20,8 @@ from tests.command import run
 from tests.report.asking import asking
 from tracekit import schema
 from tracekit.anonymous import anonymous_trace, kind_of, opened
-from tracekit.errors import UsageError
+from tracekit.damage import explain_damage, hidden_names
+from tracekit.errors import DamagedTraceError, UsageError
 from tracekit.manifest import Check, FileAccount
 from tracekit.pseudonyms import Pseudonyms, read_salt
 from tracekit.trace import Trace
@@ -28,6 +29,8 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.reviewed import Golden
 
     MakeTrace = Callable[..., Trace]
 
@@ -145,6 +148,52 @@ def test_nothing_that_a_command_prints_holds_a_name(command: tuple[str, ...], tr
     assert "zz" not in hidden.stdout + hidden.stderr
     assert hidden.stdout == again.stdout
     assert hidden.stdout.count("\n") == plain.stdout.count("\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("query", "overview/status", "--where", "user=alice1"),
+        ("query", "overview/status", "--where", "user=nobody-at-all"),
+        ("query", "overview/status", "--where", "account=physics"),
+        ("query", "overview/status", "--cluster", "one"),
+        ("analyze", "-o", "out", "--cluster", "one"),
+    ],
+    ids=" ".join,
+)
+def test_an_error_shows_no_name_that_the_user_did_not_give(
+    command: tuple[str, ...], make_trace: MakeTrace, tmp_path: Path, golden: Golden
+) -> None:
+    trace = make_trace(
+        jobs=[{"job_id": f"zz{n}", "user": f"zzalice{n}", "account": "zzphysics", "cluster": "zzone"} for n in range(3)]
+    )
+    verb, *options = command
+    plain, hidden = (run(verb, trace.path, *options, *more, cwd=tmp_path) for more in ((), ("--anonymize",)))
+    assert plain.returncode == hidden.returncode == 2
+    assert "zz" in plain.stderr
+    shown = hidden.stderr.splitlines()[-1]
+    assert "zz" not in hidden.stderr.replace(str(trace.path), "")
+    golden(shown.replace(str(trace.path), "TRACE"))
+
+
+def read_and_fail(trace: Trace) -> None:
+    """Read a Trace, and fail as damaged values make a library fail."""
+    Trace.of(trace.path)
+    raise OverflowError
+
+
+def test_an_error_about_a_damaged_trace_names_no_job(make_trace: MakeTrace) -> None:
+    trace = make_trace(jobs=[{"job_id": "zzjob", "user": "zzalice"}])
+    path, stated = trace.files("jobs")[0], trace.path / "manifest.json"
+    pl.read_parquet(path).with_columns(run_s=pl.lit(-1.0)).write_parquet(path)
+    facts = json.loads(stated.read_bytes())
+    del facts["tables"]["jobs"]["sha256"]  # of which the first problem would be
+    stated.write_text(json.dumps(facts))
+    with pytest.raises(DamagedTraceError, match="zzjob"), hidden_names(hide=False), explain_damage():
+        read_and_fail(trace)
+    with pytest.raises(DamagedTraceError, match=r": \(hidden\)") as caught, hidden_names():
+        read_and_fail(trace)
+    assert "zz" not in caught.value.what
 
 
 def test_a_users_own_sql_sees_pseudonyms_alone(trace: Trace, tmp_path: Path) -> None:

@@ -20,7 +20,10 @@ from tracekit.errors import (
     UnfinishedError,
     UnknownFormatError,
     UsageError,
+    logged,
     nearest,
+    quoted,
+    without_names,
 )
 
 ALL = (
@@ -115,3 +118,35 @@ def test_errors_can_be_caught_by_their_builtin_kind(kind: type[TracekitError], b
 )
 def test_the_hint_names_the_nearest_choice_or_all(name: str, choices: list[str], hint: str) -> None:
     assert nearest(name, choices) == hint
+
+
+def test_a_hint_of_many_choices_names_some_and_counts_the_rest() -> None:
+    choices = [f"choice-{number:04}" for number in range(5000)]
+    hint = nearest("x", choices)
+    assert len(hint) < 450
+    names = hint.removeprefix("choose one of: ").partition(" and ")[0].split(", ")
+    assert names == choices[: len(names)]
+    assert hint.endswith(f" and {5000 - len(names):,} more")
+    assert nearest("x", ["y" * 5000]) == f"choose one of: {'y' * 5000}"
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("size", [1_999, 2_000, 2_001, 100_000])
+def test_the_words_of_a_library_are_cut_and_the_hint_is_not(kind: type[TracekitError], size: int) -> None:
+    error = kind("x" * size, where="a/log.csv", hint="fetch it again")
+    shown = "x" * size if size <= 2_000 else "x" * 1_999 + "…"
+    assert (error.what, str(error)) == (shown, f"a/log.csv: {shown}; fetch it again")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_names_of_a_log_are_hidden_in_a_block_alone() -> None:
+    asked = ("alic", ["alice", "bob"])
+    with without_names():
+        hints = nearest(*asked, of_log=True), nearest("bo", ["bobby"], otherwise="it has bobby", of_log=True)
+        assert logged("alice") == "(hidden)"
+        assert quoted("'alice' isn't a time") == "(hidden) isn't a time"
+        assert nearest(*asked) == "did you mean 'alice'?"
+    assert hints[0] == hints[1]
+    assert "--anonymize" in hints[0]
+    assert quoted("'alice' isn't a time") == "'alice' isn't a time"
+    assert (nearest(*asked, of_log=True), logged("alice")) == ("did you mean 'alice'?", "alice")

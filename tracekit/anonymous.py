@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import schema
+from tracekit.damage import hidden_names
 from tracekit.databases import connect_duckdb
 from tracekit.errors import UsageError
 from tracekit.interruption import cleanup_on_interrupt, remove_folder
@@ -123,9 +124,12 @@ def opened(
             raise UsageError("a salt is for pseudonyms", where="--salt-file", hint="add --anonymize")
         yield HiddenTrace(Trace.of(trace))
         return
-    known = Trace.of(trace)
-    salt, note = read_salt(salt_file)
-    with tempfile.TemporaryDirectory(prefix="tracekit-anonymous-", ignore_cleanup_errors=True) as name:
+    with (
+        hidden_names(),
+        tempfile.TemporaryDirectory(prefix="tracekit-anonymous-", ignore_cleanup_errors=True) as name,
+    ):
+        known = Trace.of(trace)
+        salt, note = read_salt(salt_file)
         folder = Path(name)
         with cleanup_on_interrupt(lambda: remove_folder(folder)):
             hidden = anonymous_trace(known, folder / "trace", salt, memory_limit)

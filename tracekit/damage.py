@@ -12,14 +12,15 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tracekit.errors import DamagedTraceError, TracekitError
+from tracekit.errors import DamagedTraceError, TracekitError, without_names
+from tracekit.outputs import full_disk
 from tracekit.places import failure_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["OpenedTrace", "explain_damage", "register_trace"]
+__all__ = ["OpenedTrace", "explain_damage", "hidden_names", "register_trace"]
 
 
 class OpenedTrace(Protocol):
@@ -59,7 +60,8 @@ def register_trace(trace: OpenedTrace) -> None:
 def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     """Raise DamagedTraceError for a failure in the block if a Trace that the block read is damaged.
 
-    Every other failure is raised unchanged. It is a decorator too.
+    A disk without room is one OutputError, whichever library met it. Every other failure is raised unchanged. It is a
+    decorator too.
 
     Parameters
     ----------
@@ -80,11 +82,23 @@ def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     except BaseException as error:
         if (failure := _failure_of_store(error)) is not None:
             raise failure from error
+        if (full := full_disk(error)) is not None and full is not error:
+            raise full from error
         if traces and _may_be_damage(error):
             _raise_damage(traces, error)
         raise
     finally:
         _opened.reset(token)
+
+
+@contextmanager
+def hidden_names(*, hide: bool = True) -> Iterator[None]:
+    """Let errors in the block show no name of a log, those about a damaged Trace included; do nothing unless `hide`."""
+    if not hide:
+        yield
+        return
+    with without_names(), explain_damage():
+        yield
 
 
 @contextmanager

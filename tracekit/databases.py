@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from tracekit.errors import UsageError
 from tracekit.interruption import remove_when_interrupted
+from tracekit.outputs import SPILL
 
 if TYPE_CHECKING:
     import duckdb
@@ -118,7 +119,7 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
     import duckdb
 
     con = duckdb.connect()
-    spill = Path(tempfile.gettempdir()) / f"tracekit-spill-{os.getpid()}"
+    spill = Path(tempfile.gettempdir()) / f"{SPILL}{os.getpid()}"
     remove_when_interrupted(spill)
     con.execute(f"SET temp_directory = {sql_text(spill)}")
     con.execute("SET autoinstall_known_extensions = false")  # nothing in a query may reach the network

@@ -21,10 +21,13 @@ Each class keeps its facts as attributes and survives pickling.
 from __future__ import annotations
 
 import difflib
+import re
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 __all__ = [
@@ -42,8 +45,41 @@ __all__ = [
     "UnfinishedError",
     "UnknownFormatError",
     "UsageError",
+    "logged",
     "nearest",
+    "quoted",
+    "without_names",
 ]
+
+
+_LONGEST = 2_000
+"""Most characters of what was wrong."""
+_MOST_CHOICES = 400
+"""Most characters of the choices that a hint lists, but for the first one."""
+
+_QUOTATION = re.compile(r"(?<!\w)['\"].*['\"](?!\w)", re.DOTALL)
+
+_hidden: ContextVar[bool] = ContextVar("tracekit_hidden_names", default=False)
+
+
+@contextmanager
+def without_names() -> Iterator[None]:
+    """Let errors in the block show no name of a log, for results that leave the house."""
+    token = _hidden.set(True)
+    try:
+        yield
+    finally:
+        _hidden.reset(token)
+
+
+def logged(name: str) -> str:
+    """Return a name of a log as an error may show it: '(hidden)' in a block of `without_names`."""
+    return "(hidden)" if _hidden.get() else name
+
+
+def quoted(text: str) -> str:
+    """Return a sentence that may quote a log as an error may show it, as `logged` does with its quotations."""
+    return _QUOTATION.sub("(hidden)", text) if _hidden.get() else text
 
 
 class TracekitError(Exception):
@@ -52,7 +88,8 @@ class TracekitError(Exception):
     Parameters
     ----------
     what : str
-        What was wrong, without a final stop.
+        What was wrong, without a final stop. It is cut after 2,000 characters, since libraries write messages without
+        end; the hint is never cut.
     where : str or Path, optional
         The file, folder or option it happened at.
     line, column : int or str, optional
@@ -70,7 +107,7 @@ class TracekitError(Exception):
         column: str | int | None = None,
         hint: str | None = None,
     ) -> None:
-        self.what = what
+        self.what = what if len(what) <= _LONGEST else f"{what[: _LONGEST - 1]}…"
         self.where = None if where is None else str(where)
         self.line = line
         self.column = column
@@ -155,8 +192,19 @@ class OutputError(TracekitError, OSError):
     __str__ = Exception.__str__
 
 
-def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None) -> str:
-    """Return a hint that names the likely choice; where none is, all of them, or what to do otherwise.
+def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None, of_log: bool = False) -> str:
+    """Return a hint that names the likely choice; if there is none, the choices, or what to do otherwise.
+
+    Parameters
+    ----------
+    name : str
+        What the user gave.
+    choices : iterable of str
+        What there is.
+    otherwise : str, optional
+        The hint if no choice is near.
+    of_log : bool
+        Whether the choices are names of a log, which a block of `without_names` shows nobody.
 
     Examples
     --------
@@ -165,10 +213,20 @@ def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None) 
     >>> nearest("x", ["helios", "philly"])
     'choose one of: helios, philly'
     """
+    if of_log and _hidden.get():
+        return "errors show no names with --anonymize; leave it out to see them"
     known = sorted(choices)
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f"did you mean '{close[0]}'?"
     if otherwise is not None:
         return otherwise
-    return f"choose one of: {', '.join(known)}" if known else "there is none"
+    if not known:
+        return "there is none"
+    listed = known[:1]
+    for choice in known[1:]:
+        if len(", ".join([*listed, choice])) > _MOST_CHOICES:
+            break
+        listed.append(choice)
+    more = f" and {len(known) - len(listed):,} more" if len(listed) < len(known) else ""
+    return f"choose one of: {', '.join(listed)}{more}"

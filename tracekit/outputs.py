@@ -13,23 +13,28 @@ import errno
 import os
 import re
 import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tracekit.errors import OutputError
+from tracekit.errors import OutputError, TracekitError
 from tracekit.interruption import register_cleanup, remove_folder, uninterrupted, unregister_cleanup
 from tracekit.places import is_remote, place_of, refuse_remote
-from tracekit.text import is_text
+from tracekit.text import is_text, passed_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
 __all__ = [
+    "FREE",
+    "SPILL",
     "StagedFiles",
     "StagedFolder",
     "check_files",
+    "final_place",
+    "full_disk",
     "link_or_copy",
     "lock_folder",
     "output_errors",
@@ -38,12 +43,27 @@ __all__ = [
     "recover",
 ]
 
+SPILL = "tracekit-spill-"
+"""How the name of the folder begins in which DuckDB keeps what does not fit in memory; the process's number follows."""
+
+FREE = "free space there, or set TMPDIR to another folder"
+"""What to do about a temporary folder without room."""
+
 _ANOTHER = "choose another -o"
 _FORCE = "choose another -o, or add --force to replace it"
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
 """Errors when a folder is renamed to a name that is in use."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 """Errors where a file cannot have a second name."""
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""Errors of a disk without room, for anybody or for this user, and of a file that may not grow."""
+_OF_SYSTEM = re.compile(r"[\[(](?:errno|os error) (\d+)[\])]")
+"""How libraries state the number of an error of the operating system."""
+_SPILL_LIMIT = "max_temp_directory_size"
+"""Setting that DuckDB names when its intermediate results have no room on the disk."""
+_WORDS = ("IO Error", "Out of Memory Error", "got external error: IO Error", "got external error: Out of Memory Error")
+"""How errors of DuckDB begin that concern memory or the disk."""
+_PARTIAL = re.compile(r"^\.(.+)\.partial-\d+$")
 _TRIES = 100
 _SWAP_S = 2.0
 """Longest time that a folder is absent while another run replaces it by two renames [s]."""
@@ -53,14 +73,85 @@ _SWAP_S = 2.0
 def output_errors(path: Path) -> Iterator[None]:
     """Raise one clear OutputError when writing below `path` fails."""
     import duckdb
+    from polars.exceptions import ComputeError
 
     try:
         yield
     except OutputError:
         raise
-    except (OSError, duckdb.IOException) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise OutputError(f"cannot write: {reason}", where=path, hint="choose another -o, or free the place") from error
+    except (OSError, duckdb.IOException, ComputeError) as error:
+        if isinstance(error, ComputeError) and not _OF_SYSTEM.search(str(error)):
+            raise  # not of the operating system
+        hint = "choose another -o, or free the place"
+        raise _spilled(error) or OutputError(
+            f"cannot write: {_reason(error)}", where=final_place(path), hint=hint
+        ) from error
+
+
+def final_place(path: Path) -> Path:
+    """Return where a file or folder will be found that is being written under a hidden name.
+
+    Examples
+    --------
+    >>> final_place(Path("reports/.monday.partial-4711/report.pdf"))
+    PosixPath('reports/monday/report.pdf')
+    """
+    return Path(*(_PARTIAL.sub(r"\1", part) for part in path.parts))
+
+
+def full_disk(error: BaseException) -> OutputError | None:
+    """Return a failure of any library as the error of a full disk; None if the disk is not the cause."""
+    import duckdb
+    from polars.exceptions import ComputeError
+
+    met: list[BaseException] = []  # an error that DuckDB passes on may be behind itself
+    while isinstance(error, TracekitError):
+        if isinstance(error, OutputError):
+            return error
+        if error.__cause__ is None or error in met:
+            return None
+        met.append(error)
+        error = error.__cause__
+    text = str(error)
+    if isinstance(error, OSError):
+        full = error.errno in _FULL or _number_of(text) in _FULL
+    elif isinstance(error, ComputeError | duckdb.IOException | duckdb.OutOfMemoryException):
+        # Polars passes on DuckDB's words too; those of other errors may quote a log.
+        quotes = isinstance(error, ComputeError) and not text.startswith(_WORDS)
+        said = _SPILL_LIMIT in text or any(os.strerror(code) in text for code in _FULL)
+        full = _number_of(text) in _FULL if quotes else said
+    else:
+        full = False
+    if not full:
+        return None
+    name = getattr(error, "filename", None)
+    place = final_place(Path(name)) if isinstance(name, str) else Path(tempfile.gettempdir())
+    return _spilled(error) or OutputError(f"cannot write: {_reason(error)}", where=place, hint=FREE)
+
+
+def _spilled(error: BaseException) -> OutputError | None:
+    """Return the error of a temporary folder in which DuckDB finds no room."""
+    text = str(error)
+    if _SPILL_LIMIT not in text and SPILL not in text:
+        return None
+    what = "cannot write what does not fit in memory"
+    if _SPILL_LIMIT not in text:
+        what += f": {_reason(error)}"
+    return OutputError(what, where=tempfile.gettempdir(), hint=f"{FREE}, or raise --memory-limit")
+
+
+def _reason(error: BaseException) -> str:
+    """Return why the operating system does not write, in its own words where a library passes them on."""
+    text = str(error)
+    code = getattr(error, "errno", None) or _number_of(text)
+    known = next((os.strerror(one) for one in sorted(_FULL) if os.strerror(one) in text), None)
+    return os.strerror(code) if code else known or passed_on(text, 200)
+
+
+def _number_of(text: str) -> int | None:
+    """Return the number of an error of the operating system that the text of a library holds."""
+    found = _OF_SYSTEM.search(text)
+    return int(found[1]) if found else None
 
 
 class StagedFolder:

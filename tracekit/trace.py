@@ -25,7 +25,7 @@ from tracekit.tables.parquet import (
     columns_sql,
     files_sql,
     read_through,
-    require_columns,
+    require_footers,
     scan_table,
 )
 from tracekit.tables.partition_problems import partition_fault
@@ -551,7 +551,7 @@ def _limited(trace: Trace, limits: Window) -> Trace:
         raise UsageError(
             f"the trace has no cluster '{shorten(limits.cluster)}'",
             where="--cluster",
-            hint=nearest(limits.cluster, names),
+            hint=nearest(limits.cluster, names, of_log=True),
         )
     for column, value in limits.where:
         if column != SIZE:
@@ -581,7 +581,7 @@ def _require_value(trace: Trace, column: str, value: str, limits: Window) -> Non
     raise UsageError(
         f"no job of the trace has the {column} '{shorten(value)}'",
         where="--where",
-        hint=nearest(value, known, otherwise=everyone),
+        hint=nearest(value, known, otherwise=everyone, of_log=True),
     )
 
 
@@ -614,19 +614,19 @@ def _require_tables(trace: Trace, *, partitions_only: bool = False) -> None:
         return
     if is_remote(trace.path):
         with trace.database() as database, database.connect() as con:
-            require_columns(con, files, trace.manifest.schema_version)
+            require_footers(con, files, trace.manifest.schema_version)
     else:
-        _require_columns_once(trace.manifest.schema_version, tuple(_states(files)))
+        _require_footers_once(trace.manifest.schema_version, tuple(_states(files)))
 
 
 @lru_cache(maxsize=1000)
-def _require_columns_once(version: str, states: tuple[_State, ...]) -> None:
+def _require_footers_once(version: str, states: tuple[_State, ...]) -> None:
     """Look at these files once for as long as nobody writes them again: it takes longer than the rest of opening."""
     files: dict[str, list[Path]] = {}
     for table, path, *_ in states:
         files.setdefault(table, []).append(path)
     with Database() as database, database.connect() as con:
-        require_columns(con, files, version)
+        require_footers(con, files, version)
 
 
 def _states(tables: Mapping[str, Sequence[Path]]) -> Iterator[_State]:

@@ -121,10 +121,10 @@ def test_a_lost_or_changed_record_is_a_finding(
 
 
 @pytest.mark.parametrize(
-    ("message", "fault"),
+    ("error", "fault"),
     [
-        ("x" * 5000, "the error has 5000 characters: x"),
-        ("ValueError: oops", "the error shows its inside: ValueError: oops"),
+        (SourceError("bad", hint="x" * 5000), "the error has 5005 characters: bad; x"),
+        (SourceError("ValueError: oops"), "the error shows its inside: ValueError: oops"),
     ],
 )
 def test_an_unclear_error_is_a_finding(
@@ -132,12 +132,12 @@ def test_an_unclear_error_is_a_finding(
     seeds: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    message: str,
+    error: SourceError,
     fault: str,
 ) -> None:
     def fail(_source: Path, out: Path, **_arguments: Any) -> None:
         (out.parent / "rest").mkdir()
-        raise SourceError(message)
+        raise error
 
     monkeypatch.setattr(fuzzing, "ingest_logs", fail)
     verdict = fuzzing.judge(fuzzing.Case(seeds["swf"], seeds["swf"].files, []), tmp_path)

@@ -43,6 +43,8 @@ class Store:
         self.asked: list[Asked] = []
         self.fails: Callable[[Asked], tuple[str, str] | None] = lambda _: None
         """Says with which status and code a request fails, None where it does not."""
+        self.lies: Callable[[Asked, bytes], bytes | int | None] = lambda *_: None
+        """Says which bytes, or which size, an answer states instead of the right ones, None where it does not lie."""
 
     def __call__(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", environ.get("HTTP_RANGE", ""))
@@ -52,12 +54,22 @@ class Store:
             self.asked.append(asked)
         failure = self.fails(asked)
         if failure is None:
-            answer: Iterable[bytes] = self._application(environ, start)
-            return answer
+            return self._answer(asked, environ, start)
         status, code = failure
         body = f"<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>".encode()
         start(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
         return [body]
+
+    def _answer(self, asked: Asked, environ: dict[str, Any], start: Any) -> Iterable[bytes]:
+        begun: list[Any] = []
+        content = b"".join(self._application(environ, lambda status, headers: begun.extend((status, headers))))
+        lie = self.lies(asked, content)
+        size = lie if isinstance(lie, int) else None if lie is None else len(lie)
+        status, headers = begun
+        if size is not None:
+            headers = [h for h in headers if h[0].lower() != "content-length"] + [("Content-Length", str(size))]
+        start(status, headers)
+        return [lie if isinstance(lie, bytes) else content]
 
     def put(self, key: str, content: bytes) -> Address:
         """Put an object into the bucket, and return its address."""
@@ -128,7 +140,7 @@ def store(_server: tuple[Store, str], monkeypatch: pytest.MonkeyPatch) -> Iterat
     found.asked.clear()
     fresh_clients()
     yield found
-    found.fails = lambda _: None
+    found.fails, found.lies = lambda _: None, lambda *_: None
     fresh_clients()
 
 

@@ -126,9 +126,12 @@ class _Stuck:
     def metadata(self) -> dict[bytes, bytes]:
         return {}
 
-    def read_at(self, *_: int) -> bytes:
+    def seek(self, _: int) -> None:
+        """Every position will do."""
+
+    def readinto(self, _: bytearray) -> int:
         self.over.wait(60)
-        return b""
+        return 0
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def hostile_trace(make_trace: Callable[..., Trace]) -> Trace:
+def hostile_trace(make_trace: Callable[..., Trace], once: Callable[[str, Callable[[Path], Any]], Any]) -> Trace:
     facts = {
         "format": "helios",
         "files": [FileAccount("jobs.csv", bytes=4096, records=142, kept=140, rejected=2)],
@@ -114,7 +114,9 @@ def hostile_trace(make_trace: Callable[..., Trace]) -> Trace:
         "capabilities": {"retries": Capability(available=False, note="the source records no attempts")},
         "notes": ["hours are local"],
     }
-    return make_trace(manifest_overrides=facts, **_tables())
+    # One Trace for all processes, because its name and path stand in the report.
+    made: Trace = once("hostile-trace", lambda _: make_trace(manifest_overrides=facts, **_tables()))
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tracekit.analysis import analyze
-from tracekit.errors import TracekitError, UsageError
+from tracekit.errors import OutputError, TracekitError, UsageError
 from tracekit.report.pdf import BROWSERS, find_browser, print_pdf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.reviewed import Golden
     from tracekit.analysis import Analysis
 
 
@@ -54,6 +55,40 @@ def test_a_browser_that_fails_is_an_error_and_leaves_nothing(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "report.html"]
 
 
+def test_the_page_is_printed_without_links_to_files_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "<script>var link = '<a href=\"tables/x.csv\">';</script>"
+    links = (
+        '<a class="file" href="tables/x.csv" download>x</a> <a href=\'report.md\'>y</a> <a\nhref="../z">z</a>'
+        '<a href="#top">top</a> <a href="https://example.org/a">source</a>'
+    )
+    page = tmp_path / "report.html"
+    page.write_text(f"{script}<p>{links}</p>{script}")
+    copy = "for word; do case $word in --print-to-pdf=*) to=${word#*=};; file://*) from=${word#file://};; esac; done"
+    monkeypatch.setenv("TRACEKIT_BROWSER", str(_program(tmp_path / "copier", f'{copy}; cp "$from" "$to"')))
+    print_pdf(page, tmp_path / "report.pdf")
+    left = (
+        '<a class="file" download>x</a> <a>y</a> <a>z</a>'
+        '<a href="#top">top</a> <a href="https://example.org/a">source</a>'
+    )
+    assert (tmp_path / "report.pdf").read_text() == f"{script}<p>{left}</p>{script}"
+
+
+def test_a_browser_without_room_on_the_disk_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
+) -> None:
+    line = "[1:2:1127/11.2:ERROR:components/x.cc:266] Failed to write file x.pdf: No space left on device (28)"
+    monkeypatch.setenv("TRACEKIT_BROWSER", str(_program(tmp_path / "full", f"echo '{line}' >&2")))
+    folder = tmp_path / ".monday.partial-1"
+    folder.mkdir()
+    (folder / "report.html").write_text("<p>hello")
+    with pytest.raises(OutputError) as caught:
+        print_pdf(folder / "report.html", folder / "report.pdf")
+    assert caught.value.where == str(tmp_path / "monday" / "report.pdf")
+    golden(f"{caught.value.what}; {caught.value.hint}")
+
+
 @pytest.fixture
 def chromium() -> None:
     if not any(map(shutil.which, BROWSERS)):
@@ -75,6 +110,7 @@ def test_the_page_becomes_a_pdf_of_several_sheets(analysis: Analysis, tmp_path: 
     target = tmp_path / "report.pdf"
     print_pdf(analysis.report, target)
     assert _sheets(target) > 5
+    assert b"file://" not in target.read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.pdf"]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.hiding import HIDDEN_SOURCE
 from tracekit.analysis.one import analyze_into, refuse_replacing_source
-from tracekit.damage import explain_damage
+from tracekit.damage import explain_damage, hidden_names
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.places import place_of
@@ -98,7 +98,7 @@ def analyze_many(
         for name, path in zip(named, paths, strict=True):
             progress.note(f"source {path}")
             try:
-                with explain_damage():
+                with hidden_names(hide=chosen.anonymize), explain_damage():
                     done = analyze_into(
                         path, staged.path / name, chosen, shown=target / name, force=False, progress=progress
                     )

@@ -15,7 +15,7 @@ from tracekit.analysis.part import copy_part
 from tracekit.analysis.writing import write_analysis
 from tracekit.anonymous import HiddenTrace, anonymous_trace
 from tracekit.answer import Answer, Unanswered
-from tracekit.damage import explain_damage
+from tracekit.damage import explain_damage, hidden_names
 from tracekit.errors import UsageError
 from tracekit.faults import Fault, Faults
 from tracekit.outputs import StagedFolder, link_or_copy, output_errors, real_path
@@ -118,7 +118,8 @@ def analyze(
         chosen = settings_of(source, chosen)
     given = source.path if isinstance(source, Trace) else place_of(source)
     refuse_replacing_source(given, place)
-    return analyze_into(given, place, chosen, shown=place, force=force, progress=progress or Progress())
+    with hidden_names(hide=chosen.anonymize):
+        return analyze_into(given, place, chosen, shown=place, force=force, progress=progress or Progress())
 
 
 def analyze_into(

@@ -108,6 +108,7 @@ def query(
     from tracekit.characterize.engines import engine_of
     from tracekit.characterize.named_tenant import with_tenant
     from tracekit.characterize.run import tenant_of_query
+    from tracekit.damage import hidden_names
     from tracekit.outputs import check_files
 
     file = None if out is None or str(out) == "-" else out
@@ -116,7 +117,8 @@ def query(
     asked = find_query(name)
     say_need_of_query(trace, asked, memory_limit)
     column, params = tenant_of_query(asked, by, pairs(param, "--param"))
-    part = opened_part(trace, settings, pairs(where, "--where"))
+    with hidden_names(hide=anonymize):
+        part = opened_part(trace, settings, pairs(where, "--where"))
     with (
         opened(part, anonymize=anonymize, salt_file=salt_file, memory_limit=memory_limit) as source,
         engine_of(engine, master) as runs,

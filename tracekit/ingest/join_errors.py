@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tracekit.errors import OutputError, UsageError
+from tracekit.outputs import final_place, full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,9 +24,11 @@ def join_errors(out: Path) -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"a join ran out of memory: {reason}", hint="give a larger --memory-limit") from error
+        raise full_disk(error) or UsageError(
+            f"a join ran out of memory: {reason}", hint="give a larger --memory-limit"
+        ) from error
     except duckdb.IOException as error:
         reason = str(error).splitlines()[0]
-        raise OutputError(
-            f"a join cannot spill to disk: {reason}", where=out, hint="free the temporary folder"
+        raise full_disk(error) or OutputError(
+            f"a join cannot spill to disk: {reason}", where=final_place(out), hint="free the temporary folder"
         ) from error

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.errors import OutputError, TooManyRejectsError, UsageError
+from tracekit.errors import OutputError, TooManyRejectsError, UsageError, quoted
 from tracekit.ingest.append import open_earlier
 from tracekit.ingest.beside import split_source
 from tracekit.ingest.capabilities import measure_capabilities
@@ -242,7 +242,7 @@ def _first_reject(sink: Sink, member: Format, path: str | None = None) -> str:
     row = rows.row(0, named=True)
     column = f", column {row['column']}" if row["column"] else ""
     cure = f"; {member.time_cure}" if "is not a time" in row["reason"] else ""
-    return f"the first one: line {row['line']}{column}: {row['reason']}{cure}"
+    return f"the first one: line {row['line']}{column}: {quoted(row['reason'])}{cure}"
 
 
 def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:

@@ -14,6 +14,8 @@ from tracekit.errors import OutputError, StoreError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.places.stores import Entry
+
     _Base = Path
 else:
     _Base = type(Path())  # the path of this system: the class Path itself cannot be extended before Python 3.12
@@ -45,6 +47,13 @@ class Address(_Base):
 
     It has what a path has that concerns names (`name`, `parent`, `/`, ...), and of what concerns files only what reads.
     """
+
+    listed: int | None = None
+    """Size of the object in the listing in which it was found [bytes]; None of an address that was written."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the size too: another process may read the object."""
+        return _with_size, (self.parts, self.listed)
 
     @property
     def scheme(self) -> str:
@@ -139,8 +148,8 @@ class Address(_Base):
         """
         from tracekit.places.stores import entries
 
-        for name, _ in entries(self):
-            yield self / name
+        for entry in entries(self):
+            yield _listed(self, entry)
 
     def rglob(self, pattern: str, **_: Any) -> Iterator[Address]:  # type: ignore[override]  # the same as of iterdir
         """Yield the files below this name, hidden ones too, whose names match a pattern; nothing where there are none.
@@ -154,11 +163,11 @@ class Address(_Base):
 
         if not self.is_dir():
             return
-        for name, is_file in sorted(entries(self)):
-            if not is_file:
-                yield from (self / name).rglob(pattern)
-            elif fnmatchcase(name, pattern):
-                yield self / name
+        for entry in sorted(entries(self), key=lambda entry: entry.name):
+            if not entry.is_file:
+                yield from (self / entry.name).rglob(pattern)
+            elif fnmatchcase(entry.name, pattern):
+                yield _listed(self, entry)
 
     def files_below(self) -> list[Address]:
         """Return all files below this name, but those that are hidden by a dot, folder by folder in order of names.
@@ -175,9 +184,9 @@ class Address(_Base):
         while folders:
             folder = folders.pop()
             below: list[Address] = []
-            for name, is_file in sorted(entries(folder)):
-                if not name.startswith("."):
-                    (found if is_file else below).append(folder / name)
+            for entry in sorted(entries(folder), key=lambda entry: entry.name):
+                if not entry.name.startswith("."):
+                    (found if entry.is_file else below).append(_listed(folder, entry))
             folders += reversed(below)
             if len(found) > _MOST_FILES:
                 raise StoreError(f"holds more than {_MOST_FILES:,} files", where=str(self), hint="name a deeper folder")
@@ -251,6 +260,17 @@ class Address(_Base):
         """
         del mode, parents, exist_ok
         _refuse(self)
+
+
+def _listed(folder: Address, entry: Entry) -> Address:
+    """Return the address of an entry of a folder's listing."""
+    return _with_size((*folder.parts, entry.name), entry.size if entry.is_file else None)
+
+
+def _with_size(parts: tuple[str, ...], size: int | None) -> Address:
+    found = Address(*parts)
+    found.listed = size
+    return found
 
 
 def is_remote(path: str | PurePath) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tracekit.places.names import ObjectName
 
-__all__ = ["Found", "asked_of", "entries", "failure_behind", "look", "native_path", "recorded", "store_of"]
+__all__ = ["Entry", "Found", "asked_of", "entries", "failure_behind", "look", "native_path", "recorded", "store_of"]
 
 T = TypeVar("T")
 
@@ -134,8 +134,17 @@ def _require_bucket(address: ObjectName) -> None:
             raise recorded(StoreError("there is no such bucket", where=str(address), hint="check its name"))
 
 
-def entries(folder: ObjectName) -> list[tuple[str, bool]]:
-    """Return the names directly below a folder, each with whether it is a file.
+class Entry(NamedTuple):
+    """A name in the listing of a folder."""
+
+    name: str
+    is_file: bool
+    size: int | None
+    """Bytes of a file; None if the listing does not state them."""
+
+
+def entries(folder: ObjectName) -> list[Entry]:
+    """Return what is directly below a folder.
 
     Raises
     ------
@@ -145,7 +154,7 @@ def entries(folder: ObjectName) -> list[tuple[str, bool]]:
     from pyarrow.fs import FileSelector, FileType
 
     found = asked_of(folder, lambda client: client.get_file_info(FileSelector(native_path(folder))))
-    return [(info.base_name, info.type is FileType.File) for info in found]
+    return [Entry(info.base_name, info.type is FileType.File, info.size) for info in found]
 
 
 def native_path(address: ObjectName) -> str:

@@ -55,7 +55,7 @@ def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str 
         There is no such cluster, or there are several and none is chosen.
     """
     if cluster is not None and cluster not in names:
-        raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names))
+        raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names, of_log=True))
     if cluster is None and len(names) > 1:
         shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         raise UsageError("the Trace holds several clusters", where=trace.path, hint=f"choose one of: {shown}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +12,8 @@ from pathlib import Path
 
 from tracekit.errors import OutputError, TracekitError, UsageError
 from tracekit.interruption import cleanup_on_interrupt, end_process, remove_folder
+from tracekit.outputs import FREE, final_place, output_errors
+from tracekit.text import passed_on
 
 __all__ = ["BROWSERS", "find_browser", "print_pdf"]
 
@@ -26,6 +30,8 @@ BROWSERS = (
 )
 """Programs that print, in the order in which they are looked for."""
 
+_SCRIPT = re.compile(r"(<script\b.*?</script>)", re.DOTALL)
+_LINK_TO_FILE = re.compile(r"""(<a\b[^<>]*?)\shref=(?:"(?!#|https?:|mailto:)[^"]*"|'(?!#|https?:|mailto:)[^']*')""")
 _SECONDS = 120
 _DRAWING_MS = 20_000
 """Time of the page's own clock within which its charts are drawn; it passes as fast as the work allows."""
@@ -66,7 +72,10 @@ def print_pdf(page: Path, target: Path) -> None:
         tempfile.TemporaryDirectory(prefix="tracekit-pdf-") as scratch,
         cleanup_on_interrupt(lambda: remove_folder(Path(scratch))),
     ):
-        made = Path(scratch) / "report.pdf"
+        made, alone = Path(scratch) / "report.pdf", Path(scratch) / "report.html"
+        with output_errors(target):
+            text = page.read_text(encoding="utf-8")
+            alone.write_text(_alone(text), encoding="utf-8")
         command = [
             str(browser),
             "--headless",
@@ -79,25 +88,43 @@ def print_pdf(page: Path, target: Path) -> None:
             f"--virtual-time-budget={_DRAWING_MS}",
             f"--user-data-dir={scratch}/profile",
             f"--print-to-pdf={made}",
-            page.resolve().as_uri(),
+            alone.resolve().as_uri(),
         ]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.insert(1, "--no-sandbox")  # Chromium refuses to run as root with it; the page runs only our scripts
         try:
             done = _run(command)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise TracekitError(f"{browser.name} could not print: {error}", where=target) from error
+            raise TracekitError(f"{browser.name} could not print: {error}", where=final_place(target)) from error
         if done.returncode or not made.is_file() or not made.stat().st_size:
-            stderr = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it says nothing"]
-            raise TracekitError(f"{browser.name} could not print: {stderr[0][:200]}", where=target)
+            what, place = f"{browser.name} could not print: {_said(done.stderr)}", final_place(target)
+            if os.strerror(errno.ENOSPC) in what:
+                raise OutputError(what, where=place, hint=FREE)
+            raise TracekitError(what, where=place)
         part = target.with_name(f".{target.name}.partial")
         try:
-            shutil.copyfile(made, part)
-            part.replace(target)
-        except OSError as error:
-            raise OutputError(f"cannot be written: {error.strerror}", where=target) from error
+            with output_errors(target):
+                shutil.copyfile(made, part)
+                part.replace(target)
         finally:
             part.unlink(missing_ok=True)
+
+
+def _alone(text: str) -> str:
+    """Return a page without its links to files beside it.
+
+    The browser would write them into the PDF as addresses of this machine: they lead nowhere for whoever gets the PDF,
+    and say where the report lies. Scripts stay as they are, since the page states their digests.
+    """
+    parts = _SCRIPT.split(text)
+    parts[::2] = [_LINK_TO_FILE.sub(r"\1", part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _said(stderr: bytes) -> str:
+    """Return the last line that the browser wrote, from its reason on where it names a file that it cannot write."""
+    line = (stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"])[-1]
+    return passed_on(re.sub(r"^\[[^\]]*:ERROR:[^\]]*\] ", "", line), 200)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:

@@ -32,18 +32,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HINT",
+    "NO_YEAR",
     "checksum",
-    "columns_fault",
     "columns_sql",
     "files_sql",
     "filled_columns",
+    "footers_fault",
     "read_through",
-    "require_columns",
+    "require_footers",
     "rows_stated",
     "scan_table",
+    "stated_time",
 ]
 
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
+
+NO_YEAR = "has a time in none of the years 1 to 9999"
+"""What is wrong with a column by the statistics of a footer."""
 
 _BATCH = 65_536
 _OTHER = "the table {} has other columns than when it was opened"
@@ -52,17 +57,28 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999 [us since 1970]: outside of them Polars' conversions end in a panic that writes to stderr."""
 
 
-def columns_fault(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], version: str) -> str | None:
-    """Return how the columns in the footer of a file differ from those of the table, None when they do in none.
+def footers_fault(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], version: str) -> str | None:
+    """Return why a Trace with these files of a table cannot be opened (see `require_footers`); None if it can.
 
     `files` are all files of the table in order, and `version` is the schema version of the Trace, as in all functions
-    here.
+    here. For an impossible time in a footer see `stated_time`.
     """
     try:
-        found = _columns(con, {table: files})
+        found, _ = _columns(con, {table: files}), _impossible_times(con, {table: files})
     except DamagedTraceError as error:
         return error.what
     return next(filter(None, (_difference(table, found[str(path)], version) for path in files)), None)
+
+
+def stated_time(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> str | None:
+    """Return a column with a time outside the years 1 to 9999 in the footer of a file; None if there is none.
+
+    Raises
+    ------
+    DamagedTraceError
+        A footer cannot be read.
+    """
+    return next(iter(_impossible_times(con, {table: files}).values()), None)
 
 
 def columns_sql(table: str, version: str) -> str:
@@ -77,7 +93,7 @@ def files_sql(files: Sequence[Path]) -> str:
     return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
 
 
-def require_columns(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str) -> None:
+def require_footers(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str) -> None:
     """Refuse files whose columns are not those of their table, or whose footer states an impossible time.
 
     Raises
@@ -90,7 +106,7 @@ def require_columns(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequenc
         for path in files:
             fault = _difference(table, found[str(path)], version)
             if fault is None and str(path) in times:
-                fault = f"{times[str(path)]} has a time in none of the years 1 to 9999"
+                fault = f"{times[str(path)]} {NO_YEAR}"
             if fault is not None:
                 raise DamagedTraceError(fault, where=_place(table, path), hint=HINT)
 

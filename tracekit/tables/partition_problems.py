@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.errors import DamagedTraceError
-from tracekit.tables.parquet import checksum, columns_fault, read_through, rows_stated
+from tracekit.tables.parquet import checksum, footers_fault, read_through, rows_stated
 from tracekit.text import counted, shorten
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def partition_problems(
     found = []
     for partition in partitions:
         path = folder / partition.path
-        fault = partition_fault(folder, partition, deep=deep) or columns_fault(con, table, [path], version)
+        fault = partition_fault(folder, partition, deep=deep) or footers_fault(con, table, [path], version)
         if fault is None:
             try:
                 rows = read_through(table, [path], version) if deep else rows_stated(con, table, path)

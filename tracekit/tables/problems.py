@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit import schema
-from tracekit.errors import DamagedTraceError
+from tracekit.errors import DamagedTraceError, logged
 from tracekit.manifest import CAPABILITIES
-from tracekit.places import failure_behind
-from tracekit.tables.parquet import checksum, columns_fault, columns_sql, files_sql, read_through
+from tracekit.places import failure_behind, is_remote
+from tracekit.tables.parquet import NO_YEAR, checksum, columns_sql, files_sql, footers_fault, read_through, stated_time
 from tracekit.tables.partition_problems import partition_problems
 from tracekit.tables.partitions import JOB_TABLES, key_sql, table_files
 from tracekit.tables.rules import label_of, relations_between, rules_of
@@ -66,14 +66,16 @@ class _Inspection:
             return found or self._row_problems(table, files)
         if not files[0].is_file():
             return [f"the table {table} is missing"]
-        fault = columns_fault(self._con, table, files, version)
+        if deep and is_remote(files[0]) and (size := files[0].stat().st_size) != info.bytes:
+            return [f"the object {files[0]} has {counted(size, 'bytes')}, the manifest says {info.bytes:,}"]
+        found = []
+        # This reads the file from its beginning to its end, so a store that gives too little of it fails here.
+        if deep and info.sha256 is not None and checksum(files[0]) != info.sha256:
+            found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
+        fault = footers_fault(self._con, table, files, version)
         if fault is not None:
             return [fault]
-        found = []
         if deep:
-            stated = info.sha256
-            if stated is not None and checksum(files[0]) != stated:
-                found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
             try:
                 read_through(table, files, version)
             except DamagedTraceError as error:
@@ -94,6 +96,9 @@ class _Inspection:
             if self._manifest.tables[table].partitions is not None:
                 self._placed.append(table)
             repeated = self._repeated(table)
+            column = stated_time(self._con, table, files)
+            if column is not None and not any(f"{column} outside the years" in problem for problem in found):
+                found.append(f"{table}: {column} {NO_YEAR} in a footer")
         except duckdb.Error as error:
             if (failure := failure_behind(error)) is not None:
                 raise failure from error
@@ -168,7 +173,7 @@ class _Inspection:
                 self._con.execute("SELECT source_file, count(*) FROM rejects GROUP BY source_file").fetchall()
             )
         return [
-            f"{shorten(f.path, 200)}: {f.rejected:,} rejected, but {counted(by_file.get(f.path, 0), 'rows')} in rejects"
+            f"{_file(f.path)}: {f.rejected:,} rejected, but {counted(by_file.get(f.path, 0), 'rows')} in rejects"
             for f in self._manifest.files
             if f.rejected != by_file.get(f.path, 0)
         ]
@@ -182,7 +187,7 @@ _NO_NODES = "(SELECT NULL::VARCHAR AS node_id, NULL::VARCHAR AS cluster WHERE fa
 
 def _manifest_problems(manifest: Manifest) -> list[str]:
     found = [
-        f"{shorten(f.path, 200)}: {counted(f.records, 'records')}, but {f.kept:,} kept + {f.rejected:,} rejected"
+        f"{_file(f.path)}: {counted(f.records, 'records')}, but {f.kept:,} kept + {f.rejected:,} rejected"
         for f in manifest.files
         if f.records != f.kept + f.rejected
     ]
@@ -197,10 +202,14 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
     return found
 
 
+def _file(path: str) -> str:
+    return logged(shorten(path, 200))
+
+
 def _unreadable(table: str, error: Exception) -> str:
     return f"the table {table} cannot be read: {' '.join(str(error).split())[:300]}"
 
 
 def _sentence(table: str, broken: str, rows: int, example: object) -> str:
     such = ", such as" if rows > 1 else ":"
-    return f"{table}: {broken} in {counted(rows, 'rows')}{such} {shorten(str(example), 100)}"
+    return f"{table}: {broken} in {counted(rows, 'rows')}{such} {logged(shorten(str(example), 100))}"

@@ -11,6 +11,7 @@ from tracekit.characterize.engines.interface import Engine
 from tracekit.characterize.limits import limited_memory
 from tracekit.databases import Database, Streamed
 from tracekit.errors import QueryError
+from tracekit.outputs import full_disk
 from tracekit.places import failure_behind
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class DuckdbEngine(Engine):
         try:
             return timeline.compute(con, params)
         except (duckdb.OutOfMemoryException, MemoryError) as error:
-            raise _out_of_memory(f"timeline {timeline.name}") from error
+            raise full_disk(error) or _out_of_memory(f"timeline {timeline.name}") from error
 
     def rows(self, asked: Asked) -> pl.DataFrame:
         """Run the SQL in this process."""
@@ -80,7 +81,7 @@ def rows_of(asked: Asked, *, limit: int | None = None) -> pl.DataFrame:
             frame = _limited_frame(asked, limit)
         frame = _with_dates(frame)
     except (duckdb.OutOfMemoryException, MemoryError) as error:
-        raise _out_of_memory(query.path) from error
+        raise full_disk(error) or _out_of_memory(query.path) from error
     except (duckdb.BinderException, duckdb.CatalogException) as error:
         tables = f"the trace has the tables {', '.join(asked.trace.tables)}"
         hint = tables if isinstance(error, duckdb.CatalogException) and not query.shipped else None
@@ -90,7 +91,7 @@ def rows_of(asked: Asked, *, limit: int | None = None) -> pl.DataFrame:
             error, query, "it runs in the sandbox, which has the Trace's tables and nothing else"
         ) from error
     except duckdb.Error as error:
-        raise failure_behind(error) or sql_error(error, query) from error
+        raise failure_behind(error) or full_disk(error) or sql_error(error, query) from error
     except (pl.exceptions.ComputeError, OSError) as error:
         raise _in_stream(error, query) from error
     except RuntimeError as error:
@@ -111,6 +112,8 @@ def _out_of_memory(where: str | Path) -> QueryError:
 def _in_stream(error: Exception, query: Query) -> Exception:
     """Return DuckDB's error behind one of the reader of its rows, which carries DuckDB's words and not their class."""
     text = str(error).removeprefix("got external error: ")
+    if (full := full_disk(error)) is not None:
+        return full
     if text.startswith(_OUT_OF_MEMORY):
         return _out_of_memory(query.path)
     return failure_behind(error) or QueryError(text.partition("\n")[0], where=query.path)
