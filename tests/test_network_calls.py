@@ -8,6 +8,7 @@ The tests walk the syntax of every module. A new call of a network library fails
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 from collections import Counter
@@ -23,9 +24,6 @@ from tracekit.datasets import download
 from tracekit.ingest import programs
 from tracekit.ingest.telemetry import _live
 from tracekit.places import stores
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGE = Path(tracekit.__file__).parent
 
@@ -101,14 +99,13 @@ _WORTH = re.compile(
 """What every module has that these tests look for; the others need not be parsed."""
 
 
-def _trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if _WORTH.search(text):
-            yield path.relative_to(PACKAGE).as_posix(), ast.parse(text)
-
-
-TREES = dict(_trees())
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """Return what is parsed of the package: the modules by their paths."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(text) for path, text in texts.items() if _WORTH.search(text)
+    }
 
 
 def dotted(node: ast.expr) -> str:
@@ -118,12 +115,14 @@ def dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-CALLS = [
-    Call(module, dotted(node.func), node)
-    for module, tree in TREES.items()
-    for node in ast.walk(tree)
-    if isinstance(node, ast.Call)
-]
+@functools.cache
+def every_call() -> list[Call]:
+    return [
+        Call(module, dotted(node.func), node)
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    ]
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -148,17 +147,17 @@ def network(names: set[str]) -> set[str]:
 def calls(*endings: str) -> list[Call]:
     """Return the calls of functions whose dotted names end so."""
     tails = tuple(f".{ending}" for ending in endings)
-    return [call for call in CALLS if f".{call.function}".endswith(tails)]
+    return [call for call in every_call() if f".{call.function}".endswith(tails)]
 
 
 def calls_of_exchange(name: str) -> list[Call]:
     """Return the calls of a function of `tracekit.exchange`, by the modules that import it and its own."""
-    users = {module for module, tree in TREES.items() if f"tracekit.exchange.{name}" in imported(tree)}
-    return [call for call in CALLS if call.function == name and call.module in users | {"exchange.py"}]
+    users = {module for module, tree in trees().items() if f"tracekit.exchange.{name}" in imported(tree)}
+    return [call for call in every_call() if call.function == name and call.module in users | {"exchange.py"}]
 
 
 def test_only_known_modules_import_what_reaches_a_server_or_a_program() -> None:
-    found = {module: network(imported(tree)) for module, tree in TREES.items()}
+    found = {module: network(imported(tree)) for module, tree in trees().items()}
     spark = "characterize/engines/spark/"
     others = {
         module: names - ({"pyspark"} if module.startswith(spark) else set())
@@ -213,7 +212,7 @@ def test_every_bound_of_a_web_server_is_a_number() -> None:
 def test_a_loop_that_asks_a_server_again_counts_its_attempts() -> None:
     """No `while True` and no endless iterator around a request."""
     for module in ("datasets/download.py", "datasets/fetch_file.py", "ingest/telemetry/_live.py", "exchange.py"):
-        for node in ast.walk(TREES[module]):
+        for node in ast.walk(trees()[module]):
             if isinstance(node, ast.While):
                 assert not isinstance(node.test, ast.Constant), f"{module}, line {node.lineno}"
     assert calls("cycle", "repeat") == [call for call in calls("cycle", "repeat") if not call.module.startswith("data")]
@@ -246,7 +245,7 @@ def test_calls_of_a_stores_client_run_inside_a_bound() -> None:
     functions = {"opened", "_fill", "_s3"}  # passed to `asked_of`, and called by `store_of`
     for module in ("places/stores.py", "places/reader.py"):
         inside: set[int] = set()
-        for node in ast.walk(TREES[module]):
+        for node in ast.walk(trees()[module]):
             bounded = isinstance(node, ast.Call) and dotted(node.func) in ("asked_of", "within")
             if bounded or (isinstance(node, ast.FunctionDef) and node.name in functions):
                 inside |= {id(child) for child in ast.walk(node)}
@@ -257,13 +256,13 @@ def test_calls_of_a_stores_client_run_inside_a_bound() -> None:
         ]
         assert outside == []
     assert {call.module for call in calls(*REACHING)} == {"places/stores.py", "places/reader.py"}
-    assert "tracekit.places.stores.asked_of" in imported(TREES["places/reader.py"])
+    assert "tracekit.places.stores.asked_of" in imported(trees()["places/reader.py"])
     assert 0 < stores._WHOLE_S <= 120
     assert stores._ATTEMPTS <= 3
 
 
 def test_sockets_connect_with_a_timeout() -> None:
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and dotted(node.value) == "socket":
                 assert node.attr in LOCAL | {"create_connection", "socket"}, f"{module}, line {node.lineno}"
@@ -297,7 +296,7 @@ def test_programs_end_in_time() -> None:
 
 def test_no_sql_of_the_package_reaches_the_network() -> None:
     """DuckDB's httpfs has no bounds of ours: stores are read through `places.in_duckdb`."""
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 words = node.value.lower()
