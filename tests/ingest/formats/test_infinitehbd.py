@@ -143,6 +143,15 @@ def test_statistics_are_held_to_the_trace(tmp_path: Path, found_checks: FoundChe
         ingest(tmp_path, records, {"Hardware Failure": {"LevelTotal": 1, "GPU": 3}, "LevelTotal": []})
 
 
+@pytest.mark.parametrize("number", ["", 1.5, True])
+def test_a_statistic_that_is_no_number_differs_from_the_trace(
+    tmp_path: Path, found_checks: FoundChecks, number: Any
+) -> None:
+    stated = {"Hardware Failure": {"LevelTotal": 1, "GPU": {"ClassTotal": 1, ECC["Desc"]: number}}}
+    trace = ingest(tmp_path, [record("a", 1), record("a", 2, ends=True)], stated, servers="0")
+    assert found_checks(trace)["faults_against_statistics"] == (1, 1)
+
+
 @pytest.mark.parametrize(("name", "value"), [("servers", "-1"), ("servers", "many"), ("gpus_per_server", "4097")])
 def test_a_wrong_number_is_one_line(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"--option {name}: '{value}' is not a whole number"):

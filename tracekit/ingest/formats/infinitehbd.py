@@ -305,11 +305,14 @@ def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
     )  # fmt: skip
 
 
-def _stated(levels: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], int]]:
+def _stated(levels: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], int | None]]:
+    """Yield each kind of fault and its number; None where the statistics state something else than a number."""
     for level, classes in levels.items():
         for part, texts in classes.items():
             if part != "LevelTotal":
-                yield from (((level, part, text), int(n)) for text, n in texts.items() if text != "ClassTotal")
+                for text, number in texts.items():
+                    if text != "ClassTotal":
+                        yield (level, part, text), number if type(number) is int else None
 
 
 FORMAT = InfiniteHbdFormat()
