@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMON_TABLES",
+    "FAILED",
     "PARTITIONED_VERSION",
     "READABLE_VERSIONS",
     "SCHEMA_VERSION",
+    "STATUS_GROUPS",
+    "UNSUCCESSFUL",
     "Column",
     "RowRule",
     "TableSchema",
@@ -61,6 +64,18 @@ COMMON_TABLES = (
     "rejects",
 )
 """The tables that a Trace may have, in the order in which people read them."""
+
+FAILED = ("failed", "node_fail", "out_of_memory")
+"""Statuses of what failed, by an error, a node or memory."""
+
+UNSUCCESSFUL = (*FAILED, "timeout")
+"""Statuses of what ended badly, as the Helios study counts it: what failed, and what reached its time limit.
+
+What its user cancelled did not end badly.
+"""
+
+STATUS_GROUPS = {"failed": FAILED, "unsuccessful": UNSUCCESSFUL}
+"""The groups of statuses that have a name; queries ask for one with `is_failed(status)`, `is_unsuccessful(status)`."""
 
 Kind = Literal["string", "integer", "number", "boolean", "datetime", "date", "array"]
 

@@ -16,15 +16,8 @@ SELECT
     j."user",
     j.gpu_class,
     j.class_order,
-    CASE
-        WHEN a.status IN ('failed', 'timeout', 'node_fail', 'out_of_memory') THEN TRUE
-        WHEN a.status <> 'unknown' THEN FALSE
-    END AS failed,
-    CASE
-        WHEN a.status IN ('failed', 'timeout', 'node_fail', 'out_of_memory') THEN TRUE
-        WHEN a.status <> 'unknown' THEN FALSE
-        WHEN a.attempt < l.last_attempt THEN TRUE
-    END AS failed_or_retried
+    is_unsuccessful(a.status) AS failed,
+    coalesce(is_unsuccessful(a.status), CASE WHEN a.attempt < l.last_attempt THEN TRUE END) AS failed_or_retried
 FROM attempt_gpu_time AS a
 INNER JOIN job_classes AS j ON a.job_id = j.job_id
 INNER JOIN (

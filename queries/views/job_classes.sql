@@ -26,8 +26,5 @@ SELECT
         WHEN gpu_count <= 8 THEN 4
         WHEN gpu_count > 8 THEN 5
     END AS class_order,
-    CASE
-        WHEN status IN ('failed', 'timeout', 'node_fail', 'out_of_memory') THEN TRUE
-        WHEN status <> 'unknown' THEN FALSE
-    END AS unsuccessful
+    is_unsuccessful(status) AS unsuccessful
 FROM jobs

@@ -99,6 +99,10 @@ def test_a_query_has_the_views_that_it_names_and_what_these_need(trace: Trace) -
     with shared.connect(["attempts"], "SELECT percentiles(run_s) FROM jobs, trace_zone") as con:
         assert _made(con) == {"jobs", "attempts", "job_classes", "waits", "trace_zone"}
         assert len(con.sql("SELECT percentiles(1)").fetchall()[0][0]) == 101
+    with shared.connect((), "SELECT is_failed(status), is_unsuccessful(status) FROM jobs") as con:
+        words = ["timeout", "node_fail", "cancelled", "unknown", None]
+        told = con.execute("SELECT is_failed(s), is_unsuccessful(s) FROM unnest($1) AS t(s)", [words]).fetchall()
+        assert told == [(False, True), (True, True), (False, False), (None, None), (None, None)]
     # SQL that lists what there is finds everything.
     with shared.connect((), "SELECT * FROM duckdb_views()") as con:
         assert _made(con) >= {"job_classes", "submissions_by_hour", "trace_tables", "trace_tenant"}

@@ -35,6 +35,11 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         [(7.25, None)],
     ),
     "percentiles": (f"SELECT len(percentiles(x)) AS n, percentiles(x)[51] AS m FROM {NUMBERS}", [(101, 4.875)]),
+    "groups_of_statuses": (
+        "SELECT is_failed(s) AS f, is_unsuccessful(s) AS u FROM"
+        " (VALUES (1, 'timeout'), (2, 'node_fail'), (3, 'completed'), (4, 'unknown'), (5, NULL)) AS t(i, s) ORDER BY i",
+        [(False, True), (True, True), (False, False), (None, None), (None, None)],
+    ),
     "list_length": ("SELECT len([3, 4, NULL]) AS n", [(3,)]),
     "microseconds": ("SELECT epoch_us(TIMESTAMP '1970-01-01 00:00:01.5') AS us", [(1_500_000,)]),
     "materialized": ("WITH a AS MATERIALIZED (SELECT 1 AS x) SELECT x FROM a", [(1,)]),

@@ -12,6 +12,8 @@ A query's connection has, beside the tables of the Trace, those of these that it
     gpu_parts(profile, share)                               what part of its GPU each MIG profile is [0..1]
     one view for each file of queries/views/ whose tables exist
     the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
+    the macros is_failed(status) and is_unsuccessful(status): whether it is of that group in `schema.STATUS_GROUPS`;
+    NULL where the status is missing or 'unknown'
 """
 
 from __future__ import annotations
@@ -188,6 +190,11 @@ def connect_with_views(
     return TraceDatabase(trace, also=also, memory_limit=memory_limit, alone=True).connect()
 
 
+def _macro_of_group(name: str) -> str:
+    within = f"status IN {schema.STATUS_GROUPS[name]}"
+    return f"CREATE MACRO is_{name}(status) AS CASE WHEN status <> 'unknown' THEN {within} END"
+
+
 def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
     """Return what describes the Trace, by name: the statement that makes it, and its values."""
     grid = ", ".join(f"{i / (GRID - 1):g}" for i in range(GRID))
@@ -202,6 +209,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
         else "CAST(? AS BOOLEAN) AS listed, CAST(NULL AS VARCHAR) AS source"
     )
     return {
+        **{f"is_{name}": (_macro_of_group(name), None) for name in schema.STATUS_GROUPS},
         "percentiles": (f"CREATE MACRO percentiles(x) AS quantile_cont(x, [{grid}])", None),
         "trace_tables": (
             "CREATE TABLE trace_tables AS SELECT unnest(CAST(? AS VARCHAR[])) AS name",

@@ -138,7 +138,7 @@ by_event AS (
         quantile_cont(queue_s, 0.9) FILTER (WHERE what = 'started' AND counts) AS wait_p90_s,
         count(*) FILTER (WHERE what = 'waiting' AND counts) AS waiting,
         count(*) FILTER (WHERE what = 'ended' AND counts) AS ended,
-        count(*) FILTER (WHERE what = 'ended' AND counts AND status IN ('failed', 'node_fail', 'out_of_memory'))
+        count(*) FILTER (WHERE what = 'ended' AND counts AND is_failed(status))
             AS failed,
         count(*) FILTER (WHERE what = 'ended' AND counts AND status = 'timeout') AS timeout
     FROM events
@@ -152,7 +152,7 @@ by_hold AS (
         CAST(sum(gpu_h) FILTER (WHERE open) AS DOUBLE) AS running_gpu_h,
         CAST(sum(CAST(gpu_h * used_share AS DECIMAL(38, 9))) AS DOUBLE) AS used_gpu_h,
         CAST(sum(CAST(gpu_h * covered_share AS DECIMAL(38, 9))) AS DOUBLE) AS told_gpu_h,
-        CAST(sum(gpu_h) FILTER (WHERE status IN ('failed', 'node_fail', 'out_of_memory')) AS DOUBLE) AS failed_gpu_h,
+        CAST(sum(gpu_h) FILTER (WHERE is_failed(status)) AS DOUBLE) AS failed_gpu_h,
         CAST(sum(gpu_h) FILTER (WHERE status = 'timeout') AS DOUBLE) AS timeout_gpu_h
     FROM held
     GROUP BY GROUPING SETS ((week, name), (week))

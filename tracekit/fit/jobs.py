@@ -17,16 +17,13 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["CLASSES", "FAILURES", "LONGEST_S", "STOPPED", "UNFINISHED", "JobTable", "gpu_class", "read_jobs"]
+__all__ = ["CLASSES", "LONGEST_S", "STOPPED", "UNFINISHED", "JobTable", "gpu_class", "read_jobs"]
 
 CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 """Size classes by GPUs, small to large."""
 
 STOPPED = ("cancelled", "timeout", "preempted", "node_fail")
 """Statuses of jobs that were stopped and would have run longer."""
-
-FAILURES = ("failed", "timeout", "node_fail", "out_of_memory")
-"""Statuses of failed jobs, as in the queries."""
 
 UNFINISHED = ("running", "pending")
 

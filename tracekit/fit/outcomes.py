@@ -10,10 +10,11 @@ import polars as pl
 from tracekit import resources
 from tracekit.errors import UsageError
 from tracekit.fit.choice import describe
-from tracekit.fit.jobs import CLASSES, FAILURES, LONGEST_S, UNFINISHED, gpu_class
+from tracekit.fit.jobs import CLASSES, LONGEST_S, UNFINISHED, gpu_class
 from tracekit.fit.run_times import LEAST_JOBS, seeded
 from tracekit.fit.sample import Sample, resolution_of
 from tracekit.gpu_parts import create_shares
+from tracekit.schema import UNSUCCESSFUL
 
 if TYPE_CHECKING:
     from tracekit.fit.choice import Effort
@@ -71,7 +72,7 @@ def fit_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
         .select("job_id", "attempt", "run_s", "status")
         .with_columns(last=pl.col("attempt") == pl.col("attempt").max().over("job_id"))
         .with_columns(
-            failed=pl.col("status").is_in(FAILURES).fill_null(value=False)
+            failed=pl.col("status").is_in(UNSUCCESSFUL).fill_null(value=False)
             | ((pl.col("status").is_null() | (pl.col("status") == "unknown")) & ~pl.col("last"))
         )
     )

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from scipy import special
 
-from tracekit.fit.jobs import FAILURES
 from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.fit.sessions import share_with_error
 from tracekit.fit.shapes import SCORE_LEVELS, job_scores
+from tracekit.schema import UNSUCCESSFUL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def fit_together(found: Sessions, jobs: pl.DataFrame) -> dict[str, Any]:
     classes = ordered["gpu_class"].to_physical().fill_null(2**32 - 1).to_numpy().astype(np.int64)
     status = ordered["status"].to_physical().fill_null(2**32 - 1).to_numpy().astype(np.int64)
     asked = request[:, 0].to_numpy().astype(np.int64)
-    failed = ordered["status"].cast(pl.String).is_in(FAILURES).fill_null(value=False).to_numpy()
+    failed = ordered["status"].cast(pl.String).is_in(UNSUCCESSFUL).fill_null(value=False).to_numpy()
     alike = inside & (classes[1:] == classes[:-1])
     return {
         "requests": _repeats(asked, inside, group, found.tenant),

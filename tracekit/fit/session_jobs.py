@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracekit.fit.job_draws import draw_requests
-from tracekit.fit.jobs import FAILURES
 from tracekit.fit.outcome_draws import draw_groups, outcomes_of
+from tracekit.schema import UNSUCCESSFUL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -160,7 +160,7 @@ def _draw_statuses(
     after = sessions["resubmission"]
     copying = _copied(sessions["statuses"])
     names = [g["status"] for g in model.document["statuses"]["groups"]]
-    failing = np.array([name in FAILURES for name in names])
+    failing = np.array([name in UNSUCCESSFUL for name in names])
     odds = None
     if after is not None:
         follows = np.concatenate([number[1:] == number[:-1], [False]])

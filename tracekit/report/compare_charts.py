@@ -31,6 +31,7 @@ from tracekit.report.charts import (
 )
 from tracekit.report.compare_lines import allocated, arrivals, concentration, requests
 from tracekit.report.theme import colour
+from tracekit.schema import UNSUCCESSFUL
 from tracekit.text import labels
 
 if TYPE_CHECKING:
@@ -177,9 +178,6 @@ def _shares_by_class(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     return panels
 
 
-_FAILURES = ("failed", "timeout", "node_fail", "out_of_memory")
-
-
 def _failures_by_class(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the share of unsuccessful jobs among those of a size whose status is known."""
     total: dict[tuple[str, str], int] = {}
@@ -188,7 +186,7 @@ def _failures_by_class(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         if row["gpu_class"] is not None and row["status"] not in (None, "unknown"):
             place = (row["trace"], row["gpu_class"])
             total[place] = total.get(place, 0) + row["jobs"]
-            failed[place] = failed.get(place, 0) + (row["jobs"] if row["status"] in _FAILURES else 0)
+            failed[place] = failed.get(place, 0) + (row["jobs"] if row["status"] in UNSUCCESSFUL else 0)
     shown = [{"trace": t, "gpu_class": c, "share": failed[t, c] / n} for (t, c), n in total.items() if n]
     have = {r["gpu_class"] for r in shown}
     if not shown:

@@ -35,7 +35,7 @@ SELECT
     count(queue_s) AS waits,
     count(*) FILTER (WHERE queue_s > {LONG_WAIT_S}) AS long_waits,
     count(*) FILTER (WHERE status = 'completed') AS completed,
-    count(*) FILTER (WHERE unsuccessful AND status <> 'timeout') AS failed,
+    count(*) FILTER (WHERE is_failed(status)) AS failed,
     count(*) FILTER (WHERE status = 'timeout') AS timeout,
     count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
     CAST(sum(gpu_s) AS DOUBLE) / 3600 AS gpu_hours,

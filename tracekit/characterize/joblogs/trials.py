@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit.schema import UNSUCCESSFUL
+
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAILED", "KnownJobs", "TrialLogs", "trials_by_name"]
 
-FAILED = ("failed", "timeout", "node_fail", "out_of_memory", "preempted")
+FAILED = (*UNSUCCESSFUL, "preempted")
 """Statuses of a trial that make it a failure."""
 
 _NOT_FAILED = frozenset({"completed", "cancelled", "running", "pending"})

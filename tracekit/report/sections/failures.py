@@ -25,15 +25,12 @@ from tracekit.report.charts import (
 from tracekit.report.phrases import FEW, bad_ends, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
+from tracekit.schema import UNSUCCESSFUL
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
-
-
-UNSUCCESSFUL = ("failed", "timeout", "node_fail", "out_of_memory")
-"""Statuses that count as a failure, as the Helios study counts them; the view job_classes says the same."""
 
 
 _KNOWN = 0.5

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlglot import exp
 
 from tracekit.characterize.intervals import GRID
+from tracekit.schema import STATUS_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,6 +55,17 @@ def percentiles(tree: exp.Expr) -> exp.Expr:
     for call in _named(tree, "percentiles"):
         grid = [exp.Literal.number(f"{i / (GRID - 1):g}") for i in range(GRID)]
         call.replace(_call("percentile", call.expressions[0].copy(), _call("array", *grid)))
+    return tree
+
+
+def groups_of_statuses(tree: exp.Expr) -> exp.Expr:
+    """Write the macros is_failed(status) and is_unsuccessful(status), which do not cross, as what they mean."""
+    for name, statuses in STATUS_GROUPS.items():
+        for call in _named(tree, f"is_{name}"):
+            status = call.expressions[0]
+            inside = exp.In(this=status.copy(), expressions=[exp.Literal.string(word) for word in statuses])
+            known = exp.NEQ(this=status.copy(), expression=exp.Literal.string("unknown"))
+            call.replace(exp.Case(ifs=[exp.If(this=known, true=inside)]))
     return tree
 
 
@@ -266,6 +278,7 @@ def decimal_of_double(tree: exp.Expr) -> exp.Expr:
 RULES: tuple[Callable[[exp.Expr], exp.Expr], ...] = (
     percentile,
     percentiles,
+    groups_of_statuses,
     list_length,
     microseconds,
     materialized,
