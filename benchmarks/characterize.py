@@ -58,7 +58,7 @@ def _trace(source: Path, format_name: str, trace: Path) -> Path:
 
 
 def _answerable(trace: Path) -> list[str]:
-    command = [sys.executable, "-m", "tracekit", "queries", str(trace), "-f", "json"]
+    command = [sys.executable, "-m", "tracekit", "query", str(trace), "-f", "json"]
     rows = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     return [row["name"] for row in rows if row["can run here"] == "yes"]
 

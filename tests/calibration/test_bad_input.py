@@ -161,7 +161,7 @@ def test_every_command_answers_in_the_twin_of_a_log_that_tells_little(
     row = pl.read_parquet(tmp_path / "replays" / "comparison.parquet").row(1, named=True)
     reason = "no job waits by the log; the effect cannot be told"
     assert (row["effect_told"], row["effect_reason"]) == ((False, reason) if log == "no waits" else (True, None))
-    done = run("fidelity", trace.path, "--twin", twin, "-o", tmp_path / "fidelity")
+    done = run("calibrate", trace.path, "--twin", twin, "--report", tmp_path / "fidelity")
     assert done.returncode == 0, done.stderr
     assert (NO_RULES if log == "no waits" else FIRST_IN) in done.stdout
     for given in (["--twin", str(twin)], ["--try", "300"]):
@@ -342,7 +342,7 @@ def test_an_edited_twin_is_refused_by_every_command(
     (tmp_path / "sweep.toml").write_text(f'traces = ["{trace}"]\npolicies = ["sjf"]\n')
     commands = [
         ("replay", trace, "--twin", file, "-p", "sjf", "-o", out),
-        ("fidelity", trace, "--twin", file, "-o", out),
+        ("calibrate", trace, "--twin", file, "--report", out),
         ("plan", trace, "--twin", file, "-o", out),
         ("guidelines", trace, "--twin", file, "-o", out),
         ("sweep", tmp_path / "sweep.toml", "--twin", file, "-o", out),
@@ -361,8 +361,11 @@ def test_a_twin_of_another_trace_is_refused_by_name_and_digest(
     other = traces["one user"]
     own, here = (digest_of_jobs(trace)[:19] for trace in (traces["ten days"], other))
     name = traces["ten days"].path.name
-    for command in (("replay", "-p", "sjf"), ("fidelity",), ("plan",), ("guidelines",), ("analyze", "--no-fit")):
-        done = run(command[0], other.path, *command[1:], "--twin", good, "-o", tmp_path / "out")
+    for command in (
+        ("replay", "-p", "sjf", "-o"), ("calibrate", "--report"), ("plan", "-o"), ("guidelines", "-o"),
+        ("analyze", "--no-fit", "-o"),
+    ):  # fmt: skip
+        done = run(command[0], other.path, "--twin", good, *command[1:], tmp_path / "out")
         refused(done, f"line 3: is the twin of the Trace '{name}' ({own}), not of '{other.path}' ({here})")
         assert not (tmp_path / "out").exists()
 
@@ -410,15 +413,15 @@ def test_a_hostile_name_of_a_cluster_is_written_and_read_back(hostile: Trace, ho
 @pytest.mark.parametrize(
     ("command", "page"),
     [
-        pytest.param(("replay", "--cluster-name", HOSTILE, "-p", "sjf"), None, id="replay"),
-        pytest.param(("fidelity",), None, id="fidelity", marks=pytest.mark.thorough),
+        pytest.param(("replay", "--cluster-name", HOSTILE, "-p", "sjf", "-o"), None, id="replay"),
+        pytest.param(("calibrate", "--report"), None, id="calibrate", marks=pytest.mark.thorough),
         pytest.param(
-            ("plan", "--for", f"cluster={HOSTILE}", "--resamples", "5", "--workers", "1", "--nodes", "1,2"),
+            ("plan", "--for", f"cluster={HOSTILE}", "--resamples", "5", "--workers", "1", "--nodes", "1,2", "-o"),
             None,
             id="plan",
         ),
-        pytest.param(("guidelines", "-f", "html"), ".", id="guidelines"),
-        pytest.param(("analyze", "--no-fit"), "report.html", id="analyze", marks=pytest.mark.thorough),
+        pytest.param(("guidelines", "-f", "html", "-o"), ".", id="guidelines"),
+        pytest.param(("analyze", "--no-fit", "-o"), "report.html", id="analyze", marks=pytest.mark.thorough),
     ],
 )
 def test_a_hostile_name_of_a_cluster_is_escaped(
@@ -426,7 +429,7 @@ def test_a_hostile_name_of_a_cluster_is_escaped(
 ) -> None:
     file, _ = hostile_twin
     name, *words = command
-    done = run(name, hostile.path, *words, "--twin", file, "-o", tmp_path / "out")
+    done = run(name, hostile.path, "--twin", file, *words, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     printable(done.stdout, done.stderr)
     if page is not None:

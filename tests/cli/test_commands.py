@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from tests.command import run, run_alone
+from tracekit.cli import _as_today
 from tracekit.cli.options import TableFormat
 from tracekit.cli.tables import write_frame
 from tracekit.errors import UsageError
@@ -35,12 +36,10 @@ COMMANDS = (
     "ingest",
     "info",
     "validate",
-    "queries",
     "query",
     "guidelines",
     "fit",
     "generate",
-    "plot",
     "formats",
     "datasets",
     "schema",
@@ -198,10 +197,35 @@ def test_query_runs_a_file_of_the_user(philly_trace: Path, tmp_path: Path) -> No
 
 def test_queries_tells_what_a_trace_lacks(sample_trace: Callable[[str], Trace]) -> None:
     trace = sample_trace("helios").path
-    rows = {row["name"]: row for row in json.loads(run("queries", trace, "-f", "json").stdout)}
+    rows = {row["name"]: row for row in json.loads(run("query", trace, "-f", "json").stdout)}
     assert rows["queuing/run_time"]["can run here"] == "yes"
     assert rows["failures/retries"]["can run here"].startswith("no, lacks ")
     assert "gpu_utilization" in rows["utilization/gpu_by_size_status"]["can run here"]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "today", "said"),
+    [
+        (("queries", "-f", "json"), ("query", "-f", "json"), "'tracekit queries' is 'tracekit query' now"),
+        (
+            ("fidelity", "absent", "--output=x"),
+            ("calibrate", "absent", "--report=x"),
+            "'tracekit fidelity' is 'tracekit calibrate --report OUT' now",
+        ),
+        (
+            ("--debug", "plot", "absent.json", "-o", "x", "--png"),
+            ("--debug", "fit", "absent.json", "--plots", "x", "--png"),
+            "'tracekit plot' is 'tracekit fit --plots OUT' now",
+        ),
+    ],
+)
+def test_an_earlier_command_does_the_same_and_says_its_name_of_today(
+    capfd: pytest.CaptureFixture[str], earlier: tuple[str, ...], today: tuple[str, ...], said: str
+) -> None:
+    assert _as_today(earlier) == list(today)
+    assert capfd.readouterr().err == f"note: {said}\n"
+    assert _as_today(today) == list(today)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_format_is_shown_in_full() -> None:

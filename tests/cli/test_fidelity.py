@@ -1,4 +1,4 @@
-"""`tracekit fidelity`: a replay beside what the log recorded."""
+"""`tracekit calibrate --report`: a replay beside what the log recorded."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import tracekit
 from tests.calibration.benches import bench_of
 from tests.calibration.worlds import make_world
+from tests.cli.test_commands import assert_one_line
 from tests.command import run
 from tracekit.calibration.api import calibrate_jobs
 from tracekit.calibration.fidelity import fidelity_of
@@ -58,7 +59,7 @@ def test_quantiles_and_the_queue_are_those_of_the_waits() -> None:
 
 def test_the_command_writes_and_reports(sample_trace: Callable[[str], Trace], tmp_path: Path, golden: Golden) -> None:
     trace, out = sample_trace("helios").path, tmp_path / "out"
-    result = run("fidelity", trace, "--cluster-name", "Venus", "-o", out)
+    result = run("calibrate", trace, "--cluster-name", "Venus", "--report", out)
     assert result.returncode == 0, result.stderr
     golden(line for line in result.stdout.splitlines() if line.startswith("Venus"))
     assert {p.name for p in out.iterdir()} == {
@@ -72,7 +73,7 @@ def test_the_command_writes_and_reports(sample_trace: Callable[[str], Trace], tm
     assert next(c for c in facts["candidates"] if c["chosen"])["distance"] == 0
     assert all((out / "Venus" / f"{name}.svg").read_text().startswith("<svg") for name in ("quantiles", "queue"))
 
-    again = run("fidelity", trace, "--twin", out / "twin.toml", "-o", tmp_path / "again")
+    again = run("calibrate", trace, "--twin", out / "twin.toml", "--report", tmp_path / "again")
     assert again.returncode == 0, again.stderr
     (same,) = json.loads((tmp_path / "again" / "fidelity.json").read_text())["clusters"]
     assert same["groups"] == facts["groups"]
@@ -82,10 +83,23 @@ def test_the_command_writes_and_reports(sample_trace: Callable[[str], Trace], tm
 def test_a_policy_that_is_not_there_is_refused_before_the_search(
     sample_trace: Callable[[str], Trace], tmp_path: Path
 ) -> None:
-    wrong = run("fidelity", sample_trace("helios").path, "-p", "fifoo", "-o", tmp_path / "x")
+    wrong = run("calibrate", sample_trace("helios").path, "-p", "fifoo", "--report", tmp_path / "x")
     assert wrong.returncode == 2
     assert "did you mean 'fifo'?" in wrong.stderr
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "nothing is to be written; give -o FILE.toml, --report OUT or both"),
+        (("-o", "t.toml", "-p", "fifo"), "--policy: is for a report; add --report OUT"),
+        (("--report", "x", "-o", "t.toml", "--twin", "t.toml"), "-o: does not go with --twin"),
+        (("--report", "x", "--shard", "1/2"), "--shard: does not go with --report"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: tuple[str, ...], message: str) -> None:
+    assert_one_line(run("calibrate", "absent", *options), message)
 
 
 def test_clusters_without_a_twin_are_named(sample_trace: Callable[[str], Trace], golden: Golden) -> None:

@@ -60,7 +60,7 @@ def test_generators_are_judged_where_nothing_else_is_asked(trace: Path, tmp_path
 @pytest.mark.thorough
 def test_pictures_of_a_model(model: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     path, _ = model
-    done = run("plot", path, "-o", tmp_path / "pictures", "--png")
+    done = run("fit", path, "--plots", tmp_path / "pictures", "--png")
     assert done.returncode == 0, done.stderr
     names = sorted(p.name for p in (tmp_path / "pictures").iterdir())
     assert names[:2] == ["arrivals.png", "arrivals.svg"]
@@ -68,7 +68,7 @@ def test_pictures_of_a_model(model: tuple[Path, subprocess.CompletedProcess[str]
     assert "run_time_class_2-4.svg" in names
     assert "note: no picture of 12 groups by status: less than 200 jobs" in done.stderr
     assert (tmp_path / "pictures" / "arrivals.png").read_bytes().startswith(b"\x89PNG")
-    assert_one_line(run("plot", path, "-o", tmp_path / "pictures"), "exists already")
+    assert_one_line(run("fit", path, "--plots", tmp_path / "pictures"), "exists already")
 
 
 def test_mistakes_are_one_line(trace: Path, tmp_path: Path) -> None:
@@ -77,3 +77,6 @@ def test_mistakes_are_one_line(trace: Path, tmp_path: Path) -> None:
     assert_one_line(run("generate", tmp_path / "absent", "--jobs", "5", "-o", tmp_path / "t"), "cannot be read")
     assert_one_line(run("fit", tmp_path / "absent", "-o", tmp_path / "w.json"), "no such Trace")
     assert_one_line(run("fit", trace, "-o", trace, "--bootstrap", "0"), "is a folder")
+    assert_one_line(run("fit", trace), "nothing is to be written; give -o FILE, --plots OUT or both")
+    assert_one_line(run("fit", trace, "-o", tmp_path / "w.json", "--png"), "--png: is for pictures; add --plots OUT")
+    assert_one_line(run("fit", "w.json", "-o", tmp_path / "w.json"), "-o: a model is not fitted again")

@@ -40,12 +40,11 @@ SAYING: dict[str, tuple[str, ...]] = {
     "replay": ("TRACE", "-o", "OUT"),
     "sweep": ("SWEEP", "-o", "OUT"),
     "calibrate": ("TRACE", "-o", "OUT"),
-    "fidelity": ("TRACE", "-o", "OUT"),
     "plan": ("TRACE", "--target", "p90<=1h", "-o", "OUT"),
 }
 """The commands that work on rows, with what they need to begin."""
 
-SILENT = {"info", "queries", "policies", "plot", "formats", "schema", "classify-logs", "datasets"}
+SILENT = {"info", "policies", "formats", "schema", "classify-logs", "datasets"}
 """Those that read a manifest, a model or a list; or a log of a job at a time."""
 
 

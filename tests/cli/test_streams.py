@@ -29,18 +29,16 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "ingest": (str(SLURM), "-o", "OUT"),
     "info": ("TRACE",),
     "validate": ("TRACE",),
-    "queries": ("TRACE",),
     "query": ("TRACE", "overview/status"),
     "wait": ("TRACE", "--gpus", "1"),
     "replay": ("TRACE", "-p", "fifo", "-o", "OUT"),
     "plan": ("TRACE", "-o", "OUT"),
     "policies": (),
-    "fidelity": ("TRACE", "-o", "OUT"),
+    "calibrate": ("TRACE", "--report", "OUT"),
     "sweep": ("--template",),
     "guidelines": ("TRACE", "--only", "gang-wait"),
     "fit": ("TRACE", "-o", "OUT.json", "--bootstrap", "0"),
     "generate": ("absent.json", "--jobs", "3", "-o", "OUT"),
-    "plot": ("absent.json", "-o", "OUT"),
     "export": ("TRACE", "--to", "swf", "-o", "OUT.swf"),
     "formats": (),
     "datasets": (),
@@ -101,7 +99,7 @@ def test_a_terminal_that_knows_ascii_only(command: str, named: Path, tmp_path: P
     assert len(told) <= result.returncode // 2
     assert all(line.startswith("tracekit: error: ") for line in told)
     assert result.stdout or result.returncode == 2
-    assert result.returncode == 0 or command in {"generate", "plot", "guidelines", "classify-logs", "fidelity", "plan"}
+    assert result.returncode == 0 or command in {"generate", "calibrate", "guidelines", "classify-logs", "plan"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")

@@ -53,7 +53,7 @@ def test_it_exists(file: Path) -> None:
 
 def test_many_are_shown_and_a_wrong_one_would_be_found() -> None:
     assert sum(len(list(shown(file.read_text(encoding="utf-8")))) for file in FILES) > 150
-    assert {words[0] for words in shown((DOCS / "replay.md").read_text("utf-8"))} >= {"replay", "fidelity", "sweep"}
+    assert {words[0] for words in shown((DOCS / "replay.md").read_text("utf-8"))} >= {"replay", "calibrate", "sweep"}
     lines = (
         "cat x | tracekit fit t --bootsrap 3 > y",
         "tracekit repaly t # -o out",

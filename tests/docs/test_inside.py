@@ -74,7 +74,7 @@ def test_a_policy_is_one_file_and_a_page_written_again(checkout: Path) -> None:
 def test_a_query_is_one_file_and_a_page_written_again(checkout: Path) -> None:
     (checkout / "queries" / "users" / "by_week.sql").write_text(gpu_hours_by_week())
     run(checkout, "-m", "tracekit", "ingest", str(ROOT / "sample_traces" / "philly"), "-o", "philly")
-    assert "users/by_week" in run(checkout, "-m", "tracekit", "queries", "philly")
+    assert "users/by_week" in run(checkout, "-m", "tracekit", "query", "philly")
     rows = run(checkout, "-m", "tracekit", "query", "philly", "users/by_week", "--param", "least_gpus=8", "-f", "csv")
     assert rows.splitlines()[1].startswith("2017-10-09,1c9ba8,2,")
     assert "reference/queries.md" in run(checkout, "tools/reference.py", "--check", code=1)

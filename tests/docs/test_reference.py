@@ -61,9 +61,10 @@ def test_everything_has_a_heading(page: str, names: list[str]) -> None:
 
 def test_the_options_of_a_command_are_those_of_its_help() -> None:
     text = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
-    section = text.partition("## tracekit plot\n")[2].partition("\n## ")[0]
-    assert "tracekit plot WORKLOAD.json -o OUT [OPTIONS]" in section
-    assert re.findall(r"^\| (`-.*?) \|", section, re.MULTILINE) == ["`-o`, `--output`", "`--png`", "`--force`"]
+    section = text.partition("## tracekit datasets fetch\n")[2].partition("\n## ")[0]
+    assert "tracekit datasets fetch NAME -o DIR [OPTIONS]" in section
+    options = re.findall(r"^\| (`-.*?) \|", section, re.MULTILINE)
+    assert options == ["`-o`, `--output`", "`--file`", "`--mirror`", "`--force`", "`--timeout`"]
 
 
 def test_text_is_not_taken_for_markup() -> None:

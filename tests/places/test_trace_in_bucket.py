@@ -138,7 +138,7 @@ def test_commands_read_a_trace_by_its_address(
 ) -> None:
     local = sample_trace("slurm")
     address = str(store.upload(local.path, "commands/slurm"))
-    for command in (["info", "-f", "json"], ["query", "-f", "csv"], ["queries", "-f", "json"]):
+    for command in (["info", "-f", "json"], ["query", "-f", "csv"], ["query", "-f", "json"]):
         name, *options = command
         more = ["overview/status"] if name == "query" else []
         remote, here = (run(name, trace, *more, *options) for trace in (address, local.path))

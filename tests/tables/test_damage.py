@@ -105,7 +105,7 @@ def test_an_error_of_the_users_own_sql_stays_what_it_is(trace: Trace, tmp_path: 
         ["digest", "-o", "out"],
         ["guidelines"],
         ["replay", "-p", "fifo", "-o", "out"],
-        ["fidelity", "-o", "out"],
+        ["calibrate", "--report", "out"],
         ["plan", "-o", "out"],
         ["fit", "-o", "out"],
         ["export", "--to", "swf", "-o", "out"],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit query TRACE NAME` answers one of these questions. `tracekit queries TRACE` says which of them a Trace can
+`tracekit query TRACE NAME` answers one of these questions. `tracekit query TRACE` says which of them a Trace can
 answer. A parameter is given as `--param NAME=VALUE`; the first choice is the default. The unit of a column stands
 beside it: a share runs from 0 to 1, a percentage from 0 to 100. NULL is unknown. The class of a size is one of 0, <1,
 1, 2-4, 5-8, >8 GPUs. `--intervals` adds 95 % confidence intervals to the columns that are marked."""

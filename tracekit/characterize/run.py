@@ -173,7 +173,7 @@ def answer_query(
     missing = lacks(query, trace)
     if missing:
         reason = " ".join(missing).rstrip(".")
-        hint = "'tracekit queries TRACE' lists those that can run" if query.shipped else None
+        hint = "'tracekit query TRACE' lists those that can run" if query.shipped else None
         raise QueryError(f"'{query.name}' cannot run here: {reason}", where=trace.path, hint=hint)
     timelines = timelines_in(query)
     in_sql = _params_used(query)

@@ -35,14 +35,17 @@ _LONGEST_HINT = 600
 
 _GROUPS = {
     "Start": ("analyze", "digest"),
-    "Look": ("info", "validate", "queries", "query", "serve", "efficiency", "wait", "compare"),
-    "What if": ("calibrate", "replay", "plan", "guidelines", "sweep", "policies", "fidelity"),
-    "Workloads": ("fit", "generate", "plot", "export"),
+    "Look": ("info", "validate", "query", "serve", "efficiency", "wait", "compare"),
+    "What if": ("calibrate", "replay", "plan", "guidelines", "sweep", "policies"),
+    "Workloads": ("fit", "generate", "export"),
     "Data": ("ingest", "classify-logs", "formats", "schema", "datasets"),
 }
 """The commands as the help groups them, the first ones first: each a function in a module of its name."""
 
 _COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
+
+_RENAMED = {"queries": ("query", "-o"), "fidelity": ("calibrate", "--report"), "plot": ("fit", "--plots")}
+"""Earlier commands: the one that does the same today, and what their -o is called there."""
 
 _HELP = (
     "Turn GPU-cluster logs into answers: why jobs wait, where GPUs idle, what fails.\n\n"
@@ -50,17 +53,16 @@ _HELP = (
     "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** lists the known formats, and "
     "**tracekit datasets** fetches public ones.\n\n"
     "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
-    "**validate** look at it, **queries** lists the questions it can answer, **query** answers one, "
+    "**validate** look at it, **query** lists the questions it can answer and answers one, "
     "**serve** shows the report with the Trace behind it. "
     "**efficiency** tells who holds GPU-hours, how many are idle or lost, and what they cost, "
     "**wait** how long a job will wait; **digest** puts a week on a page for the operator and each user. "
     "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
     "**calibrate** finds the replay that comes nearest to the log, and says how near. **replay** asks what would "
     "have been: the same jobs under another policy or on another cluster. **plan** says how many nodes a wait "
-    "takes. **policies** lists the policies, **fidelity** measures how far to trust a replay, **sweep** tries many "
-    "combinations. "
+    "takes. **policies** lists the policies, **sweep** tries many combinations. "
     "**guidelines** says what to change, where the trace carries the evidence. "
-    "**fit** makes a model of the workload, **plot** draws pictures of it, **generate** synthetic traces from it, "
+    "**fit** makes a model of the workload and draws it, **generate** makes synthetic traces from it, "
     "**export** writes the jobs as other simulators read them."
 )
 
@@ -124,7 +126,8 @@ def _exit_code() -> int:
     try:
         try:
             with explain_damage(by_warnings=True):
-                _app_of(_named(sys.argv[1:]))()
+                arguments = _as_today(sys.argv[1:])
+                _app_of(_named(arguments))(arguments)
         finally:
             sys.stdout.flush()
     except SystemExit as end:
@@ -137,6 +140,21 @@ def _exit_code() -> int:
         typer.echo(_line(*_words(error)), err=True)
         return 2
     return 0
+
+
+def _as_today(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with an earlier command in its words of today, after a note that says them."""
+    place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), None)
+    if place is None or arguments[place] not in _RENAMED:
+        return list(arguments)
+    command, out = _RENAMED[arguments[place]]
+    shown = "" if out == "-o" else f" {out} OUT"
+    typer.echo(f"note: 'tracekit {arguments[place]}' is 'tracekit {command}{shown}' now", err=True)
+    rest = []
+    for word in arguments[place + 1 :]:
+        name, equals, value = word.partition("=")
+        rest.append(f"{out}{equals}{value}" if name in ("-o", "--output") else word)
+    return [*arguments[:place], command, *rest]
 
 
 def _named(arguments: Sequence[str]) -> Collection[str]:

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracekit.cli.needs import say_need_of_jobs
-from tracekit.cli.options import Collect, Force, MemoryLimit, Shard, TraceFolder
+from tracekit.cli.options import Collect, Force, MemoryLimit, Shard
 from tracekit.cli.shards import asked_work, echo_shard
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tracekit.fit.model import WorkloadModel
 
 __all__ = ["fit"]
 
 
 def fit(
-    trace: TraceFolder,
-    out: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model (JSON).")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRACE|MODEL.json",
+            help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md); or a model, to draw it.",
+            show_default=False,
+            path_type=str,
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model (JSON).")
+    ] = None,
+    plots: Annotated[
+        Path | None, typer.Option("--plots", metavar="OUT", help="Folder for pictures of the model.")
+    ] = None,
+    png: Annotated[bool, typer.Option("--png", help="With --plots: PNG files beside the SVG files.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the goodness of fit and the bootstrap.")] = 0,
     bootstrap: Annotated[
         int, typer.Option(metavar="N", min=0, help="Samples drawn for each p-value; 0 leaves the p-values out.")
@@ -44,23 +62,81 @@ def fit(
     share FILE.runs; a shard that has done its part takes what the others have not finished. --collect then fits the
     model, with their scores. Give all of them the same --scores.
 
-    Example: tracekit fit my-trace -o workload.json
+    With --plots, OUT holds arrivals.svg (arrivals through the week) and one file for each group of run times with a
+    fit, VCs left out: distribution, survival on log axes, and observed against fitted quantiles. Size classes too small
+    for a fit of their own have that of all jobs, moved to their median. Notes name what has no picture.
+
+    Example: tracekit fit my-trace -o workload.json --plots pictures
     """
+    from tracekit.fit.model import WorkloadModel
+
+    drawn_alone = Path(source).suffix == ".json"
+    _check_outputs(out, plots, shard, png=png, drawn_alone=drawn_alone, collect=collect)
+    if drawn_alone:
+        model: WorkloadModel | None = WorkloadModel.read(Path(source))
+    else:
+        model = _fitted(source, out, seed, bootstrap, scores, shard, memory_limit, collect=collect, force=force)
+    if model is not None and plots is not None:
+        _draw(model, plots, png=png, force=force)
+
+
+def _check_outputs(
+    out: Path | None, plots: Path | None, shard: str | None, *, png: bool, drawn_alone: bool, collect: bool
+) -> None:
+    """Refuse outputs that do not go together, before the work."""
+    if drawn_alone and (out is not None or shard is not None or collect):
+        raise UsageError("a model is not fitted again", where="-o", hint="give --plots OUT alone, or a Trace")
+    if plots is None and png:
+        raise UsageError("is for pictures", where="--png", hint="add --plots OUT")
+    if shard is not None and plots is not None:
+        raise UsageError("does not go with --shard", where="--plots", hint="give it with --collect")
+    if out is None and (plots is None or shard is not None or collect):
+        what = "give --plots OUT" if drawn_alone else "give -o FILE, --plots OUT or both"
+        raise UsageError("nothing is to be written", hint=what)
+
+
+def _draw(model: WorkloadModel, folder: Path, *, png: bool, force: bool) -> None:
+    from tracekit.cli.display import TerminalProgress
+    from tracekit.report.pictures import write_pictures
+    from tracekit.report.workload_charts import undrawn, workload_pictures
+
+    drawn = workload_pictures(model)
+    write_pictures(folder, drawn, png=png, force=force)
+    with TerminalProgress() as progress:
+        for note in undrawn(model):
+            progress.note(note)
+    typer.echo(f"pictures: {folder} ({', '.join(drawn)})")
+
+
+def _fitted(
+    trace: str,
+    out: Path | None,
+    seed: int,
+    bootstrap: int,
+    scores: int,
+    shard: str | None,
+    memory_limit: str | None,
+    *,
+    collect: bool,
+    force: bool,
+) -> WorkloadModel | None:
+    """Fit, write and show a model; None for a shard, which makes scores alone."""
     from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.fit.scored import fit as fit_trace
     from tracekit.fit.scored import make_scores
     from tracekit.fit.summary import score_rows, score_words, summary_rows
     from tracekit.outputs import check_files
 
-    shared = asked_work(out, shard, collect=collect)
+    shared = None if out is None else asked_work(out, shard, collect=collect)
     if shared is not None and shard is not None:
         with TerminalProgress() as progress:
             reason = make_scores(trace, shared, scores=scores, progress=progress)
         if reason is not None:
             typer.echo(f"nothing is scored: {reason}")
         echo_shard(shared, "workloads")
-        return
-    check_files(out, force=force)
+        return None
+    if out is not None:
+        check_files(out, force=force)
     say_need_of_jobs(trace, "fit", memory_limit)
     with TerminalProgress() as progress:
         model = fit_trace(
@@ -72,7 +148,8 @@ def fit(
             memory_limit=memory_limit,
             progress=progress,
         )
-        model.write(out, force=force)
+        if out is not None:
+            model.write(out, force=force)
     print_table(*summary_rows(model))
     arrivals = model.document["arrivals"]
     if arrivals["process"] is not None:
@@ -83,4 +160,6 @@ def fit(
         typer.echo(score_words(model))
     for note in model.document["notes"]:
         progress.note(note)
-    typer.echo(f"model: {out}")
+    if out is not None:
+        typer.echo(f"model: {out}")
+    return model

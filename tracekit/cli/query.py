@@ -17,7 +17,7 @@ from tracekit.cli.options import (
     SaltFile,
     TableFormat,
     TenantColumn,
-    TraceFolder,
+    TextFormat,
     opened_part,
     pairs,
 )
@@ -37,12 +37,25 @@ __all__ = ["query"]
 
 @takes(PartSettings)
 def query(
-    trace: TraceFolder,
-    name: Annotated[
-        str,
-        typer.Argument(help="A query's name, such as queuing/run_time, or an SQL file of yours.", show_default=False),
-    ],
     settings: PartSettings,
+    trace: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TRACE",
+            help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).",
+            show_default=False,
+            path_type=str,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A query's name, such as queuing/run_time, or an SQL file of yours. Without it, list the questions, "
+            "and whether the Trace holds what they need.",
+            show_default=False,
+        ),
+    ] = None,
     form: Annotated[
         TableFormat, typer.Option("-f", "--output-format", help="How to write the result.")
     ] = TableFormat.table,
@@ -95,7 +108,7 @@ def query(
         ),
     ] = None,
 ) -> None:
-    """Answer one question about a Trace.
+    """Answer one question about a Trace, or list the questions that tracekit answers.
 
     With --from, --to, --cluster or --where it is asked of a part: the jobs submitted in that time, to that cluster,
     with these values, and all that belongs to them. Of a Trace in partitions, only those that hold some of them are
@@ -103,6 +116,9 @@ def query(
 
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """
+    if trace is None or name is None:
+        _list_questions(trace, form, out, force=force)
+        return
     from tracekit.anonymous import opened
     from tracekit.characterize import answer_query, find_query
     from tracekit.characterize.engines import engine_of
@@ -141,6 +157,28 @@ def query(
             typer.echo(f"note: {note}", err=True)
         if published:
             _show_published(chosen, name, found, memory_limit, table=form is TableFormat.table)
+
+
+def _list_questions(trace: str | None, form: TableFormat, out: Path | None, *, force: bool) -> None:
+    """Write what can be asked, and whether a Trace holds what each question needs."""
+    import polars as pl
+
+    from tracekit.characterize import lacks, list_queries
+    from tracekit.cli.display import print_rows
+    from tracekit.trace import Trace
+
+    opened = None if trace is None else Trace.open(trace)
+    rows = []
+    for query in list_queries():
+        row = {"name": query.name, "question": query.question, "paper": query.paper}
+        if opened is not None:
+            missing = lacks(query, opened)
+            row["can run here"] = "no, lacks " + "; ".join(missing) if missing else "yes"
+        rows.append(row)
+    if out is None and form in (TableFormat.table, TableFormat.json):
+        print_rows(rows, TextFormat(form.value))
+    else:
+        write_frame(pl.DataFrame(rows), form, None if str(out) == "-" else out, force=force)
 
 
 def _with_ends(answer: Answer) -> pl.DataFrame:
