@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -168,6 +169,7 @@ def test_command_prints_the_same_row(history: Trace, golden: Golden) -> None:
     assert told["given_up"] == row["given_up"] == "class of time limit"
     shown = run(*options)
     assert shown.returncode == 0
+    assert re.findall(r"(?m)^ *(\d+ ?%) {2}", shown.stdout) == [f"{p} %" for p in (80, 10, 25, 50, 75, 90)]
     golden(line for line in shown.stdout.splitlines() if line.endswith("."))
 
 
