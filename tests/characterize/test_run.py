@@ -33,16 +33,6 @@ def trace(make_trace: MakeTrace) -> Trace:
     return make_trace(jobs=[JOB], manifest_overrides={"timezone": "Asia/Shanghai", "time_base": "shifted"})
 
 
-@pytest.fixture
-def write_sql(tmp_path: Path) -> WriteSql:
-    def write(text: str) -> Path:
-        path = tmp_path / "mine.sql"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
-
-
 def test_a_query_that_has_all_it_needs_lacks_nothing(trace: Trace) -> None:
     assert lacks(find_query("queuing/run_time"), trace) == []
 
