@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ingest.formats.test_slurm import JOB, sacct
+from tests.ingest.formats.sacct_rows import JOB, sacct
 from tracekit.ingest.formats._slurm_jobstats import JobSummary, job_summary
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.ingest.formats.test_slurm import ATTEMPT_ROW, JOB_ROW, numbered, sacct
+from tests.ingest.formats.sacct_rows import ATTEMPT_ROW, JOB_ROW, numbered, sacct
 from tracekit.errors import UsageError
 from tracekit.ingest import ingest_logs
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ingest.formats.test_slurm import JOB_ROW, sacct
+from tests.ingest.formats.sacct_rows import JOB_ROW, sacct
 from tracekit.errors import SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import _slurm_devices as devices_of
