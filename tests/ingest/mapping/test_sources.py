@@ -11,7 +11,6 @@ from tracekit.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
     Rows = Callable[[Trace, str], list[dict[str, Any]]]
     FoundChecks = Callable[[Trace], dict[str, tuple[int, int | None]]]
     Mapped = Callable[[str, dict[str, str]], Trace]
-
-
-@pytest.fixture
-def mapped(tmp_path: Path, ingest: Ingest) -> Mapped:
-    """Return a function that ingests files with a mapping given as text."""
-
-    def run(mapping: str, files: dict[str, str]) -> Trace:
-        path = tmp_path / "map.toml"
-        path.write_text(mapping)
-        return ingest(files, format_name="csv", options={"map": str(path)}, max_reject_share=0.9)
-
-    return run
 
 
 def columns(trace: Trace, rows: Rows, *names: str) -> list[tuple[object, ...]]:
