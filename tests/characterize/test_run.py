@@ -80,7 +80,7 @@ def test_a_shipped_query_gives_the_columns_of_its_header(trace: Trace, limit: st
     assert frame.columns == [c.name for c in find_query("overview/status").columns]
 
 
-def test_a_memory_limit_that_is_no_size_is_an_error(trace: Trace) -> None:
+def test_a_memory_limit_that_is_not_a_size_is_an_error(trace: Trace) -> None:
     with pytest.raises(UsageError, match="'lots' is not a memory size"):
         run_query(trace, "overview/status", memory_limit="lots")
 

@@ -30,7 +30,7 @@ def test_node_lists(text: str, nodes: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a[", "a]", "a[1-2", "a[b]", "a[3-1]", "a[[1]]", "a,,b", "a b", "a[]"])
-def test_what_is_no_node_list(text: str) -> None:
+def test_what_is_not_a_node_list(text: str) -> None:
     with pytest.raises(ValueError, match="is not a node list"):
         expand_nodes(text)
 

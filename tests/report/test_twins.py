@@ -97,7 +97,7 @@ def test_the_tables_of_policies_have_the_twin_first_and_the_log_last(golden: Gol
     assert by["twin"]["avg_queue_s"] == pytest.approx(by["recorded"]["avg_queue_s"], rel=0.01)
 
 
-def test_a_plan_stands_beside_the_record(golden: Golden, rows: Rows) -> None:
+def test_a_plan_is_next_to_the_record(golden: Golden, rows: Rows) -> None:
     planned = rows["plan/nodes"]
     assert planned[-1]["policy"] == "recorded"
     assert planned[-1]["nodes"] in {row["nodes"] for row in planned[:-1]}

@@ -144,7 +144,7 @@ def test_job_still_waiting_is_at_least_so_long(make_trace: Callable[..., Trace],
         ({"gpus": 1, "time_limit_s": 0}, "0 s is no time limit"),
     ],
 )
-def test_mistakes_are_told(history: Trace, options: dict[str, Any], words: str) -> None:
+def test_mistakes_are_reported(history: Trace, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words.replace("?", r"\?")):
         tracekit.expected_wait(history, **options)
 

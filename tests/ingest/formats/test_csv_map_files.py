@@ -72,7 +72,7 @@ def test_times_and_lists_of_parquet_keep_their_types(mapped: Mapped, rows: Rows)
     assert [r["node_id"] for r in rows(trace, "placements")] == ["n1", "n2"]
 
 
-def test_json_lines_that_are_no_objects_are_rejected(mapped: Mapped, rows: Rows) -> None:
+def test_json_lines_that_are_not_objects_are_rejected(mapped: Mapped, rows: Rows) -> None:
     text = '{"a": {"b.c": [{"d": 1}]}}\n{broken\n[1]\n\n{"a": {"b.c": [{"d": true}]}}\n{"a": 3}'
     trace = mapped(simple("job_id = 'a.b.c.0.d'"), {"a.jsonl": text})
     assert [r["job_id"] for r in rows(trace, "jobs")] == ["1", "true"]

@@ -141,7 +141,7 @@ def test_a_gang_does_not_fill_nodes_on_which_single_jobs_held_more_at_once(inges
 OLD = {"AllocTRES": "", "ReqTRES": ""}
 
 
-def test_a_number_stands_for_gpu(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+def test_a_number_means_gpu(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
     one = {**OLD, "NNodes": "1", "NodeList": "gpu01"}
     trace = ingest(
         sacct(

@@ -48,7 +48,7 @@ def test_the_records_of_a_document_stand_at_a_path(
     assert (account.records, account.rejected) == (2, 0)
 
 
-def test_what_is_no_record_of_a_document_is_rejected_with_its_line(mapped: Mapped, rows: Rows) -> None:
+def test_what_is_not_a_record_of_a_document_is_rejected_with_its_line(mapped: Mapped, rows: Rows) -> None:
     text = '{\n"a": {"id": 1},\n"b": 7,\n"c": {"id": 2}\n}\n'
     trace = mapped('[source]\nrecords = "."\n[jobs.columns]\njob_id = "id"\n', {"jobs.json": text})
     assert columns(trace, rows, "job_id") == [("1",), ("2",)]
@@ -173,7 +173,7 @@ def test_a_lookup_table_says_what_a_cell_stands_for(mapped: Mapped, rows: Rows, 
     assert {file.path for file in trace.manifest.files} == {"jobs.csv", "nodes.csv"}
 
 
-def test_a_file_of_a_lookup_table_is_no_log_and_may_be_a_table_of_nodes(mapped: Mapped, rows: Rows) -> None:
+def test_a_file_of_a_lookup_table_is_not_a_log_and_may_be_a_table_of_nodes(mapped: Mapped, rows: Rows) -> None:
     files = {"jobs.csv": "id,host,queue\n1,n1,full\n", "nodes.csv": "name,model\nn1,A100\n"}
     every = LOOKUP.replace('files = "jobs.csv"\n', "")
     assert [row["job_id"] for row in rows(mapped(every, files), "jobs")] == ["1"]
