@@ -40,11 +40,11 @@ def fidelity(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the start-up delays drawn.")] = 0,
     force: ForceReplay = False,
 ) -> None:
-    """Measure how far to trust a replay: the twin of each cluster beside what its log recorded.
+    """Measure how far to trust a replay: compare the twin of each cluster with its log.
 
-    Compared are the jobs by which the twin's settings were not chosen. OUT holds fidelity.json (grades, scores, and the
+    Only jobs held out from the calibration are compared. OUT holds fidelity.json (grades, scores, and the
     candidates that were tried), fidelity.parquet (by size of gang and VC), quantiles.parquet and queue.parquet with
-    pictures of both for each cluster, and twin.toml.
+    plots of both for each cluster, and twin.toml.
 
     Example: tracekit fidelity my-trace -o out
     """

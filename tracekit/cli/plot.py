@@ -17,7 +17,7 @@ def plot(
         Path, typer.Argument(metavar="WORKLOAD.json", help="Model made by 'tracekit fit'.", show_default=False)
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the pictures.")],
-    png: Annotated[bool, typer.Option("--png", help="Write PNG files beside the SVG files.")] = False,
+    png: Annotated[bool, typer.Option("--png", help="Also write PNG files.")] = False,
     force: Force = False,
 ) -> None:
     """Draw a workload model: observed against fitted run times, and arrivals through the week.
