@@ -149,7 +149,7 @@ def test_an_output_that_exists_is_refused_before_any_work(
     assert _left(tmp_path) == ["out"]
 
 
-def test_a_folder_that_is_no_report_is_never_replaced(small_trace: Trace, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_report_is_never_replaced(small_trace: Trace, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("precious")
     with pytest.raises(OutputError, match="is not a report"):

@@ -205,7 +205,7 @@ def test_names_come_from_the_folders_and_are_unique(
     assert [t["name"] for t in json.loads(done.data.read_text(encoding="utf-8"))["traces"]] == expected
 
 
-def test_a_report_stands_for_its_trace(philly: Path, ours: Path, tmp_path: Path) -> None:
+def test_a_report_represents_its_trace(philly: Path, ours: Path, tmp_path: Path) -> None:
     shutil.copytree(philly, tmp_path / "report" / "trace")
     done = compare([tmp_path / "report", ours], tmp_path / "out", queries=["overview/status"])
     assert [t["name"] for t in json.loads(done.data.read_text(encoding="utf-8"))["traces"]] == ["report", "ours"]
@@ -237,7 +237,7 @@ def test_an_earlier_comparison_is_replaced_by_force_only(philly: Path, ours: Pat
     assert not (out / "tables" / "overview" / "status.csv").exists()
 
 
-def test_force_spares_what_is_no_comparison(philly: Path, ours: Path, tmp_path: Path) -> None:
+def test_force_spares_what_is_not_a_comparison(philly: Path, ours: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("kept")
     with pytest.raises(OutputError):
@@ -265,7 +265,7 @@ def test_mistakes_leave_nothing_behind(philly: Path, ours: Path, tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == ["junk"]
 
 
-def test_two_queries_of_one_name_are_told_apart_by_the_user(philly: Path, ours: Path, tmp_path: Path) -> None:
+def test_two_queries_of_one_name_are_distinguished_by_the_user(philly: Path, ours: Path, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.sql").write_text("SELECT 1 AS one", encoding="utf-8")

@@ -233,7 +233,7 @@ def test_a_status_of_an_error_is_an_answer_with_words() -> None:
 
 
 @pytest.mark.parametrize("stated", ["-5", "soon", "Fri, 01 Jan 2100 00:00:00 GMT", "1e9"])
-def test_a_pause_that_is_no_number_of_seconds_is_not_taken(stated: str) -> None:
+def test_a_pause_that_is_not_a_number_of_seconds_is_not_taken(stated: str) -> None:
     said = f"HTTP/1.1 429 Busy\r\nRetry-After: {stated}\r\nContent-Length: 0\r\n\r\n".encode()
     with server(says(said)) as listening, ask(listening.address, {}, PATIENT) as answer:
         assert answer.retry_after_s is None

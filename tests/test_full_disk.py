@@ -116,11 +116,11 @@ def test_each_librarys_word_for_a_full_disk_is_known(error: Exception, where: st
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_failure_that_quotes_a_log_is_no_full_disk(error: Exception) -> None:
+def test_a_failure_that_quotes_a_log_is_not_a_full_disk(error: Exception) -> None:
     assert full_disk(error) is None
 
 
-def test_an_error_that_is_its_own_cause_is_no_full_disk() -> None:
+def test_an_error_that_is_its_own_cause_is_not_a_full_disk() -> None:
     first, second = QueryError("first"), QueryError("second")
     first.__cause__, second.__cause__ = second, first
     assert full_disk(first) is None

@@ -91,7 +91,7 @@ def test_it_reads_no_table_for_that(trace: Trace, tmp_path: Path) -> None:
     assert lines[1:] == repr(trace).splitlines()[1:]
 
 
-def test_a_part_and_another_tenant_are_told_and_a_hostile_name_is_text(trace: Trace, golden: Golden) -> None:
+def test_a_part_and_another_tenant_are_reported_and_a_hostile_name_is_text(trace: Trace, golden: Golden) -> None:
     part = trace.window(cluster=SCRIPT).by("account")
     lines = repr(part).splitlines()
     assert len(lines) < 10

@@ -83,7 +83,7 @@ def test_the_line_of_a_key_or_of_the_table_around_it(path: Path, place: Place, l
     assert TomlText(path, "cluster").line(place) == line
 
 
-def test_a_line_of_a_list_is_no_table(path: Path) -> None:
+def test_a_line_of_a_list_is_not_a_table(path: Path) -> None:
     path.write_text('[own]\nlist = [\n["own"]\n,\n["other"]\n]\nkey = 1\n')
     assert TomlText(path, "cluster").line(("own", "key")) == 7
 
@@ -112,7 +112,7 @@ def test_values_come_as_they_stand_even_behind_a_mark_of_byte_order(path: Path) 
         (b"x = " + b"9" * 5000, ", line 1: is not TOML: ", 1),
     ],
 )
-def test_what_is_not_toml_tells_its_line(path: Path, content: bytes, what: str, line: int) -> None:
+def test_what_is_not_toml_names_its_line(path: Path, content: bytes, what: str, line: int) -> None:
     message, found_line = refusal(path, content)
     assert message.startswith(what)
     assert found_line == line

@@ -87,7 +87,7 @@ def test_a_memory_limit_must_be_a_size() -> None:
 @pytest.mark.parametrize(
     ("name", "what"), [("absent", "no such Trace"), ("empty", r"is not a Trace: it has no manifest\.json")]
 )
-def test_a_folder_that_is_no_trace_is_refused(tmp_path: Path, name: str, what: str) -> None:
+def test_a_folder_that_is_not_a_trace_is_refused(tmp_path: Path, name: str, what: str) -> None:
     (tmp_path / "empty").mkdir()
     assert not is_trace(tmp_path / name)
     with pytest.raises(TraceError, match=rf"{name}: {what}; make one with 'tracekit ingest SRC -o TRACE'$"):

@@ -91,7 +91,7 @@ class IngestSettings:
         Flag(
             "--telemetry SRC",
             "GPU telemetry to join with the jobs: a file, a folder, also in a bucket, or the address of a Prometheus "
-            "(http://host:9090); may be repeated. Telemetry that lies beside the logs is found without it.",
+            "(http://host:9090); may be repeated. Telemetry in the folder of the logs is found without it.",
         ),
     ] = ()
     max_reject_share: Annotated[
@@ -204,7 +204,7 @@ class AnalysisSettings(IngestSettings):
         Path | None,
         Flag(
             "--salt-file FILE",
-            "Where the salt of the pseudonyms is, or is kept if there is no such file; the same salt, the same names.",
+            "File with the salt of the pseudonyms; created if missing. The same salt gives the same names.",
         ),
     ] = None
     engine: Annotated[
@@ -263,8 +263,8 @@ class ReplaySettings:
         bool | None,
         Flag(
             "--vc-partitions",
-            "Make each VC a cluster of its own; by default only where the source says that it is, such as Helios, and "
-            "then a policy that lends quotas may share the nodes.",
+            "Make each VC a separate cluster. By default only if the source does so, such as Helios; then a policy "
+            "that lends quotas may share the nodes.",
         ),
     ] = None
     start: Annotated[

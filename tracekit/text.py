@@ -28,6 +28,7 @@ __all__ = [
     "heading",
     "is_text",
     "labels",
+    "level_percent",
     "original_name",
     "passed_on",
     "percent",
@@ -211,6 +212,17 @@ def percent(share: float) -> str:
     ('12.3 %', '0 %', '100 %', '< 0.1 %', '> 99.9 %', '0 %')
     """
     return f"{_percent_number(share)} %"
+
+
+def level_percent(share: float) -> str:
+    """Return a level that somebody chose, such as that of an interval [0..1], as a percentage without needless digits.
+
+    Examples
+    --------
+    >>> level_percent(0.8), level_percent(0.995), level_percent(0.07)
+    ('80 %', '99.5 %', '7 %')
+    """
+    return f"{100 * share:g} %"
 
 
 def signed_percent(share: float) -> str:

@@ -76,19 +76,8 @@ seen AS (
         s.gpu_instance,
         s.gpu_share,
         count(*) AS samples,
-        sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS percents
-    FROM (
-        SELECT
-            job_id,
-            attempt,
-            node_id,
-            gpu_index,
-            gpu_instance,
-            gpu_share,
-            time,
-            coalesce(sm_active_pct, utilization_pct) AS utilization_pct
-        FROM attempt_samples
-    ) AS s
+        sum(CAST(coalesce(s.sm_active_pct, s.utilization_pct) AS DECIMAL(38, 6))) AS percents
+    FROM attempt_samples AS s
     INNER JOIN worked AS w ON s.job_id = w.job_id AND s.attempt = w.attempt
     WHERE
         epoch_us(s.time) - epoch_us(w.start_time) < w.run_us - w.lost_us

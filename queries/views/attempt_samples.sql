@@ -60,7 +60,7 @@ matched AS (
         u.gpu_index,
         u.gpu_instance,
         u.time,
-        coalesce(u.utilization_pct, u.sm_active_pct) AS utilization_pct,
+        u.utilization_pct,
         u.sm_active_pct
     FROM gpu_utilization AS u
     INNER JOIN held_hours AS h
@@ -68,8 +68,7 @@ matched AS (
         AND u.gpu_index = h.gpu_index
         AND date_trunc('hour', u.time) = h.hour
     WHERE
-        coalesce(u.utilization_pct, u.sm_active_pct) IS NOT NULL
-        AND u.job_id IS NULL
+        u.job_id IS NULL
         AND u.time >= h.since
         AND u.time < h.until
     UNION ALL
@@ -80,14 +79,11 @@ matched AS (
         u.gpu_index,
         u.gpu_instance,
         u.time,
-        coalesce(u.utilization_pct, u.sm_active_pct) AS utilization_pct,
+        u.utilization_pct,
         u.sm_active_pct
     FROM gpu_utilization AS u
     INNER JOIN attempts AS a ON u.job_id = a.job_id
-    WHERE
-        coalesce(u.utilization_pct, u.sm_active_pct) IS NOT NULL
-        AND u.time >= a.start_time
-        AND u.time < a.end_time
+    WHERE u.time >= a.start_time AND u.time < a.end_time
 )
 
 SELECT
@@ -98,7 +94,8 @@ SELECT
     m.gpu_instance,
     CASE WHEN m.gpu_instance IS NULL THEN 1e0 ELSE p.share END AS gpu_share,
     m.time,
-    m.utilization_pct,
+    coalesce(m.utilization_pct, m.sm_active_pct) AS utilization_pct,
     m.sm_active_pct
 FROM matched AS m
 LEFT JOIN gpu_parts AS p ON split_part(split_part(m.gpu_instance, '/', 1), '+', 1) = p.profile
+WHERE coalesce(m.utilization_pct, m.sm_active_pct) IS NOT NULL

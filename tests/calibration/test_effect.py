@@ -92,7 +92,7 @@ def test_effects_of_clusters_add_up_job_by_job() -> None:
     assert total_effect([first]) is first
 
 
-def test_an_effect_is_told_in_operators_words(golden: Golden) -> None:
+def test_an_effect_is_reported_in_operators_words(golden: Golden) -> None:
     effect = TwinEffect("Venus", "c", "queue", 731, 32_760.0, 22_320.0, 18_000.0, 26_640.0, np.zeros(1))
     far = replace(effect, cluster="all", headline="jct", changed_s=2.0, low_s=0.0, high_s=3600.0)
     golden([effect.words, far.words])

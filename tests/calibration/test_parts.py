@@ -112,7 +112,7 @@ def test_rules_name_the_policy_that_does_the_same() -> None:
         (Rules(order="shortest", relax_s=1), "relax_s goes with"),
     ],
 )
-def test_rules_that_do_not_go_together_are_told(rules: Rules, why: str) -> None:
+def test_rules_that_do_not_go_together_are_reported(rules: Rules, why: str) -> None:
     assert why in (rules.fault() or "")
 
 

@@ -88,7 +88,7 @@ def sweep_file(folder: Path, trace: Trace, more: str = "", policies: str = '"sjf
     return path
 
 
-def test_each_run_stands_beside_the_twin_and_has_its_effect_on_the_record(trace: Trace, tmp_path: Path) -> None:
+def test_each_run_is_next_to_the_twin_and_has_its_effect_on_the_record(trace: Trace, tmp_path: Path) -> None:
     """The twin is the log itself, so that the expected wait is that of the policy."""
     twin = twin_file(trace, tmp_path / "twin.toml")
     table = sweep(sweep_file(tmp_path, trace), tmp_path / "out", twin=twin, workers=1)
@@ -235,7 +235,7 @@ def test_what_a_twin_states_is_refused_with_its_line(trace: Trace, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_twin_that_cannot_be_used_is_told_before_any_run(
+def test_a_twin_that_cannot_be_used_is_reported_before_any_run(
     trace: Trace, sample_trace: Callable[[str], Trace], tmp_path: Path
 ) -> None:
     file = sweep_file(tmp_path, trace)

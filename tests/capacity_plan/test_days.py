@@ -69,7 +69,7 @@ def test_days_are_drawn_alike() -> None:
     assert stats.chisquare([drawn[d] for d in range(10)]).pvalue > 0.001
 
 
-def test_from_three_weeks_on_a_day_stands_for_its_place_in_the_week() -> None:
+def test_from_three_weeks_on_a_day_represents_its_place_in_the_week() -> None:
     pool = pool_of(23)
     assert (pool.weekly, pool.lead) == (True, 5)
     drawn: Counter[int] = Counter()

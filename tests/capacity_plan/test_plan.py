@@ -120,7 +120,7 @@ def test_gpus_of_nodes_that_are_away_do_not_count(golden: Golden) -> None:
     golden([plan.assumptions["outages"]["value"], whole.assumptions["outages"]["value"]])
 
 
-def test_a_gang_that_no_longer_fits_never_starts_and_is_no_short_wait() -> None:
+def test_a_gang_that_no_longer_fits_never_starts_and_is_not_a_short_wait() -> None:
     rows = [(d * DAY + 60 * k, 1 if k else 16, 300.0) for d in range(6) for k in range(20)]
     rows.append((6 * DAY, 1, 1.0))
     twin = twin_of(rows, [row[0] for row in rows], make_cluster([8] * 4), rules=Rules(scan="skip"))

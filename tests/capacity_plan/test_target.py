@@ -31,7 +31,7 @@ def test_a_target_is_written_with_the_largest_unit_that_it_fills_whole() -> None
 
 
 @pytest.mark.parametrize("text", ["", "p90", "p90<1h", "p95<=1h", "p90<=1", "p90<=-1h", "p90<=1w", "p90<=nans", "1h"])
-def test_what_is_no_target_says_how_to_write_one(text: str) -> None:
+def test_what_is_not_a_target_says_how_to_write_one(text: str) -> None:
     with pytest.raises(UsageError, match="is not a target; write it like 'p90<=1h'"):
         wait_target(text)
 
@@ -68,7 +68,7 @@ def test_groups_by_hand() -> None:
         (["size=1.5"], "is not a size of jobs"),
     ],
 )
-def test_what_is_no_group_says_how_to_write_one(texts: list[str], says: str) -> None:
+def test_what_is_not_a_group_says_how_to_write_one(texts: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         job_group(texts)
 

@@ -19,3 +19,15 @@ if TYPE_CHECKING:
 def released_servers(real_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """Return the Trace of the released faults of servers, which no test may change."""
     return ingest_logs(real_data("infinitehbd"), tmp_path_factory.mktemp("released") / "servers")
+
+
+@pytest.fixture
+def write_sql(tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that writes SQL to a file, and returns its path."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "mine.sql"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write

@@ -63,7 +63,7 @@ def test_pairs_on_paper(make_trace: MakeTrace) -> None:
     assert below.filter(cause="all", nodes_of="any")["p_value"].to_list() == [1.0]
 
 
-def test_clusters_with_equal_names_of_racks_are_told_apart(make_trace: MakeTrace) -> None:
+def test_clusters_with_equal_names_of_racks_are_distinguished(make_trace: MakeTrace) -> None:
     nodes = [{"node_id": f"{c}{k}", "cluster": c, "rack": "r1"} for c in "xy" for k in (1, 2)]
     nodes.append({"node_id": "loose", "cluster": "x"})
     times = {"x1": [10.0], "x2": [10.1], "y1": [10.2], "loose": [10.3], "unheard-of": [10.4]}
@@ -152,7 +152,7 @@ def anywhere(rng: np.random.Generator) -> dict[str, list[float]]:
     return times
 
 
-def test_what_racks_share_is_told_from_what_all_share(make_trace: MakeTrace) -> None:
+def test_what_racks_share_is_distinguished_from_what_all_share(make_trace: MakeTrace) -> None:
     told = {}
     for name, plant in (("rack", by_racks), ("all", anywhere)):
         trace = make_trace(jobs=job_over(), node_events=events_of(plant(np.random.default_rng(5))), nodes=racks())

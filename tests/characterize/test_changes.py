@@ -74,7 +74,7 @@ def test_values_worked_by_hand(make_trace: MakeTrace) -> None:
     assert (wait["difference_low"], wait["p_value"], wait["verdict"]) == (None, None, "too little data")
 
 
-def test_failures_and_limits_of_time_are_told_apart(make_trace: MakeTrace) -> None:
+def test_failures_and_limits_of_time_are_distinguished(make_trace: MakeTrace) -> None:
     status = ("failed", "timeout", "timeout", "node_fail", *["completed"] * 6)
     rows = [
         job(f"{d}/{k}", f"2017-10-{d:02} 10:{k:02}", status=status[k] if d < 8 else "completed")

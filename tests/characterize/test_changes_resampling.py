@@ -33,7 +33,7 @@ def test_empty_days_are_drawn_without_a_place() -> None:
     assert draws.days == 10
 
 
-def test_days_of_one_group_do_not_stand_for_those_of_another() -> None:
+def test_days_of_one_group_do_not_represent_those_of_another() -> None:
     weekend = np.array([False] * 7 + [True] * 3)
     draws = draw_days(DAYS, DAYS, [~weekend, weekend], (0,))
     assert set(draws.weights[:, :7].sum(axis=1)) == {7}

@@ -181,7 +181,7 @@ def test_a_wrong_file_is_named_by_line(trace: Trace, tmp_path: Path, text: str, 
         capacity(trace, path)
 
 
-def test_a_source_that_is_no_file_gets_the_choices(trace: Trace) -> None:
+def test_a_source_that_is_not_a_file_gets_the_choices(trace: Trace) -> None:
     with pytest.raises(UsageError, match="no such capacity source; choose 'listed', 'observed' or a CSV file"):
         capacity(trace, "guessed")
     with pytest.raises(UsageError, match="cannot read the capacity: Is a directory"):

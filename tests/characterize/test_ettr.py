@@ -88,7 +88,7 @@ def test_two_jobs_on_paper(make_trace: MakeTrace) -> None:
     assert run_query(trace, "failures/ettr", min_run_h=0)["jobs"].to_list() == [1, 3]
 
 
-def test_what_nodes_did_is_told_from_the_rest(make_trace: MakeTrace) -> None:
+def test_what_nodes_did_is_distinguished_from_the_rest(make_trace: MakeTrace) -> None:
     jobs = {
         "a": (8, 1, "completed", [(0, 5.5, "cancelled"), (0, 4, "completed")]),
         "b": (8, 1, "completed", [(0, 5.5, "failed"), (0, 4, "completed")]),

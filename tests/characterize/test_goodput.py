@@ -97,7 +97,7 @@ def test_samples_that_set_in_later_tell_no_start_up(make_trace: MakeTrace) -> No
     assert told(make_trace(**day, gpu_utilization=never))["all"] == (10.0, None, 0.0, 0.0, 10.0, 0.0)
 
 
-def test_means_of_jobs_stand_for_all_that_is_left(make_trace: MakeTrace) -> None:
+def test_means_of_jobs_represent_all_that_is_left(make_trace: MakeTrace) -> None:
     day = runs(("a", 0, 0, 10, "failed", "m", 2))
     trace = make_trace(**day, job_usage=[{"job_id": "a", "gpu_util_pct": 50.0}])
     # 50 % of one of two GPUs: a quarter is used of the 8 h until the last checkpoint.

@@ -126,7 +126,7 @@ def test_samples_go_before_measured_use(make_trace: MakeTrace) -> None:
     assert [row[5] for row in rows(trace)] == [1.0]
 
 
-def test_more_than_the_gpu_that_was_asked_for_is_no_negative_waste(make_trace: MakeTrace) -> None:
+def test_more_than_the_gpu_that_was_asked_for_is_not_a_negative_waste(make_trace: MakeTrace) -> None:
     trace = make_trace(jobs=[job("a", 0.25)], attempts=[attempt("a", 1, 0.25)], job_usage=[usage("a", 60)])
     assert rows(trace, threshold_pct=1000) == [("a", "ua", "v", 0.25, 3600.0, 240.0, 0.0)]
 

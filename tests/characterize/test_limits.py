@@ -29,16 +29,6 @@ def trace(make_trace: Callable[..., Trace]) -> Trace:
     return make_trace(jobs=[{"job_id": "a"}])
 
 
-@pytest.fixture
-def write_sql(tmp_path: Path) -> WriteSql:
-    def write(text: str) -> Path:
-        path = tmp_path / "mine.sql"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize("sandbox", [False, True])
 def test_sql_that_takes_too_long_is_stopped(trace: Trace, write_sql: WriteSql, *, sandbox: bool) -> None:
     file = write_sql(ENDLESS)

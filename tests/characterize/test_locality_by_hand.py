@@ -122,7 +122,7 @@ def test_colocation_on_the_same_node_leaves_the_other_nodes_alone(make_trace: Ma
 
 
 @pytest.mark.parametrize("rule", ["any_node", "same_node"])
-def test_a_job_is_no_neighbour_of_itself_nor_of_one_that_left_as_it_came(make_trace: MakeTrace, rule: str) -> None:
+def test_a_job_is_not_a_neighbour_of_itself_nor_of_one_that_left_as_it_came(make_trace: MakeTrace, rule: str) -> None:
     trace = make_trace(
         attempts=[
             attempt("a", "00:58", "01:00", gpus=1),

@@ -246,7 +246,7 @@ def test_the_queries_agree_with_a_walk_through_the_samples(make_trace: MakeTrace
 
 
 @pytest.mark.parametrize("seed", seeds(2, 6))
-def test_samples_are_pooled_once_whatever_they_are_told_apart_by(make_trace: MakeTrace, seed: int) -> None:
+def test_samples_are_pooled_once_whatever_they_are_distinguished_by(make_trace: MakeTrace, seed: int) -> None:
     tables = random_tables(random.Random(seed))
     ask = Asking(make_trace(**tables))
     of_known_size = sum(1 for attempt, *_ in matched(tables) if attempt["gpu_count"] is not None)

@@ -103,7 +103,7 @@ def test_nodes_on_which_the_tenant_never_ran_are_not_waited_for(make_trace: Make
     assert rows(make_trace(**log.tables)) == [(spread, 0, 8, 2, 1, 400, 50, True)]
 
 
-def test_nodes_of_unknown_size_are_told(make_trace: MakeTrace, golden: Golden) -> None:
+def test_nodes_of_unknown_size_are_reported(make_trace: MakeTrace, golden: Golden) -> None:
     log = two_nodes()
     log.tables["nodes"] = [{"node_id": "a", "gpu_count": 8}]
     held(log, 100, 500, a=4, b=4)

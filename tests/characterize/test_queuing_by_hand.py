@@ -155,7 +155,7 @@ def test_means_through_time(make_trace: MakeTrace) -> None:
 
 
 @pytest.mark.parametrize("step", [-1, 0.001])
-def test_a_step_that_is_no_length_of_time_is_an_error(make_trace: MakeTrace, step: float) -> None:
+def test_a_step_that_is_not_a_length_of_time_is_an_error(make_trace: MakeTrace, step: float) -> None:
     with pytest.raises(QueryError, match="the parameter 'step_s' cannot be"):
         run_query(make_trace(**tables()), "queuing/timeline", step_s=step)
 
@@ -204,7 +204,7 @@ def test_gpu_time_held_tells_what_runs_that_go_on_hold(make_trace: MakeTrace) ->
     assert (found["running_gpu_hours"], found["held_gpu_hours"]) == (8.0, 16 + 12 + 4.75 + 8)
 
 
-def test_what_nobody_owns_is_no_share(make_trace: MakeTrace) -> None:
+def test_what_nobody_owns_is_not_a_share(make_trace: MakeTrace) -> None:
     plan = tables(nodes=False, capacity=False)
     for table in ("jobs", "attempts"):
         plan[table] = [{**row, "gpu_count": 0} for row in plan[table]]

@@ -33,16 +33,6 @@ def trace(make_trace: MakeTrace) -> Trace:
     return make_trace(jobs=[JOB], manifest_overrides={"timezone": "Asia/Shanghai", "time_base": "shifted"})
 
 
-@pytest.fixture
-def write_sql(tmp_path: Path) -> WriteSql:
-    def write(text: str) -> Path:
-        path = tmp_path / "mine.sql"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
-
-
 def test_a_query_that_has_all_it_needs_lacks_nothing(trace: Trace) -> None:
     assert lacks(find_query("queuing/run_time"), trace) == []
 
@@ -90,7 +80,7 @@ def test_a_shipped_query_gives_the_columns_of_its_header(trace: Trace, limit: st
     assert frame.columns == [c.name for c in find_query("overview/status").columns]
 
 
-def test_a_memory_limit_that_is_no_size_is_an_error(trace: Trace) -> None:
+def test_a_memory_limit_that_is_not_a_size_is_an_error(trace: Trace) -> None:
     with pytest.raises(UsageError, match="'lots' is not a memory size"):
         run_query(trace, "overview/status", memory_limit="lots")
 

@@ -116,7 +116,7 @@ def test_a_locked_connection_stands_every_statement(trace: Trace, secret: Path, 
     assert [path.name for path in secret.parent.iterdir()] == ["secret.csv"]
 
 
-def test_a_variable_of_the_program_is_no_table(trace: Trace) -> None:
+def test_a_variable_of_the_program_is_not_a_table(trace: Trace) -> None:
     words = trace.scan("jobs").collect()
     with trace.connect() as con:
         assert con.sql("SELECT count(*) FROM words").fetchall() == [(len(words),)]

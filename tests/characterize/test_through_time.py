@@ -110,7 +110,7 @@ def _us(clock: str) -> int:
     return int(datetime.fromisoformat(f"2024-01-01T{clock}:00+00:00").timestamp() * 1_000_000)
 
 
-def test_of_a_time_that_is_given_what_lies_in_it_is_told(four_hours: Trace) -> None:
+def test_of_a_time_that_is_given_what_lies_in_it_is_reported(four_hours: Trace) -> None:
     """From 1:00 to 3:00: b and c come, a ends; a holds a GPU of two to 1:30, b from 2:00 on; one sample, at 2:30."""
     rows = _rows(four_hours, step_s=600, from_us=_us("01:00"), to_us=_us("03:00"))
     assert [(r["period"], str(r["start_time"])[11:16], str(r["end_time"])[11:16]) for r in rows] == [

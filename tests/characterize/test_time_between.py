@@ -210,7 +210,7 @@ PLANTED: dict[str, Callable[[np.random.Generator, int], float]] = {
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-def test_planted_laws_are_told_apart(make_trace: MakeTrace, kind: str) -> None:
+def test_planted_laws_are_distinguished(make_trace: MakeTrace, kind: str) -> None:
     times = renewals(100, PLANTED[kind], np.random.default_rng(11))
     trace = make_trace(jobs=job_over(), node_events=events_of(times), nodes=named(100))
     row = run_query(trace, "failures/time_between").to_dicts()[0]

@@ -84,7 +84,7 @@ def test_each_word_has_its_group(make_trace: MakeTrace, word: str, group: str) -
     assert frame["reason_group"].to_list() == [group]
 
 
-def test_starts_by_backfill_are_told_by_size(make_trace: MakeTrace) -> None:
+def test_starts_by_backfill_are_reported_by_size(make_trace: MakeTrace) -> None:
     frame = run_query(make_trace(jobs=jobs(PLAN)), "queuing/started_by")
     assert frame.rows() == [
         ("0", 1, 0, 1, 1.0, None, 200.0),

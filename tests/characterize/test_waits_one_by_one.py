@@ -73,7 +73,7 @@ def test_of_equal_causes_the_quota_is_named_first_then_scattered_gpus(ask: Ask) 
     assert ask(plan, CAUSES).frame.row(1) == ("b", 4 * HOUR, 2 * HOUR, 1.25 * HOUR, 0.75 * HOUR, "fair_share")
 
 
-def test_a_quota_that_is_just_enough_is_no_cause(ask: Ask) -> None:
+def test_a_quota_that_is_just_enough_is_not_a_cause(ask: Ask) -> None:
     plan = tables(nodes=False)
     for quota, cause in ((8, "other"), (7, "fair_share")):
         plan["capacity"][0]["gpu_count"] = quota
@@ -96,7 +96,7 @@ def test_the_smallest_jobs_wait_for_their_quota_too(ask: Ask, gpus: float) -> No
     assert ask(plan, CAUSES).frame.row(1) == ("b", 4 * HOUR, 4 * HOUR, 0, 0, "fair_share")
 
 
-def test_tenants_and_sizes_are_told_apart(ask: Ask) -> None:
+def test_tenants_and_sizes_are_distinguished(ask: Ask) -> None:
     plan = tables(nodes=False)
     for name in ("jobs", "attempts"):
         plan[name] = [row for row in plan[name] if row["job_id"] in "abd"]

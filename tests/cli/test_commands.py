@@ -291,7 +291,7 @@ def test_an_existing_output_is_refused_and_replaced_by_force(philly_trace: Path,
 
 
 @pytest.mark.parametrize("arguments", [("schema",), ("schema", "jobs"), ("info", "TRACE"), ("validate", "TRACE")])
-def test_a_reader_who_goes_away_is_no_failure(philly_trace: Path, arguments: tuple[str, ...]) -> None:
+def test_a_reader_who_goes_away_is_not_a_failure(philly_trace: Path, arguments: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tracekit", *(str(philly_trace) if a == "TRACE" else a for a in arguments)]
     reading, writing = os.pipe()
     os.close(reading)

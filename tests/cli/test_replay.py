@@ -87,7 +87,7 @@ def test_a_panel_of_ten_when_none_is_named(traces: Path, tmp_path: Path) -> None
     assert compared["policy"][0] == "fifo"
 
 
-def test_what_of_the_panel_cannot_run_is_told(traces: Path, tmp_path: Path, golden: Golden) -> None:
+def test_what_of_the_panel_cannot_run_is_reported(traces: Path, tmp_path: Path, golden: Golden) -> None:
     result = run("replay", traces / "philly", "--load", "2", "--limit", "50", "-o", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     golden(line for line in result.stderr.splitlines() if "panel" in line)
@@ -208,7 +208,7 @@ def test_an_error_ends_in_one_line_and_exit_code_2(traces: Path, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_several_clusters_the_busiest_is_replayed_and_told(traces: Path, tmp_path: Path, golden: Golden) -> None:
+def test_of_several_clusters_the_busiest_is_replayed_and_reported(traces: Path, tmp_path: Path, golden: Golden) -> None:
     chosen = run("replay", traces / "helios", "-p", "fifo", "-o", tmp_path / "out")
     named = run("replay", traces / "helios", "-p", "fifo", "--cluster-name", "Earth", "-o", tmp_path / "named")
     told = [" ".join(done.stdout.partition("Assumptions used:")[2].split()) for done in (chosen, named)]
@@ -218,7 +218,7 @@ def test_of_several_clusters_the_busiest_is_replayed_and_told(traces: Path, tmp_
     assert rows[0].equals(rows[1])
 
 
-def test_a_folder_that_is_no_trace(traces: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_trace(traces: Path, tmp_path: Path) -> None:
     none = run("replay", traces, "-o", tmp_path / "out")
     assert "make one with 'tracekit ingest SRC -o TRACE'" in none.stderr
 

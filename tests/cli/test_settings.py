@@ -84,7 +84,7 @@ def test_the_command_of_a_report_gives_its_settings_again(settings: AnalysisSett
     assert parsed(AnalysisSettings, *words[5:]) == settings
 
 
-def test_settings_at_their_defaults_are_not_told() -> None:
+def test_settings_at_their_defaults_are_not_reported() -> None:
     assert AnalysisSettings().command(Path("a b"), Path("out")) == "tracekit analyze 'a b' -o out"
 
 

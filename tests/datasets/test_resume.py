@@ -83,7 +83,7 @@ def test_a_date_does_when_there_is_no_strong_tag(
     assert server.asked == [("/x", "bytes=100000-", 206)]
 
 
-def test_a_weak_tag_alone_is_no_reason_to_go_on(
+def test_a_weak_tag_alone_is_not_a_reason_to_go_on(
     server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
 ) -> None:
     url = server.serve("x", tag='W/"weak"', **STOPPING)

@@ -37,7 +37,7 @@ def test_names_at_the_turn_of_the_year(golden: Golden) -> None:
 @pytest.mark.parametrize(
     "text", ["2026-47", "2026-W54", "2021-W53", "2026-W00", "", "W47", "9999-W52", "0000-W01", "٢٠٢٦-W47"]
 )
-def test_what_is_no_week(text: str) -> None:
+def test_what_is_not_a_week(text: str) -> None:
     with pytest.raises(UsageError, match="--week: "):
         week_of(text, "UTC")
 

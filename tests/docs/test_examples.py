@@ -19,20 +19,20 @@ def test_equal_text_does_not_differ_whatever_its_blank_lines_and_trailing_blanks
     assert differences(PRINTED, "note: a\n head\n row 1\n\n row 2\nlast 5 of 6\n") == []
 
 
-def test_three_dots_stand_for_any_lines_and_for_any_text() -> None:
+def test_three_dots_match_any_lines_and_any_text() -> None:
     assert differences(PRINTED, "...\n row 1\n...\nlast ...\n") == []
     assert differences(PRINTED, "note...\n...\n... of 6\n") == []
     assert differences(PRINTED, "...\nlast ... of 7\n")[0] == "the page shows: last ... of 7"
     assert differences(PRINTED, "...\n") == []
 
 
-def test_a_line_that_is_not_printed_is_told() -> None:
+def test_a_line_that_is_not_printed_is_reported() -> None:
     wrong = differences(PRINTED, "note: a\n head\n row 2\n")
     assert wrong == ["the page shows:  row 2", "printed there:   row 1"]
     assert differences(PRINTED, "...\n row 3\n...\n")[0] == "the page shows:  row 3"
 
 
-def test_a_line_that_is_not_shown_is_told() -> None:
+def test_a_line_that_is_not_shown_is_reported() -> None:
     assert differences(PRINTED, "note: a\n head\n row 1\n row 2\n") == ["not on the page: last 5 of 6"]
     assert differences(PRINTED, "note: a\n head\n row 1\n row 2\nlast 5 of 6\nmore\n")[0] == "the page shows: more"
 
@@ -80,7 +80,7 @@ def test_what_runs_in_this_process_prints_what_it_prints_in_a_shell(tmp_path: Pa
     assert told in (None, "out x\n")
 
 
-def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
+def test_a_command_that_fails_is_reported(tmp_path: Path) -> None:
     (tmp_path / "say.py").write_text(SAY)
     reader = Reader(tmp_path)
     for commands in ("python say.py fail", "python say.py fail | cat", "tracekit info nowhere"):

@@ -49,7 +49,7 @@ def test_a_task_of_the_array_is_the_shard_of_its_number(tmp_path: Path) -> None:
     assert wrong(words) is None
 
 
-def test_an_array_that_is_not_told_how_many_shards_there_are_says_so() -> None:
+def test_an_array_that_does_not_know_how_many_shards_there_are_says_so() -> None:
     done = subprocess.run(["bash", ARRAY, "sweep.toml", "out"], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "how many shards there are" in done.stderr

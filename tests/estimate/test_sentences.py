@@ -59,7 +59,7 @@ def test_arrays_of_jobs_are_not_to_be_put_on_disk(golden: Golden) -> None:
     golden(said)
 
 
-def test_a_limit_that_the_arrays_exceed_is_told(golden: Golden) -> None:
+def test_a_limit_that_the_arrays_exceed_is_reported(golden: Golden) -> None:
     _, said = sentences(replace(NEED, arrays=3 * GIB), MACHINE, "2GiB")
     golden(said)
 

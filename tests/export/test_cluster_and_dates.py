@@ -203,13 +203,13 @@ def test_what_cannot_be_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_jobs_that_all_come_at_once_are_no_load(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+def test_jobs_that_all_come_at_once_are_not_a_load(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
     trace = make_trace(jobs=[{**job, "submit_time": "2021-06-01"} for job in JOBS])
     with pytest.raises(UsageError, match="all jobs are submitted at once"):
         export(trace, "tiresias", tmp_path / "o.csv", target_load=0.5)
 
 
-def test_the_simulator_is_told_what_it_needs(steady: Trace, tmp_path: Path, golden: Golden) -> None:
+def test_the_simulator_gets_what_it_needs(steady: Trace, tmp_path: Path, golden: Golden) -> None:
     said = []
     for target in ("gavel", "tiresias", "batsim", "accasim", "alibaba-sim", "opendc"):
         (setting,) = export(steady, target, tmp_path / target / "o.csv", machines=2).log.settings

@@ -92,7 +92,7 @@ def test_a_wrong_option_is_one_line(small: Trace, tmp_path: Path, options: dict[
 @pytest.mark.parametrize(
     "content", ["", "[1]", '{"v100": {"(\'A3C\', 1)": {}}}', '{"v100": {"(\'A3C\', 1)": {"null": "x"}}}']
 )
-def test_a_file_that_is_no_throughputs_is_one_line(small: Trace, tmp_path: Path, content: str) -> None:
+def test_a_file_without_throughputs_is_one_line(small: Trace, tmp_path: Path, content: str) -> None:
     (tmp_path / "rates.json").write_text(content)
     options = {"throughputs": str(tmp_path / "rates.json"), "job_type": "A3C"}
     with pytest.raises(SourceError, match="is not a file of Gavel's throughputs"):

@@ -95,7 +95,7 @@ def test_clusters_are_apart_and_job_ids_lose_their_cluster(
 
 
 @pytest.mark.parametrize("name", ["../up", "/tmp/up", "a/b", "..", ".hidden", "a\nb", "x" * 300, "é", "cluster-1"])
-def test_a_cluster_whose_name_is_no_folder_stays_inside(
+def test_a_cluster_whose_name_is_not_a_folder_stays_inside(
     make_trace: Callable[..., Trace], tmp_path: Path, name: str
 ) -> None:
     trace = make_trace(jobs=[{"job_id": "1", "cluster": name, **JOB}])

@@ -113,7 +113,7 @@ def test_jobs_of_one_second_are_a_batch() -> None:
     assert (batch["same_user_share"], batch["same_request_share"]) == (1.0, 1.0)
 
 
-def test_fewer_than_two_times_are_no_process() -> None:
+def test_fewer_than_two_times_are_not_a_process() -> None:
     rng = np.random.default_rng(6)
     for times in ([], [MONDAY], [MONDAY, MONDAY]):
         found = fit_arrivals(jobs_at(np.array(times, float)), "UTC", rng)

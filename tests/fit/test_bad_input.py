@@ -141,7 +141,7 @@ def test_a_damaged_model_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("{")
     (tmp_path / "list").write_text("[]")
     with pytest.raises(UsageError, match="is not JSON"):

@@ -81,7 +81,7 @@ def test_poisson_is_rejected_as_often_as_the_level_says(a_step: float, monkeypat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1.0, 60.0])
-def test_a_fitted_week_is_no_reason_to_reject(step: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fitted_week_is_not_a_reason_to_reject(step: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(independence, "DRAWS", 99)
     monkeypatch.setattr(independence, "_LEAST_DRAWS", 99)
     p = []

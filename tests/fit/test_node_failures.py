@@ -133,7 +133,7 @@ def failing(make_trace: Callable[..., Trace]) -> Trace:
     return make_trace(jobs=tables["jobs"], nodes=nodes, node_events=events)
 
 
-def test_planted_laws_are_told_apart_and_recovered(failing: Trace) -> None:
+def test_planted_laws_are_distinguished_and_recovered(failing: Trace) -> None:
     found = fit_node_failures(failing, 0, NONE)
     groups = {g["group"]: g for g in found["groups"]}
     assert list(groups) == ["all", "fan", "gpu memory", "other"]

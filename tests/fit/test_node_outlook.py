@@ -176,7 +176,7 @@ def test_nodes_away_at_the_cut_come_back(make_trace: Callable[..., Trace]) -> No
     assert 10 * 4 * 24 < more < 10 * 4 * 24 + 10 * 3 * 5 * 24
 
 
-def test_too_little_to_learn_from_is_told(make_trace: Callable[..., Trace]) -> None:
+def test_too_little_to_learn_from_is_reported(make_trace: Callable[..., Trace]) -> None:
     events = planted(np.random.default_rng(1))[:4]
     with pytest.raises(UsageError, match="the first part of the log has too few failures for a fit"):
         held_out_failures(make_trace(node_events=events))

@@ -160,7 +160,7 @@ def test_the_time_of_day_stays_where_clocks_change(make_trace: Callable[..., Tra
     assert late == ["2021-03-14 EDT"]
 
 
-def test_jobs_that_still_run_are_left_out_and_told(
+def test_jobs_that_still_run_are_left_out_and_reported(
     make_trace: Callable[..., Trace], tmp_path: Path, golden: Golden
 ) -> None:
     tables = log()

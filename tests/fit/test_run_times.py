@@ -68,7 +68,7 @@ def test_a_group_of_enough_jobs_has_a_fit_of_its_own(model: WorkloadModel) -> No
 
 
 @pytest.mark.thorough
-def test_nothing_was_stopped_so_demand_is_no_measure_of_its_own(model: WorkloadModel) -> None:
+def test_nothing_was_stopped_so_demand_is_not_a_measure_of_its_own(model: WorkloadModel) -> None:
     assert {e["measure"] for e in model.run_times} == {"until_end"}
     assert model.run_time(vc="a") is not None
 

@@ -205,7 +205,7 @@ def test_independent_arrivals_have_no_sessions(make_trace: Callable[..., Trace],
     assert found["rate"]["form"] == "constant"
 
 
-def test_bursts_of_all_tenants_are_no_sessions(make_trace: Callable[..., Trace]) -> None:
+def test_bursts_of_all_tenants_are_not_sessions(make_trace: Callable[..., Trace]) -> None:
     rng = np.random.default_rng(8)
     jobs = planted(3)
     for job in jobs:
@@ -225,7 +225,7 @@ def test_sessions_are_of_vcs_where_users_are_unknown_and_of_nobody_where_both_ar
     assert found["sessions"]["by"] == by
 
 
-def test_tenants_are_told_apart() -> None:
+def test_tenants_are_distinguished() -> None:
     frame = pl.DataFrame({"user": ["a", None, "b", "a", None], "cluster": ["x"] * 5, "vc": ["v", "v", "w", None, "w"]})
     by, code = tenants_of(frame)
     assert by == "user"

@@ -222,7 +222,7 @@ def test_a_log_without_a_single_date_has_one_line_without_a_month(make_trace: Ma
     assert bill.total == 0
 
 
-def test_months_of_a_log_without_a_calendar_are_told_to_be_none(
+def test_months_of_a_log_without_a_calendar_are_reported_to_be_none(
     make_trace: MakeTrace, tmp_path: Path, golden: Golden
 ) -> None:
     trace = make_trace(

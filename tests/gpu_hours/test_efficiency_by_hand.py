@@ -151,7 +151,7 @@ def test_jobs_to_look_at_say_why_in_words(small: Trace) -> None:
     assert run_query(small, "utilization/jobs_to_look_at", n=1)["job_id"].to_list() == ["b"]
 
 
-def test_a_job_that_never_used_its_gpus_is_told_apart_from_one_that_mostly_idles(
+def test_a_job_that_never_used_its_gpus_is_distinguished_from_one_that_mostly_idles(
     make_trace: MakeTrace, golden: Golden
 ) -> None:
     trace = make_trace(

@@ -158,7 +158,7 @@ def test_what_leaves_nothing_to_change_says_so(venus: TwinReplays) -> None:
         assert found.sentence == why
 
 
-def test_the_best_change_is_told_by_size_of_job(mine: TwinReplays) -> None:
+def test_the_best_change_is_reported_by_size_of_job(mine: TwinReplays) -> None:
     effect = told(Trial((PASSING, "ssf,scan=skip"), headline="queue"), twins(mine))
     assert [c.change for c in effect.changes] == ["later jobs may pass", "ssf,scan=skip"]
     assert {best.policy for best in effect.best_by_class} <= {"twin", "later jobs may pass", "ssf,scan=skip"}
@@ -185,7 +185,7 @@ def test_the_best_change_is_told_by_size_of_job(mine: TwinReplays) -> None:
 STOPPING = "srtf,scan=skip"
 
 
-def test_a_change_that_stops_jobs_is_told_by_their_completion_time(mine: TwinReplays) -> None:
+def test_a_change_that_stops_jobs_is_reported_by_their_completion_time(mine: TwinReplays) -> None:
     """A first start comes soon where others are stopped for it; what they wait after that no first start tells."""
     found = told(Trial((PASSING, STOPPING), headline="queue"), twins(mine))
     passing, stopping = found.changes
@@ -209,7 +209,7 @@ def test_a_change_that_stops_jobs_is_told_by_their_completion_time(mine: TwinRep
     assert alone.verdict == {"shorter": "better", "longer": "worse"}.get(alone.main.verdict, alone.main.verdict)
 
 
-def test_the_document_says_which_mean_each_change_is_told_by(mine: TwinReplays) -> None:
+def test_the_document_says_which_mean_each_change_is_reported_by(mine: TwinReplays) -> None:
     found = told(Trial((PASSING, STOPPING), headline="queue"), twins(mine))
     vc = {"path": Path("my-trace"), "manifest": SimpleNamespace(format="csv"), "tenant": VC}
     trace = cast("Trace", SimpleNamespace(ingested=SimpleNamespace(**vc), **vc))
@@ -281,7 +281,7 @@ def helios_twin(sample_trace: Callable[[str], Trace], tmp_path_factory: pytest.T
     return file
 
 
-def test_advice_is_told_against_the_record_of_the_log(
+def test_advice_is_reported_against_the_record_of_the_log(
     sample_trace: Callable[[str], Trace], helios_twin: Path, tmp_path: Path, golden: Golden
 ) -> None:
     """Nodes of Helios are stated by VC; where VCs may use what others leave idle, hours of waiting become seconds."""
@@ -318,7 +318,7 @@ def test_the_twin_that_is_made_for_a_trial_tells_what_the_calibrated_one_tells(
     assert tried["changes"] == found["changes"]
 
 
-def test_the_document_of_an_effect_that_is_not_told_names_why(make_trace: MakeTrace, golden: Golden) -> None:
+def test_the_document_of_an_effect_that_is_not_reported_names_why(make_trace: MakeTrace, golden: Golden) -> None:
     """By the log half of the small jobs wait two hours beside a free node; no replay knows why."""
     log = Log()
     for k in range(60):

@@ -169,7 +169,7 @@ def fails_for_one_user(others: int) -> Log:
     return log
 
 
-def test_a_node_that_fails_for_one_user_only_is_told_but_not_named(make_trace: MakeTrace) -> None:
+def test_a_node_that_fails_for_one_user_only_is_reported_but_not_named(make_trace: MakeTrace) -> None:
     found = judged(make_trace, fails_for_one_user(12), "drain-nodes")
     assert found.verdict == "does not hold"
     assert found.finding is not None

@@ -34,7 +34,7 @@ def nodes(names: str, held: str, hours: float) -> Log:
     return log
 
 
-def test_idle_nodes_are_told_with_those_that_ran_no_job(make_trace: MakeTrace, golden: Golden) -> None:
+def test_idle_nodes_are_reported_with_those_that_ran_no_job(make_trace: MakeTrace, golden: Golden) -> None:
     def of(names: str, held: str, hours: float) -> str:
         return told(make_trace, nodes(names, held, hours), "power-down")
 

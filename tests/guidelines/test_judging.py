@@ -154,7 +154,7 @@ def test_no_advice_without_every_threshold_crossed(trace: Trace, share: Number, 
     assert (found.verdict == "holds") == (not found.why)
 
 
-def test_a_capability_that_is_lacking_is_told_before_anything_is_computed(
+def test_a_capability_that_is_lacking_is_reported_before_anything_is_computed(
     make_trace: MakeTrace, golden: Golden
 ) -> None:
     from tracekit.manifest import Capability
@@ -178,7 +178,7 @@ def test_a_function_may_say_what_is_lacking(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("module", ["plug_in", "tracekit.guidelines.rules.backfill"])
-def test_a_function_that_fails_is_told_and_stops_nothing(trace: Trace, golden: Golden, module: str) -> None:
+def test_a_function_that_fails_is_reported_and_stops_nothing(trace: Trace, golden: Golden, module: str) -> None:
     def broken(evidence: Evidence) -> Finding:
         raise KeyError("x\ny")
 
@@ -257,7 +257,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("plugins")
-def test_a_plugin_is_a_guideline_like_any_other_and_broken_ones_are_told() -> None:
+def test_a_plugin_is_a_guideline_like_any_other_and_broken_ones_are_reported() -> None:
     assert registry.find_guideline("plain") is PLAIN
     broken = registry.broken_plugins()
     assert "called 'backfill'" in broken["taken"]
@@ -265,7 +265,7 @@ def test_a_plugin_is_a_guideline_like_any_other_and_broken_ones_are_told() -> No
     assert "ModuleNotFoundError" in broken["gone"]
 
 
-def test_an_unknown_guideline_is_told_with_the_nearest(trace: Trace) -> None:
+def test_an_unknown_guideline_is_reported_with_the_nearest(trace: Trace) -> None:
     with pytest.raises(UsageError, match="unknown guideline 'backfil'; did you mean 'backfill'"):
         tracekit.guidelines(trace, only=["backfil"])
 
@@ -288,7 +288,7 @@ def test_what_no_guideline_is_to_blame_for_ends_it_all(trace: Trace, error: Trac
 
 
 @pytest.mark.parametrize(("length", "cut"), [(300, False), (301, True)])
-def test_a_query_that_fails_is_told_in_short(trace: Trace, length: int, cut: bool) -> None:
+def test_a_query_that_fails_is_reported_in_short(trace: Trace, length: int, cut: bool) -> None:
     def find(evidence: Evidence) -> Finding:
         raise QueryError("x" * length)
 
@@ -315,7 +315,7 @@ def test_a_guideline_that_holds_says_why_there_is_no_effect(trace: Trace, golden
     golden([without.no_effect, found.no_effect])
 
 
-def test_each_guideline_is_told_before_it_is_judged(trace: Trace) -> None:
+def test_each_guideline_is_announced_before_it_is_judged(trace: Trace) -> None:
     class Told(Progress):
         def __init__(self) -> None:
             self.stages: list[str] = []

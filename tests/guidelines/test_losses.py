@@ -119,7 +119,7 @@ def test_two_nodes_without_outages_save_as_much_as_they_fail(
     assert least < found.changed_gpu_h / found.recorded_gpu_h < most
 
 
-def test_spares_that_make_everyone_wait_are_told_by_the_waits(make_trace: MakeTrace) -> None:
+def test_spares_that_make_everyone_wait_are_reported_by_the_waits(make_trace: MakeTrace) -> None:
     world = steady(0, period=3660.0, load=0.5)
     found = told(make_trace, world, LossChange("1 spare", spares=1, told_by="waited"))
     spared = replace(world, spares=1)
@@ -145,7 +145,7 @@ def test_a_log_with_few_stopped_attempts_tells_nothing(make_trace: MakeTrace, go
     golden(found)
 
 
-def test_outages_of_nodes_that_the_jobs_did_not_feel_are_not_told(make_trace: MakeTrace, golden: Golden) -> None:
+def test_outages_of_nodes_that_the_jobs_did_not_feel_are_not_reported(make_trace: MakeTrace, golden: Golden) -> None:
     """Twice as many outages in the events as the jobs met: the twin stops too many."""
     world = steady(0, period=3660.0, load=0.4)
     rows = rows_of(world, simulate(world))

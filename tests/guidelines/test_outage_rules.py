@@ -114,7 +114,7 @@ def test_the_planted_lemons_are_named_and_their_outages_tried(make_trace: MakeTr
     assert trial.changes(finding(found))[0].without == {"n00", "n01"}
 
 
-def test_nodes_that_all_fail_often_are_no_lemons(often_failing: tuple[Run, Trace]) -> None:
+def test_nodes_that_all_fail_often_are_not_lemons(often_failing: tuple[Run, Trace]) -> None:
     (found,) = guidelines(often_failing[1], only=["repair-lemons"]).judged
     assert found.verdict == "does not hold"
     assert finding(found).rows == ()

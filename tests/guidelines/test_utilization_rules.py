@@ -96,7 +96,7 @@ def test_busy_gangs_keep_their_size(make_trace: MakeTrace) -> None:
     assert judged(make_trace, used_jobs([(4, 2, 80), (1, 2, 30)]), "right-size-gangs").verdict == "does not hold"
 
 
-def test_without_utilization_nothing_can_be_told(make_trace: MakeTrace, golden: Golden) -> None:
+def test_without_utilization_nothing_can_be_reported(make_trace: MakeTrace, golden: Golden) -> None:
     log = used_jobs([(1, 2, 40)])
     del log.tables["job_usage"]
     found = judged(make_trace, log, "share-gpus")

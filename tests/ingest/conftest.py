@@ -47,6 +47,19 @@ def ingest(tmp_path: Path, write_source: Callable[[Mapping[str, str | bytes]], P
 
 
 @pytest.fixture
+def mapped(tmp_path: Path, ingest: Callable[..., Trace]) -> Callable[[str, Mapping[str, str | bytes]], Trace]:
+    """Return a function that ingests files with a mapping given as text."""
+
+    def run(mapping: str, files: Mapping[str, str | bytes]) -> Trace:
+        path = tmp_path / "map.toml"
+        path.write_text(mapping)
+        # A tiny input with a record for each fault is mostly faults.
+        return ingest(files, format_name="csv", options={"map": str(path)}, max_reject_share=0.9)
+
+    return run
+
+
+@pytest.fixture
 def rows() -> Callable[[Trace, str], list[dict[str, Any]]]:
     """Return a function that gives a table's rows in order: NULL cells left out, times as text."""
 

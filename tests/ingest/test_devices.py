@@ -38,7 +38,7 @@ def sacct(*jobs: tuple[str, str] | tuple[str, str, str]) -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
-def test_a_profile_that_stands_for_several_parts_is_no_row_of_the_table_of_queries() -> None:
+def test_a_profile_that_represents_several_parts_is_not_a_row_of_the_table_of_queries() -> None:
     found = shares()
     assert (found["1g.10gb"], found["3g.40gb"], found["2g.12gb"]) == (1 / 7, 3 / 7, 2 / 4)
     assert not found.keys() & {"1g.16gb", "1g.24gb", "2g.48gb"}
@@ -183,7 +183,7 @@ def test_what_may_be_an_accelerator(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu", "memory", "hugepages-2Mi", "rdma/hca_shared", "vpc.amazonaws.com/efa"])
-def test_what_is_no_accelerator(name: str) -> None:
+def test_what_is_not_an_accelerator(name: str) -> None:
     assert not is_extended_device(name)
 
 

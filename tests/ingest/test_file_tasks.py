@@ -355,7 +355,7 @@ def test_an_old_copy_of_a_file_on_another_machine_is_refused(days: Path, tmp_pat
     assert not (tmp_path / "trace").exists()
 
 
-def test_a_file_that_is_none_is_told_as_one_machine_tells_it(tmp_path: Path) -> None:
+def test_a_file_that_is_none_is_reported_as_one_machine_tells_it(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path / "logs")
     cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
     cluster.answer("a.json", [series("DCGM_FI_DEV_GPU_UTIL", {"10:05": 1}, Hostname="n1", gpu="0")])

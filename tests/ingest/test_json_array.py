@@ -84,7 +84,7 @@ def test_invalid_utf8_costs_its_object_only() -> None:
     assert (good, [raw for _, raw, _ in bad]) == ([(1, {"b": 2})], [b'{"a": "\xff"}'])
 
 
-def test_elements_that_are_no_objects_are_set_aside_under_their_line() -> None:
+def test_elements_that_are_not_objects_are_set_aside_under_their_line() -> None:
     text = b'[\n5,\n{"a": 1},\n"x{",\nnull, {"b": 2},\n[7]\n]'
     assert read_in_every_chunk_size(text) == (
         [(3, {"a": 1}), (5, {"b": 2})],
@@ -137,7 +137,7 @@ def test_an_empty_file_is_refused(text: bytes) -> None:
         read(text)
 
 
-def test_a_file_that_is_no_array_is_refused() -> None:
+def test_a_file_that_is_not_an_array_is_refused() -> None:
     with pytest.raises(SourceError, match=r"^log, line 1: is not a JSON array: it does not begin with '\['$"):
         read(b'{"a": 1}')
 

@@ -158,7 +158,7 @@ def test_a_pull_up_to_now_looks_ahead_for_jobs_that_wait_for_a_begin_time(slurm:
     assert ends[-1] > now + dt.timedelta(days=3000)
 
 
-def test_a_program_that_fails_is_told_in_one_line(slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_a_program_that_fails_is_reported_in_one_line(slurm: FakeSlurm, tmp_path: Path) -> None:
     slurm.program("sacct", "echo 'sacct: error: slurmdbd' >&2; echo is down >&2; exit 3")
     with pytest.raises(SourceError, match=r"slurm:: 'sacct' ended with exit code 3: sacct: error: slurmdbd is down"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
@@ -191,7 +191,7 @@ def test_what_sacct_says_while_it_succeeds_is_shown_and_counted(
     golden([check.meaning, *check.examples, *notes[:2]])
 
 
-def test_a_day_for_which_sacct_prints_nothing_is_no_day_without_jobs(
+def test_a_day_for_which_sacct_prints_nothing_is_not_a_day_without_jobs(
     slurm: FakeSlurm, heard: Heard, tmp_path: Path
 ) -> None:
     slurm.day("2024-03-04", row(7, MONDAY + 100, MONDAY + 3710))
@@ -271,7 +271,7 @@ def test_a_program_that_hangs_is_ended(slurm: FakeSlurm, tmp_path: Path, monkeyp
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
 
 
-def test_a_machine_without_slurm_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_slurm_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SourceError, match=r"'sacct' is not among the programs in PATH"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")

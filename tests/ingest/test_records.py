@@ -107,7 +107,7 @@ def test_a_missing_final_newline_loses_nothing() -> None:
     assert read(b"a,b\nc,d", 2) == ([(1, b"a,b"), (2, b"c,d")], [])
 
 
-def test_a_carriage_return_at_the_line_end_is_no_part_of_the_record() -> None:
+def test_a_carriage_return_at_the_line_end_is_not_a_part_of_the_record() -> None:
     assert read(b"a,b\r\nc,d\r\n", 2) == ([(1, b"a,b"), (2, b"c,d")], [])
 
 
@@ -115,7 +115,7 @@ def test_blank_lines_are_skipped_and_counted_as_lines() -> None:
     assert read(b"a,b\n\n\r\nc,d\n\n", 2) == ([(1, b"a,b"), (4, b"c,d")], [])
 
 
-def test_blank_lines_are_no_records_of_a_table_with_one_column() -> None:
+def test_blank_lines_are_not_records_of_a_table_with_one_column() -> None:
     assert read(b"a\n\nb\n", 1) == ([(1, b"a"), (3, b"b")], [])
 
 

@@ -212,7 +212,7 @@ def test_junk_under_a_known_name_is_refused_and_leaves_nothing(
     assert leftovers(out) == []
 
 
-def test_a_trace_is_no_source(ingest: Ingest, tmp_path: Path) -> None:
+def test_a_trace_is_not_a_source(ingest: Ingest, tmp_path: Path) -> None:
     trace = ingest({"cluster_log.csv": LOG + JOB.format(1)})
     with pytest.raises(SourceError, match=r"is a Trace already; use it as it is"):
         ingest_logs(trace.path, tmp_path / "again")

@@ -86,7 +86,7 @@ def test_zeros_of_jobs_without_gpus_say_nothing(ingest: Ingest) -> None:
 
 
 @pytest.mark.parametrize("number", ["18446744073709551615", "16E", "17179869184G", "4294967294", "-1", "n/a"])
-def test_a_number_that_is_no_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks, number: str) -> None:
+def test_a_number_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks, number: str) -> None:
     trace = ingest(sacct([("p", "n1", "a100", f"gres/gpumem=30G,gres/gpuutil={number}")]))
     assert trace.scan("job_usage").select("gpu_util_pct", "gpu_memory_gib").collect().rows() == [(None, 30.0)]
     assert found_checks(trace) == {"unreadable_use": (1, 1)}
@@ -94,7 +94,7 @@ def test_a_number_that_is_no_measure_costs_its_cell(ingest: Ingest, found_checks
 
 
 @pytest.mark.parametrize("number", ["18446744073709551615", "16E", "17179869184G", "18446744073709551615K"])
-def test_memory_that_is_no_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks, number: str) -> None:
+def test_memory_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks, number: str) -> None:
     use = f"gres/gpumem={number},gres/gpuutil=90,mem={number}"
     text = sacct([("p", "n1", "a100", use)])["sacct.txt"]
     header, job, step = text.splitlines()

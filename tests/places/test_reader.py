@@ -79,7 +79,7 @@ def test_an_empty_object_is_empty(store: Store) -> None:
     assert store.put("empty", b"").read_bytes() == b""
 
 
-def test_an_object_that_is_replaced_while_it_is_read_is_told(store: Store) -> None:
+def test_an_object_that_is_replaced_while_it_is_read_is_reported(store: Store) -> None:
     address = store.put("folder/changing", b"before")
     assert address.read_bytes() == b"before"
     store.put("folder/changing", b"after!")  # as long as before

@@ -244,7 +244,7 @@ def test_damage_is_named_as_on_disk(sample_trace: Callable[[str], Trace], store:
         Trace.open(address, check=False).files("attempt")
 
 
-def test_a_table_that_is_replaced_after_opening_is_told(sample_trace: Callable[[str], Trace], store: Store) -> None:
+def test_a_table_that_is_replaced_after_opening_is_reported(sample_trace: Callable[[str], Trace], store: Store) -> None:
     local = sample_trace("slurm")
     remote = Trace.open(store.upload(local.path, "replaced/slurm"))
     store.put("replaced/slurm/jobs.parquet", (local.path / "jobs.parquet").read_bytes() + b"x")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples, tried
+from tests.policies.promises import promises_of, told
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
@@ -44,10 +45,6 @@ def run(jobs: Jobs, cluster: Cluster, policy: str, models: Models | None = None)
     assert found.outcome.log is not None
     assert audit(jobs, cluster, found.outcome.log, found.outcome) == []
     return found
-
-
-def told(result: ReplayResult) -> str:
-    return str(result.summary["assumptions"]["promises"]["value"])
 
 
 def test_leases_are_reserved_late_and_kept(golden: Golden) -> None:
@@ -92,8 +89,8 @@ def test_declined_jobs_last_or_never() -> None:
     for how, ends in (("best-effort", [50_000, 20_000]), ("last", [50_000, 20_000]), ("drop", [-1, -1])):
         result = run(jobs, make_cluster((1,)), f"{EXACT},declined={how}", due(0.9, 0.9))
         assert result.outcome.end_ms.tolist() == ends
-        assert "2 were declined" in told(result)
-    assert "2 never ran for that" in told(result)
+        assert promises_of(result).declined == 2
+    assert "2 never ran" in told(result)
     assert result.outcome.unschedulable.tolist() == [True, True]
 
 
@@ -246,8 +243,7 @@ def test_every_promise_is_kept_where_nothing_disturbs(jobs: Jobs, gpus: int, adm
         jobs, make_cluster((gpus,)), f"chronus,lease=2,margin=1,overhead=none,admission={admission}", due(1, high)
     )
     outcome = result.outcome
-    words = told(result).split()
-    promised, kept = int(words[words.index("promised") - 2]), int(words[words.index("did;") - 1])
+    promised, kept, _ = promises_of(result)
     assert promised == kept
     assert outcome.deadline_ms is not None
     assert int((outcome.end_ms <= outcome.deadline_ms)[outcome.end_ms >= 0].sum()) >= kept

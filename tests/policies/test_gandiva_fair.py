@@ -119,7 +119,7 @@ def test_types_go_to_those_who_gain_by_them() -> None:
     assert ends[1] == [1_200_000, 1_200_000]
 
 
-def test_quotas_are_tickets_and_none_is_no_ticket() -> None:
+def test_quotas_are_tickets_and_none_is_not_a_ticket() -> None:
     jobs = make_jobs([(0, 1, 600), (0, 1, 600)], vc=["a", "b"])
     outcome = run(jobs, make_cluster((1,), quota={"a": 0, "b": 3}), f"{FREE},of=vc,weight=quota")
     # Without a ticket a job has its slice once, until its pass is above all others.

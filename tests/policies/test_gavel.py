@@ -162,7 +162,7 @@ def test_jobs_go_to_the_type_that_suits_them() -> None:
     assert outcome.first_start_ms.tolist() == [0, 0]
 
 
-def test_a_type_that_nothing_is_told_of_is_not_used() -> None:
+def test_a_type_that_nothing_is_known_of_is_not_used() -> None:
     cluster = make_cluster((1, 1), model=["A", "B"])
     outcome = run_engine(make_jobs([(0, 1, 360), (0, 1, 360)], model="A"), cluster, "gavel")
     assert outcome.end_ms.tolist() == [360_000, 720_000]

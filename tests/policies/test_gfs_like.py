@@ -155,7 +155,7 @@ def test_the_factor_falls_by_evictions_and_grows_by_waits() -> None:
     assert feedback.factor == pytest.approx(0.2)
 
 
-def test_gangs_that_never_fit_are_told_and_evict_nobody() -> None:
+def test_gangs_that_never_fit_are_reported_and_evict_nobody() -> None:
     jobs = make_jobs([(0, 1, 30), (1, 9, 10), (2, 3, 5)], preemptible=[1, 0, 0])
     found = lawful(jobs, make_cluster((2, 2)), "gfs-like", 1)
     assert found.unschedulable.tolist() == [False, True, False]

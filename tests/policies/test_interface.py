@@ -138,7 +138,7 @@ def test_what_cannot_be_used_is_one_short_line(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, [1], True, b"2", 10**400, -(10**400)])
-def test_python_values_that_are_no_levels_are_refused(value: object) -> None:
+def test_python_values_that_are_not_levels_are_refused(value: object) -> None:
     with pytest.raises(UsageError, match=r"^the policy toy: levels="):
         Toy(levels=value)
 
@@ -191,7 +191,7 @@ def test_a_text_that_a_command_line_cannot_hold_is_refused() -> None:
             Toy(overhead=text)
 
 
-def test_kinds_of_values_are_told(golden: Golden) -> None:
+def test_kinds_of_values_are_reported(golden: Golden) -> None:
     golden(f"{p.name}: {p.kind}" for p in Toy.card.parameters)
 
 

@@ -285,7 +285,7 @@ def test_the_wave_is_highest_at_its_hour() -> None:
     assert [count(h) for h in (0, 4.5, 10.5, 16.5, 28.5)] == [6, 7, 4, 1, 7]
 
 
-def test_what_is_not_used_is_not_told() -> None:
+def test_what_is_not_used_is_not_reported() -> None:
     assert "M42" in named_policy("lyra").assumptions
     assert named_policy("lyra,loan=off,elastic=off").assumptions == ("D1", "M9", "M4")
 

@@ -28,7 +28,7 @@ def test_an_entry_names_only_what_exists(system: NotReplayed) -> None:
     assert system.name.lower() not in policies()
 
 
-def test_the_systems_of_the_field_are_told() -> None:
+def test_the_systems_of_the_field_are_reported() -> None:
     names = " ".join(system.name for system in NOT_REPLAYED)
     for title in ("ESG", "SGPRS", "Missile", "gradient scheduling", "Navigator", "Tenplex", "G-Meta", "vDNN", "RLTune"):
         assert title in names

@@ -183,7 +183,7 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
     assert one.log.tobytes() == two.log.tobytes()
 
 
-def test_profiles_are_told_apart() -> None:
+def test_profiles_are_distinguished() -> None:
     plain, profile = named_policy("ones-like"), named_policy("ones-like,profile=size")
     assert (plain.label, profile.label) == ("ones-like", "ones-like,profile=size")
     assert "M43" not in plain.assumptions

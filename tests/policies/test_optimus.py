@@ -146,7 +146,7 @@ def test_all_work_is_done(jobs: Jobs, cluster: Cluster) -> None:
         assert_all_work_done(jobs, outcome)
 
 
-def test_only_servers_are_told_where_there_are_any() -> None:
+def test_only_servers_are_reported_where_there_are_any() -> None:
     made = Scenario.make(make_jobs([(0, 1, 10)]), make_cluster((4,)))
     assert "M28" not in made.run("optimus").summary["assumptions"]
     assert "M28" in made.run("optimus,servers=on").summary["assumptions"]

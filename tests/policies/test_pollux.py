@@ -183,7 +183,7 @@ def test_the_mean_of_what_jobs_add() -> None:
 
 @settings(max_examples=examples(15), deadline=None)
 @given(jobs=job_lists(sizes=st.sampled_from([1, 2, 4, 8])), cluster=clusters())
-def test_an_application_of_linear_speed_is_no_application(jobs: Jobs, cluster: Cluster) -> None:
+def test_an_application_of_linear_speed_is_not_an_application(jobs: Jobs, cluster: Cluster) -> None:
     models = profiled(PLAIN)
     one = run(jobs, cluster, "pollux-lite,profile=large,round=5", models)
     same(one, run(jobs, cluster, "pollux-lite,round=5", models))
@@ -210,7 +210,7 @@ def test_the_search_is_the_same_again_and_by_its_seed() -> None:
     assert one.log.tobytes() == two.log.tobytes()
 
 
-def test_profiles_are_told_apart(golden: Golden) -> None:
+def test_profiles_are_distinguished(golden: Golden) -> None:
     plain, profile = named_policy("pollux-lite"), named_policy("pollux-lite,profile=size")
     assert (plain.label, profile.label) == ("pollux-lite", "pollux-lite,profile=size")
     assert profile.what != plain.what
@@ -228,7 +228,7 @@ def test_profiles_are_told_apart(golden: Golden) -> None:
         ("applications.classes.small.gamma = 0.5", "gamma"),
     ],
 )
-def test_applications_that_make_no_sense_are_told(tmp_path: Path, text: str, says: str) -> None:
+def test_applications_that_make_no_sense_are_reported(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "own.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=says):

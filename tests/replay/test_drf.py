@@ -43,7 +43,7 @@ def test_resources_are_totals_of_the_domain() -> None:
     assert outcome.unschedulable.tolist() == [False, True, False]
 
 
-def test_what_is_not_told_does_not_limit() -> None:
+def test_what_is_not_reported_does_not_limit() -> None:
     """One node tells no CPUs, one job no memory."""
     jobs = make_jobs([(0, 1, 10), (0, 1, 10)], cpu_milli=[99_000, 99_000], memory_mib=[-1, 4 * GB])
     cluster = make_cluster((4, 4), cpu_milli=[8_000, -1], memory_mib=2 * GB)

@@ -106,7 +106,7 @@ def test_a_node_that_leaves_takes_no_more_jobs() -> None:
     assert audit(jobs, cluster, outcome.log, outcome) == []
 
 
-def test_an_unknown_rule_is_told() -> None:
+def test_an_unknown_rule_is_reported() -> None:
     with pytest.raises(UsageError, match="no placement rule 'best'"):
         run(make_jobs([(0, 1, 1)]), make_cluster([1]), "best")
 

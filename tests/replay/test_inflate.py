@@ -64,7 +64,7 @@ def test_a_load_must_be_a_number_above_0(load: float) -> None:
         inflate(a_workload(ONE), a_supply((0, 0, 1, "")), "fgd", 0, load)
 
 
-def test_what_cannot_be_inflated_is_told() -> None:
+def test_what_cannot_be_inflated_is_reported() -> None:
     with pytest.raises(UsageError, match="no task asks for a GPU"):
         inflate(a_workload(CPU_ONLY), a_supply((0, 0, 1, "")), "fgd", 0)
     with pytest.raises(UsageError, match="the cluster has no GPUs to fill"):

@@ -119,7 +119,7 @@ def test_fair_sharing_of_what_is_above_quota() -> None:
     assert broken(jobs, cluster, outcome) == []
 
 
-def test_a_place_that_is_missing_is_told() -> None:
+def test_a_place_that_is_missing_is_reported() -> None:
     """a may take 4 more, but one node has 3 free and the other none."""
     jobs = make_jobs([(0, 1, 10), (0, 4, 10), (0, 4, 10)], vc=["a", "b", "a"])
     cluster = make_cluster((4, 4), quota={"a": 5, "b": 4})

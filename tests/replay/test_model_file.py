@@ -144,7 +144,7 @@ def test_a_missing_file_or_a_folder_is_one_line(tmp_path: Path) -> None:
         load_models(tmp_path)
 
 
-def test_depth_and_length_are_no_traceback(tmp_path: Path) -> None:
+def test_depth_and_length_give_no_traceback(tmp_path: Path) -> None:
     refused(tmp_path, f"x = {'[' * 5000}{']' * 5000}")
     assert len(refused(tmp_path, f"[spread]\n{'k' * 10_000} = 1")) < 300
     assert len(refused(tmp_path, f"[spread]\nlevel = '{'k' * 10_000}'")) < 300

@@ -113,7 +113,7 @@ def test_the_error_leads_to_the_compiler_where_the_headers_are_there(headers: Pa
         kernel()
 
 
-def test_an_extension_that_cannot_be_loaded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extension_that_cannot_be_loaded_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tracekit.replay
 
     (tmp_path / "kernel.py").write_text("raise ImportError('of another machine')")

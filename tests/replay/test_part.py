@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-def test_the_share_is_that_of_gpu_jobs_as_where_a_twin_is_told(make_trace: Callable[..., Trace]) -> None:
+def test_the_share_is_that_of_gpu_jobs_as_where_a_twin_is_reported(make_trace: Callable[..., Trace]) -> None:
     """Of 240 s that GPU jobs waited 60 s are a's; that its CPU job waited is no matter of GPUs."""
     jobs = [
         {"job_id": "1", "cluster": "a", "gpu_count": 1, "queue_s": 60},

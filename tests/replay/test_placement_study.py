@@ -126,7 +126,7 @@ def test_a_list_of_requests_alone_is_studied(sample_source: Callable[[str], Path
     assert table.equals(pl.read_csv(tmp_path / "out" / "inflation.csv", schema=table.schema))
 
 
-def test_what_is_left_out_is_told(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+def test_what_is_left_out_is_reported(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
     rows = [WHOLE, {"job_id": "unknown"}, {"job_id": "wide", "gpu_count": 5, "cpu_count": 1, "memory_gib": 1}]
     trace = make_trace(jobs=rows, nodes=[NODE | {"memory_gib": None}])
     result = run("replay", trace.path, "--inflate", "3", "-p", "fgd", "-o", tmp_path / "out")

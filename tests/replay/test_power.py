@@ -52,7 +52,7 @@ def test_a_case_worked_by_hand() -> None:
     assert found.energy_kwh == pytest.approx((12.5 * 574.32 + 10 * 525) / 3.6e6, rel=1e-9)
 
 
-def test_the_lowest_clock_is_the_last_and_time_above_the_cap_is_told() -> None:
+def test_the_lowest_clock_is_the_last_and_time_above_the_cap_is_reported() -> None:
     jobs = make_jobs([(0, 4, 10), (100, 1, 10)], utilization=1.0)
     result = run(jobs, make_cluster((4,)), "power-cap,cap_w=500")
     # At 0.4 the four GPUs draw 526.08 W, still above the cap. One in use: 525 W at full clock, 476.22 at 0.9.

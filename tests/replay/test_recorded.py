@@ -62,7 +62,7 @@ def test_a_gang_takes_scattered_gpus_before_it_counts_as_without_a_node() -> Non
     assert crowded.busy_milli_ms == (60_000 + 60_000 + 36_000) * 1000
 
 
-def test_too_many_gpus_are_told_by_domain_and_time(golden: Golden) -> None:
+def test_too_many_gpus_are_reported_by_domain_and_time(golden: Golden) -> None:
     scenario = Scenario.make(four_jobs(), make_cluster((8,)))
     found = scenario.run("recorded").outcome.violations
     assert found is not None

@@ -70,7 +70,7 @@ def test_the_template_can_be_read(trace: Trace, tmp_path: Path) -> None:
         ("seeds = [", "line 4: is not TOML"),
     ],
 )
-def test_a_mistake_in_the_file_tells_its_line(trace: Trace, tmp_path: Path, line: str, part: str) -> None:
+def test_a_mistake_in_the_file_names_its_line(trace: Trace, tmp_path: Path, line: str, part: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_sweep(written(tmp_path, trace, line))
     assert part in str(caught.value)
@@ -93,7 +93,7 @@ def test_times_of_windows_are_dates_or_texts_in_utc(trace: Trace, tmp_path: Path
     ]
 
 
-def test_an_unknown_policy_is_told_before_anything_runs(trace: Trace, tmp_path: Path) -> None:
+def test_an_unknown_policy_is_reported_before_anything_runs(trace: Trace, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"line 2: policies\[1\]: unknown policy 'fifoo'; did you mean 'fifo'"):
         sweep(written(tmp_path, trace, policies='"fifoo"'), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -163,7 +163,7 @@ def test_a_digest_follows_contents_not_places(trace: Trace, tmp_path: Path) -> N
     assert digest_of(one) != digest_of(read_sweep(written(a, trace, "seeds = [1]"))[0])
 
 
-def test_a_place_that_is_no_sweep_is_left_alone(trace: Trace, tmp_path: Path) -> None:
+def test_a_place_that_is_not_a_sweep_is_left_alone(trace: Trace, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("x")
     with pytest.raises(OutputError, match="exists and is not a sweep"):

@@ -217,7 +217,7 @@ def test_where_files_lie_decides_neither_digest_nor_shard(trace: Trace, tmp_path
         ({"allow_missing": True}, "--allow-missing: is about --collect, which is not given"),
     ],
 )
-def test_options_that_cannot_be_used_are_told_before_anything_is_made(
+def test_options_that_cannot_be_used_are_reported_before_anything_is_made(
     trace: Trace, tmp_path: Path, given: dict[str, Any], part: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -226,7 +226,7 @@ def test_options_that_cannot_be_used_are_told_before_anything_is_made(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_place_that_is_no_sweep_is_left_alone(trace: Trace, tmp_path: Path) -> None:
+def test_a_place_that_is_not_a_sweep_is_left_alone(trace: Trace, tmp_path: Path) -> None:
     file, out = written(tmp_path, trace), tmp_path / "out"
     with pytest.raises(OutputError, match="holds no finished results; make them with --shard first"):
         sweep(file, out, collect=True)

@@ -109,7 +109,7 @@ def test_every_measure_is_defined_once(report: Report) -> None:
     assert "Benjamini and Hochberg" in definition
 
 
-def test_what_was_planted_is_told(golden: Golden, report: Report) -> None:
+def test_what_was_planted_is_reported(golden: Golden, report: Report) -> None:
     verdicts = {(r["measure"], r["scope"]): r["verdict"] for r in rows_of(report, "change/measures")}
     assert verdicts["median wait", "all jobs"] == "changed"
     assert verdicts["jobs a day", "all jobs"] == "noise"

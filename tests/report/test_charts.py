@@ -298,7 +298,7 @@ def _mixed(one: str, other: str, share: float) -> str:
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_colours_can_be_told_from_the_paper(mode: str) -> None:
+def test_colours_can_be_distinguished_from_the_paper(mode: str) -> None:
     theme = json.loads((resources.folder("reports") / "theme.json").read_text(encoding="utf-8"))
     assert set(theme["light"]) == set(theme["dark"])
     colours = theme[mode]

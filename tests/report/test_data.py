@@ -141,7 +141,7 @@ def test_answers_stand_in_the_order_in_which_they_are_read(report: Report) -> No
 @pytest.mark.parametrize(
     ("base", "period"), [("absolute", "1 to 11 January 2020"), ("shifted", "10 days"), ("relative", "10 days")]
 )
-def test_the_period_is_told_as_far_as_the_dates_hold(
+def test_the_period_is_reported_as_far_as_the_dates_hold(
     golden: Golden, make_trace: Callable[..., Trace], base: str, period: str
 ) -> None:
     jobs = [{"job_id": "a", "submit_time": "2020-01-01 00:00", "end_time": "2020-01-11 00:00"}]

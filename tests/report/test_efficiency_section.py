@@ -96,7 +96,7 @@ def test_a_limited_number_of_bars_is_drawn(golden: Golden) -> None:
     assert panels("utilization/efficiency", [row("x", 0.0, None, None, 0.0, 0.0, 0.0, None)]) == []
 
 
-def test_the_first_job_to_look_at_is_told_in_words(golden: Golden) -> None:
+def test_the_first_job_to_look_at_is_reported_in_words(golden: Golden) -> None:
     first = {"job_id": "7", "user": "x", "wasted_gpu_h": 30.0, "reason": "failed after 30.0 GPU-hours"}
     name = "utilization/jobs_to_look_at"
     golden(

@@ -205,7 +205,7 @@ def test_dates_and_hours_are_those_of_the_time_zone_of_the_trace(golden: Golden)
     )
 
 
-def test_more_gpus_held_than_owned_are_told(golden: Golden) -> None:
+def test_more_gpus_held_than_owned_are_reported(golden: Golden) -> None:
     rows = _load(("2026-01-01T00:00:00+00:00", 6.0, 0.0, 4.0), ("2026-01-02T00:00:00+00:00", 3.0, 0.0, 4.0))
     said = finding("queuing/cluster_timeline", rows) or ""
     golden(told(said, "1", "2"))
@@ -235,7 +235,7 @@ def test_the_timeline_of_vcs_names_who_waits_most(golden: Golden) -> None:
     assert panels("queuing/timeline", many) == []
 
 
-def test_tries_that_count_as_failed_are_told_in_the_sentence(golden: Golden) -> None:
+def test_tries_that_count_as_failed_are_reported_in_the_sentence(golden: Golden) -> None:
     rows = [{"gpu_class": "1", "failures": 40, "p50_s": 60.0, "gpu_hours_lost": 8.0}]
     users = [{"user": "u", "gpu_hours_lost": 8.0, "failed_share": None, "jobs": 3}]
     retried = TraceFacts(retried=True)
@@ -280,7 +280,7 @@ def _metrics(**values: float | None) -> list[dict[str, Any]]:
     ],
     ids=["hours of one day", "days without dates", "most of the time", "a question without telemetry"],
 )
-def test_telemetry_of_a_part_of_the_time_is_told(
+def test_telemetry_of_a_part_of_the_time_is_reported(
     golden: Golden, query: str, base: str, window: list[str], facts: tuple[str, ...] | None
 ) -> None:
     quality = _quality(("utilization", True, window), ("host_utilization", True, window))
@@ -291,7 +291,7 @@ def test_telemetry_of_a_part_of_the_time_is_told(
         golden(told(note, *facts))
 
 
-def test_telemetry_of_a_part_of_the_nodes_is_told(golden: Golden) -> None:
+def test_telemetry_of_a_part_of_the_nodes_is_reported(golden: Golden) -> None:
     window = ["2017-11-05T00:00:00+00:00", "2017-11-05T12:00:00+00:00"]
     quality = _quality(("utilization", True, window), ("host_utilization", True, window))
     seen = TelemetryCoverage(nodes=30, gpu_nodes=8, host_nodes=29)
@@ -305,7 +305,7 @@ def test_telemetry_of_a_part_of_the_nodes_is_told(golden: Golden) -> None:
     assert telemetry_period({"host_utilization"}, quality, _time("absolute", 0.5), seen) is None
 
 
-def test_few_attempts_behind_many_samples_are_told(golden: Golden) -> None:
+def test_few_attempts_behind_many_samples_are_reported(golden: Golden) -> None:
     rows = [{"gpu_count": 16.0, "node_count": n, "samples": 900, "mean_pct": pct} for n, pct in ((2, 43.75), (8, 29.0))]
     few = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 1, (16.0, 8): 40}))
     many = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 30, (16.0, 8): 40}))
@@ -340,7 +340,7 @@ def _capacity(gpus: float | None, **others: float) -> CapacityInfo:
     return {"requested": "auto", "used": "listed", "gpus": gpus, "alternatives": others, "note": "", "word": "listed"}
 
 
-def test_doubts_are_told_where_there_are_any(golden: Golden) -> None:
+def test_doubts_are_reported_where_there_are_any(golden: Golden) -> None:
     answers = answers_of(
         queuing__gpu_time_held=_metrics(held_share=0.01), overview__summary=_metrics(unknown_status_share=0.25)
     )
@@ -391,7 +391,7 @@ def test_lost_gpu_hours_and_lost_ends_are_doubts(golden: Golden) -> None:
     golden(doubts(11, 2))
 
 
-def test_one_number_of_gpus_stands_for_a_page_and_others_have_their_source(golden: Golden) -> None:
+def test_one_number_of_gpus_serves_a_page_and_others_have_their_source(golden: Golden) -> None:
     owner = ("GPUs of a cluster: the GPUs of its node list",)
     load = answer_of("queuing/gpu_time_held", *_metrics(owned_gpus=140.0), notes=owner)
     origin = {"id": "cluster", "value": "nodes of the Trace"}
@@ -497,7 +497,7 @@ def test_the_vc_that_would_pay_most_is_named(golden: Golden) -> None:
     )
 
 
-def test_a_cluster_that_is_the_same_in_all_rows_is_no_column() -> None:
+def test_a_cluster_that_is_the_same_in_all_rows_is_not_a_column() -> None:
     columns = [{"name": name, "unit": None, "meaning": ""} for name in ("cluster", "x")]
     rows: list[dict[str, Any]] = [{"cluster": "c", "x": 1}, {"cluster": "c", "x": 2}]
     answer = cast("AnswerInfo", {"columns": columns, "rows": rows, "row_count": 2, "intervals": []})
@@ -510,7 +510,7 @@ def _summary(**values: float) -> dict[str, Answer]:
     return answers_of(overview__summary=[{"metric": metric, "value": value} for metric, value in values.items()])
 
 
-def test_times_that_cannot_be_are_told_from_one_in_a_hundred_jobs_on(golden: Golden) -> None:
+def test_times_that_cannot_be_are_reported_from_one_in_a_hundred_jobs_on(golden: Golden) -> None:
     found = caveats(_summary(jobs=1000, impossible_times=10), _capacity(None), _quality())
     assert [d["place"] for d in found] == ["contradictions"]
     golden(told(found[0]["text"], "10"))
@@ -518,7 +518,7 @@ def test_times_that_cannot_be_are_told_from_one_in_a_hundred_jobs_on(golden: Gol
     assert caveats(_summary(jobs=0, impossible_times=0), _capacity(None), _quality()) == []
 
 
-def test_hours_in_doubt_are_told_with_what_they_may_change(golden: Golden) -> None:
+def test_hours_in_doubt_are_reported_with_what_they_may_change(golden: Golden) -> None:
     summary = {"jobs": 9.0, "gpu_hours": 1000.0, "hour_in_doubt_times": 27.0}
     (found,) = caveats(_summary(**summary, gpu_hours_in_doubt=74.0), _capacity(None), _quality())
     golden([told(found["text"], "27", "74"), told(found["more"], "7.4 %")])

@@ -213,7 +213,7 @@ def test_gangs(golden: Golden) -> None:
     )
 
 
-def test_gangs_of_few_jobs_are_no_share_of_all(golden: Golden) -> None:
+def test_gangs_of_few_jobs_are_not_a_share_of_all(golden: Golden) -> None:
     golden(
         [
             told(finding("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))), "1"),

@@ -37,7 +37,7 @@ def test_numbers_that_the_trace_lacks_are_left_out() -> None:
     assert first_numbers(answers_of(overview__through_time=[_row("whole")]), {}, gpu_jobs=False) == []
 
 
-def test_a_remark_stands_beside_its_number_and_gpu_jobs_are_named(golden: Golden) -> None:
+def test_a_remark_is_next_to_its_number_and_gpu_jobs_are_named(golden: Golden) -> None:
     answers = answers_of(overview__through_time=[_row("whole", mean_wait_s=0.0, p90_wait_s=0.0, held_share=0.5)])
     wait, held = first_numbers(
         answers, {"mean_wait_s": "3 jobs never started", "held_share": "of 8 GPUs"}, gpu_jobs=True

@@ -89,7 +89,7 @@ def test_each_fitted_group_is_a_row_and_pooled_ones_are_counted(golden: Golden) 
     )
 
 
-def test_a_p_value_is_told_with_the_jobs_that_it_was_made_with(golden: Golden) -> None:
+def test_a_p_value_is_reported_with_the_jobs_that_it_was_made_with(golden: Golden) -> None:
     drawn = {"jobs": 500, "replicates": 19, "p_ks": 0.05, "p_ad": 0.5}
     family, *_ = fitted_answers(_model(_entry(n=7255, bootstrap=drawn)))
     rows = _rows(family)
@@ -106,7 +106,7 @@ def test_a_p_value_is_told_with_the_jobs_that_it_was_made_with(golden: Golden) -
     assert said.endswith("distribution is 2.0 %.")
 
 
-def test_observed_stand_beside_fitted_quantiles(golden: Golden) -> None:
+def test_observed_are_next_to_fitted_quantiles(golden: Golden) -> None:
     _, match, *_ = fitted_answers(_model(_entry(), _entry(gpu_class="1")))
     rows = _rows(match)
     assert [(r["gpu_class"], r["share"], r["observed_s"]) for r in rows] == [
@@ -153,7 +153,7 @@ def test_the_rate_is_a_table_of_hours_by_days(golden: Golden) -> None:
     assert [v["batches"] for v in values[:3]] == [20.0, 10.0, 10.0]
 
 
-def test_observed_rates_stand_beside_the_fitted_ones(golden: Golden) -> None:
+def test_observed_rates_are_next_to_the_fitted_ones(golden: Golden) -> None:
     document = _model(_entry()).document
     # Monday 00:00 is 5 off, Monday 01:00 was never seen, all others are met.
     seen = [25.0, None, *[10.0] * 166]
@@ -208,7 +208,7 @@ def test_a_log_without_hours_names_no_hour() -> None:
     assert "day 1" in json.dumps(panels("fit/arrival_rate", rows)[0].to_dict())
 
 
-def test_a_growing_rate_is_told_as_its_mean(golden: Golden) -> None:
+def test_a_growing_rate_is_reported_as_its_mean(golden: Golden) -> None:
     rate = {"kind": "constant", "per_hour": 10.0, "profile": [1.0], "trend_per_day": 0.1}
     arrivals = {"process": "poisson", "why": "w", "days": 10.0, "rate": rate}
     _, _, answer, *_ = fitted_answers(_model(_entry(), arrivals=arrivals))

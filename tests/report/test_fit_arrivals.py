@@ -128,7 +128,7 @@ def _week_rows(fitted: float, observed: float | None, **more: float) -> list[dic
     return rows
 
 
-def test_one_is_told_in_the_singular(golden: Golden) -> None:
+def test_one_is_reported_in_the_singular(golden: Golden) -> None:
     golden(
         [
             told(finding("fit/arrival_rate", _week_rows(1.0, 2.0)), "1 batch"),
@@ -139,13 +139,13 @@ def test_one_is_told_in_the_singular(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize(("trend", "noted"), [(0.00002, False), (-0.00002, False), (0.00005, True)])
-def test_growth_below_a_thousandth_is_not_told(trend: float, noted: bool) -> None:
+def test_growth_below_a_thousandth_is_not_reported(trend: float, noted: bool) -> None:
     notes = _rate(_model({"trend_per_day": trend, "trend_standard_error": 0.004})).notes
     assert any("28 days" in note for note in notes) == noted
 
 
 @pytest.mark.parametrize(("trend", "words"), [(30.0, "more than 1,000,000"), (-30.0, "more than 99.9 %")])
-def test_growth_beyond_all_numbers_is_told(golden: Golden, trend: float, words: str) -> None:
+def test_growth_beyond_all_numbers_is_reported(golden: Golden, trend: float, words: str) -> None:
     # exp(840) is no number.
     result = _rate(_model({"trend_per_day": trend}))
     golden(told(result.notes[-1], "28", words))
@@ -153,11 +153,11 @@ def test_growth_beyond_all_numbers_is_told(golden: Golden, trend: float, words: 
     assert "very unequal weeks" in _said(result)
 
 
-def test_a_log_of_a_day_is_told_in_the_singular(golden: Golden) -> None:
+def test_a_log_of_a_day_is_reported_in_the_singular(golden: Golden) -> None:
     golden(told(_rate(_model({"trend_per_day": 0.5}, days=1.0)).notes[-1], "1", "64.9 %"))
 
 
-def test_pieces_are_told_and_the_week_is_their_mean(golden: Golden) -> None:
+def test_pieces_are_reported_and_the_week_is_their_mean(golden: Golden) -> None:
     pieces = [
         {"from_day": a, "to_day": b, "per_hour": x, "standard_error": 0.1}
         for a, b, x in ((0, 7, 2), (7, 21, 8), (21, 28, 4))
@@ -183,7 +183,7 @@ def test_a_modest_change_is_a_note(golden: Golden, trend: float, change: str) ->
     assert change not in _said(result)
 
 
-def test_hours_that_are_not_those_of_a_day_are_told_beside_the_rate(golden: Golden) -> None:
+def test_hours_that_are_not_those_of_a_day_are_reported_next_to_the_rate(golden: Golden) -> None:
     model = _model(known=False)
     (hours,) = (note for note in _rate(model).notes if "hour of the day:" in note)
     golden(told(hours, "day 1", "hour 0"))
@@ -194,7 +194,7 @@ def test_hours_that_are_not_those_of_a_day_are_told_beside_the_rate(golden: Gold
     assert answered(family).notes == ("another",)
 
 
-def test_sessions_are_told_with_the_distances_that_chose_them(golden: Golden) -> None:
+def test_sessions_are_reported_with_the_distances_that_chose_them(golden: Golden) -> None:
     processes = [{"process": "mmpp", "distance": 0.31}, {"process": "sessions", "distance": 0.15}]
     sessions = {"threshold_s": 60.0, "sessions": 10_000, "size": {"mean": 5.0}}
     result = _process(_model(process="sessions", sessions=sessions, held_out={"processes": processes}))
@@ -209,7 +209,7 @@ def test_sessions_are_told_with_the_distances_that_chose_them(golden: Golden) ->
     golden(told(_said(result), "5", "60 s"))
 
 
-def test_bursts_are_told_in_words_and_their_numbers_in_a_table(golden: Golden) -> None:
+def test_bursts_are_reported_in_words_and_their_numbers_in_a_table(golden: Golden) -> None:
     result = _process(_model())
     assert result.frame.drop("name", "measure", "ratio", "decides").rows() == [
         ("test of hourly counts", 1.19, 0.002, "more than Poisson"),
@@ -237,7 +237,7 @@ def test_bursts_are_told_in_words_and_their_numbers_in_a_table(golden: Golden) -
     golden([told(_said(result), "1.19", "0.002"), *result.frame["measure"], *result.notes])
 
 
-def test_two_states_are_told_with_their_rates(golden: Golden) -> None:
+def test_two_states_are_reported_with_their_rates(golden: Golden) -> None:
     result = _process(_model(process="mmpp"))
     settings = {row["name"]: row["value"] for row in result.frame.to_dicts() if row["part"] == "setting"}
     assert settings == {"quiet_rate": 0.25, "busy_rate": 2.5, "to_busy": 8.0, "to_quiet": 2.0}
@@ -252,7 +252,7 @@ def test_two_states_are_told_with_their_rates(golden: Golden) -> None:
 @pytest.mark.parametrize(
     ("gaps", "number"), [({}, "1.46"), ({"squared_variation_of_gaps": 0.5}, "0.5")], ids=["in bursts", "evenly"]
 )
-def test_the_test_that_rejects_is_told(golden: Golden, gaps: dict[str, float], number: str) -> None:
+def test_the_test_that_rejects_is_reported(golden: Golden, gaps: dict[str, float], number: str) -> None:
     tests = TESTS | {"p_dispersion": 0.2, "p_variation": 0.004} | gaps
     golden(told(_said(_process(_model(tests=tests))), number, "0.004"))
 
@@ -294,7 +294,7 @@ def test_labels_do_not_change_what_is_said() -> None:
     assert finding("fit/arrival_process", relabelled) == _said(_process(_model(process="mmpp")))
 
 
-def test_independent_arrivals_are_told_as_such(golden: Golden) -> None:
+def test_independent_arrivals_are_reported_as_such(golden: Golden) -> None:
     model = _model(process="poisson", candidates=[], tests=TESTS | {"p_dispersion": 0.2})
     result = _process(model)
     golden(told(_said(result), "1.19", "1.46"))

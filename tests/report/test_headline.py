@@ -68,7 +68,7 @@ GPU = {
 }
 
 
-def test_gpu_jobs_come_first_and_cpu_jobs_stand_beside_them(golden: Golden) -> None:
+def test_gpu_jobs_come_first_and_cpu_jobs_are_next_to_them(golden: Golden) -> None:
     cards = _cards(**ALL, **GPU, cpu_jobs=90, cpu_median_queue_s=0, cpu_completed_share=0.9)
     texts, notes = zip(
         *(cards[name] for name in ("median wait of GPU jobs", "of GPU jobs completed", "GPU jobs")), strict=True

@@ -298,7 +298,7 @@ def test_the_package_is_the_function_before_and_after_its_modules_are_imported(f
     assert told.startswith("none: no such Trace")
 
 
-def test_logs_are_no_trace(tmp_path: Path) -> None:
+def test_logs_are_not_a_trace(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="is not a Trace"):
         tracekit.report(tmp_path)
 

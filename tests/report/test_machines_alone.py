@@ -114,7 +114,7 @@ def test_the_numbers_of_the_first_screen_are_of_machines(golden: Golden) -> None
     assert [c["label"] for c in headline(_answers(CAUSES) | jobs, capacity)] == ["jobs"]
 
 
-def test_what_nobody_could_judge_is_no_absence_of_problems(golden: Golden) -> None:
+def test_what_nobody_could_judge_is_not_an_absence_of_problems(golden: Golden) -> None:
     entry = {"id": "x", "title": "X", "verdict": "cannot tell", "effect": None, "no_effect": None}
     found = summary(_answers(CAUSES), {"guidelines": [entry, entry]})
     jobs = answers_of(overview__summary=[{"metric": "jobs", "value": 3.0}])

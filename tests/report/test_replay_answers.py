@@ -90,7 +90,7 @@ def rows(replayed: tuple[Sequence[Answer | Unanswered], ReplayInfo]) -> dict[str
     return {a.name: a.frame.to_dicts() if isinstance(a, Answer) else [] for a in replayed[0]}
 
 
-def test_what_was_replayed_and_what_was_left_out_is_told(
+def test_what_was_replayed_and_what_was_left_out_is_reported(
     golden: Golden, replayed: tuple[Sequence[Answer | Unanswered], ReplayInfo]
 ) -> None:
     (_, info) = replayed
@@ -114,7 +114,7 @@ def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[di
     assert (waits["b", "fifo"], waits["b", "sjf"]) == (118 * 60, 58 * 60)
 
 
-def test_a_change_is_told_where_the_log_is_the_first_policy(
+def test_a_change_is_reported_where_the_log_is_the_first_policy(
     golden: Golden, in_order: dict[str, list[dict[str, Any]]]
 ) -> None:
     by = {r["policy"]: r for r in in_order["replay/policies"]}
@@ -131,7 +131,7 @@ def test_a_change_is_told_where_the_log_is_the_first_policy(
     assert " and at best " in (finding("replay/by_gpu_class", in_order["replay/by_gpu_class"]) or "")
 
 
-def test_no_change_is_told_and_nothing_ranked_where_there_is_no_twin(
+def test_no_change_is_reported_and_nothing_ranked_where_there_is_no_twin(
     golden: Golden, rows: dict[str, list[dict[str, Any]]]
 ) -> None:
     """First in, first out lets the jobs wait 59 min; by the log they waited 6 h less a minute."""
@@ -199,7 +199,7 @@ def test_the_log_holds_more_than_the_two_gpus_there_are(rows: dict[str, list[dic
     assert set(found.values()) == {None}
 
 
-def test_policies_are_told_in_words_and_by_whether_they_keep_quotas(
+def test_policies_are_reported_in_words_and_by_whether_they_keep_quotas(
     golden: Golden, rows: dict[str, list[dict[str, Any]]]
 ) -> None:
     by = {r["policy"]: r for r in rows["replay/policies"]}
@@ -283,7 +283,7 @@ def test_policies_that_change_something_come_after_the_first(
             assert group == [policy for policy in standard_panel() if policy in group]
 
 
-def test_means_of_other_jobs_are_told(golden: Golden, make_trace: MakeTrace) -> None:
+def test_means_of_other_jobs_are_reported(golden: Golden, make_trace: MakeTrace) -> None:
     job = {"submit_time": "2020-03-01 00:00:00", "run_s": 60, "gpu_count": 1, "status": "completed"}
     ends = {"start_time": "2020-03-01 00:00:00", "end_time": "2020-03-01 00:01:00"}
     made = make_trace(
@@ -295,7 +295,7 @@ def test_means_of_other_jobs_are_told(golden: Golden, make_trace: MakeTrace) -> 
     assert len(notes) == 2
 
 
-def test_a_limit_is_told_where_it_cuts(golden: Golden, make_trace: MakeTrace) -> None:
+def test_a_limit_is_reported_where_it_cuts(golden: Golden, make_trace: MakeTrace) -> None:
     times = {"submit_time": "2020-03-01 00:00:00", "start_time": "2020-03-01 00:00:00", "run_s": 60}
     jobs = [{**times, "job_id": name, "end_time": "2020-03-01 00:01:00", "gpu_count": 1} for name in "abc"]
     made = make_trace(jobs=jobs, nodes=[{"node_id": "n", "gpu_count": 4}])

@@ -63,7 +63,7 @@ def test_where_nobody_waits_the_jobs_that_the_times_are_of_are_counted(golden: G
     )
 
 
-def test_jobs_that_never_end_are_no_jobs_that_do_not_wait(golden: Golden) -> None:
+def test_jobs_that_never_end_are_not_jobs_that_do_not_wait(golden: Golden) -> None:
     stuck = [policy(name, jobs=10, completed=8) for name in ("fifo", "sjf")]
     rows = class_rows(fifo=(0.0, 0.0), sjf=(0.0, 0.0))
     said = [told(sentence(*stuck), "2", "8", "10", "1 h"), told(finding("replay/by_gpu_class", rows))]
@@ -111,7 +111,7 @@ def test_the_fastest_policies_are_named_by_what_they_know(golden: Golden) -> Non
     )
 
 
-def test_in_a_twin_no_policy_is_ranked_and_the_log_stands_beside_it(golden: Golden) -> None:
+def test_in_a_twin_no_policy_is_ranked_and_the_log_is_next_to_it(golden: Golden) -> None:
     """What other policies would give is told against the log, with an interval that knows how far the twin is off."""
     fast = policy("las", 1980.0, 60.0, jct_diff_share_low=-0.5, jct_diff_share_high=-0.4)
     log = policy("recorded", 3700.0, 660.0)
@@ -175,7 +175,7 @@ def test_sizes_and_vcs_are_compared_with_the_log_where_no_effect_is_carried(gold
 
 
 @pytest.mark.parametrize("waits", [0.0, 720.0])
-def test_a_log_that_holds_more_gpus_than_there_are_is_told_of_in_the_sentence(golden: Golden, waits: float) -> None:
+def test_a_log_that_holds_more_gpus_than_there_are_is_named_in_the_sentence(golden: Golden, waits: float) -> None:
     rows = [policy("fifo"), policy("hived", 4320.0, waits), {**RECORDED, "beyond_share": 0.42}]
     golden(told(sentence(*rows), "42.0 %"))
     assert "does not list" not in sentence(*rows[:2], {**RECORDED, "beyond_share": 0.05})

@@ -32,7 +32,7 @@ def _entry(name: str, verdict: str = "holds", effect: tuple[str, float] | None =
     return {"id": name, "title": name.upper(), "verdict": verdict, "finding": {"text": f"found {name}"}, **more}
 
 
-def test_the_cluster_is_told_as_far_as_the_trace_knows_it(golden: Golden) -> None:
+def test_the_cluster_is_reported_as_far_as_the_trace_knows_it(golden: Golden) -> None:
     cases: list[tuple[dict[str, float], tuple[str, ...]]] = [
         ({}, ()),
         ({"jobs": 1}, ("1",)),
@@ -103,7 +103,7 @@ def test_nothing_to_change_is_said_of_what_was_replayed_only(golden: Golden) -> 
     )
 
 
-def test_nothing_to_change_does_not_stand_beside_a_problem_that_was_found(golden: Golden) -> None:
+def test_nothing_to_change_does_not_appear_next_to_a_problem_that_was_found(golden: Golden) -> None:
     found = summary({}, {"guidelines": [_entry("vain", effect=("no change", 0.0))]}, replay=_replay())
     assert "1 was found" in found["verdict"]
     golden(told(found["heading"], "1"))

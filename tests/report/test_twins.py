@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from unittest import mock
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_the_tables_of_policies_have_the_twin_first_and_the_log_last(golden: Gol
     assert by["twin"]["avg_queue_s"] == pytest.approx(by["recorded"]["avg_queue_s"], rel=0.01)
 
 
-def test_a_plan_stands_beside_the_record(golden: Golden, rows: Rows) -> None:
+def test_a_plan_is_next_to_the_record(golden: Golden, rows: Rows) -> None:
     planned = rows["plan/nodes"]
     assert planned[-1]["policy"] == "recorded"
     assert planned[-1]["nodes"] in {row["nodes"] for row in planned[:-1]}
@@ -241,5 +242,27 @@ def test_an_analysis_takes_a_twin_as_it_is_edited(
     assert (found[0]["grade"], found[1]["grade"]) == ("poor", None)
     golden(told(found[1]["why_not"]))
     assert f"--twin {file}" in report["command"]
-    with pytest.raises(UsageError, match="there is no such file"):
-        analyze(trace, tmp_path / "other", twin=tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (None, "cannot read the twin"),
+        ("trace = 3", "trace"),
+        ('trace = "sha256:0"\n[cluster.all]', "is the twin of the Trace"),
+    ],
+    ids=["missing", "malformed", "other Trace"],
+)
+def test_a_twin_file_that_cannot_be_used_ends_an_analysis_before_the_queries(
+    make_trace: Callable[..., Trace], tmp_path: Path, text: str | None, what: str
+) -> None:
+    trace = make_trace(jobs=[{"job_id": "a", "gpu_count": 1, "submit_time": "2024-01-01"}])
+    file = tmp_path / "twin.toml"
+    if text is not None:
+        file.write_text(text)
+    progress = mock.Mock(spec=Progress)
+    with pytest.raises(UsageError, match=what) as error:
+        analyze(trace, tmp_path / "out", twin=file, progress=progress)
+    assert error.value.where == str(file)
+    assert "asking" not in [call.args[0] for call in progress.stage.call_args_list]
+    assert not (tmp_path / "out").exists()

@@ -65,7 +65,7 @@ def test_there_is_a_picture_of_arrivals_and_of_each_fitted_group_but_vcs(model: 
     assert workload_pictures(model) == drawn
 
 
-def test_what_has_no_picture_is_told(golden: Golden, model: WorkloadModel) -> None:
+def test_what_has_no_picture_is_reported(golden: Golden, model: WorkloadModel) -> None:
     small, by_status, by_tenant = undrawn(model)
     golden(
         [

@@ -93,7 +93,7 @@ def test_every_answer_says_what_a_browser_may_do_with_it(client: TestClient) -> 
 
 
 @pytest.mark.parametrize("path", ["/", "/job/a1", "/answer/queuing/run_time", "/report.json", "/nothing"])
-def test_without_the_token_nothing_is_told(guarded: TestClient, path: str) -> None:
+def test_without_the_token_nothing_is_reported(guarded: TestClient, path: str) -> None:
     wrong = TOKEN[:-1] + "x"
     for address, headers in (
         (path, {}),

@@ -44,7 +44,7 @@ def test_nodes_are_those_of_the_cluster_with_their_gpus(told: Trace) -> None:
     assert found == {node: (GPUS_PER_NODE, model, 32.0, 500.0) for node, model in MODELS.items()}
 
 
-def test_every_event_of_the_database_is_told(ran: Records, told: Trace) -> None:
+def test_every_event_of_the_database_is_reported(ran: Records, told: Trace) -> None:
     found = {
         (row["node_id"], row["start_time"], row["end_time"], row["state"], row["source_cause"])
         for row in rows(told, "node_events")
@@ -100,7 +100,7 @@ def test_gpus_of_a_sampled_job_are_known_by_index(ran: Records, told: Trace) -> 
     assert sampled <= {(row["job_id"], row["node_id"]) for row in known}
 
 
-def test_an_uneven_gang_is_told_as_it_was(ran: Records, told: Trace) -> None:
+def test_an_uneven_gang_is_reported_as_it_was(ran: Records, told: Trace) -> None:
     uneven = [f"tk/{number}" for number in ran.done.jobs["uneven"]]
     held = {(span.job_id, span.node): float(len(span.gpus)) for span in ran.held if span.job_id in uneven}
     found = {

@@ -38,7 +38,7 @@ def test_a_shard_is_named_i_of_n() -> None:
         *((text, f"'{text}' is no shard; write it") for text in ("", "3", "/", "1/", "-1/4", "1/4/2", "1.0/4", "٣/٤")),
     ],
 )
-def test_what_is_no_shard_is_told_in_one_line(text: str, part: str) -> None:
+def test_what_is_not_a_shard_is_reported_in_one_line(text: str, part: str) -> None:
     with pytest.raises(UsageError, match=re.escape(part)) as caught:
         Shard.named(text)
     assert str(caught.value).startswith("--shard: ")

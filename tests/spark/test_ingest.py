@@ -144,7 +144,7 @@ class _Touch:
         return number
 
 
-def test_an_error_that_is_no_file_s_is_told_in_one_line(workers: Workers) -> None:
+def test_an_error_that_is_not_a_file_s_is_reported_in_one_line(workers: Workers) -> None:
     with pytest.raises(UsageError, match=r"^--master local\[2\]: Spark failed: ZeroDivisionError: [^\n]*$"):
         list(workers.in_order(_divide, [0]))
 

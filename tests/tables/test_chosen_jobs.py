@@ -117,7 +117,7 @@ def test_time_cluster_and_values_hold_together(layouts: tuple[Trace, Trace]) -> 
         )
 
 
-def test_a_value_that_only_another_day_has_leaves_nothing_and_is_no_error(layouts: tuple[Trace, Trace]) -> None:
+def test_a_value_that_only_another_day_has_leaves_nothing_and_is_not_an_error(layouts: tuple[Trace, Trace]) -> None:
     for trace in layouts:
         part = trace.window(start=dt.datetime(2021, 1, 1), where={"user": "alice"})
         assert part.scan("jobs").collect().height == 0

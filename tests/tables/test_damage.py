@@ -298,7 +298,7 @@ def test_a_table_named_like_a_path_is_refused(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("kind", ["loop", "folder", "nothing"])
-def test_a_table_that_is_no_file_is_missing(trace: Trace, kind: str) -> None:
+def test_a_table_that_is_not_a_file_is_missing(trace: Trace, kind: str) -> None:
     path = trace.files("jobs")[0]
     path.unlink()
     if kind == "loop":

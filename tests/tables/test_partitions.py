@@ -290,7 +290,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_each_problem_of_a_partition_is_told_by_name(helios: Trace) -> None:
+def test_each_problem_of_a_partition_is_reported_by_name(helios: Trace) -> None:
     assert helios.validate(deep=True) == []
     day, other = (path for path in helios.files("jobs")[:2])
     name = day.relative_to(helios.path).as_posix()

@@ -33,7 +33,11 @@ def _target(target: Target) -> list[str]:
     lines += ["", f"Read by: {plain(sentence(target.reads))}"]
     lines += ["", f"Writes a {'folder' if target.folder else 'file'}. Needs of a job: {plain(sentence(target.needs))}"]
     if target.companions:
-        lines += ["", "Beside it:", *bullets(f"`*{end}`: {sentence(what)}" for end, what in target.companions.items())]
+        lines += [
+            "",
+            "Also written:",
+            *bullets(f"`*{end}`: {sentence(what)}" for end, what in target.companions.items()),
+        ]
     if target.lost:
         lines += ["", f"Left out: {plain(sentence(target.lost))}"]
     rows = [(code(f.name), plain(f.meaning), plain(f.filled_from)) for f in target.fields]

@@ -20,13 +20,13 @@ _INTRO = """\
 otherwise, and `--option NAME=VALUE` gives an option. The columns of the raw files are described in `schemas/sources/`.
 In every format a time that cannot be (an end before its start, a start before the submission, the epoch, a date far
 from the log) is unknown while its record stays: [What becomes of doubtful data](../quality.md).
-[A log of your own](../mapping.md) tells how to read any other table, [Write a format](../howto/format.md) how to add a
+[Your own log](../mapping.md) shows how to read any other table, [Write a format](../howto/format.md) how to add a
 format."""
 
 
 _BESIDE = """\
 Files of these kinds complete the Trace of a log in the same folder or archive, whatever they are called: they are
-recognized by their first bytes. [Files beside the log](../machines.md) tells what becomes of them."""
+recognized by their first bytes. [Machine lists and node events](../machines.md) describes their use."""
 
 
 def page() -> str:
@@ -36,7 +36,7 @@ def page() -> str:
     lines += table(("format", "source"), [(f"[{f.name}](#{f.name})", plain(f.title)) for f in own])
     for member in own:
         lines += _format(member)
-    lines += ["", "## Files beside the log", "", _BESIDE, ""]
+    lines += ["", "## Files next to the log", "", _BESIDE, ""]
     lines += table(("kind", "what it is"), [(code(kind.name), plain(kind.title)) for kind in all_companions()])
     return "\n".join(lines) + "\n"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.analysis.billing import bill_answers
 from tracekit.analysis.fitting import Fitting
-from tracekit.analysis.steps import advise, ask, capacity_of
+from tracekit.analysis.steps import advise, ask, capacity_of, twins_of
 from tracekit.answer import Answer
 
 if TYPE_CHECKING:
@@ -102,13 +102,14 @@ def answer_all(
 
     trace = found_at.trace
     asked = trace.by(settings.by)
+    twins = twins_of(asked, named.stated, settings, progress)
     start_bundle()  # which takes a second, while the queries run
     evidence = Evidence(asked, settings.memory_limit, engine)
     with Fitting(trace, folder, settings, progress) as fitting:
         capacity = capacity_of(trace, settings.capacity, progress, faults)
         answers = ask(evidence, progress, capacity, faults)
         billed = bill_answers(found_at, prices, answers, evidence.session, faults, settings.by)
-        found = advise(evidence, (named.name, named.stated), settings, progress, faults)
+        found = advise(evidence, named.name, twins, progress, faults)
         # What draws the page takes long to import, and the fit may still be running.
         import_module("tracekit.report.page")
         from tracekit.report.data import build_report

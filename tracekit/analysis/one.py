@@ -218,12 +218,14 @@ def check_replays(settings: AnalysisSettings) -> None:
     Raises
     ------
     UsageError
-        There is no such twin, or the number of jobs is negative.
+        The twin file cannot be used, or the number of jobs is negative.
     """
+    from tracekit.calibration.twin import check_twin_file
+
     if settings.replay_jobs < 0:
         raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
-    if settings.twin is not None and not settings.twin.is_file():
-        raise UsageError("there is no such file", where=settings.twin, hint="make it with 'tracekit calibrate'")
+    if settings.twin is not None:
+        check_twin_file(settings.twin)
 
 
 def trace_at(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.settings import AnalysisSettings
     from tracekit.trace import Trace
 
-__all__ = ["AdviceResult", "advise", "ask", "capacity_of"]
+__all__ = ["AdviceResult", "advise", "ask", "capacity_of", "twins_of"]
 
 
 def capacity_of(trace: Trace, requested: str, progress: Progress, faults: Faults) -> CapacityInfo:
@@ -107,21 +107,32 @@ class AdviceResult:
     """See `tracekit.guidelines.document`; None if it could not be made."""
 
 
-def advise(
-    evidence: Evidence, source: tuple[str, str], settings: AnalysisSettings, progress: Progress, faults: Faults
-) -> AdviceResult:
-    """Replay the panel of policies, and judge by the guidelines.
+def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Progress) -> Twins | None:
+    """Return the twins to replay in; None if no replay is asked for.
 
-    `source` is the name of what is analyzed, and the same as the user gave it.
+    `stated` is the source as the user gave it.
+
+    Raises
+    ------
+    UsageError
+        The twin file belongs to another Trace.
     """
     from tracekit.calibration.twins import Twins
+
+    if not settings.replay_jobs:
+        return None
+    twins = Twins(trace.ingested, settings.replay_jobs, file=settings.twin, progress=progress, name=stated)
+    _ = twins.given  # a file of another Trace ends the analysis here, not after the queries
+    return twins
+
+
+def advise(evidence: Evidence, name: str, twins: Twins | None, progress: Progress, faults: Faults) -> AdviceResult:
+    """Replay the policies of the panel in the twins, and judge by the guidelines.
+
+    `name` is the name of the source.
+    """
     from tracekit.report.replay_answers import unreplayed_answers
 
-    name, stated = source
-    twins: Twins | None = None
-    if settings.replay_jobs:
-        whole = evidence.trace.ingested
-        twins = Twins(whole, settings.replay_jobs, file=settings.twin, progress=progress, name=stated)
     if twins is None:
         answers, info = unreplayed_answers("No replay was asked for (--replay-jobs 0).")
     else:

@@ -22,6 +22,7 @@ from tracekit.replay.outages.failures import recorded_outages
 from tracekit.replay.outages.texts import CheckpointsAsked
 from tracekit.replay.results.comparison import FEWEST_DAYS, submission_days
 from tracekit.replay.results.sizes import gpus_of
+from tracekit.text import percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -177,7 +178,7 @@ def _doubt(sums: Floats, attempts: int, stopped: int, stuck: float) -> str | Non
             "does not carry what they cost"
         )
     if stuck > _STUCK:
-        return f"{stuck:.1%} of the jobs never end in the twin with the outages, or with the change"
+        return f"{percent(stuck)} of the jobs never end in the twin with the outages, or with the change"
     if len(sums) < FEWEST_DAYS:
         return f"the jobs were submitted on {len(sums)} days, and {FEWEST_DAYS} are the fewest to tell from"
     if not (sums[:, 0].sum() > 0 and sums[:, 2].sum() > 0):

@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-__all__ = ["CAPACITIES", "ClusterTwin", "Delays", "Twin", "digest_of_jobs", "read_twin", "twin_text", "write_twin"]
+__all__ = [
+    "CAPACITIES",
+    "ClusterTwin",
+    "Delays",
+    "Twin",
+    "check_twin_file",
+    "digest_of_jobs",
+    "read_twin",
+    "twin_text",
+    "write_twin",
+]
 
 CAPACITIES = {
     "stated": "what the Trace states: its nodes, or its capacity",
@@ -112,16 +122,27 @@ def digest_of_jobs(trace: Trace) -> str:
     return f"sha256:{found.hexdigest()[:32]}"
 
 
+def check_twin_file(path: Path) -> None:
+    """Check a twin file as far as that needs no Trace: its syntax, keys and values.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, or a value cannot be used; the error names line and key.
+    """
+    _parse(path)
+
+
 def read_twin(path: Path, trace: Trace) -> Twin:
     """Return the twin of a file, of this Trace.
 
     Raises
     ------
     UsageError
-        The file cannot be read, holds what cannot be used (line and key are told), or is the twin of another Trace.
+        The file cannot be read, a value cannot be used (the error names line and key), or the file is the twin of
+        another Trace.
     """
-    text = TomlText(path, "twin", hint=f"make it with '{_COMMAND}'")
-    twin = text.decode(Twin)
+    text, twin = _parse(path)
     here = digest_of_jobs(trace)
     if twin.trace != here:
         shown, own = twin.trace[:_SHOWN], here[:_SHOWN]
@@ -132,13 +153,22 @@ def read_twin(path: Path, trace: Trace) -> Twin:
             line=text.line(("trace",)),
             hint=f"make one of this Trace with '{_COMMAND}'",
         )
+    clusters = trace.scan("jobs").select("cluster").unique().collect()["cluster"].drop_nulls().sort().to_list()
+    for name in twin.cluster:
+        if name not in (clusters or [UNNAMED]):
+            raise text.error(
+                ("cluster", name), "the Trace has no such cluster", nearest(name[:80], clusters or [UNNAMED])
+            )
+    return twin
+
+
+def _parse(path: Path) -> tuple[TomlText, Twin]:
+    text = TomlText(path, "twin", hint=f"make it with '{_COMMAND}'")
+    twin = text.decode(Twin)
     if not twin.cluster:
         raise text.error(("cluster",), "holds no cluster", f"make it with '{_COMMAND}'")
-    clusters = trace.scan("jobs").select("cluster").unique().collect()["cluster"].drop_nulls().sort().to_list()
     for name, one in twin.cluster.items():
         place = ("cluster", name)
-        if name not in (clusters or [UNNAMED]):
-            raise text.error(place, "the Trace has no such cluster", nearest(name[:80], clusters or [UNNAMED]))
         fault = one.fault()
         if fault is not None:
             raise text.error(place, fault)
@@ -151,7 +181,7 @@ def read_twin(path: Path, trace: Trace) -> Twin:
                 what = f"'{size}' is no size class" if size not in GPU_CLASSES else f"has {len(values)} values"
                 hint = f"{len(QUANTILES)} seconds for each of {', '.join(GPU_CLASSES)}"
                 raise text.error((*place, "delays", "startup", size), what, hint)
-    return twin
+    return text, twin
 
 
 def twin_text(twin: Twin) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,11 +18,12 @@ from tracekit.replay.registry import named_policy
 from tracekit.replay.results.recorded_times import TWIN
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
     from pathlib import Path
 
     from tracekit.calibration.api import Calibration, ClusterCalibration
     from tracekit.calibration.effect import Headline, TwinEffect, TwinJobs
+    from tracekit.calibration.twin import Twin
     from tracekit.calibration.workbench import JobTimes
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.results.comparison import ReplayResult
@@ -178,10 +180,20 @@ class Twins:
         self.progress, self._name = progress or Progress(), name or str(trace.path)
 
     @cached_property
+    def given(self) -> Twin | None:
+        """The twin of the file; None without a file. It raises a UsageError if the file cannot be used."""
+        if self.file is None:
+            return None
+        with self._errors_of_file():
+            return read_twin(self.file, self.trace)
+
+    @cached_property
     def _calibrated(self) -> Calibration | str:
+        given = self.given
         try:
-            if self.file is not None:
-                return recall(self.trace, read_twin(self.file, self.trace))
+            if given is not None:
+                with self._errors_of_file():
+                    return recall(self.trace, given)
             return calibrate(self.trace, budget=self.limit, progress=self.progress)
         except DamagedTraceError:
             raise
@@ -189,10 +201,20 @@ class Twins:
             self.progress.note(f"replays are left out: {error}")
             return f"replays are left out: {error}"
         except TracekitError as error:
-            if self.file is not None:  # what the user gave cannot be used
-                where = None if error.where is None else self._named(error.where)
-                raise UsageError(self._named(error.what), where=where, line=error.line, hint=error.hint) from None
+            if self.file is not None:
+                raise
             return self._named(error.what)
+
+    @contextmanager
+    def _errors_of_file(self) -> Iterator[None]:
+        """Raise the errors of the user's file as UsageErrors that name the Trace as the user does."""
+        try:
+            yield
+        except (DamagedTraceError, EngineMissingError):
+            raise
+        except TracekitError as error:
+            where = None if error.where is None else self._named(error.where)
+            raise UsageError(self._named(error.what), where=where, line=error.line, hint=error.hint) from None
 
     def named(self, error: TracekitError) -> str:
         """Return what an error says, of the Trace as the user calls it."""

@@ -62,19 +62,19 @@ def calibrate(
     shard: Shard = None,
     collect: Collect = False,
 ) -> None:
-    """Find the replay settings that come nearest to what the log recorded: the twin of each cluster.
+    """Find the replay settings that best reproduce the log: the twin of each cluster.
 
     Settings are chosen by the first 60 % of the time, and graded by how near the replay comes to the waits of the rest:
-    close, fair, rough or poor. A close or fair twin can tell the effect of a change. FILE.toml is a scenario to read,
-    to edit, and to give to replay, sweep, guidelines, plan and analyze with --twin.
+    close, fair, rough or poor. Effects of changes are reported for close and fair twins. FILE.toml is a scenario to
+    read, to edit, and to give to replay, sweep, guidelines, plan and analyze with --twin.
 
     With --report, OUT holds fidelity.json (grades, scores, and the candidates that were tried), fidelity.parquet (by
-    size of gang and VC), quantiles.parquet and queue.parquet with pictures of both for each cluster, and twin.toml.
-    Scores are of the jobs by which the settings were not chosen.
+    size of gang and VC), quantiles.parquet and queue.parquet with plots of both for each cluster, and twin.toml. Only
+    jobs held out from the calibration are compared.
 
     With --shard I/N the candidates of each stage of the search are divided among N processes, on machines that share
-    FILE.toml.runs. A stage needs all results of the one before, so that a shard that has done its part takes what the
-    others have not finished: any of them gets to the end, and --collect then writes FILE.toml.
+    FILE.toml.runs. A stage needs all results of the one before. A shard that has done its part therefore takes over
+    unfinished work of the others, and any shard gets to the end. --collect then writes FILE.toml.
 
     Example: tracekit calibrate my-trace -o twin.toml
     """

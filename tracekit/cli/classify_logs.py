@@ -50,8 +50,8 @@ def classify_logs(
 ) -> None:
     """Find in the logs of jobs why they failed: one reason for each failed trial, the root cause before its echo.
 
-    Which job and attempt a log belongs to is read from its name. With --trace only trials that failed are read. Beside
-    FILE a file .lines.csv has the log and the line of each reason.
+    The name of a log says to which job and attempt it belongs. With --trace only failed trials are read. A file
+    .lines.csv next to FILE lists the log and the line of each reason.
 
     Example: tracekit classify-logs job-logs --trace my-trace -o failures.parquet
     """

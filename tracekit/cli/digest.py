@@ -30,7 +30,9 @@ def digest(
     week: Annotated[
         str | None, typer.Option("--week", metavar="2026-W47", help="ISO week; the last whole one by default.")
     ] = None,
-    by: Annotated[_By, typer.Option("--by", help="Whose pages are written beside the operator's.")] = _By.user,
+    by: Annotated[
+        _By, typer.Option("--by", help="Write a page for each user or each account, in addition to the operator's.")
+    ] = _By.user,
     anonymize: Anonymize = False,
     salt_file: SaltFile = None,
     force: Force = False,

@@ -56,8 +56,8 @@ def export(
         typer.Option(
             "--shift-to",
             metavar="DATE",
-            help="Move all times so that the first submission is then, as the file writes it: for simulators that "
-            "begin at a date of their own.",
+            help="Move the first submission to this date, in the zone of the file, and all times with it: for "
+            "simulators with a fixed start date.",
         ),
     ] = None,
     list_targets: Annotated[
@@ -74,7 +74,7 @@ def export(
     Jobs that the simulator cannot take are left out and counted; what it needs and the Trace lacks is filled in, and
     each such value is reported with the option that changes it.
 
-    What the simulator has to be told is printed last.
+    The settings that the simulator needs are printed last.
 
     Example: tracekit export my-trace --to gavel -o my.trace --target-load 0.9
     """
@@ -161,7 +161,7 @@ def _show(target: Target, form: TextFormat) -> None:
         return
     typer.echo(f"{target.name}: {target.title}\n\nRead by: {target.reads}")
     for end, what in target.companions.items():
-        typer.echo(f"Beside it: *{end}, {what}")
+        typer.echo(f"Also written: *{end}, {what}")
     typer.echo(f"Needs of a job: {target.needs}\nLeft out: {target.lost}\n")
     print_table(("field", "what it holds", "filled from"), [(f.name, f.meaning, f.filled_from) for f in target.fields])
     rows = [

@@ -34,7 +34,7 @@ def fit(
     plots: Annotated[
         Path | None, typer.Option("--plots", metavar="OUT", help="Folder for pictures of the model.")
     ] = None,
-    png: Annotated[bool, typer.Option("--png", help="With --plots: PNG files beside the SVG files.")] = False,
+    png: Annotated[bool, typer.Option("--png", help="With --plots: also write PNG files.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the goodness of fit and the bootstrap.")] = 0,
     bootstrap: Annotated[
         int, typer.Option(metavar="N", min=0, help="Samples drawn for each p-value; 0 leaves the p-values out.")

@@ -72,7 +72,9 @@ def generate(
     model: Annotated[
         Path | None,
         typer.Option(
-            "--model", metavar="FILE", help="Beside a Trace: its model, with scores; one is fitted where it is needed."
+            "--model",
+            metavar="FILE",
+            help="With a Trace: its model, with scores; without this option one is fitted if needed.",
         ),
     ] = None,
     hybrid: Annotated[

@@ -56,7 +56,7 @@ MapFile = Annotated[
     typer.Option(
         "--map",
         metavar="FILE",
-        help="Mapping file (TOML) for a log of any other layout; beside --format NAME, for files that add to that log. "
+        help="Mapping file (TOML) for a log of any other layout; with --format NAME, for files that add to that log. "
         "'tracekit formats --template csv' prints one.",
     ),
 ]
@@ -77,7 +77,7 @@ SaltFile = Annotated[
     typer.Option(
         "--salt-file",
         metavar="FILE",
-        help="Where the salt of the pseudonyms is, or is kept if there is no such file; the same salt, the same names.",
+        help="File with the salt of the pseudonyms; created if missing. The same salt gives the same names.",
     ),
 ]
 

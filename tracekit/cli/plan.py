@@ -98,9 +98,9 @@ def plan(
     were recorded, and as drawn from it: which part of its time is useful work, and how many spares keep the part that
     --ettr asks for. It needs the table node_events, and no jobs.
 
-    With --shard I/N the resamples of each step are divided among N processes, on machines that share OUT.runs. Where to
-    look next needs all results so far, so that a shard that has done its part takes what the others have not finished:
-    any of them gets to the end, and --collect then writes OUT.
+    With --shard I/N the resamples of each step are divided among N processes, on machines that share OUT.runs. The next
+    step needs all results so far. A shard that has done its part therefore takes over unfinished work of the others,
+    and any shard gets to the end. --collect then writes OUT.
 
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """

@@ -77,7 +77,7 @@ def query(
     by: TenantColumn = None,
     published: Annotated[
         bool,
-        typer.Option("--published", help="Show published numbers beside the measured ones, for a public trace."),
+        typer.Option("--published", help="Show published numbers next to the measured ones, for a public trace."),
     ] = False,
     intervals: Annotated[
         bool,

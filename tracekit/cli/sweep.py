@@ -48,8 +48,8 @@ def sweep(
     """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file names.
 
     Finished runs are kept in OUT/runs: after an interruption, or a change of the file, the same command makes the
-    missing ones. OUT/sweep.parquet has one row a run, OUT/tradeoffs.svg shows them. In a twin each combination has the
-    twin's own run beside it, and its effect on the recorded times where the twin's grade carries it.
+    missing ones. OUT/sweep.parquet has one row a run, OUT/tradeoffs.svg shows them. In a twin each combination is
+    compared with the twin's own run, and has its effect on the recorded times if the twin's grade allows it.
 
     With --shard I/N only the runs of one shard of N are made, and no table. Shards may run at the same time on machines
     that share OUT; one that was killed makes its missing runs when it is run again. --collect then writes the table, or

@@ -25,14 +25,13 @@ def validate(
 ) -> None:
     """Check a Trace, and print each problem as a line: table, column, number of rows, and one of them.
 
-    Checked are columns and types; that no duration, wait, count or share is below 0; that no job starts before its
-    submission or ends before its start, and no attempt starts before the previous one ended; that durations are the
-    differences of their times; keys, references between tables, row counts; records = kept + rejected of every source
-    file; and that partitions are those of the manifest, and rows lie in the one of their cluster and day. Only the
-    columns concerned are read, as a stream, so that a large Trace takes little memory. A changed byte that leaves a
-    lawful value shows with --deep only.
+    It checks columns and types, keys, references between tables and row counts. Durations, waits, counts and shares
+    must be 0 or more. Jobs must start after their submission and end after their start, and attempts must not overlap.
+    Durations must be the differences of their times. For every source file, records = kept + rejected. Partitions must
+    be those of the manifest, with the rows of their cluster and day. Only the needed columns are read, as a stream,
+    which takes little memory. A changed byte that leaves a valid value shows with --deep only.
 
-    Exit code 0 when all holds, 1 when something does not or a table cannot be read, 2 when the folder is no Trace.
+    Exit code 0 if all checks pass, 1 if one fails or a table cannot be read, 2 if the folder is not a Trace.
     """
     from tracekit.text import visible
     from tracekit.trace import Trace

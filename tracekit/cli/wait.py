@@ -64,7 +64,7 @@ def wait(
     from tracekit.characterize.expected_wait.ask import expected_wait
     from tracekit.cli.display import print_table
     from tracekit.spreadsheets import csv_safe
-    from tracekit.text import duration
+    from tracekit.text import duration, level_percent
 
     say_need_of_wait(history, memory_limit)
     found = expected_wait(
@@ -85,7 +85,7 @@ def wait(
         print_data(csv_safe(pl.DataFrame([found.row()])).write_csv())
     elif found.enough:
         rows = [(level, found.low_s, found.high_s), *((share, None, s) for share, s in found.quantiles_s.items())]
-        words = [(f"{share:.0%}", *("" if s is None else duration(s) for s in ends)) for share, *ends in rows]
+        words = [(level_percent(share), *("" if s is None else duration(s) for s in ends)) for share, *ends in rows]
         print_table(("of such jobs", "wait at least", "wait at most"), words)
     if form is _Form.table:
         for sentence in found.sentences():

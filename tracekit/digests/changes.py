@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tracekit.text import level_percent
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -24,9 +26,9 @@ RULE = (
     "A change is named where the week lies outside all the weeks before, and outside the range that their scatter"
     " predicts for the next: mean ± t s √(1 + 1/k) of k weeks, with Student's t, of the logarithm of an amount (after"
     " adding 1, or 60 s to a wait) and of the arcsine of the root of a share. s is at least what chance alone gives"
-    f" for so many jobs. Over all figures of a page the level is {LEVEL:.0%} (Bonferroni): where nothing has changed,"
-    f" at most {LEVEL * 100:.0f} pages in 100 name a change. It takes {FEWEST_WEEKS} weeks, and {FEWEST_JOBS} jobs a"
-    " week."
+    f" for so many jobs. Over all figures of a page the level is {level_percent(LEVEL)} (Bonferroni): where nothing has"
+    f" changed, at most {LEVEL * 100:.0f} pages in 100 name a change. It takes {FEWEST_WEEKS} weeks, and"
+    f" {FEWEST_JOBS} jobs a week."
 )
 
 

@@ -86,7 +86,8 @@ def read_log(trace: Trace) -> LogJobs:
     row = np.flatnonzero(jobs["usable"].to_numpy())
     if not row.size:
         raise _nothing(trace)
-    notes = [f"{counted(jobs.height - row.size, 'jobs')} of the log left out: no submission, or not ended"]
+    left_out = jobs.height - row.size
+    notes = [f"{counted(left_out, 'jobs')} of the log left out: no submission, or not ended"] if left_out else []
     # Numbers are sorted and rows are not: a frame of strings would take ten times as long.
     row = row[np.argsort(jobs["submit_time"].dt.epoch("us").to_numpy()[row], kind="stable")]
     local_us = jobs["local_us"].to_numpy()[row]

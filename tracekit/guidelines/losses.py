@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.calibration.losses import ASSUMED, RecordedLosses, loss_effect
 from tracekit.calibration.workbench import UNNAMED
+from tracekit.text import percent
 
 if TYPE_CHECKING:
     from tracekit.calibration.losses import LossEffect
@@ -50,9 +51,8 @@ class Losses:
         best = self.effects[0]
         ettr = ""
         if best.ettr is not None and best.changed_ettr is not None:
-            ettr = (
-                f"; in the twin the effective training time ratio goes from {best.ettr:.1%} to {best.changed_ettr:.1%}"
-            )
+            before, after = percent(best.ettr), percent(best.changed_ettr)
+            ettr = f"; in the twin the effective training time ratio goes from {before} to {after}"
         return f"{best.change}: {best.words}{ettr}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.ingest.lost_ends import LOST_END, lost_runs
 from tracekit.ingest.over_capacity import starts_over_capacity
+from tracekit.text import count, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["COMMON_CHECKS", "SqlCheck", "run_checks", "run_common_checks"]
+__all__ = ["COMMON_CHECKS", "SqlCheck", "count_rejected_hours", "run_checks", "run_common_checks"]
+
+_MUCH = 0.01
+"""Share of the GPU-hours above which a note says how much the rejected records hold."""
 
 
 class SqlCheck(NamedTuple):
@@ -134,15 +138,15 @@ def run_checks(con: duckdb.DuckDBPyConnection, sink: Sink, checks: Iterable[SqlC
         sink.progress.stage(f"checking {check.name}")
         if check.of not in sizes:
             sizes[check.of] = con.execute(f"SELECT count(*) FROM {check.of}").fetchall()[0][0]
-        count, examples = _found(con, check) if sizes[check.of] else (0, [])
-        sink.check(check.name, count, sizes[check.of], check.meaning, examples)
+        number, examples = _found(con, check) if sizes[check.of] else (0, [])
+        sink.check(check.name, number, sizes[check.of], check.meaning, examples)
 
 
 def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[str]]:
     """Return the number of contradictions, and up to five of them."""
     if isinstance(check.query, str):
-        count, examples = con.execute(f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)").fetchall()[0]
-        return count, examples
+        number, examples = con.execute(f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)").fetchall()[0]
+        return number, examples
     rows = check.query(con)
     return len(rows), sorted(rows)[:5]
 
@@ -150,3 +154,29 @@ def _found(con: duckdb.DuckDBPyConnection, check: SqlCheck) -> tuple[int, list[s
 def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
     """Run the common checks whose tables exist; `con` has the tables as views."""
     run_checks(con, sink, [check for check in _COMMON if tables.issuperset(check.tables)])
+
+
+def count_rejected_hours(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
+    """Count the GPU-hours of rejected records, and note them if they exceed `_MUCH` of all GPU-hours.
+
+    Only readers that know the GPU time of the records that they reject fill `sink.rejected_gpu_s` [GPU*s].
+    """
+    name = "rejected_gpu_hours"
+    earlier = sink.checks.pop(name, None)
+    lost = sink.rejected_gpu_s / 3600 + (earlier.count if earlier else 0)
+    if not lost:
+        return
+    used = 0.0
+    if "attempts" in tables:
+        query = "SELECT coalesce(sum(run_s * gpu_count), 0) / 3600 FROM attempts"
+        used = float(con.execute(query).fetchall()[0][0])
+    meaning = (
+        "GPU-hours of runs whose records were set aside, as far as these state GPUs and run time; they are in no "
+        "result (see the table rejects)"
+    )
+    sink.check(name, round(lost), round(lost + used), meaning)
+    if lost > _MUCH * (lost + used):
+        sink.note(
+            f"records that could not be read hold at least {percent(lost / (lost + used))} of the GPU-hours, "
+            f"{count(lost)} of {count(lost + used)}: they are missing from all results (see the table rejects)"
+        )

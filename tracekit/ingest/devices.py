@@ -90,7 +90,7 @@ _NO_EXTENDED = re.compile(
 
 
 def is_gres_device(kind: str) -> bool:
-    """Return whether a kind of Slurm's generic resources may be an accelerator."""
+    """Return whether a kind of generic resource (GRES) of Slurm, such as 'gpu' or 'npu', may be an accelerator."""
     return _NO_GRES.fullmatch(kind) is None
 
 

@@ -13,14 +13,13 @@ from tracekit.errors import OutputError, TooManyRejectsError, UsageError, quoted
 from tracekit.ingest.append import open_earlier
 from tracekit.ingest.beside import split_source
 from tracekit.ingest.capabilities import measure_capabilities
-from tracekit.ingest.checks import run_common_checks
+from tracekit.ingest.checks import count_rejected_hours, run_common_checks
 from tracekit.ingest.companion import discard_answers
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
 from tracekit.ingest.join_errors import join_errors
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
 from tracekit.ingest.lost_ends import forget_lost_runs
-from tracekit.ingest.lost_hours import count_rejected_hours
 from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink

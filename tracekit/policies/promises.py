@@ -9,6 +9,7 @@ import numpy as np
 
 from tracekit.policies.interface import Parameter
 from tracekit.replay.assumptions.of_jobs import deadlines_ms
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,11 +57,11 @@ class Promises:
         kept = promised & (outcome.end_ms >= 0) & ~late
         due = self.deadline_ms >= 0
         value = (
-            f"{int(due.sum()):,} jobs had a deadline; {int((promised | broken).sum()):,} were promised to meet it, of "
-            f"which {int(kept.sum()):,} did; {int((self.state == DECLINED).sum()):,} were declined"
+            f"{counted(int(due.sum()), 'jobs')} with a deadline: {int((promised | broken).sum()):,} promised "
+            f"({int(kept.sum()):,} in time), {int((self.state == DECLINED).sum()):,} declined"
         )
         gone = (self.state >= DECLINED) & (outcome.first_start_ms < 0)
         if self._drop:
-            value += f"; {int(gone.sum()):,} never ran for that"
+            value += f"; {int(gone.sum()):,} never ran"
         fact = {"title": "deadlines promised", "value": value, "source": "the engine"}
         return replace(outcome, deadline_ms=self.deadline_ms, facts={**outcome.facts, "promises": fact})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,7 +144,7 @@ def test_job_still_waiting_is_at_least_so_long(make_trace: Callable[..., Trace],
         ({"gpus": 1, "time_limit_s": 0}, "0 s is no time limit"),
     ],
 )
-def test_mistakes_are_told(history: Trace, options: dict[str, Any], words: str) -> None:
+def test_mistakes_are_reported(history: Trace, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words.replace("?", r"\?")):
         tracekit.expected_wait(history, **options)
 
@@ -168,6 +169,7 @@ def test_command_prints_the_same_row(history: Trace, golden: Golden) -> None:
     assert told["given_up"] == row["given_up"] == "class of time limit"
     shown = run(*options)
     assert shown.returncode == 0
+    assert re.findall(r"(?m)^ *(\d+ ?%) {2}", shown.stdout) == [f"{p} %" for p in (80, 10, 25, 50, 75, 90)]
     golden(line for line in shown.stdout.splitlines() if line.endswith("."))
 
 

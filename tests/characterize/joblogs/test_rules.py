@@ -182,7 +182,7 @@ def test_four_real_logs_that_made_all_their_steps_show_no_failure(real_data: Cal
         ),
     ],
 )
-def test_a_fault_in_a_rules_file_is_told_with_its_place(
+def test_a_fault_in_a_rules_file_is_reported_with_its_place(
     write_rules: WriteRules, text: str, line: int, parts: tuple[str, ...]
 ) -> None:
     path = write_rules(text)

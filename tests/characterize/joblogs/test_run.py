@@ -134,7 +134,7 @@ def test_a_pattern_names_the_jobs(logs: Callable[[dict[str, str]], Path], trace:
     assert found.unknown_logs == 1
 
 
-def test_damaged_and_binary_files_are_told_and_the_rest_is_read(logs: Callable[[dict[str, str]], Path]) -> None:
+def test_damaged_and_binary_files_are_reported_and_the_rest_is_read(logs: Callable[[dict[str, str]], Path]) -> None:
     folder = logs({"a.err": OOM})
     (folder / "b.err.gz").write_bytes(gzip.compress(OOM.encode() * 1000)[:-20])
     (folder / "c.err").write_bytes(b"\0\1\2\3" * 3000)

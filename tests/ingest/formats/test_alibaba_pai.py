@@ -147,7 +147,7 @@ def test_a_header_file_may_change_the_order_of_columns(ingest: Ingest, rows: Row
     ]
 
 
-def test_a_header_line_inside_the_table_is_no_record(ingest: Ingest, rows: Rows) -> None:
+def test_a_header_line_inside_the_table_is_not_a_record(ingest: Ingest, rows: Rows) -> None:
     trace = ingest(tables(job="job_name,inst_id,user,status,start_time,end_time\n" + JOB))
     assert rows(trace, "jobs") == [JOB_ROW]
     assert trace.manifest.records == 1 + 2 + 3

@@ -208,7 +208,7 @@ def test_ranks_in_another_order_than_hosts(ingest: Ingest, rows: Rows) -> None:
     assert placed("0") == [("n0", 1.0), ("n1", 1.0), ("n2", 1.0)]
 
 
-def test_a_later_duration_counts_and_0_is_no_limit(ingest: Ingest, rows: Rows) -> None:
+def test_a_later_duration_counts_and_0_is_not_a_limit(ingest: Ingest, rows: Rows) -> None:
     def limit(update: object) -> object:
         events = (*RAN[:4], (6.0, "jobspec-update", {"attributes.system.duration": update}), *RAN[4:])
         return rows(ingest(lines(JOB | {"eventlog": eventlog(*events)})), "jobs")[0].get("time_limit_s")

@@ -311,7 +311,7 @@ def test_days_out_of_order_are_sorted(ingest: Ingest, rows: Rows) -> None:
     ]
 
 
-def test_a_total_that_is_no_sum_is_kept_and_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+def test_a_total_that_is_not_a_sum_is_kept_and_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
     trace = ingest({"Earth/cluster_gpu_number.csv": "date,vcA,vcB,total\n2020-04-01,8,8,17\n2020-04-02,8,8,16\n"})
     assert [row["gpu_count"] for row in rows(trace, "capacity")] == [8.0, 8.0, 17.0, 16.0]
     assert found_checks(trace) == {"quota_sum_disagrees": (1, 2)}

@@ -75,7 +75,7 @@ def test_begin_and_end_become_one_event(tmp_path: Path) -> None:
     assert trace.validate(deep=True) == []
 
 
-def test_what_cannot_be_a_fault_is_told(tmp_path: Path, found_checks: FoundChecks) -> None:
+def test_what_cannot_be_a_fault_is_reported(tmp_path: Path, found_checks: FoundChecks) -> None:
     records = [
         record("a", 1, ends=True),
         record("a", 2),

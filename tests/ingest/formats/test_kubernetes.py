@@ -235,7 +235,7 @@ def test_quantities(text: Any, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "", None, True, "1e99", "9" * 100])
-def test_what_is_no_quantity_is_refused(text: Any) -> None:
+def test_what_is_not_a_quantity_is_refused(text: Any) -> None:
     with pytest.raises(ValueError, match="x: is"):
         cell.quantity(text, "x")
 

@@ -66,7 +66,7 @@ def test_the_plainest_form_has_every_job_run_and_gpu_second(dumps: Path, tmp_pat
     assert {job: words[job] for job in last} == last
 
 
-def test_machines_events_and_samples_stand_beside_the_jobs(dumps: Path) -> None:
+def test_machines_events_and_samples_are_next_to_the_jobs(dumps: Path) -> None:
     site = dumps / "site"
     assert {path.name for path in site.iterdir()} == {
         "sacct.txt",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ingest.formats.test_slurm import JOB, sacct
+from tests.ingest.formats.sacct_rows import JOB, sacct
 from tracekit.ingest.formats._slurm_jobstats import JobSummary, job_summary
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_what_one_node_does_not_tell_is_unknown_in_the_sum() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "JS1:Short", "JS1:None", "fixed by hand", "js1:abc"])
-def test_other_comments_are_no_summary(text: str) -> None:
+def test_other_comments_are_not_summaries(text: str) -> None:
     assert job_summary(text) is None
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.ingest.formats.test_slurm import JOB, WAITING, sacct
+from tests.ingest.formats.sacct_rows import JOB, WAITING, sacct
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import _slurm_cells as text_of
 from tracekit.ingest.node_lists import MAX_NODES, expand_nodes

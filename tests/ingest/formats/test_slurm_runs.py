@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.ingest.formats.test_slurm import ATTEMPT_ROW, JOB_ROW, numbered, sacct
+from tests.ingest.formats.sacct_rows import ATTEMPT_ROW, JOB_ROW, numbered, sacct
 from tracekit.errors import UsageError
 from tracekit.ingest import ingest_logs
 
@@ -141,7 +141,7 @@ def test_a_gang_does_not_fill_nodes_on_which_single_jobs_held_more_at_once(inges
 OLD = {"AllocTRES": "", "ReqTRES": ""}
 
 
-def test_a_number_stands_for_gpu(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+def test_a_number_means_gpu(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
     one = {**OLD, "NNodes": "1", "NodeList": "gpu01"}
     trace = ingest(
         sacct(

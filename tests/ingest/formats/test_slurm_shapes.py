@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ingest.formats.test_slurm import JOB_ROW, sacct
+from tests.ingest.formats.sacct_rows import JOB_ROW, sacct
 from tracekit.errors import SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import _slurm_devices as devices_of
@@ -114,7 +114,7 @@ def test_a_delimiter_that_cannot_be_one_is_refused(ingest: Ingest, text: str) ->
         ingest({"sacct.txt": TEXT}, options={"delimiter": text})
 
 
-def test_several_characters_between_columns_are_told(ingest: Ingest) -> None:
+def test_several_characters_between_columns_are_reported(ingest: Ingest) -> None:
     with pytest.raises(SourceError, match=r"parted by '@@', which is not one character.*--delimiter one character"):
         ingest({"sacct.txt": TEXT.replace("|", "@@")})
 
@@ -396,7 +396,7 @@ def test_no_value_breaks_the_reader_of_json(value: object, key: str) -> None:
     )
 
 
-def test_json_is_told_from_that_of_squeue() -> None:
+def test_json_is_distinguished_from_that_of_squeue() -> None:
     assert looks_like_json(document(OBJECT).encode())
     assert not looks_like_json(b'{"jobs": [{"account": "x", "job_id": 1, "submit_time": 5}]}')
     assert not looks_like_json(b'[{"jobs": [], "association": 1}]')

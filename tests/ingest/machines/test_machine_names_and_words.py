@@ -61,7 +61,7 @@ def test_states_of_slurm(words: str, state: str | None) -> None:
     assert state is None or state in schema.common("node_events").column("state").enum
 
 
-def test_names_for_the_future_are_no_machines() -> None:
+def test_names_for_the_future_are_not_machines() -> None:
     assert is_no_machine("FUTURE")
     assert not is_no_machine("idle")
     assert not is_node_state("RUNNING")

@@ -474,7 +474,7 @@ def test_relative_times_and_machine_files_do_not_compare(ingest: Ingest, rows: R
     assert any("what machine files say about times is left out" in note for note in trace.manifest.notes)
 
 
-def test_a_run_that_ended_by_a_node_failure_is_no_outage_but_is_held_to_the_events(
+def test_a_run_that_ended_by_a_node_failure_is_not_an_outage_but_is_held_to_the_events(
     ingest: Ingest, rows: Rows, found_checks: FoundChecks
 ) -> None:
     head = "JobID|Submit|Start|End|State|NodeList|AllocTRES\n"

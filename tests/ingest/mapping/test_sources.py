@@ -11,7 +11,6 @@ from tracekit.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
     Rows = Callable[[Trace, str], list[dict[str, Any]]]
     FoundChecks = Callable[[Trace], dict[str, tuple[int, int | None]]]
     Mapped = Callable[[str, dict[str, str]], Trace]
-
-
-@pytest.fixture
-def mapped(tmp_path: Path, ingest: Ingest) -> Mapped:
-    """Return a function that ingests files with a mapping given as text."""
-
-    def run(mapping: str, files: dict[str, str]) -> Trace:
-        path = tmp_path / "map.toml"
-        path.write_text(mapping)
-        return ingest(files, format_name="csv", options={"map": str(path)}, max_reject_share=0.9)
-
-    return run
 
 
 def columns(trace: Trace, rows: Rows, *names: str) -> list[tuple[object, ...]]:
@@ -61,7 +48,7 @@ def test_the_records_of_a_document_stand_at_a_path(
     assert (account.records, account.rejected) == (2, 0)
 
 
-def test_what_is_no_record_of_a_document_is_rejected_with_its_line(mapped: Mapped, rows: Rows) -> None:
+def test_what_is_not_a_record_of_a_document_is_rejected_with_its_line(mapped: Mapped, rows: Rows) -> None:
     text = '{\n"a": {"id": 1},\n"b": 7,\n"c": {"id": 2}\n}\n'
     trace = mapped('[source]\nrecords = "."\n[jobs.columns]\njob_id = "id"\n', {"jobs.json": text})
     assert columns(trace, rows, "job_id") == [("1",), ("2",)]
@@ -186,7 +173,7 @@ def test_a_lookup_table_says_what_a_cell_stands_for(mapped: Mapped, rows: Rows, 
     assert {file.path for file in trace.manifest.files} == {"jobs.csv", "nodes.csv"}
 
 
-def test_a_file_of_a_lookup_table_is_no_log_and_may_be_a_table_of_nodes(mapped: Mapped, rows: Rows) -> None:
+def test_a_file_of_a_lookup_table_is_not_a_log_and_may_be_a_table_of_nodes(mapped: Mapped, rows: Rows) -> None:
     files = {"jobs.csv": "id,host,queue\n1,n1,full\n", "nodes.csv": "name,model\nn1,A100\n"}
     every = LOOKUP.replace('files = "jobs.csv"\n', "")
     assert [row["job_id"] for row in rows(mapped(every, files), "jobs")] == ["1"]

@@ -130,7 +130,7 @@ def test_a_mapping_that_does_not_fit_the_log_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dump_of_sacctmgr_beside_sacct_is_no_log(write_source: Write, tmp_path: Path) -> None:
+def test_a_dump_of_sacctmgr_beside_sacct_is_not_a_log(write_source: Write, tmp_path: Path) -> None:
     folder = write_source({"sacct.txt": SACCT, "sacctmgr-qos.psv": "Name|Priority|\nnormal|0|\n"})
     trace = ingest_logs(folder, tmp_path / "out")
     assert [f.path for f in trace.manifest.files] == ["sacct.txt"]

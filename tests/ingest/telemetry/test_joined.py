@@ -270,7 +270,7 @@ def test_exports_that_overlap_count_once(cluster: Cluster) -> None:
     assert counts(trace) == {}
 
 
-def test_what_is_no_number_is_counted(cluster: Cluster) -> None:
+def test_what_is_not_a_number_is_counted(cluster: Cluster) -> None:
     cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
     bad = series(UTIL, {"10:01": "NaN", "10:02": "+Inf", "10:03": "x", "10:04": 7}, Hostname="n1", gpu="0")
     bad["values"].append(["x"])
@@ -281,7 +281,7 @@ def test_what_is_no_number_is_counted(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("shift", [3600, -3600, 0])
-def test_a_clock_that_differs_is_told_by_labels(cluster: Cluster, shift: int) -> None:
+def test_a_clock_that_differs_is_reported_by_labels(cluster: Cluster, shift: int) -> None:
     rows = [(str(job), f"{job:02}:00", f"{job:02}:30", 1, "n1") for job in range(4, 12)]
     cluster.jobs(*rows)
     result = []
@@ -300,7 +300,7 @@ def test_a_clock_that_differs_is_told_by_labels(cluster: Cluster, shift: int) ->
 
 
 @pytest.mark.parametrize("shift", [7200, 0])
-def test_a_zone_that_differs_is_told_without_labels(cluster: Cluster, shift: int) -> None:
+def test_a_zone_that_differs_is_reported_without_labels(cluster: Cluster, shift: int) -> None:
     """Busy from one full hour to the next half: only one shift brings all of it into held times."""
     cluster.jobs(*[(str(job), f"{job:02}:00", f"{job:02}:40", 1, "n1") for job in (4, 5, 7, 8, 12, 13, 16)])
     result = series(

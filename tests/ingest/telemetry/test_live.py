@@ -118,7 +118,7 @@ def test_windows_are_halved_until_the_server_gives_them(server: Server, tmp_path
     assert [query.partition("[")[2] for query in server.asked[:3]] == ["3600000ms]", "1800000ms]", "900000ms]"]
 
 
-def test_a_server_that_gives_nothing_at_all_is_told(server: Server, tmp_path: Path) -> None:
+def test_a_server_that_gives_nothing_at_all_is_reported(server: Server, tmp_path: Path) -> None:
     server.most = 0
     with pytest.raises(SourceError, match="the server refuses even one minute"):
         ask(server, tmp_path)
@@ -314,7 +314,7 @@ def test_a_run_goes_on_where_an_earlier_one_stopped(
         (302, b"", "HTTP 302 Found.*name the address that it redirects to"),
     ],
 )
-def test_what_is_no_prometheus_is_one_clear_error(
+def test_what_is_not_a_prometheus_is_one_clear_error(
     server: Server, tmp_path: Path, status: int, body: bytes, message: str
 ) -> None:
     server.instead = [(status, {"Location": "http://127.0.0.1:1/"}, body)]
@@ -360,7 +360,7 @@ def test_an_answer_without_an_end_is_not_kept(server: Server, tmp_path: Path, bo
 @pytest.mark.parametrize(
     "names", [b'{"status":"success","data":[}', b'{"status":"success","data":' + b"[" * 99999 + b"}"]
 )
-def test_names_that_are_no_json_are_one_clear_error(
+def test_names_that_are_not_json_are_one_clear_error(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: bytes
 ) -> None:
     monkeypatch.setattr(server, "answer", lambda *_: (200, {}, names))

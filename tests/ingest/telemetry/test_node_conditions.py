@@ -100,7 +100,7 @@ def test_unknown_nodes_nameless_series_and_renamed_labels(cluster: Cluster) -> N
     assert trace.manifest.checks["events_of_unlisted_nodes"].count == 1
 
 
-def test_errors_of_gpus_and_samples_stand_beside_conditions(cluster: Cluster) -> None:
+def test_errors_of_gpus_and_samples_are_next_to_conditions(cluster: Cluster) -> None:
     labels = {"Hostname": "n1", "gpu": "0"}
     cluster.answer(
         "a.json",

@@ -111,7 +111,7 @@ def test_every_sample_and_its_job_are_those_of_the_answer(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("name", ["bad_query.json", "max_samples.json", "too_many_points.json", "empty.json"])
-def test_answers_without_samples_are_no_telemetry(tmp_path: Path, name: str) -> None:
+def test_answers_without_samples_are_not_telemetry(tmp_path: Path, name: str) -> None:
     from tracekit.errors import SourceError, TooManyRejectsError
 
     (tmp_path / "logs").mkdir()

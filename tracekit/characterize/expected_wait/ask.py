@@ -16,7 +16,7 @@ from tracekit.characterize.expected_wait.likeness import STEPS, WORDS, Lately
 from tracekit.characterize.session import Session
 from tracekit.damage import explain_damage
 from tracekit.errors import QueryError, UsageError, nearest
-from tracekit.text import counted, duration, percent, shorten
+from tracekit.text import counted, duration, level_percent, percent, shorten
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ExpectedWait:
             found = f"{counted(self.jobs, 'jobs')} of the last {Lately.days:g} days have the same {_listed(self.same)}"
             return [f"Too few like it: {found}; {Lately.least} are needed."]
         high = "an end that is not known yet" if self.high_s is None else duration(self.high_s or 0)
-        said = [f"{self.level:.0%} of such jobs wait {duration(self.low_s or 0)} to {high}."]
+        said = [f"{level_percent(self.level)} of such jobs wait {duration(self.low_s or 0)} to {high}."]
         if self.at_once_share:
             said.append(f"{percent(self.at_once_share)} of the last {self.jobs} started at once.")
         still = f", {counted(self.waiting, 'of them')} without a start so far" if self.waiting else ""

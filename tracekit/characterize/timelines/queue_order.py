@@ -11,8 +11,8 @@ from tracekit.answer import AnswerColumn
 from tracekit.characterize.occupancy import attempts_sql, no_attempt_sql, running, tenants, window_us
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import quotas
-from tracekit.characterize.timeline import TimelineRows, TimelineTable
-from tracekit.characterize.timelines.wait_causes import JOB_COLUMNS, PARAMS
+from tracekit.characterize.timeline import TimelineRows
+from tracekit.characterize.timelines.wait_causes import JOB_COLUMNS, QUEUE_TIMELINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,22 +136,9 @@ def _least_overtaken(since: Ints, until: Ints, size: Floats, jumper_since: Ints,
     return least
 
 
-TIMELINE = TimelineTable(
+TIMELINE = QUEUE_TIMELINE(
     name="queue_order",
     title="Each period in the queue, and whether it was out of order",
-    tables=("jobs", "attempts"),
-    views=(
-        "job_classes",
-        "node_gpus",
-        "open_attempts",
-        "trace_capabilities",
-        "trace_nodes",
-        "trace_tenant",
-        "trace_window",
-    ),
-    also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
-    by_cluster=True,
-    params=PARAMS,
     columns=(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn("attempt", "number", "the attempt that ended the wait; NULL for a job that left without one"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.placeable import FreeNodes
 
 
-__all__ = ["CAPACITY", "JOB_COLUMNS", "PARAMS", "TIMELINE"]
+__all__ = ["CAPACITY", "JOB_COLUMNS", "QUEUE_TIMELINE", "TIMELINE"]
 
 CAPACITY = Param(
     "capacity",
@@ -31,8 +32,6 @@ CAPACITY = Param(
     "how many GPUs a node has: as the node list says, or the largest number that any source shows",
     ("observed", "listed"),
 )
-PARAMS = (QUOTA, CAPACITY)
-"""Parameters of the timelines of the queue."""
 JOB_COLUMNS = (
     AnswerColumn("cluster", "text", "the job's cluster"),
     AnswerColumn("vc", "text", "the job's tenant"),
@@ -41,6 +40,23 @@ JOB_COLUMNS = (
     AnswerColumn("class_order", "number", "order of the class"),
 )
 """Columns that both timelines of the queue have after job_id and attempt."""
+QUEUE_TIMELINE = partial(
+    TimelineTable,
+    tables=("jobs", "attempts"),
+    views=(
+        "job_classes",
+        "node_gpus",
+        "open_attempts",
+        "trace_capabilities",
+        "trace_nodes",
+        "trace_tenant",
+        "trace_window",
+    ),
+    also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
+    by_cluster=True,
+    params=(QUOTA, CAPACITY),
+)
+"""A timeline of the queue, without its name, title, columns, rule and function: its tables, views and parameters."""
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
@@ -133,22 +149,9 @@ def _main_cause(wait_us: Ints, fair: Ints, fragmented: Ints, other: Ints) -> pl.
     return words.gather(pl.Series(np.where(wait_us > 0, main, 3)))
 
 
-TIMELINE = TimelineTable(
+TIMELINE = QUEUE_TIMELINE(
     name="wait_causes",
     title="The causes of each wait",
-    tables=("jobs", "attempts"),
-    views=(
-        "job_classes",
-        "node_gpus",
-        "open_attempts",
-        "trace_capabilities",
-        "trace_nodes",
-        "trace_tenant",
-        "trace_window",
-    ),
-    also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
-    by_cluster=True,
-    params=PARAMS,
     columns=(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn("attempt", "number", "the attempt that ended the wait"),

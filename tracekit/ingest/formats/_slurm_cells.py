@@ -154,7 +154,13 @@ def _measure(text: str | None, parse: Callable[[str], float], most: float) -> fl
 
 
 def entries(text: str) -> dict[str, str]:
-    """Return the amounts of a TRES list by name, as text."""
+    """Return the amounts of a TRES list by name, as text: 'cpu=4,mem=2G' gives {'cpu': '4', 'mem': '2G'}.
+
+    Raises
+    ------
+    ValueError
+        A part of the list is not NAME=AMOUNT.
+    """
     found = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")

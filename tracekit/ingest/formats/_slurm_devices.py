@@ -36,32 +36,39 @@ _IN_ALL = re.compile(r"(?:^|\s)(?:--gpus(?:=|\s+)|-G\s*)(\S{1,400})", re.ASCII)
 
 
 class Tres(NamedTuple):
-    """What a TRES list states for a whole job."""
+    """The content of a TRES list, for a whole job; None: the list has no such entry."""
 
     cpus: float | None
+    """Logical CPUs."""
     memory_gib: float | None
+    """Memory [GiB]."""
     nodes: float | None
+    """Number of nodes."""
     gpus: float | None
-    """GPUs, parts as parts; None where a device is not understood."""
+    """GPUs, a MIG slice as its part of a GPU [GPUs]; None if a device is unknown."""
     cards: float | None
-    """The fewest GPUs that can hold them."""
+    """The fewest whole GPUs that can hold `gpus`."""
     typed_differ: bool | None
-    """Whether the typed entries do not add up to `gres/gpu`, None without typed entries."""
+    """Whether the typed entries do not add up to `gres/gpu`; None without typed entries."""
     model: str | None
+    """Types of the GPUs, '|' between them."""
     shards: float
+    """Number of shards (`gres/shard`)."""
     mps: float
+    """Number of MPS units (`gres/mps`); slurm.conf says how many make a GPU."""
     devices: str | None
     """Names of devices that are not understood, '|' between them."""
 
 
 class Gres(NamedTuple):
-    """What a GRES list states, for each node or for the job, as its column does."""
+    """The GPUs of a GRES list, per node or per job, as its column counts."""
 
     gpus: float | None
-    """GPUs, parts as parts; None where a device is not understood."""
+    """GPUs, a MIG slice as its part of a GPU [GPUs]; None if a device is unknown."""
     cards: float | None
-    """The fewest GPUs that can hold them."""
+    """The fewest whole GPUs that can hold `gpus`."""
     model: str | None
+    """Types of the GPUs, '|' between them."""
     by_number: bool
     """Whether GPUs are named by the number of their plug-in."""
     devices: str | None
@@ -69,10 +76,12 @@ class Gres(NamedTuple):
 
 
 class Request(NamedTuple):
-    """GPUs that a command line asks for."""
+    """The GPUs that a command line requests."""
 
     per_node: float | None
+    """GPUs of each node (`--gres`, `--gpus-per-node`); None without such an option."""
     in_all: float | None
+    """GPUs of the whole job (`--gpus`, `-G`); None without such an option."""
     devices: str | None
     """Names of devices that are not understood, '|' between them."""
 
@@ -91,14 +100,27 @@ class _Held(NamedTuple):
 
 
 def tres(text: str, factors: Mapping[str, float] | None = None) -> Tres:
-    """Return what a list like `cpu=32,gres/gpu:a100=4,gres/gpu=4,mem=256G,node=1` states.
+    """Return the content of a TRES list like `cpu=32,gres/gpu:a100=4,gres/gpu=4,mem=256G,node=1`.
+
+    Typed and untyped entries of a kind are the same devices: GPUs count once.
 
     Parameters
     ----------
     text : str
-        The list.
-    factors : mapping, optional
-        What devices count [GPUs], by the option gpu_resource.
+        The list: NAME=AMOUNT, with commas between them.
+    factors : mapping of str to float, optional
+        GPUs per device [GPUs], by name, as the option gpu_resource states them.
+
+    Raises
+    ------
+    ValueError
+        An entry or an amount cannot be read; the message says why.
+
+    Examples
+    --------
+    >>> found = tres("cpu=32,gres/gpu:a100=4,gres/gpu=4,mem=256G,node=1")
+    >>> found.cpus, found.memory_gib, found.gpus, found.model
+    (32.0, 256.0, 4.0, 'a100')
     """
     listed = entries(text)
     found: dict[str, dict[str, float]] = defaultdict(dict)
@@ -178,14 +200,25 @@ def _part(kind: str, kept: str, factors: Mapping[str, float]) -> Part | None:
 
 
 def gres(text: str, factors: Mapping[str, float] | None = None) -> Gres:
-    """Return the GPUs in a list like `gpu:2`, `gpu:a100:4(S:0-1)` or `7696487:2`.
+    """Return the GPUs in a GRES list like `gpu:2`, `gpu:a100:4(S:0-1)` or `7696487:2`.
 
     Parameters
     ----------
     text : str
-        The list.
-    factors : mapping, optional
-        What devices count [GPUs], by the option gpu_resource.
+        The list: KIND:TYPE:NUMBER, with commas between them; type and number may be missing (one device).
+    factors : mapping of str to float, optional
+        GPUs per device [GPUs], by name, as the option gpu_resource states them.
+
+    Raises
+    ------
+    ValueError
+        A number cannot be read; the message says why.
+
+    Examples
+    --------
+    >>> found = gres("gpu:a100:4(S:0-1),gpu:h100:2")
+    >>> found.gpus, found.model
+    (6.0, 'a100|h100')
     """
     pieces: list[_Piece] = []
     by_number = False
@@ -211,14 +244,21 @@ _NO_KIND = frozenset({"", "PER_NODE", "PER_JOB", "gres", "no_consume", "none", "
 
 
 def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
-    """Return the GPUs that a command like `sbatch --gres=gpu:a100:4 -N 2 job.sh` asks for; never fails.
+    """Return the GPUs that a command like `sbatch --gres=gpu:a100:4 -N 2 job.sh` requests.
+
+    An option that cannot be read counts as missing, so no text raises an error.
 
     Parameters
     ----------
     text : str
         The command.
-    factors : mapping, optional
-        What devices count [GPUs], by the option gpu_resource.
+    factors : mapping of str to float, optional
+        GPUs per device [GPUs], by name, as the option gpu_resource states them.
+
+    Examples
+    --------
+    >>> request("sbatch --gres=gpu:a100:4 -N 2 job.sh")
+    Request(per_node=4.0, in_all=None, devices=None)
     """
     own = text.partition("--wrap")[0]  # the commands that the job runs ask for parts of what it has
     per_node, in_all = _PER_NODE.search(own), _IN_ALL.search(own)

@@ -1,4 +1,4 @@
-"""GPUs that the accounting database was not told to record.
+"""GPUs that the accounting database does not record.
 
 Without `AccountingStorageTRES=gres/gpu` in slurm.conf AllocTRES lists no GPUs, and nothing in a record tells a job on a
 GPU node from one without. What shows it is a command line that asked for GPUs, or a partition named after GPUs in a
@@ -49,12 +49,12 @@ GROUP BY cluster, "partition" """
 
 
 def check_gpus_from(text: str) -> dict[str, int] | None:
-    """Return the GPUs of a node by partition that the option states; None where it names a source instead.
+    """Return the value of the option gpus_from: GPUs of a node [GPUs] by partition, or None for a named source.
 
     Raises
     ------
     UsageError
-        It is neither 'listed' nor 'partition' nor a list like gpu:4,dgx:8.
+        The text is neither 'listed' nor 'partition' nor a list like gpu:4,dgx:8.
     """
     if text in {"listed", "partition"}:
         return None
@@ -66,7 +66,23 @@ def check_gpus_from(text: str) -> dict[str, int] | None:
 
 
 def find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Set the GPUs of runs that were not told to the database: to NULL, or to what the option gpus_from says."""
+    """Set `gpu_count` [GPUs] of runs whose GPUs the database does not record, and count these runs.
+
+    The value is NULL with gpus_from=listed. Otherwise it is the number that the command requests, or the number of
+    nodes times the GPUs of a node of the partition.
+
+    Parameters
+    ----------
+    con : duckdb.DuckDBPyConnection
+        Has the table `part` with one row a run (or component of one), which this function updates.
+    sink : Sink
+        Has the options, and receives checks and notes.
+
+    Raises
+    ------
+    UsageError
+        The option gpus_from has no meaning.
+    """
     con.execute(_UNLISTED)
     count = int(con.execute("SELECT count(*) FROM unlisted").fetchall()[0][0])
     chosen = sink.options["gpus_from"]

@@ -211,7 +211,11 @@ def _state(value: Any) -> str | None:
 
 
 def _tres(value: Any, memory_unit: str) -> str | None:
-    """Return a list of resources as sacct prints it; Slurm counts memory held in MiB, memory used in bytes."""
+    """Return a TRES array of `sacct --json` as the text that sacct prints, such as `cpu=4,gres/gpu:a100=2`.
+
+    `memory_unit` is the suffix of memory: 'M' for allocated memory [MiB], '' for used memory [bytes]. None: the array
+    has no amount.
+    """
     parts = []
     for entry in _entries(value):
         kind, name, number = _text(entry.get("type")) or "", _text(entry.get("name")), _whole(entry.get("count"))

@@ -16,17 +16,29 @@ STATED = ("AllocTRES", "ReqTRES", "NodeList")
 
 
 def resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr]:
-    """Return `nodes`, `cpus`, `memory`, `gpus`, `per_node_gpus`, `asked_gpus`, `model`, and what the checks need.
+    """Yield the expressions of the resources of each row, for a frame of parsed rows of `sacct`.
 
-    A device that is not understood makes `gpus` unknown; `devices` names it. Where a TRES list states GPUs, it alone
-    counts: GRES and the command are looked at where it states none.
+    If a TRES list states GPUs, it alone counts; GRES columns and the command count otherwise. An unknown device makes
+    `gpus` unknown, and `devices` names it.
 
     Parameters
     ----------
     columns : collection of str
         The columns that the file has.
     shards_per_gpu : str
-        Shards that make a GPU; '' where that is unknown.
+        Shards that make a GPU; '' if unknown.
+
+    Yields
+    ------
+    polars.Expr
+        One column each, one value a row: `nodes`, `cpus`, `memory` [GiB], `devices` (names), `gpus` [GPUs], `model`,
+        `per_node_gpus` and `asked_gpus` (requested, per node and in all) [GPUs]; and for the checks the booleans
+        `has_tres`, `unknown_shares`, `typed_differ` and `gres_by_number`. NULL is unknown.
+
+    Raises
+    ------
+    ValueError
+        `shards_per_gpu` is not a number.
     """
     listed = pl.coalesce("AllocTRES", "ReqTRES").struct
     held, asked_gres = pl.col("AllocGRES").struct, pl.col("ReqGRES").struct
@@ -87,13 +99,16 @@ def resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr
 
 
 def _unread() -> pl.Expr:
-    """Return where the cell that would list the GPUs cannot be read."""
+    """Return a mask of the rows in which the TRES cell that counts cannot be read."""
     held, asked = (pl.col(f"{name} stated") & pl.col(name).is_null() for name in ("AllocTRES", "ReqTRES"))
     return held | (pl.col("AllocTRES").is_null() & asked)
 
 
 def _no_gres(columns: Collection[str]) -> pl.Expr:
-    """Return where an empty GRES cell of an older version means that there are no GPUs."""
+    """Return a mask of the rows in which an empty GRES cell, of a version without TRES, means 0 GPUs.
+
+    `columns` are those that the file has.
+    """
     if {"AllocTRES", "ReqTRES"} & set(columns):
         return pl.lit(value=False)
     asked = pl.lit(value="ReqGRES" in columns) & pl.col("ReqGRES").is_null()
@@ -102,5 +117,5 @@ def _no_gres(columns: Collection[str]) -> pl.Expr:
 
 
 def positive(name: str) -> pl.Expr:
-    """Return a count where it is above 0; sacct prints 0 for what is not allocated yet."""
+    """Return a count column, NULL for 0: sacct prints 0 for what is not allocated yet."""
     return pl.when(pl.col(name) > 0).then(name)

@@ -212,7 +212,7 @@ def _read_series(
     unread: list[_Unread],
 ) -> pl.Series:
     """Return the cells parsed, each distinct text once; those that cannot be parsed are added to `unread`."""
-    distinct = texts.drop_nulls().unique().to_list()
+    distinct = texts.drop_nulls().unique(maintain_order=True).to_list()
     values: list[Any] = []
     wrong: dict[str, list[str]] = {}
     for text in distinct:

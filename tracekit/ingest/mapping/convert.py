@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.ingest.mapping.blocks import RawRows
+    from tracekit.ingest.mapping.expression import Expression
     from tracekit.ingest.mapping.reading import Reading
     from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile
@@ -219,8 +220,7 @@ def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _C
     if rule.value is not None:
         return _Cells(pl.Series([rule.value], dtype=target.polars).new_from_index(0, height), [])
     if rule.expression is not None:
-        return _expression(rule, rows, reading)
-    assert rule.reads_text  # noqa: S101 -- the parser leaves no other kind
+        return _expression(rule, rule.expression, rows, reading)
     text, unread = rule_text(rule, rows, reading)
     cells = _typed(rule, text, reading)
     return cells._replace(faults=[*unread, *cells.faults])
@@ -275,21 +275,20 @@ def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
     return _Cells(number, faults)
 
 
-def _expression(rule: ColumnRule, rows: RawRows, reading: Reading) -> _Cells:
-    assert rule.expression is not None  # noqa: S101 -- the caller looked
+def _expression(rule: ColumnRule, expression: Expression, rows: RawRows, reading: Reading) -> _Cells:
     faults, columns = [], []
-    for name in rule.expression.names:
+    for name in expression.names:
         text = cell_text(name, rows, reading, rule.missing)
         number = text.cast(pl.Float64, strict=False)
         faults.append((text.is_not_null() & number.is_null(), f"'{name}' is not a number"))
         columns.append(number.alias(name))
-    for alias, (table, name) in rule.expression.calls.items():
+    for alias, (table, name) in expression.calls.items():
         text, absent = _looked_up(cell_text(name, rows, reading, rule.missing).cast(pl.String), rule, table)
         number = text.cast(pl.Float64, strict=False)
         faults += [absent, (text.is_not_null() & number.is_null(), f"'{alias}' is not a number")]
         columns.append(number.alias(alias))
     frame = pl.DataFrame(columns)
-    value = frame.select(rule.expression.polars.alias("x")).to_series()
+    value = frame.select(expression.polars.alias("x")).to_series()
     unit = rule.target.unit
     if unit and rule.unit:
         value = value * FACTORS[unit][rule.unit]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 __all__ = ["Expression", "parse_expression"]
 
@@ -70,7 +71,16 @@ def parse_expression(text: str, lookups: Collection[str] = ()) -> Expression:
     return Expression(text, tuple(names), compiled, calls)
 
 
-def _compiled(  # noqa: PLR0911 -- one a node kind
+_UNARY: Mapping[type[ast.unaryop], Callable[[pl.Expr], pl.Expr]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+_BINARY: Mapping[type[ast.operator], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _compiled(
     node: ast.expr,
     names: dict[str, None],
     quoted: dict[str, str],
@@ -85,20 +95,11 @@ def _compiled(  # noqa: PLR0911 -- one a node kind
         name = quoted.get(node.id, node.id)
         names[name] = None
         return pl.col(name)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        operand = _compiled(node.operand, names, quoted, tables)
-        return -operand if isinstance(node.op, ast.USub) else operand
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
+        return _UNARY[type(node.op)](_compiled(node.operand, names, quoted, tables))
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
         left, right = (_compiled(side, names, quoted, tables) for side in (node.left, node.right))
-        match node.op:
-            case ast.Add():
-                return left + right
-            case ast.Sub():
-                return left - right
-            case ast.Mult():
-                return left * right
-            case _:
-                return left / right
+        return _BINARY[type(node.op)](left, right)
     raise ValueError(f"may not hold {type(node).__name__}: only numbers, column names, + - * / and parentheses")
 
 

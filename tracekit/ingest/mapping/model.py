@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tracekit import resources, schema
 from tracekit.decode import dotted
@@ -41,6 +41,8 @@ __all__ = [
     "load_mapping",
     "template",
 ]
+
+T = TypeVar("T")
 
 TABLES = ("jobs", "nodes", "capacity", "job_usage", "node_events")
 """Common tables that a mapping fills column by column."""
@@ -223,19 +225,23 @@ def _reading(spot: Spot, keys: ReadingKeys, standard: Reading, base: TimeBase) -
         raise spot.error(f"finds records in JSON, not in {keys.type}", "records", "remove records or type")
     if header is False:
         raise spot.error("is not a list of column names", "header", 'without header line write ["a", "b", ...]')
-    given = {
-        "files": _several(keys.files),
-        "type": keys.type,
-        "delimiter": delimiter,
-        "header": () if header is True else header,
-        "comment": keys.comment,
-        "records": keys.records,
-        "time_format": checked_format(spot, "time_format", keys.time_format, relative=base == "relative"),
-        "missing": _several(keys.missing),
-        "doubled_hour": spot.choice("doubled_hour", keys.doubled_hour, DOUBLED_HOUR),
-        "timezone": zone,
-    }
-    return replace(standard, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+    time_format = checked_format(spot, "time_format", keys.time_format, relative=base == "relative")
+    return Reading(
+        files=_or(_several(keys.files), standard.files),
+        type=_or(keys.type, standard.type),
+        delimiter=_or(delimiter, standard.delimiter),
+        header=_or(() if header is True else header, standard.header),
+        comment=_or(keys.comment, standard.comment),
+        records=_or(keys.records, standard.records),
+        time_format=_or(time_format, standard.time_format),
+        missing=_or(_several(keys.missing), standard.missing),
+        doubled_hour=_or(spot.choice("doubled_hour", keys.doubled_hour, DOUBLED_HOUR), standard.doubled_hour),
+        timezone=_or(zone, standard.timezone),
+    )
+
+
+def _or(given: T | None, standard: T) -> T:
+    return standard if given is None else given
 
 
 def _several(given: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -331,9 +337,7 @@ def _nodes(spot: Spot, keys: NodeKeys) -> NodeList:
     return NodeList(rule, keys.separator, pattern, keys.expand)
 
 
-def _telemetry(  # noqa: C901, PLR0912 -- one look at each key
-    spot: Spot, name: str, keys: SampleKeys, standard: Reading, base: TimeBase
-) -> TelemetryMap:
+def _telemetry(spot: Spot, name: str, keys: SampleKeys, standard: Reading, base: TimeBase) -> TelemetryMap:
     if keys.layout is None:
         raise spot.error(
             "has no layout",
@@ -358,29 +362,40 @@ def _telemetry(  # noqa: C901, PLR0912 -- one look at each key
     of_gpu = tuple(gpu for _, gpu in metrics)
     server = None
     if keys.layout == "wide":
-        if any(rule.column is None for rule in rules):
-            raise spot.error("a wide file has one column of times", "time", 'write time = "..."')
-        if len(metrics) != 1:
-            raise spot.error("a wide file holds one metric", hint="write one section for each file")
-        server = checked_regex(spot, "server", keys.server, ("node", "gpu"))
-        if of_gpu[0] and (server is None or "(?<gpu>" not in server.replace("(?P<", "(?<")):
-            raise spot.error("does not name the GPUs", "server", "write a pattern with (?<node>...) (?<gpu>...)")
+        server = _wide_server(spot, keys, rules, of_gpu)
     else:
-        needed = ["time", *(["metric", "value"] if keys.layout == "long" else []), *([] if keys.uuid else ["node"])]
-        for key in needed:
-            if key not in given:
-                raise spot.error(f"does not say which column is the {key}", hint=f'add {key} = "..."')
-        if keys.uuid and (keys.gpu or keys.node):
-            raise spot.error("a UUID replaces node and gpu", "uuid", "keep either")
-        if any(of_gpu) and not (keys.gpu or keys.uuid):
-            raise spot.error("does not say which column is the gpu", hint='add gpu = "..." or uuid = "..."')
-        if not all(of_gpu) and (keys.gpu or keys.uuid):
-            raise spot.error("host metrics have no gpu", "host_metrics", "put them into a section of their own")
-        if not all(of_gpu) and keys.job:
-            raise spot.error("samples of hosts belong to no job", "job", "remove the key")
+        _check_sample_columns(spot, keys, given, of_gpu)
     return TelemetryMap(
         name, dotted(spot.place), reading, keys.layout, rules, tuple(rule for rule, _ in metrics), of_gpu, server
     )
+
+
+def _wide_server(spot: Spot, keys: SampleKeys, rules: tuple[ColumnRule, ...], of_gpu: tuple[bool, ...]) -> str | None:
+    """Return the pattern of the columns of a wide file; `of_gpu` says of each metric whether it is one of GPUs."""
+    if any(rule.column is None for rule in rules):
+        raise spot.error("a wide file has one column of times", "time", 'write time = "..."')
+    if len(of_gpu) != 1:
+        raise spot.error("a wide file holds one metric", hint="write one section for each file")
+    server = checked_regex(spot, "server", keys.server, ("node", "gpu"))
+    if of_gpu[0] and (server is None or "(?<gpu>" not in server.replace("(?P<", "(?<")):
+        raise spot.error("does not name the GPUs", "server", "write a pattern with (?<node>...) (?<gpu>...)")
+    return server
+
+
+def _check_sample_columns(spot: Spot, keys: SampleKeys, given: Collection[str], of_gpu: tuple[bool, ...]) -> None:
+    """Check that a long or row file names the columns that its metrics need, and no others."""
+    needed = ["time", *(["metric", "value"] if keys.layout == "long" else []), *([] if keys.uuid else ["node"])]
+    for key in needed:
+        if key not in given:
+            raise spot.error(f"does not say which column is the {key}", hint=f'add {key} = "..."')
+    if keys.uuid and (keys.gpu or keys.node):
+        raise spot.error("a UUID replaces node and gpu", "uuid", "keep either")
+    if any(of_gpu) and not (keys.gpu or keys.uuid):
+        raise spot.error("does not say which column is the gpu", hint='add gpu = "..." or uuid = "..."')
+    if not all(of_gpu) and (keys.gpu or keys.uuid):
+        raise spot.error("host metrics have no gpu", "host_metrics", "put them into a section of their own")
+    if not all(of_gpu) and keys.job:
+        raise spot.error("samples of hosts belong to no job", "job", "remove the key")
 
 
 def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> list[ColumnRule]:

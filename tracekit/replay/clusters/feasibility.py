@@ -7,12 +7,12 @@ are left out of it: they are rejected, so they load nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 
-from tracekit.text import percent
+from tracekit.text import counted, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -280,8 +280,8 @@ def _scope(row: dict[str, str]) -> str:
     return f"the pool '{row['name']}'" if row["name"] else "the pool without a VC"
 
 
-def _gang(row: dict[str, object]) -> str:
-    what = f"{row['jobs']:,} with {row['gpus']:,} GPUs"
+def _gang(row: dict[str, Any]) -> str:
+    what = f"{row['jobs']:,} with {counted(row['gpus'], 'GPUs')}"
     what += f" of model '{row['gpu_model']}'" if row["gpu_model"] is not None else ""
     if row["pool"] is None:
         what += " whose VC has no nodes"
