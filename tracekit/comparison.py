@@ -24,7 +24,7 @@ import polars as pl
 
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
-from tracekit.errors import DamagedTraceError, SourceError, StoreError, TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, SourceError, StoreError, TooManyIntervalsError, TracekitError, UsageError
 from tracekit.faults import Fault, Faults
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.places import place_of
@@ -374,17 +374,24 @@ def _changed(base: Trace, trace: Trace, memory_limit: str | None) -> list[Row] |
 
 def _ask(name: str, trace: Trace, query: Query, session: Session, faults: Faults) -> Answer | Unanswered:
     """Return the answer of a trace to a query, or why there is none."""
-    from tracekit.characterize import answer_query, lacks
+    from tracekit.characterize import lacks
 
     reasons = lacks(query, trace)
     if reasons:
         # A missing capability explains in words why a table is missing.
         stated = [r for r in reasons if not r.startswith("The trace has no table")]
         return query.unanswered(*(stated or reasons))
-    found = faults.run(
-        f"the answer of {shorten(name, _SHOWN)} to {query.name}", answer_query, trace, query, session=session
-    )
+    found = faults.run(f"the answer of {shorten(name, _SHOWN)} to {query.name}", _answer, trace, query, session)
     return query.unanswered(found.remark, failed=True) if isinstance(found, Fault) else found
+
+
+def _answer(trace: Trace, query: Query, session: Session) -> Answer | Unanswered:
+    from tracekit.characterize import answer_query
+
+    try:
+        return answer_query(trace, query, session=session)
+    except TooManyIntervalsError as error:
+        return query.unanswered(error.sentence)
 
 
 def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:

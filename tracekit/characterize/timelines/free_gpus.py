@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["TIMELINE"]
 
 
+_LAST_US = 253_402_300_799_999_999
+"""The end of year 9999, after which no time can be written [us since 1970]."""
+
+
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     clusters, notes = free_nodes(con, str(params["capacity"]), events=params["events"] == "away")
     moments = grid_us(con, float(params["step_s"]), len(clusters))
+    moments = moments[moments <= _LAST_US]
     parts = [_SHAPE]
     for cluster, nodes in clusters.items():
         free, whole, whole_gpus, gang = nodes.at_moments(moments)
