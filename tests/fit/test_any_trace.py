@@ -137,3 +137,16 @@ def test_a_model_that_cannot_be_read_is_not_written(make_trace: Callable[..., Tr
     with pytest.raises(UsageError, match="the model cannot be used: arrivals/days"):
         WorkloadModel(document).write(tmp_path / "w.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_beyond_year_9999_is_refused(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    tables = workload(50)
+    for job in tables["jobs"]:
+        job["submit_time"] = job["submit_time"].replace(year=9999, month=12)
+    trace = make_trace(jobs=tables["jobs"])
+    file = tracekit.fit(trace, replicates=0, scores=0).write(tmp_path / "w.json")
+    sources: tuple[Path | Trace, ...] = (file, trace)
+    for number, source in enumerate(sources):
+        with pytest.raises(UsageError, match="outside the years 1 to 9999"):
+            tracekit.generate(source, tmp_path / str(number), days=40)
+    assert [path.name for path in tmp_path.iterdir()] == ["w.json"]

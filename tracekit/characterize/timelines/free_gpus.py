@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit import schema
 from tracekit.answer import AnswerColumn
 from tracekit.characterize.out_of_service import EVENTS
 from tracekit.characterize.placeable import free_nodes
@@ -21,14 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["TIMELINE"]
 
 
-_LAST_US = 253_402_300_799_999_999
-"""The end of year 9999, after which no time can be written [us since 1970]."""
-
-
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     clusters, notes = free_nodes(con, str(params["capacity"]), events=params["events"] == "away")
     moments = grid_us(con, float(params["step_s"]), len(clusters))
-    moments = moments[moments <= _LAST_US]
+    moments = moments[moments <= schema.LAST_US]
     parts = [_SHAPE]
     for cluster, nodes in clusters.items():
         free, whole, whole_gpus, gang = nodes.at_moments(moments)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit import schema
 from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.occupancy import (
     Spans,
@@ -40,8 +41,6 @@ STEP = Param(
 _MOST_ROWS = 5_000_000
 _PAGE_ROWS = 800
 ROUND_STEPS_S = (60, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
-_FIRST_US = -62_135_596_800_000_000
-"""Year 1, before which no time can be written [us since 1970]."""
 
 
 def wide_step_s(span_s: float, most: float) -> int:
@@ -86,7 +85,7 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     if step_s == 0:
         step_s = page_step_s(con, window)
     step = round(step_s * 1_000_000)
-    offset = _FIRST_US % step if window[0] // step * step < _FIRST_US else 0
+    offset = schema.FIRST_US % step if window[0] // step * step < schema.FIRST_US else 0
     first = (window[0] - offset) // step
     last = max(first + 1, -(-(window[1] - offset) // step))
     if (last - first) * max(groups, 1) > _MOST_ROWS:
