@@ -366,7 +366,7 @@ class _Connection:
     """What both kinds of connections do: each answer is counted from its first byte on."""
 
     def __init__(self, meter: _Meter, host: str, **named: Any) -> None:
-        super().__init__(host, **named)  # type: ignore[call-arg]  # of a connection, which stands behind this class
+        super().__init__(host, **named)  # type: ignore[call-arg]  # the class of the connection takes it
         self._meter = meter
 
     def response_class(self, sock: socket.socket, *more: Any, **named: Any) -> HTTPResponse:
