@@ -174,8 +174,10 @@ def test_a_query_that_fails_is_a_reason(
     monkeypatch.setattr("tracekit.characterize.answer_query", failing)
     heard = Heard()
     done = compare([philly, ours], tmp_path / "out", queries=["overview/status"], progress=heard)
-    assert done.unanswered == {"overview/status": {"ours": ("The query failed: ran out of memory.",)}}
-    assert heard.notes == [f"overview/status failed on {ours}: ran out of memory"]
+    assert done.unanswered == {"overview/status": {"ours": ("Could not be made: ran out of memory.",)}}
+    (fault,) = done.faults
+    assert (fault.part, fault.reason) == ("the answer of ours to overview/status", "ran out of memory")
+    assert heard.notes == [fault.sentence]
 
 
 def test_cells_that_would_run_as_formulas_get_a_quote(philly: Path, tmp_path: Path) -> None:

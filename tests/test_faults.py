@@ -9,7 +9,7 @@ import pytest
 from polars.exceptions import PanicException
 
 from tracekit.damage import explain_damage, register_trace
-from tracekit.errors import DamagedTraceError, OutputError, QueryError, UsageError
+from tracekit.errors import DamagedTraceError, OutputError, QueryError, StoreError, UsageError
 from tracekit.faults import REASON_LIMIT, Fault, Faults
 from tracekit.progress import Progress
 
@@ -86,7 +86,15 @@ def test_without_messages_only_the_kind_of_an_error_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [DamagedTraceError("a hole"), UsageError("no"), OutputError("full"), KeyboardInterrupt(), SystemExit(3)]
+    "error",
+    [
+        DamagedTraceError("a hole"),
+        StoreError("no answer"),
+        UsageError("no"),
+        OutputError("full"),
+        KeyboardInterrupt(),
+        SystemExit(3),
+    ],
 )
 def test_what_concerns_the_whole_run_is_raised(error: BaseException) -> None:
     faults = Faults()

@@ -9,6 +9,8 @@ writes, whole or not at all,
     out/tables/<query>.csv  every row of every trace, its name first; then the published numbers that are cells of it
     out/published.csv       every published number beside the measured one
     out/traces/<name>/      the Trace of each source that was given as raw logs
+
+A part that fails, such as a query or a chart, says so in its place, and the others are made.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ import polars as pl
 
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
-from tracekit.errors import DamagedTraceError, SourceError, StoreError, TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, SourceError, StoreError, TooManyIntervalsError, TracekitError, UsageError
+from tracekit.faults import Fault, Faults
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.places import place_of
 from tracekit.progress import Progress
+from tracekit.text import shorten
 from tracekit.trace import Trace, is_trace
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.characterize import Query
     from tracekit.characterize.session import Session
-    from tracekit.report.compare_structure import ComparedAnswer, Comparison, Missing, UnansweredByAll
+    from tracekit.report.compare_structure import ComparedAnswer, Comparison, UnansweredByAll
     from tracekit.report.structure import WhatChanged
 
 __all__ = ["ComparisonFiles", "compare"]
@@ -43,6 +47,9 @@ NAME_LIMIT = 100
 """Most characters of a trace's name."""
 
 _MARKER = "compare.json"
+_DIFFERENCES = "what differs between the traces"
+_SHOWN = 30
+"""Most characters of a trace's name in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class ComparisonFiles:
     """The CSV file of each query that at least one trace answered, by query name."""
     unanswered: Mapping[str, Mapping[str, tuple[str, ...]]]
     """Why a trace has no answer, by query name and trace."""
+    faults: tuple[Fault, ...] = ()
+    """Parts that could not be made because of an error; the others are complete."""
 
 
 @explain_damage()
@@ -70,6 +79,9 @@ def compare(
     progress: Progress | None = None,
 ) -> ComparisonFiles:
     """Ask several traces the same questions and write the answers side by side, published numbers included.
+
+    A part that fails stops no other part: the page says in its place that it could not be made, and
+    `ComparisonFiles.faults` lists it.
 
     Parameters
     ----------
@@ -97,12 +109,15 @@ def compare(
         A folder is not a usable Trace.
     QueryError
         There is no such query.
+    DamagedTraceError, StoreError
+        A Trace is damaged, or its store fails.
     OutputError
         `out` exists or cannot be written.
     """
     from tracekit.characterize import find_query, list_queries
 
     target, progress = Path(out), progress or Progress()
+    faults = Faults(progress)
     named = [t if isinstance(t, tuple) else (None, t) for t in traces]
     given = [(name, t.path if isinstance(t, Trace) else t) for name, t in named]
     paths = dict(zip(_names(given), (_home(place_of(path)) for _, path in given), strict=True))
@@ -123,9 +138,10 @@ def compare(
             whole=not queries,
             memory_limit=memory_limit,
             progress=progress,
+            faults=faults,
         )
         progress.stage("writing the page")
-        _write(comparison, staged.path)
+        _write(comparison, staged.path, faults)
         staged.commit()
     finally:
         staged.discard()
@@ -135,8 +151,9 @@ def compare(
         folder=target,
         page=target / "compare.html",
         data=target / _MARKER,
-        tables={a["name"]: target / a["file"] for a in answers},
+        tables={a["name"]: target / a["file"] for a in answers if a["file"] is not None},
         unanswered={name: {m["trace"]: tuple(m["reasons"]) for m in several} for name, several in missing if several},
+        faults=faults.found,
     )
 
 
@@ -225,14 +242,14 @@ def _compare(
     whole: bool,
     memory_limit: str | None,
     progress: Progress,
+    faults: Faults,
 ) -> Comparison:
     """Ask every trace every query, write the tables, and return what compare.json holds.
 
-    `whole` says that all is compared, and so what differs between the traces too.
+    `whole` says that all is compared, and so what differs between the traces too. `faults` records parts that fail.
     """
-    from tracekit.characterize.published import compare_published
     from tracekit.characterize.session import Session
-    from tracekit.report.compare import compared, described, long_table, sections
+    from tracekit.report.compare import described, sections
     from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
     from tracekit.report.data import creation_time
     from tracekit.version import __version__
@@ -242,27 +259,33 @@ def _compare(
     sessions = {name: Session(trace, memory_limit) for name, trace in traces.items()}
     progress.stage("asking", len(queries))
     for query in queries:
-        answers = {name: _ask(trace, query, sessions[name], progress) for name, trace in traces.items()}
+        answers = {name: _ask(name, traces[name], query, session, faults) for name, session in sessions.items()}
         progress.advance(1)
-        found = {name: answer for name, answer in answers.items() if isinstance(answer, Answer)}
-        if not found:
-            lacking: list[Missing] = [
-                {"trace": name, "reasons": list(a.reasons)} for name, a in answers.items() if isinstance(a, Unanswered)
-            ]
-            missing.append(
-                {"name": query.name, "title": query.title, "question": query.question, "unanswered": lacking}
+        if any(isinstance(answer, Answer) for answer in answers.values()):
+            made = faults.run(
+                f"the answers to {query.name}", _answered, query, answers, traces, sessions, folder, faults
             )
-            continue
-        file = f"tables/{query.name}.csv"
-        published = {
-            name: compare_published(traces[name], answer, sessions[name]) if query.shipped else []
-            for name, answer in found.items()
-        }
-        _write_csv(long_table(found, published), folder, file)
-        answered.append(compared(query, answers, published, file))
-    _write_published(answered, folder)
+            if not isinstance(made, Fault):
+                answered.append(made)
+                continue
+            answers = {name: query.unanswered(made.remark, failed=True) for name in answers}
+        missing.append(
+            {
+                "name": query.name,
+                "title": query.title,
+                "question": query.question,
+                "unanswered": [
+                    {"trace": name, "reasons": list(a.reasons)}
+                    for name, a in answers.items()
+                    if isinstance(a, Unanswered)
+                ],
+            }
+        )
+    with output_errors(folder):
+        if isinstance(faults.run("the file published.csv", _write_published, answered, folder), Fault):
+            (folder / "published.csv").unlink(missing_ok=True)
     progress.stage("what differs between them")
-    opening = _differences(traces, memory_limit, progress) if whole else None
+    opening = faults.run_or(None, _DIFFERENCES, _differences, traces, memory_limit, progress, faults) if whole else None
     return {
         "schema_version": COMPARE_SCHEMA_VERSION,
         "tracekit_version": __version__,
@@ -273,46 +296,102 @@ def _compare(
         "opening": opening,
         "sections": sections(answered),
         "unanswered": missing,
+        "faults": [],
     }
 
 
-def _differences(traces: Mapping[str, Trace], memory_limit: str | None, progress: Progress) -> WhatChanged:
+def _answered(
+    query: Query,
+    answers: Mapping[str, Answer | Unanswered],
+    traces: Mapping[str, Trace],
+    sessions: Mapping[str, Session],
+    folder: Path,
+    faults: Faults,
+) -> ComparedAnswer:
+    """Write the table of a question that a trace answers, and return what compare.json holds of it."""
+    from tracekit.characterize.published import compare_published
+    from tracekit.report.compare import compared, long_table
+
+    found = {name: answer for name, answer in answers.items() if isinstance(answer, Answer)}
+    published = {
+        name: faults.run_or(
+            [],
+            f"the published numbers of {query.name} for {shorten(name, _SHOWN)}",
+            compare_published,
+            traces[name],
+            answer,
+            sessions[name],
+        )
+        if query.shipped
+        else []
+        for name, answer in found.items()
+    }
+    file = f"tables/{query.name}.csv"
+    with output_errors(folder):
+        table = faults.run(f"the file {file}", lambda: _write_csv(long_table(found, published), folder, file))
+        if isinstance(table, Fault):
+            (folder / file).unlink(missing_ok=True)
+    return compared(query, answers, published, None if isinstance(table, Fault) else file, faults)
+
+
+def _differences(
+    traces: Mapping[str, Trace], memory_limit: str | None, progress: Progress, faults: Faults
+) -> WhatChanged:
     """Return what differs between the first trace and the others, measure by measure, and how sure that is."""
-    from tracekit.characterize.changes import compare_periods
-    from tracekit.report.change_answers import changed_answers
     from tracekit.report.changed import what_differs
 
     (first, base), *others = traces.items()
     found: dict[str, list[Row] | str] = {}
     for name, trace in others:
-        try:
-            answers = changed_answers(compare_periods(base, trace, memory_limit=memory_limit))
-        except (DamagedTraceError, StoreError, UsageError):
-            raise  # a Trace, or the user's --memory-limit, not this comparison
-        except TracekitError as error:
-            progress.note(f"{name} cannot be compared with {first}: {error}")
-            found[name] = f"{error.what}."
-            continue
-        found[name] = [row for answer in answers if isinstance(answer, Answer) for row in answer.rows()]
+        rows = faults.run(
+            f"the comparison of {shorten(name, _SHOWN)} with {shorten(first, _SHOWN)}",
+            _changed,
+            base,
+            trace,
+            memory_limit,
+        )
+        if isinstance(rows, str):
+            progress.note(f"{name} cannot be compared with {first}: {rows.removesuffix('.')}")
+        found[name] = rows.sentence if isinstance(rows, Fault) else rows
     return what_differs(first, found)
 
 
-def _ask(trace: Trace, query: Query, session: Session, progress: Progress) -> Answer | Unanswered:
+def _changed(base: Trace, trace: Trace, memory_limit: str | None) -> list[Row] | str:
+    """Return how a trace differs from another, or why the two cannot be compared."""
+    from tracekit.characterize.changes import compare_periods
+    from tracekit.report.change_answers import changed_answers
+
+    try:
+        answers = changed_answers(compare_periods(base, trace, memory_limit=memory_limit))
+    except (DamagedTraceError, StoreError, UsageError):
+        raise  # a Trace, or the user's --memory-limit, not this comparison
+    except TracekitError as error:
+        if error.__cause__ is not None:
+            raise  # SQL that failed
+        return f"{error.what}."
+    return [row for answer in answers if isinstance(answer, Answer) for row in answer.rows()]
+
+
+def _ask(name: str, trace: Trace, query: Query, session: Session, faults: Faults) -> Answer | Unanswered:
     """Return the answer of a trace to a query, or why there is none."""
-    from tracekit.characterize import answer_query, lacks
+    from tracekit.characterize import lacks
 
     reasons = lacks(query, trace)
     if reasons:
         # A missing capability explains in words why a table is missing.
         stated = [r for r in reasons if not r.startswith("The trace has no table")]
         return query.unanswered(*(stated or reasons))
+    found = faults.run(f"the answer of {shorten(name, _SHOWN)} to {query.name}", _answer, trace, query, session)
+    return query.unanswered(found.remark, failed=True) if isinstance(found, Fault) else found
+
+
+def _answer(trace: Trace, query: Query, session: Session) -> Answer | Unanswered:
+    from tracekit.characterize import answer_query
+
     try:
         return answer_query(trace, query, session=session)
-    except (DamagedTraceError, StoreError, UsageError):
-        raise  # the Trace, or the user's --memory-limit, not this query
-    except TracekitError as error:
-        progress.note(f"{query.name} failed on {trace.path}: {error}")
-        return query.unanswered(f"The query failed: {error.what}.")
+    except TooManyIntervalsError as error:
+        return query.unanswered(error.sentence)
 
 
 def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
@@ -329,11 +408,13 @@ def _write_published(answered: Sequence[ComparedAnswer], folder: Path) -> None:
         _write_csv(pl.DataFrame(rows, infer_schema_length=None), folder, "published.csv")
 
 
-def _write(comparison: Comparison, folder: Path) -> None:
+def _write(comparison: Comparison, folder: Path, faults: Faults) -> None:
     from tracekit.report.compare_page import render_comparison
-    from tracekit.report.data import write_json
+    from tracekit.report.data import fault_infos, write_json
 
-    page = render_comparison(comparison)
+    comparison["faults"] = fault_infos(faults)
+    page = render_comparison(comparison, faults)
+    comparison["faults"] = fault_infos(faults)
     with output_errors(folder):
         write_json(folder / _MARKER, comparison)
         (folder / "compare.html").write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")

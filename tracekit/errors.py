@@ -10,6 +10,7 @@
     |   |-- MissingTableError (KeyError)  the Trace has no such table
     |   `-- DamagedTraceError             a file of the Trace is damaged
     |-- QueryError (ValueError)           a query that cannot be found, read or run
+    |   `-- TooManyIntervalsError         a Trace too long for a query's intervals
     |-- EngineMissingError (ImportError)  an installation that cannot replay
     |-- StoreError                        a store of objects, such as S3, that does not give what is asked for
     |-- UnfinishedError (RuntimeError)    results that shards have yet to make
@@ -39,6 +40,7 @@ __all__ = [
     "SchemaError",
     "SourceError",
     "StoreError",
+    "TooManyIntervalsError",
     "TooManyRejectsError",
     "TraceError",
     "TracekitError",
@@ -172,6 +174,15 @@ class DamagedTraceError(TraceError):
 
 class QueryError(TracekitError, ValueError):
     """A query that cannot be found, read or run."""
+
+
+class TooManyIntervalsError(QueryError):
+    """A Trace spans so long a time that the intervals of a query are too many."""
+
+    @property
+    def sentence(self) -> str:
+        """Why the query has no answer."""
+        return f"The log is too long: {self.what}."
 
 
 class EngineMissingError(TracekitError, ImportError):

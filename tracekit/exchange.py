@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import (
@@ -350,27 +350,43 @@ class _Metered(io.RawIOBase):
         super().close()
 
 
-class _Response(HTTPResponse):
-    """An answer that is counted from its first byte on."""
+class _Counted:
+    """The socket of a connection, as an answer reads from it: the one file that it gives is counted."""
 
-    def __init__(self, meter: _Meter, sock: socket.socket, *more: Any, **named: Any) -> None:
-        super().__init__(sock, *more, **named)
+    def __init__(self, sock: socket.socket, meter: _Meter) -> None:
+        self._sock, self._meter = sock, meter
+
+    def makefile(self, mode: Literal["rb"]) -> io.BufferedReader:
+        """Return the bytes that arrive: the status, headers, chunk sizes and content of an answer."""
+        raw = self._sock.makefile(mode, buffering=0)
+        return io.BufferedReader(_Metered(raw, self._sock, self._meter), _BUFFER)
+
+
+class _Connection:
+    """What both kinds of connections do: each answer is counted from its first byte on."""
+
+    def __init__(self, meter: _Meter, host: str, **named: Any) -> None:
+        super().__init__(host, **named)  # type: ignore[call-arg]  # the class of the connection takes it
         self._meter = meter
-        meter.next_answer()
-        # The standard library reads the status, headers and chunk sizes through this as well.
-        raw: io.RawIOBase = self.fp.detach()
-        self.fp = io.BufferedReader(_Metered(raw, sock, meter), _BUFFER)
 
-    def begin(self) -> None:
+    def response_class(self, sock: socket.socket, *more: Any, **named: Any) -> HTTPResponse:
+        """Return an answer, of a proxy too, that has yet to be read."""
+        self._meter.next_answer()
+        return HTTPResponse(_Counted(sock, self._meter), *more, **named)  # type: ignore[arg-type]  # it reads the file
+
+    def getresponse(self) -> HTTPResponse:
         """Read the status and the headers."""
-        super().begin()
+        found: HTTPResponse = super().getresponse()  # type: ignore[misc]  # as above
         self._meter.content()
+        return found
 
 
-def _connection(kind: type[HTTPConnection], meter: _Meter, host: str, **named: Any) -> HTTPConnection:
-    made = kind(host, **named)
-    made.response_class = partial(_Response, meter)  # type: ignore[assignment]  # it is only called
-    return made
+class _HttpConnection(_Connection, HTTPConnection):  # type: ignore[misc]  # response_class is only called
+    pass
+
+
+class _HttpsConnection(_Connection, HTTPSConnection):  # type: ignore[misc]  # the same
+    pass
 
 
 class _Http(HTTPHandler):
@@ -380,7 +396,7 @@ class _Http(HTTPHandler):
 
     def http_open(self, req: Request) -> HTTPResponse:
         """Connect without encryption."""
-        return self.do_open(partial(_connection, HTTPConnection, self._meter), req)
+        return self.do_open(partial(_HttpConnection, self._meter), req)
 
 
 class _Https(HTTPSHandler):
@@ -390,7 +406,7 @@ class _Https(HTTPSHandler):
 
     def https_open(self, req: Request) -> HTTPResponse:
         """Connect with encryption."""
-        return self.do_open(partial(_connection, HTTPSConnection, self._meter), req)
+        return self.do_open(partial(_HttpsConnection, self._meter), req)
 
 
 class _EveryStatus(BaseHandler):

@@ -1,8 +1,8 @@
 """Parts of a result that fail: each failure is recorded with its reason, and the other parts are made.
 
 A report has many parts: answers, charts, guidelines, files. An error in one of them is a fault, which the report shows
-where the part would be. Errors that concern the whole run are raised: a damaged Trace, an option that cannot be used,
-an output that cannot be written, an interruption.
+where the part would be. Errors that concern the whole run are raised: a damaged Trace, a store that fails, an option
+that cannot be used, an output that cannot be written, an interruption.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from tracekit.damage import explain_damage
-from tracekit.errors import DamagedTraceError, OutputError, TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, OutputError, StoreError, TracekitError, UsageError
 from tracekit.progress import Progress
 from tracekit.text import passed_on
 
@@ -24,7 +24,7 @@ __all__ = ["REASON_LIMIT", "Fault", "Faults"]
 REASON_LIMIT = 300
 """Most characters of a reason."""
 
-_ENDS = (DamagedTraceError, UsageError, OutputError)
+_ENDS = (DamagedTraceError, StoreError, UsageError, OutputError)
 """Errors that end the run, whichever part meets them."""
 
 _P = ParamSpec("_P")
@@ -87,6 +87,8 @@ class Faults:
         ------
         DamagedTraceError
             The error comes from a damaged Trace.
+        StoreError
+            A store of objects fails.
         UsageError
             An option cannot be used.
         OutputError
@@ -107,7 +109,7 @@ class Faults:
 
         Raises
         ------
-        DamagedTraceError, UsageError, OutputError
+        DamagedTraceError, StoreError, UsageError, OutputError
             As `run` does.
         """
         made = self.run(part, make, *args, **kwargs)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMON_TABLES",
     "FAILED",
+    "FIRST_US",
+    "LAST_US",
     "PARTITIONED_VERSION",
     "READABLE_VERSIONS",
     "SCHEMA_VERSION",
@@ -48,6 +50,9 @@ A tracekit that looks for one file a table refuses such a Trace.
 
 READABLE_VERSIONS = ("1", "2", SCHEMA_VERSION, PARTITIONED_VERSION)
 """Versions of Traces that are read; columns that came later than a Trace's version are NULL in it."""
+
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last time that a Trace may have, in the years 1 and 9999 [us since 1970]."""
 
 COMMON_TABLES = (
     "jobs",

@@ -11,7 +11,8 @@
 -- One row; none without a submission. A span has a whole number of hours, a day, two days or whole weeks where it is long:
 -- the shortest of these with which 60 spans suffice. Spans begin where the clock or the calendar does in the time zone of
 -- the trace: those of a day at midnight, weeks on Monday; where clocks change meanwhile, later ones begin an hour off. A
--- trace whose times count from its start has no calendar: its spans begin with it.
+-- trace whose times count from its start has no calendar: its spans begin with it. So do spans that would begin before
+-- year 1.
 WITH frame AS (
     SELECT
         (since // 3600000000) * 3600000000 AS since,
@@ -52,9 +53,12 @@ sized AS (
 aligned AS (
     SELECT
         *,
-        since - ((since + ahead) % (span_h * 3600000000) + span_h * 3600000000) % (span_h * 3600000000) AS first
+        since - ((since + ahead) % (span_h * 3600000000) + span_h * 3600000000) % (span_h * 3600000000) AS calendar_first
     FROM sized
-)
+),
+
+-- Year 1 began 62135596800 seconds before 1970.
+placed AS (SELECT *, CASE WHEN calendar_first < -62135596800000000 THEN since ELSE calendar_first END AS first FROM aligned)
 
 SELECT
     since,
@@ -63,4 +67,4 @@ SELECT
     first,
     span_h,
     (until - first) // (span_h * 3600000000) + 1 AS spans
-FROM aligned
+FROM placed

@@ -62,3 +62,8 @@ def test_weeks_before_are_whole() -> None:
     names = [one.name for one in weeks_before(week, 8, dt.datetime(2026, 10, 27))]
     assert names == ["2026-W44", "2026-W45", "2026-W46"]  # W44 began a day before the log, W43 eight
     assert len(weeks_before(week, 8, dt.datetime(2020, 1, 1))) == 8
+
+
+def test_a_history_that_begins_in_year_1_holds_every_week_before() -> None:
+    week = week_of("2026-W47", "UTC")
+    assert [one.name for one in weeks_before(week, 2, dt.datetime(1, 1, 1))] == ["2026-W45", "2026-W46"]

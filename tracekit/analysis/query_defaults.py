@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.characterize.published import list_published, release_of
-from tracekit.characterize.timelines.gpu_timeline import ROUND_STEPS_S
+from tracekit.characterize.timelines.gpu_timeline import ROUND_STEPS_S, fits, wide_step_s
 from tracekit.gpu_hours.dimensions import first_known
 from tracekit.report.structure import ROW_LIMIT
+from tracekit.text import duration
 
 if TYPE_CHECKING:
     from tracekit.characterize import Query
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["QueryDefaults", "parameters_of", "query_defaults"]
 
 _HOUR_S = 3600
+_LEAST_INTERVALS = 20
+"""Intervals of a log that is too long for hours, however many its VCs are."""
 _RETRIED = "retried"
 _INDEPENDENT = "failures/by_node"
 """Its test assumes independent attempts, which those of one job are not, least of all on the same node."""
@@ -43,6 +46,8 @@ class QueryDefaults:
     """What tells GPU-hours apart, where users are not known."""
     step_s: int | None = None
     """Length of intervals with which the load of all VCs fits into a report [s]; None where none does."""
+    too_long: bool = False
+    """Whether intervals of an hour are too many to average the use of all VCs over."""
 
 
 def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:
@@ -57,13 +62,15 @@ def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:
     known = capacity["gpus"] if capacity["used"] != "listed" and clusters == 1 else None
     release = release_of(trace)
     numbers = list_published(trace.manifest.format) if release is not None and release.public else ()
+    too_long = span is not None and not fits(span.total_seconds(), _HOUR_S, tenants)
     return QueryDefaults(
         known,
         "listed" if capacity["word"].startswith("stated by") else capacity["word"],
         frozenset(number.query for number in numbers),
         _one_status(trace),
         first_known(trace, "user", "account", "vc", "partition", "cluster"),
-        _step(tenants, span.total_seconds()) if span is not None else None,
+        None if span is None else _step(tenants, span.total_seconds(), too_long=too_long),
+        too_long,
     )
 
 
@@ -78,9 +85,11 @@ def _one_status(trace: Trace) -> bool:
     return bool(number and not stated)
 
 
-def _step(tenants: int, span_s: float) -> int | None:
-    fitting = (s for s in ROUND_STEPS_S if s >= _HOUR_S and (span_s / s + 2) * tenants < ROW_LIMIT)
-    return next(fitting, None)
+def _step(tenants: int, span_s: float, *, too_long: bool) -> int | None:
+    fitting = [s for s in ROUND_STEPS_S if s >= _HOUR_S and (span_s / s + 2) * tenants < ROW_LIMIT]
+    if fitting or not too_long:
+        return fitting[0] if fitting else None
+    return wide_step_s(span_s, max(ROW_LIMIT // tenants - 1, _LEAST_INTERVALS))
 
 
 def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float | str], list[str]]:
@@ -109,4 +118,7 @@ def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float |
             given["by"] = shape.by
         elif query.name == "queuing/timeline" and param.name == "step_s" and shape.step_s:
             given["step_s"] = shape.step_s
+        elif query.name == "utilization/vc" and param.name == "step_s" and shape.step_s and shape.too_long:
+            given["step_s"] = shape.step_s
+            notes.append(f"use is averaged over intervals of {duration(shape.step_s)}, because the log spans so long")
     return given, notes

@@ -37,6 +37,9 @@ def compare(
     OUT holds compare.html (one file, works offline), compare.json, and tables/ with every result as CSV, the trace in
     the first column.
 
+    A part that fails, such as a query, takes no other part with it: the page says that it could not be made and why,
+    a note says the same, and the exit code is 1.
+
     Example: tracekit compare philly-trace helios-trace ours=my-trace -o out
     """
     from tracekit.cli.display import TerminalProgress
@@ -48,6 +51,8 @@ def compare(
     with TerminalProgress() as progress:
         done = compare_traces(given, out, queries=query, force=force, memory_limit=memory_limit, progress=progress)
     typer.echo(f"comparison: {done.page}")
+    if progress.failed:
+        raise typer.Exit(1)
 
 
 def _named(given: list[str]) -> list[str | Path | tuple[str, str]]:

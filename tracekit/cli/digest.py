@@ -44,21 +44,29 @@ def digest(
     among themselves. OUT holds index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a
     Markdown file each. No mail is sent. docs/digest.md has the rules and a script for cron.
 
+    A page that fails takes no other page with it: it says that it could not be made and why, a note says the same, and
+    the exit code is 1.
+
     Example: tracekit digest history -o digest
     """
+    from tracekit.cli.display import TerminalProgress
     from tracekit.digests.make import digest as make
 
     say_need_of_use(history, memory_limit)
-    made = make(
-        history,
-        out,
-        week=week,
-        by=by.value,
-        anonymize=anonymize,
-        salt_file=salt_file,
-        force=force,
-        memory_limit=memory_limit,
-    )
+    with TerminalProgress() as progress:
+        made = make(
+            history,
+            out,
+            week=week,
+            by=by.value,
+            anonymize=anonymize,
+            salt_file=salt_file,
+            force=force,
+            memory_limit=memory_limit,
+            progress=progress,
+        )
     for note in made["notes"]:
         typer.echo(f"note: {note}", err=True)
     typer.echo(f"digest of {made['week']}: {out / 'index.html'} ({len(made['parts']):,} {by.value}s)")
+    if progress.failed:
+        raise typer.Exit(1)

@@ -8,6 +8,7 @@ from tracekit import text
 from tracekit.digests.changes import LEVEL, RULE, changes
 from tracekit.digests.figures import COLUMNS
 from tracekit.digests.names import file_names
+from tracekit.faults import Fault
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
     from tracekit.digests.changes import Change
     from tracekit.digests.weeks import Week
+    from tracekit.faults import Faults
+    from tracekit.report.structure import FaultInfo
 
-__all__ = ["ChangeInfo", "Digest", "Figures", "Part", "digest_document", "shown"]
+__all__ = ["ChangeInfo", "Digest", "Figures", "Part", "digest_document", "shown", "whose"]
 
 Figures = dict[str, float | None]
 """The figures of a week by name; see `COLUMNS`."""
@@ -48,6 +51,8 @@ class Part(TypedDict):
     """Its page without the ending, relative to the digest."""
     figures: Figures
     changes: list[ChangeInfo]
+    unmade: str | None
+    """Why the changes could not be made; None if they were."""
     weeks: list[Figures]
     """The weeks before, in the order of `weeks_before` of the digest."""
 
@@ -77,6 +82,8 @@ class Digest(TypedDict):
     nobody: Part | None
     """Jobs of which the log does not say whose they are."""
     notes: list[str]
+    faults: list[FaultInfo]
+    """Parts that could not be made because of an error; the others are complete."""
 
 
 def digest_document(
@@ -88,15 +95,16 @@ def digest_document(
     by: str,
     gpu_only: bool,
     notes: Sequence[str],
+    faults: Faults,
 ) -> Digest:
-    """Return the digest of a week from the figures of `weekly_figures`."""
+    """Return the digest of a week from the figures of `weekly_figures`; `faults` records changes that fail."""
     rows: dict[tuple[bool, str | None], dict[str, Figures]] = {}
     for row in figures.iter_rows(named=True):
         found = rows.setdefault((row["everyone"], row["name"]), {})
         found[row["week"]] = {name: row[name] for name in COLUMNS}
     names = [name for everyone, name in rows if not everyone and name is not None]
     files = file_names(name for name in names if week.name in rows[False, name])
-    parts = [_part(rows[False, name], week, before, name, f"{by}s/{file}") for name, file in files.items()]
+    parts = [_part(rows[False, name], week, before, name, f"{by}s/{file}", faults) for name, file in files.items()]
     parts.sort(key=lambda part: (-(part["figures"]["held_gpu_h"] or 0), -(part["figures"]["jobs"] or 0)))
     nobody = rows.get((False, None), {})
     return Digest(
@@ -113,10 +121,11 @@ def digest_document(
         level=LEVEL,
         rule=RULE,
         columns=dict(COLUMNS),
-        everyone=_part(rows.get((True, None), {}), week, before, None, "index"),
+        everyone=_part(rows.get((True, None), {}), week, before, None, "index", faults),
         parts=parts,
-        nobody=_part(nobody, week, before, None, None) if week.name in nobody else None,
+        nobody=_part(nobody, week, before, None, None, faults) if week.name in nobody else None,
         notes=list(notes),
+        faults=[],
     )
 
 
@@ -126,18 +135,30 @@ def shown(name: str | None) -> str:
 
 
 def _part(
-    by_week: Mapping[str, Figures], week: Week, before: Sequence[Week], name: str | None, file: str | None
+    by_week: Mapping[str, Figures],
+    week: Week,
+    before: Sequence[Week],
+    name: str | None,
+    file: str | None,
+    faults: Faults,
 ) -> Part:
     empty: Figures = dict.fromkeys(COLUMNS) | dict.fromkeys(_COUNTS, 0)
     now = by_week.get(week.name, empty)
     earlier = [by_week.get(one.name, empty) for one in before]
+    found = faults.run(f"the changes of {whose(name, file)}", changes, now, earlier)
     return Part(
         name=None if name is None else text.cut(name),
         file=file,
         figures=now,
-        changes=[_info(change) for change in changes(now, earlier)],
+        changes=[] if isinstance(found, Fault) else [_info(change) for change in found],
+        unmade=found.remark if isinstance(found, Fault) else None,
         weeks=earlier,
     )
+
+
+def whose(name: str | None, file: str | None) -> str:
+    """Return whose part of a digest it is, for a sentence."""
+    return "the whole cluster" if file == "index" else f"jobs {shown(None)}" if name is None else shown(name)
 
 
 _COUNTS = (

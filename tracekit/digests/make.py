@@ -17,7 +17,9 @@ from tracekit.digests.pages import pages
 from tracekit.digests.use import USE_TABLES
 from tracekit.digests.weeks import SLACK, last_whole_week, week_at, week_of, weeks_before
 from tracekit.errors import QueryError, UsageError
+from tracekit.faults import Faults
 from tracekit.outputs import StagedFolder, output_errors
+from tracekit.report.data import fault_infos
 from tracekit.text import duration
 from tracekit.timezones import known_zone
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from tracekit.digests.document import Digest
     from tracekit.digests.weeks import Week
+    from tracekit.progress import Progress
     from tracekit.trace import Trace
 
 __all__ = ["WEEKS", "digest", "digest_of"]
@@ -45,8 +48,12 @@ def digest(
     salt_file: str | Path | None = None,
     force: bool = False,
     memory_limit: str | None = None,
+    progress: Progress | None = None,
 ) -> Digest:
     """Write the digest of a week: a page for the operator, and one for each user or account.
+
+    A page that fails stops no other page: it says that it could not be made, the operator's page counts it, and
+    `faults` of the digest lists it.
 
     >>> import tracekit
     >>> tracekit.digest("history", "digest", week="2026-W47")  # doctest: +SKIP
@@ -69,6 +76,8 @@ def digest(
         Replace an earlier digest.
     memory_limit : str, optional
         Most memory for joins before they spill to disk, such as '2GB'.
+    progress : Progress, optional
+        Is given each part that fails.
 
     Raises
     ------
@@ -81,15 +90,17 @@ def digest(
         The folder exists, or cannot be written.
     """
     salt = None if salt_file is None else Path(salt_file)
+    faults = Faults(progress, with_messages=not anonymize)
     staged = StagedFolder(Path(out), force=force, marker=_DATA, kind="a digest")
     try:
         with opened(history, anonymize=anonymize, salt_file=salt, memory_limit=memory_limit) as hidden:
-            made = digest_of(hidden.trace, week=week, by=by, memory_limit=memory_limit)
+            made = digest_of(hidden.trace, week=week, by=by, memory_limit=memory_limit, faults=faults)
         made["notes"] = [*hidden.notes, *made["notes"]]
         with output_errors(staged.target):
             (staged.path / f"{by}s").mkdir()
-            for name, content in pages(made):
+            for name, content in pages(made, faults):
                 (staged.path / name).write_text(content, encoding="utf-8", errors="backslashreplace", newline="\n")
+            made["faults"] = fault_infos(faults)
             data = orjson.dumps(made, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
             (staged.path / _DATA).write_bytes(data)
         staged.commit()
@@ -100,8 +111,16 @@ def digest(
 
 
 @explain_damage()
-def digest_of(history: Trace, *, week: str | None = None, by: str = "user", memory_limit: str | None = None) -> Digest:
-    """Return the digest of a week without writing it; see `digest`."""
+def digest_of(
+    history: Trace,
+    *,
+    week: str | None = None,
+    by: str = "user",
+    memory_limit: str | None = None,
+    faults: Faults | None = None,
+) -> Digest:
+    """Return the digest of a week without writing it; see `digest`. `faults` records changes that fail."""
+    faults = Faults() if faults is None else faults
     if by not in {"user", "account"}:
         raise UsageError(f"'{by[:60]}' is neither user nor account", where="--by", hint="choose one of them")
     if not history.has("jobs"):
@@ -131,7 +150,18 @@ def digest_of(history: Trace, *, week: str | None = None, by: str = "user", memo
         ).fetchall()[0][0]
     notes = _notes(chosen, begin, end, gpu_only=gpu_only)
     notes += [f"{lost:,} attempts with GPUs {PAST_LIMIT}"] if lost else []
-    return digest_document(figures, chosen, before, trace=history.path.name, by=by, gpu_only=gpu_only, notes=notes)
+    made = digest_document(
+        figures,
+        chosen,
+        before,
+        trace=history.path.name,
+        by=by,
+        gpu_only=gpu_only,
+        notes=notes,
+        faults=faults,
+    )
+    made["faults"] = fault_infos(faults)
+    return made
 
 
 def _notes(week: Week, begin: dt.datetime, end: dt.datetime, *, gpu_only: bool) -> list[str]:

@@ -25,7 +25,7 @@ def part_view(digest: Digest, part: Part) -> dict[str, Any]:
     return {
         "cards": _cards(digest, figures),
         "changed": [_sentence(c) for c in part["changes"] if c["verdict"] in {"above", "below"}],
-        "unchanged": _unchanged(digest, part["changes"]),
+        "unchanged": part["unmade"] or _unchanged(digest, part["changes"]),
         "comparison": [_compared(c) for c in part["changes"]],
         "series": [_week_row(name, week) for name, week in weeks],
     }

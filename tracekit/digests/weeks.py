@@ -95,7 +95,7 @@ def week_at(moment: dt.datetime, zone: str) -> Week:
 def weeks_before(week: Week, number: int, begin: dt.datetime) -> list[Week]:
     """Return up to so many weeks before one, the oldest first, that a log holds which begins at `begin` [UTC]."""
     found = [_week(week.monday - dt.timedelta(days=7 * back), week.zone) for back in range(number, 0, -1)]
-    return [one for one in found if one.since >= begin - SLACK]
+    return [one for one in found if one.since + SLACK >= begin]
 
 
 def _local_day(moment: dt.datetime, zone: str) -> dt.date:

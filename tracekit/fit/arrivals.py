@@ -19,6 +19,7 @@ from tracekit.fit.rate import hours_between, observed_week
 from tracekit.fit.sample import resolution_of
 from tracekit.fit.session_fit import fit_together, gaps_entry, sizes_entry
 from tracekit.fit.sessions import find_sessions
+from tracekit.fit.synthetic import LONGEST_DAYS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,6 +47,10 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
     if timed.height < 2 or timed["submit_us"][0] == timed["submit_us"][-1]:
         return {"jobs": timed.height, "process": None, "reason": "jobs of at least two times are needed"}
     seconds = timed["submit_us"].to_numpy() / 1e6
+    days = (seconds[-1] - seconds[0]) / 86400
+    if days > LONGEST_DAYS:
+        reason = f"the submissions span {days:,.0f} days, and at most {LONGEST_DAYS:,.0f} can be fitted"
+        return {"jobs": timed.height, "process": None, "reason": reason}
     step = max(1.0, resolution_of(seconds))
     ticks = np.floor(seconds / step) * step
     times, counts = np.unique(ticks, return_counts=True)

@@ -22,7 +22,7 @@ from tracekit.fit.rate import HOUR_S
 from tracekit.fit.resample import resample
 from tracekit.fit.session_draws import DrawnJobs, draw_sessions
 from tracekit.fit.session_jobs import jobs_in_sessions
-from tracekit.fit.synthetic import Extent
+from tracekit.fit.synthetic import Extent, check_any
 from tracekit.places import place_of
 from tracekit.progress import Progress
 from tracekit.trace import Trace
@@ -174,7 +174,7 @@ def _check(known: WorkloadModel) -> None:
     """Refuse a model that no job can be drawn from."""
     arrivals = known.document["arrivals"]
     if arrivals["process"] is None:
-        raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit a Trace with more jobs")
+        raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit jobs of another time")
     if not known.document["statuses"]["groups"]:
         raise UsageError("the model has no job that ended", hint="fit a Trace with ended jobs")
 
@@ -191,8 +191,7 @@ def _drawn(
         asked = gpu_seconds_of_a_job(known) * jobs_per_hour(arriving) / HOUR_S
         extent = with_load(extent, load, asked, known.document["cluster"], what="the model")
     drawn = _draw_jobs(known, arriving, extent, rng)
-    if not drawn.seconds.size:
-        raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
+    check_any(drawn.seconds.size)
     return write_drawn(
         known,
         out,

@@ -18,6 +18,7 @@ from tracekit.fit.log_jobs import NAMES, attempts_of, read_log
 from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, with_load
 from tracekit.fit.rate import HOUR_S
 from tracekit.fit.resample import TakenJobs, asked_by, taken_days, write_taken
+from tracekit.fit.synthetic import check_any
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def jobs_of_log(
         asked = of_a_job * jobs_per_hour(arrivals) / HOUR_S
         extent = with_load(extent, load, asked, model.document["cluster"], what="the model")
     seconds, _ = draw_arrivals(arrivals, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
+    check_any(seconds.size)
     length = max(1, round(log.per_day))
     taken = TakenJobs(
         successive(log, seconds.size, length, rng),

@@ -128,15 +128,20 @@ class WorkloadModel:
 
         Raises
         ------
+        UsageError
+            `read` would refuse the file.
         OutputError
             The file exists and `force` is not given, or the place cannot be written.
         """
         target = Path(path)
         check_files(target, force=force)
+        data = self.to_json()
+        for problem in _problems(orjson.loads(data)):
+            raise UsageError(f"the model cannot be used: {problem}", hint="fit other jobs of the log")
         with output_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             with StagedFiles(target, force=force) as staged:
-                staged.part(target).write_bytes(self.to_json())
+                staged.part(target).write_bytes(data)
                 staged.commit()
         return target
 

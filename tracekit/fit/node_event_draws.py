@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 from scipy import special
 
+from tracekit import schema
+from tracekit.errors import UsageError
 from tracekit.fit.duration_draws import drawn_durations, longest_drawn
 from tracekit.fit.run_times import seeded
 from tracekit.fit.synthetic import capacity_table, node_table
@@ -85,12 +87,21 @@ def write_machines(
         As for `draw_node_events`.
     extent : Extent
         Has the factor on the machines, and the seed.
+
+    Raises
+    ------
+    UsageError
+        The Trace would have times before year 1 or after year 9999, which no Trace may have.
     """
     nodes = node_table(cluster, extent.scale_gpus)
     writer.write("nodes", nodes)
     found = draw_node_events(failures, nodes["node_id"], span_us, seeded(extent.seed, "node events"))
+    first, last = span_us
     if found is not None:
         writer.write("node_events", found)
+        last = max(last, *found.select(pl.col("start_time", "end_time").max().dt.epoch("us").fill_null(last)).row(0))
+    if first < schema.FIRST_US or last > schema.LAST_US:
+        raise UsageError("would have times outside the years 1 to 9999", hint="ask for fewer jobs or days")
     writer.write("capacity", capacity_table(cluster, span_us[0], extent.scale_gpus))
 
 

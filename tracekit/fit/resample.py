@@ -23,7 +23,7 @@ from tracekit.fit.node_event_draws import write_machines
 from tracekit.fit.node_failures import fit_node_failures
 from tracekit.fit.offered_load import gpu_seconds_per_s, load_option, with_load
 from tracekit.fit.shapes import fit_cluster
-from tracekit.fit.synthetic import LONGEST_DAYS, MOST_JOBS, synthetic_manifest
+from tracekit.fit.synthetic import LONGEST_DAYS, MOST_JOBS, check_any, synthetic_manifest
 from tracekit.text import counted
 from tracekit.trace_writer import TraceWriter
 
@@ -104,8 +104,7 @@ def taken_days(log: LogJobs, extent: Extent, zone: str, rng: np.random.Generator
         There would be none, or too many.
     """
     place, copy, local_us = _drawn(log, extent, rng)
-    if not place.size:
-        raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
+    check_any(place.size)
     submit = _utc(local_us, zone)
     # Where clocks go forward, an hour that there is not moves behind others.
     order = np.argsort(submit.dt.epoch("us").to_numpy(), kind="stable")

@@ -218,5 +218,6 @@ def fit_cluster(trace: Trace) -> dict[str, Any]:
         nodes = counted.sort(keys, nulls_last=True).collect().to_dicts()
     if trace.has("capacity"):
         last = trace.scan("capacity").sort("time").group_by("cluster", "vc").agg(pl.col("gpu_count").last())
-        capacity = last.sort("cluster", "vc", nulls_last=True).collect().to_dicts()
+        known = last.filter(pl.col("gpu_count").is_not_null())
+        capacity = known.sort("cluster", "vc", nulls_last=True).collect().to_dicts()
     return {"nodes": nodes, "capacity": capacity}

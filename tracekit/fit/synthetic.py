@@ -19,13 +19,22 @@ if TYPE_CHECKING:
 
     from tracekit.fit.arrays import Whole
 
-__all__ = ["LONGEST_DAYS", "MOST_JOBS", "Extent", "capacity_table", "node_table", "synthetic_manifest", "whole_parts"]
+__all__ = [
+    "LONGEST_DAYS",
+    "MOST_JOBS",
+    "Extent",
+    "capacity_table",
+    "check_any",
+    "node_table",
+    "synthetic_manifest",
+    "whole_parts",
+]
 
 MOST_JOBS = 200_000_000
 """Most jobs of a synthetic Trace."""
 
 LONGEST_DAYS = 36_500.0
-"""Most days that a synthetic Trace may span."""
+"""Most days that a synthetic Trace may span, or a log whose arrivals are fitted: the work grows with its hours."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,18 @@ class Extent:
         found = {"jobs": self.jobs, "days": self.days, "seed": self.seed, **others}
         found |= {"scale_load": self.scale_load, "scale_gpus": self.scale_gpus}
         return {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in found.items() if v is not None}
+
+
+def check_any(jobs: int) -> None:
+    """Check that there is a job.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    if not jobs:
+        raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
 
 
 def whole_parts(counts: list[int], factor: float) -> Whole:

@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from tracekit.calibration.effect import HEADLINES
 from tracekit.calibration.losses import ASSUMED
 from tracekit.calibration.workbench import UNNAMED
@@ -66,16 +68,22 @@ def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None
 
 
 def _written(judged: Judgement, trace: Trace, faults: Faults) -> dict[str, Any]:
-    entry = faults.run(f"the text of the guideline {judged.guideline.id}", _entry, judged, trace.tenant)
+    entry = faults.run(f"the text of the guideline {judged.guideline.id}", _in_site_words, judged, trace)
     if isinstance(entry, Fault):
-        entry = _entry(Judgement(judged.guideline, "cannot tell", (entry.remark,)), trace.tenant)
-    return _in_site_words(entry, trace)
+        return _in_site_words(Judgement(judged.guideline, "cannot tell", (entry.remark,)), trace)
+    return entry
 
 
-def _in_site_words(entry: dict[str, Any], trace: Trace) -> dict[str, Any]:
-    """Return an entry with tenants called by the site's word; what was replayed knows the ingested ones."""
+def _in_site_words(judged: Judgement, trace: Trace) -> dict[str, Any]:
+    """Return an entry with tenants called by the site's word; what was replayed knows the ingested ones.
+
+    A value that JSON does not have is an error here, which costs one guideline and not the document.
+    """
     units = dict.fromkeys(("effect", "losses", "no_effect", "record"), trace.ingested.tenant)
-    return {key: units.get(key, trace.tenant).document(value) for key, value in entry.items()}
+    entry = _entry(judged, trace.tenant)
+    entry = {key: units.get(key, trace.tenant).document(value) for key, value in entry.items()}
+    orjson.dumps(entry)
+    return entry
 
 
 def _entry(judged: Judgement, tenant: Tenant) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tracekit.characterize import answer_query, find_query, lacks
 from tracekit.characterize.query import Query
 from tracekit.characterize.session import Session
+from tracekit.errors import TooManyIntervalsError
 from tracekit.guidelines.lacking import LackingError
 
 if TYPE_CHECKING:
@@ -105,4 +106,7 @@ class Evidence:
         if missing:
             raise LackingError(*missing)
         trace, session = (self.trace, self.session) if query.takes_tenant else self._whole
-        return answer_query(trace, query, params, session=session, sandbox=False)
+        try:
+            return answer_query(trace, query, params, session=session, sandbox=False)
+        except TooManyIntervalsError as error:
+            raise LackingError(error.sentence) from error

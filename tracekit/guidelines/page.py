@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tracekit.faults import Fault, Faults
 from tracekit.guidelines.markdown import HEADS, effect_text
 
 if TYPE_CHECKING:
@@ -19,8 +20,12 @@ _STYLE = (
 )
 
 
-def page(document: Mapping[str, Any]) -> str:
-    """Return the document of `document_of` as a page that needs no network and runs no script."""
+def page(document: Mapping[str, Any], faults: Faults | None = None) -> str:
+    """Return the document of `document_of` as a page that needs no network and runs no script.
+
+    A guideline that cannot be drawn says so, and is one of `faults`.
+    """
+    faults = Faults() if faults is None else faults
     title = f"Guidelines for {escape(document['trace'])}"
     parts = [
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -36,7 +41,7 @@ def page(document: Mapping[str, Any]) -> str:
             continue
         parts.append(f"<h2>{head}</h2>")
         if verdict == "holds":
-            parts += [_advice(entry) for entry in entries]
+            parts += [_advice_or_fault(entry, faults) for entry in entries]
         else:
             items = "".join(
                 f"<li><strong>{escape(e['title'])}</strong>: {escape(' '.join(e['why']))}</li>" for e in entries
@@ -44,6 +49,14 @@ def page(document: Mapping[str, Any]) -> str:
             parts.append(f"<ul>{items}</ul>")
     parts.append(f"</main><footer><p>tracekit {escape(document['tracekit_version'])}</p></footer></body></html>\n")
     return "\n".join(parts)
+
+
+def _advice_or_fault(entry: Mapping[str, Any], faults: Faults) -> str:
+    made = faults.run(f"the text of the guideline {entry['id']}", _advice, entry)
+    if not isinstance(made, Fault):
+        return made
+    head = f'<section id="{escape(entry["id"])}"><h3>{escape(entry["title"])}</h3>'
+    return f"{head}<p>{escape(made.remark)}</p></section>"
 
 
 def _advice(entry: Mapping[str, Any]) -> str:

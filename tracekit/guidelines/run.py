@@ -67,7 +67,7 @@ class Advice:
         """Return the document as one HTML page that needs no network."""
         from tracekit.guidelines.page import page
 
-        return page(self.document())
+        return page(self.document(), self.faults)
 
     def __repr__(self) -> str:
         held = ", ".join(j.guideline.id for j in self.holding)

@@ -13,6 +13,7 @@ import polars as pl
 from tracekit import text
 from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
+from tracekit.faults import Fault, Faults
 from tracekit.report.answers import column_infos
 from tracekit.report.charts import GPU_CLASSES, STATUSES
 from tracekit.report.data import time_info
@@ -114,22 +115,31 @@ def compared(
     question: Question,
     answers: Mapping[str, Answer | Unanswered],
     published: Mapping[str, Sequence[PublishedComparison]],
-    file: str,
+    file: str | None,
+    faults: Faults | None = None,
 ) -> ComparedAnswer:
-    """Return one question with the answer of each trace; `file` has all rows, relative to compare.json."""
+    """Return one question with the answer of each trace.
+
+    `file` has all rows, relative to compare.json; None if it could not be made. A sentence that fails says so, and is
+    one of `faults`.
+    """
+    faults = Faults() if faults is None else faults
     found = {name: a for name, a in answers.items() if isinstance(a, Answer)}
     keys = key_columns(a.frame for a in found.values())
     columns = {c["name"]: c for c in column_infos(next(iter(found.values())))}
     rows = {name: a.rows(MOMENT_LIMIT if "time" in keys else ROW_LIMIT) for name, a in found.items()}
     shared = shared_rows(rows, keys, {name: published.get(name, ()) for name in found})
-    said = {name: finding(question.name, own) for name, own in rows.items()}
+    said = {
+        name: faults.run(f"the sentence of {question.name} for {text.shorten(name, 30)}", finding, question.name, own)
+        for name, own in rows.items()
+    }
     return {
         "name": question.name,
         "group": question.group,
         "title": question.title,
         "question": question.question,
         "paper": question.paper,
-        "findings": {name: sentence for name, sentence in said.items() if sentence},
+        "findings": {name: one.remark if isinstance(one, Fault) else one for name, one in said.items() if one},
         "keys": [columns[name] for name in keys],
         "measures": [columns[name] for name in columns if name not in keys],
         "shared": any(sum(v is not None for v in row["values"].values()) > 1 for row in shared),

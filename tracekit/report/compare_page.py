@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tracekit import text
+from tracekit.faults import Fault, Faults
 from tracekit.report.compare_charts import compare_panels, trace_colours
-from tracekit.report.page import anchor, draw_page, panel_views
+from tracekit.report.page import anchor, draw_page, draw_unmade_page, made_or_fault, panel_views, writable
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import panels
 from tracekit.report.table_view import plain_cell
 from tracekit.report.telling import all_zero
+from tracekit.report.unmade import all_faults, summary_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,19 +35,42 @@ _ROWS = 30
 """Rows of a side-by-side table; many are of one trace only."""
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """Return the page of a comparison."""
+def render_comparison(comparison: Comparison, faults: Faults | None = None) -> str:
+    """Return the page of a comparison.
+
+    A part that fails says so in its place, and is one of `faults`. A page that fails as a whole lists the tables.
+    """
+    faults = Faults() if faults is None else faults
+    while True:
+        known = len(faults.found)
+        page = faults.run("the page", _page, comparison, faults)
+        if isinstance(page, Fault):
+            answers = [a for s in comparison["sections"] for a in s["answers"]]
+            tables = [(a["question"], [a["file"]]) for a in answers if a["file"] is not None]
+            return draw_unmade_page("comparison", comparison["title"], page, ("compare.json",), tables)
+        if len(faults.found) == known:
+            return page
+        # The top of the page counts the parts that fail, also those below it.
+
+
+def _page(comparison: Comparison, faults: Faults) -> str:
     names = [t["name"] for t in comparison["traces"]]
-    drawn = {a["name"]: _panels(a, names) for s in comparison["sections"] for a in s["answers"]}
+    made = {
+        a["name"]: faults.run(f"the charts of {a['name']}", _panels, a, names)
+        for s in comparison["sections"]
+        for a in s["answers"]
+    }
+    drawn = {name: [] if isinstance(one, Fault) else one for name, one in made.items()}
     colours = list(trace_colours(names).items())
     sections = [
-        {**s, "answers": [_answer_view(a, names, drawn[a["name"]]) for a in s["answers"]]}
+        {**s, "answers": [_view_or_fault(a, names, made[a["name"]], faults) for a in s["answers"]]}
         for s in comparison["sections"]
     ]
     traces = [
         {**trace, "label": label, "colour": colour}
         for trace, (label, colour) in zip(comparison["traces"], colours, strict=True)
     ]
+    unmade = all_faults(comparison["faults"], faults)
     return draw_page(
         "compare.html.j2",
         drawn,
@@ -52,11 +78,29 @@ def render_comparison(comparison: Comparison) -> str:
         traces=traces,
         sections=sections,
         shown=dict(zip(names, (label for label, _ in colours), strict=True)),
+        made=partial(made_or_fault, faults),
+        unmade=unmade,
+        unmade_line=summary_line(unmade, "comparison"),
     )
+
+
+def _view_or_fault(
+    answer: ComparedAnswer, names: Sequence[str], drawn: list[Panel] | Fault, faults: Faults
+) -> dict[str, Any]:
+    """Return what the page shows of an answer, or why that could not be made."""
+    panels = [] if isinstance(drawn, Fault) else drawn
+    found = faults.run(f"the numbers of {answer['name']}", _answer_view, answer, names, panels)
+    if isinstance(found, Fault):
+        return {**answer, "id": anchor(answer["name"]), "panels": [], "unmade": found}
+    return {**found, "undrawn": drawn if isinstance(drawn, Fault) else None, "unmade": None}
 
 
 def _panels(answer: ComparedAnswer, names: Sequence[str]) -> list[Panel]:
     """Return the charts that show the traces together; where one trace alone answers, those of its report."""
+    return writable(answer["name"], _drawn(answer, names))
+
+
+def _drawn(answer: ComparedAnswer, names: Sequence[str]) -> list[Panel]:
     drawn = compare_panels(answer, names)
     if drawn or len(answer["row_counts"]) != 1:
         return drawn
@@ -75,8 +119,8 @@ def _lacking(reason: str) -> str:
 
     Examples
     --------
-    >>> _lacking("The trace has no gpu_index: the source does not tell which."), _lacking("The query failed: x.")
-    ('no gpu index', 'The query failed: x.')
+    >>> _lacking("The trace has no gpu_index: the source does not tell which."), _lacking("Could not be made: x.")
+    ('no gpu index', 'Could not be made: x.')
     """
     match = _LACKS.fullmatch(reason)
     return f"no {match['what'].replace('_', ' ')}" if match else reason

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.structure import ColumnInfo, ParamInfo, PublishedNumber, ReleaseInfo, WhatChanged
+    from tracekit.report.structure import ColumnInfo, FaultInfo, ParamInfo, PublishedNumber, ReleaseInfo, WhatChanged
 
 __all__ = [
     "COMPARE_SCHEMA_VERSION",
@@ -86,8 +86,8 @@ class ComparedAnswer(TypedDict):
     """Choices made by the query, by trace."""
     params: list[ParamInfo]
     definition: str
-    file: str
-    """All rows, relative to compare.json."""
+    file: str | None
+    """All rows, relative to compare.json; null if the file could not be made."""
 
 
 class CompareSection(TypedDict):
@@ -120,3 +120,5 @@ class Comparison(TypedDict):
     """What differs between the first trace and the others; null where single questions were asked."""
     sections: list[CompareSection]
     unanswered: list[UnansweredByAll]
+    faults: list[FaultInfo]
+    """Parts that could not be made because of an error."""

@@ -38,7 +38,7 @@ def markdown(report: Report, faults: Faults | None = None) -> str:
 
 def _text(report: Report, faults: Faults) -> str:
     facts = trace_facts(report["quality"], report["time"], report["tenant"])
-    found = all_faults(report, faults)
+    found = all_faults(report["faults"], faults)
     title = escaped(report["title"])
     lines = [f"# {title}: GPU cluster report", "", *([escaped(summary_line(found)), ""] if found else [])]
     lines += _or_fault(faults, "the first screen", _opening, report)

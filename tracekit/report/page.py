@@ -57,9 +57,12 @@ __all__ = [
     "draw_fragment",
     "draw_page",
     "draw_plain_page",
+    "draw_unmade_page",
+    "made_or_fault",
     "panel_views",
     "render_index",
     "render_report",
+    "writable",
 ]
 
 ROWS = ((50, 200), (50, 120), (50, 0), (20, 0), (5, 0))
@@ -91,7 +94,9 @@ def render_report(report: Report, *, served: bool = False, faults: Faults | None
         page = faults.run("the page", _report_page, report, faults, served=served)
         if isinstance(page, Fault):
             tables = [(a["question"], a["files"]) for s in report["sections"] for a in s["answers"] if a["files"]]
-            return draw_plain_page("unmade.html.j2", served=served, title=report["title"], fault=page, tables=tables)
+            return draw_unmade_page(
+                "report", report["title"], page, ("report.json", "report.md"), tables, served=served
+            )
         if len(faults.found) == known:
             return page
         # The first screen counts the parts that fail, also those below it.
@@ -134,7 +139,7 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
             }
             for s in with_failed_sections(report)
         ]
-        unmade = all_faults(report, faults)
+        unmade = all_faults(report["faults"], faults)
         without_advice = next((f for f in unmade if f.part == "the guidelines" and advice is None), None)
         more = {
             "report": report,
@@ -149,7 +154,7 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
             "glossary": faults.run_or([], "the glossary", glossary, facts),
             "kinds": kinds,
             "moments": faults.run_or([], "the choice of times", moments, report, facts),
-            "made": partial(_made, faults),
+            "made": partial(made_or_fault, faults),
             "unmade": unmade,
             "unmade_line": summary_line(unmade),
         }
@@ -161,20 +166,20 @@ def _report_page(report: Report, faults: Faults, *, served: bool) -> str:
 
 
 def _strip(by_name: Mapping[str, list[Row]], facts: TraceFacts) -> list[Panel]:
-    return _writable(STRIP, strip(lambda name: by_name.get(name, []), facts))
+    return writable(STRIP, strip(lambda name: by_name.get(name, []), facts))
 
 
 def _charts(name: str, rows: list[Row], facts: TraceFacts) -> list[Panel]:
-    return _writable(name, panels(name, rows, facts))
+    return writable(name, panels(name, rows, facts))
 
 
-def _writable(name: str, drawn: list[Panel]) -> list[Panel]:
+def writable(name: str, drawn: list[Panel]) -> list[Panel]:
     """Return charts that the page can hold; an error in one of their specifications is raised here."""
     json_for_html(chart_payload({name: drawn}))
     return drawn
 
 
-def _made(faults: Faults, part: str, make: Callable[..., str], *values: object) -> str:
+def made_or_fault(faults: Faults, part: str, make: Callable[..., str], *values: object) -> str:
     """Return what a macro of a template draws, or a sentence that says why it could not be made."""
     found = faults.run(part, make, *values)
     return _safe(draw_fragment("_unmade.html.j2", fault=found)) if isinstance(found, Fault) else found
@@ -271,6 +276,37 @@ def draw_plain_page(template: str, *, served: bool = False, **values: object) ->
     """Return a page without charts and scripts: the template of reports/ filled with `values`."""
     policy, css = _policy([], served=served), _safe(_css(served=served))
     return _environment().get_template(template).render(policy=policy, css=css, served=served, **values)
+
+
+def draw_unmade_page(
+    whole: str,
+    title: str,
+    fault: Fault,
+    data: Sequence[str],
+    tables: Sequence[tuple[str, Sequence[str]]] = (),
+    *,
+    served: bool = False,
+) -> str:
+    """Return the page that stands for one that could not be made.
+
+    Parameters
+    ----------
+    whole : str
+        What the page is of: report, comparison or digest.
+    title : str
+        Its heading.
+    fault : Fault
+        Why it could not be made.
+    data : sequence of str
+        Addresses of the files with the numbers.
+    tables : sequence of tuple of str and sequence of str
+        Each question that has an answer, and the addresses of its rows.
+    served : bool
+        Whether a server shows it.
+    """
+    return draw_plain_page(
+        "unmade.html.j2", served=served, whole=whole, title=title, fault=fault, data=data, tables=tables
+    )
 
 
 def draw_fragment(template: str, **values: object) -> str:

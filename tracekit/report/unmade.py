@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.faults import Faults
-    from tracekit.report.structure import Report, UnansweredInfo
+    from tracekit.report.structure import FaultInfo, Report, UnansweredInfo
 
 __all__ = ["all_faults", "failed_of", "summary_line", "with_failed_sections"]
 
@@ -20,15 +20,15 @@ _NAMED = 3
 """Most parts that the first screen names."""
 
 
-def all_faults(report: Report, faults: Faults) -> list[Fault]:
-    """Return the faults that the report states, then those that were found since."""
-    stated = [Fault(info["part"], info["reason"]) for info in report["faults"]]
+def all_faults(infos: Sequence[FaultInfo], faults: Faults) -> list[Fault]:
+    """Return the faults that a document lists, then those that were found since."""
+    stated = [Fault(info["part"], info["reason"]) for info in infos]
     known = {fault.part for fault in stated}
     return stated + [fault for fault in faults.found if fault.part not in known]
 
 
-def summary_line(found: Sequence[Fault]) -> str:
-    """Return how many parts could not be made, and the first ones; empty if all were made.
+def summary_line(found: Sequence[Fault], whole: str = "report") -> str:
+    """Return how many parts of the `whole` could not be made, and the first ones; empty if all were made.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def summary_line(found: Sequence[Fault]) -> str:
         return ""
     names = ", ".join(fault.part for fault in found[:_NAMED])
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{counted(len(found), 'parts')} of this report could not be made: {names}{more}."
+    return f"{counted(len(found), 'parts')} of this {whole} could not be made: {names}{more}."
 
 
 def failed_of(report: Report, group: str) -> list[UnansweredInfo]:

@@ -53,9 +53,6 @@ NO_YEAR = "has a time in none of the years 1 to 9999"
 _BATCH = 65_536
 _OTHER = "the table {} has other columns than when it was opened"
 
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The years 1 to 9999 [us since 1970]: outside of them Polars' conversions end in a panic that writes to stderr."""
-
 
 def footers_fault(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], version: str) -> str | None:
     """Return why a Trace with these files of a table cannot be opened (see `require_footers`); None if it can.
@@ -181,7 +178,8 @@ def _require_dates(table: str, path: Path, frame: pl.DataFrame) -> None:
     for column in frame.iter_columns():
         if column.dtype.base_type() is pl.Datetime:
             times = column.to_physical()
-            if not times.is_between(_FIRST_US, _LAST_US).fill_null(value=True).all():
+            # Outside of these years Polars' conversions end in a panic that writes to stderr.
+            if not times.is_between(schema.FIRST_US, schema.LAST_US).fill_null(value=True).all():
                 what = f"the table {table} has a time in {column.name} that is in none of the years 1 to 9999"
                 raise DamagedTraceError(what, where=_place(table, path), hint=HINT)
 

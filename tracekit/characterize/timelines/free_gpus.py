@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit import schema
 from tracekit.answer import AnswerColumn
 from tracekit.characterize.out_of_service import EVENTS
 from tracekit.characterize.placeable import free_nodes
@@ -24,6 +25,7 @@ __all__ = ["TIMELINE"]
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     clusters, notes = free_nodes(con, str(params["capacity"]), events=params["events"] == "away")
     moments = grid_us(con, float(params["step_s"]), len(clusters))
+    moments = moments[moments <= schema.LAST_US]
     parts = [_SHAPE]
     for cluster, nodes in clusters.items():
         free, whole, whole_gpus, gang = nodes.at_moments(moments)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit import schema
 from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.occupancy import (
     Spans,
@@ -22,7 +23,7 @@ from tracekit.characterize.occupancy import (
 from tracekit.characterize.out_of_service import EVENTS, idle_gpus_away
 from tracekit.characterize.quotas import ALLOWED, CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
-from tracekit.errors import QueryError
+from tracekit.errors import QueryError, TooManyIntervalsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Ints
 
 
-__all__ = ["ROUND_STEPS_S", "STEP", "TIMELINE", "grid_us", "page_step_s"]
+__all__ = ["ROUND_STEPS_S", "STEP", "TIMELINE", "fits", "grid_us", "page_step_s", "wide_step_s"]
 
 STEP = Param(
     "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
@@ -40,11 +41,25 @@ STEP = Param(
 _MOST_ROWS = 5_000_000
 _PAGE_ROWS = 800
 ROUND_STEPS_S = (60, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
-"""Lengths of intervals that people count in [s]."""
+
+
+def wide_step_s(span_s: float, most: float) -> int:
+    """Return the shortest of 30, 60, ... days [s] that cut a span [s] into at most so many intervals, 3 or more."""
+    step = ROUND_STEPS_S[-1]
+    while span_s / step + 2 > max(most, 3):
+        step *= 2
+    return step
+
+
+def fits(span_s: float, step_s: float, groups: int) -> bool:
+    """Return whether intervals of a step over a span [s] are few enough to be computed for each group."""
+    return (span_s / step_s + 2) * max(groups, 1) <= _MOST_ROWS
 
 
 def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     """Return the edges of the intervals that cover a trace [us], aligned to whole steps; empty without times.
+
+    If an interval would begin before year 1, they are aligned to the beginning of that year.
 
     Parameters
     ----------
@@ -58,7 +73,9 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     Raises
     ------
     QueryError
-        The step is not above 0, or gives more rows than anybody can read.
+        The step is not above 0.
+    TooManyIntervalsError
+        The step gives more rows than anybody can read.
     """
     if step_s < 1 and step_s != 0:
         raise QueryError(f"the parameter 'step_s' cannot be {step_s:g}", hint="give 1 s or more, or 0")
@@ -68,11 +85,13 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     if step_s == 0:
         step_s = page_step_s(con, window)
     step = round(step_s * 1_000_000)
-    first = window[0] // step
-    last = max(first + 1, -(-window[1] // step))
+    offset = schema.FIRST_US % step if window[0] // step * step < schema.FIRST_US else 0
+    first = (window[0] - offset) // step
+    last = max(first + 1, -(-(window[1] - offset) // step))
     if (last - first) * max(groups, 1) > _MOST_ROWS:
-        raise QueryError(f"steps of {step_s:g} s give {(last - first) * groups:,} rows", hint="give a larger step_s")
-    return np.arange(first, last + 1) * step
+        what = f"steps of {step_s:g} s give {(last - first) * groups:,} rows"
+        raise TooManyIntervalsError(what, hint="give a larger step_s")
+    return np.arange(first, last + 1) * step + offset
 
 
 def page_step_s(con: duckdb.DuckDBPyConnection, window: tuple[int, int]) -> float:
@@ -80,7 +99,7 @@ def page_step_s(con: duckdb.DuckDBPyConnection, window: tuple[int, int]) -> floa
     clusters = max(1, con.execute("SELECT count(DISTINCT cluster) FROM jobs").fetchall()[0][0])
     span_s = (window[1] - window[0]) / 1_000_000
     fitting = [s for s in ROUND_STEPS_S if (span_s / s + 2) * clusters <= _PAGE_ROWS]
-    return fitting[0] if fitting else ROUND_STEPS_S[-1]
+    return fitting[0] if fitting else wide_step_s(span_s, _PAGE_ROWS)
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
