@@ -330,11 +330,11 @@ def test_an_answer_of_a_server_says_that_its_charts_could_not_be_made(
     trace: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tracekit.characterize.limits import Stop
-    from tracekit.serve.fragments import answer_json
+    from tracekit.serve.app import answer_json
     from tracekit.tables.window import EVERYTHING
 
     served = ServedTrace(trace, tracekit.report(trace))
-    break_(monkeypatch, "tracekit.serve.fragments.panels")
+    break_(monkeypatch, "tracekit.serve.app.panels")
     found = answer_json(served.answer(NAME, EVERYTHING, Stop()), EVERYTHING)
     assert f"The charts could not be made: {REASON}." in unescape(found["html"])
     assert found["charts"]["charts"] == []

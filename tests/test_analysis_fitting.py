@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.analysis import analyze
-from tracekit.analysis.fitting import Fitting
+from tracekit.analysis.answering import Fitting
 from tracekit.characterize import list_queries
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings
@@ -65,7 +65,7 @@ def test_a_process_of_its_own_gives_the_same_report(
     monkeypatch.setattr("subprocess.Popen", counted)
     analyze(trace.path, tmp_path / "within", replay_jobs=0)
     assert begun == []
-    monkeypatch.setattr("tracekit.analysis.fitting.LARGE", 200)
+    monkeypatch.setattr("tracekit.analysis.answering.LARGE", 200)
     analyze(trace.path, tmp_path / "beside", replay_jobs=0)
     assert len(begun) == 1
     assert _report(tmp_path / "beside") == _report(tmp_path / "within")
@@ -90,7 +90,7 @@ def test_a_fit_that_fails_there_has_its_reason_in_the_report(
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    monkeypatch.setattr("tracekit.analysis.fitting.LARGE", 200)
+    monkeypatch.setattr("tracekit.analysis.answering.LARGE", 200)
     monkeypatch.setattr(sys, "executable", str(program))
     done = analyze(trace.path, tmp_path / "out", replay_jobs=0)
     assert done.unanswered["fit/run_time"] == (f"The fit could not be made: {reason}.",)
@@ -103,7 +103,7 @@ def test_the_process_ends_with_the_block(trace: Trace, tmp_path: Path, monkeypat
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nexec sleep 600\n")
     program.chmod(0o755)
-    monkeypatch.setattr("tracekit.analysis.fitting.LARGE", 200)
+    monkeypatch.setattr("tracekit.analysis.answering.LARGE", 200)
     monkeypatch.setattr(sys, "executable", str(program))
     fitting = Fitting(trace, tmp_path, AnalysisSettings(), Progress())
     with fitting:

@@ -50,7 +50,7 @@ def test_importing_loads_no_heavy_library(statement: str) -> None:
 def test_showing_a_fit_loads_no_optimizer_and_intervals_load_no_distributions() -> None:
     code = (
         "import sys, numpy as np, polars as pl\n"
-        "import tracekit.report.fit_answers, tracekit.analysis.fitting\n"
+        "import tracekit.report.fit_answers, tracekit.analysis.answering\n"
         "from tracekit.answer import Interval\n"
         "from tracekit.characterize.changes.verdicts import Estimate, difference\n"
         "from tracekit.characterize.intervals import with_intervals\n"

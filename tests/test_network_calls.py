@@ -2,7 +2,7 @@
 
 The tests walk the syntax of every module. A new call of a network library fails here until it goes through
 `tracekit.exchange` (web servers, calls of clients), `tracekit.places.stores` (object stores) or
-`tracekit.ingest.programs` (programs), or states its bounds.
+`tracekit.ingest.pull_slurm` (pull_slurm), or states its bounds.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pytest
 import tracekit
 from tracekit import exchange
 from tracekit.datasets import download
-from tracekit.ingest import programs
-from tracekit.ingest.telemetry import _live
+from tracekit.ingest import pull_slurm
+from tracekit.ingest.telemetry import _complete
 from tracekit.places import stores
 
 PACKAGE = Path(tracekit.__file__).parent
@@ -43,18 +43,18 @@ IMPORTERS = {
     "exchange.py": {"http.client", "socket", "urllib.request"},
     "places/stores.py": {"pyarrow.fs"},
     "places/in_duckdb.py": {"fsspec"},  # a file system whose only reader is `places.reader`
-    "datasets/fetch_file.py": {"pooch"},  # checks and places what `datasets.download` loads
+    "datasets/fetch.py": {"pooch"},  # checks and places what `datasets.download` loads
     "interruption.py": {"socket"},  # a pair of sockets in this process
-    "ingest/cut_tasks.py": {"socket"},  # the name of this machine
+    "ingest/layout.py": {"socket"},  # the name of this machine
     "ingest/file_tasks.py": {"socket"},  # the name of this machine
     "shards/own_files.py": {"socket"},  # the name of this machine
     "serve/limits.py": {"asyncio"},  # ends what the server of the page does not answer in time
-    "serve/connections.py": {"asyncio", "uvicorn"},  # bounds the connections of those who ask
-    "serve/run.py": {"socket", "uvicorn"},  # listens; `serve.limits` bounds what it answers
+    # Listens and bounds the connections of those who ask; `serve.limits` bounds what it answers.
+    "serve/run.py": {"asyncio", "socket", "uvicorn"},
     "characterize/engines/spark/starting.py": {"socket", "pyspark", "subprocess"},
-    "ingest/programs.py": {"subprocess"},
+    "ingest/pull_slurm.py": {"subprocess"},
     "report/pdf.py": {"subprocess"},
-    "analysis/fitting.py": {"subprocess"},
+    "analysis/answering.py": {"subprocess"},
 }
 """Modules that may import such a library, with the reason where it does not connect to a server."""
 
@@ -188,7 +188,7 @@ def test_web_servers_are_asked_in_one_function_with_bounds() -> None:
     found = calls("OpenerDirector", "build_opener", "urlopen", "HTTPConnection", "HTTPSConnection", "urlretrieve")
     assert [(call.module, call.function) for call in found] == [("exchange.py", "OpenerDirector")]
     asking = calls_of_exchange("ask")
-    assert sorted(call.module for call in asking) == ["datasets/download.py", "ingest/telemetry/_live.py"]
+    assert sorted(call.module for call in asking) == ["datasets/download.py", "ingest/telemetry/_complete.py"]
     assert all(len(call.node.args) == 3 for call in asking)
     assert inspect.signature(exchange.ask).parameters["bounds"].default is inspect.Parameter.empty
     assert [call.module for call in calls("opener.open")] == ["exchange.py"]
@@ -198,7 +198,7 @@ def test_every_bound_of_a_web_server_is_a_number() -> None:
     made = calls_of_exchange("Bounds")
     assert {call.module for call in made} == {"exchange.py"}
     assert len(made) == 2
-    for bounds in (exchange.DOWNLOADS, exchange.QUESTIONS, _live._NAMES):
+    for bounds in (exchange.DOWNLOADS, exchange.QUESTIONS, _complete._NAMES):
         values = {field.name: getattr(bounds, field.name) for field in fields(bounds)}
         assert all(isinstance(value, int | float) for value in values.values())
         assert values.pop("redirects") in range(11)
@@ -211,13 +211,13 @@ def test_every_bound_of_a_web_server_is_a_number() -> None:
 
 def test_a_loop_that_asks_a_server_again_counts_its_attempts() -> None:
     """No `while True` and no endless iterator around a request."""
-    for module in ("datasets/download.py", "datasets/fetch_file.py", "ingest/telemetry/_live.py", "exchange.py"):
+    for module in ("datasets/download.py", "datasets/fetch.py", "ingest/telemetry/_complete.py", "exchange.py"):
         for node in ast.walk(trees()[module]):
             if isinstance(node, ast.While):
                 assert not isinstance(node.test, ast.Constant), f"{module}, line {node.lineno}"
     assert calls("cycle", "repeat") == [call for call in calls("cycle", "repeat") if not call.module.startswith("data")]
     assert download._FRESH_STARTS == 1
-    assert _live._TOO_LARGE == 3
+    assert _complete._TOO_LARGE == 3
 
 
 def test_pooch_downloads_nothing_itself() -> None:
@@ -283,15 +283,15 @@ def test_programs_end_in_time() -> None:
         "os.system", "os.popen", "os.spawnv", "create_subprocess_exec",
     )  # fmt: skip
     assert sorted((call.module, call.function) for call in found) == [
-        ("analysis/fitting.py", "subprocess.Popen"),  # tracekit fit, on files of this machine
-        ("ingest/programs.py", "subprocess.Popen"),
+        ("analysis/answering.py", "subprocess.Popen"),  # tracekit fit, on files of this machine
+        ("ingest/pull_slurm.py", "subprocess.Popen"),
         ("report/pdf.py", "subprocess.Popen"),
     ]
     assert not any("shell" in call.keywords for call in found)
     (communicate,) = calls("process.communicate")
     assert (communicate.module, communicate.keywords) == ("report/pdf.py", {"timeout"})
-    assert 0 < programs._PATIENCE_S <= 1800
-    assert 0 < programs._MOST_ERRORS < programs._MOST_BYTES <= 4 << 30
+    assert 0 < pull_slurm._PATIENCE_S <= 1800
+    assert 0 < pull_slurm._MOST_ERRORS < pull_slurm._MOST_BYTES <= 4 << 30
 
 
 def test_no_sql_of_the_package_reaches_the_network() -> None:
@@ -331,10 +331,11 @@ def test_the_bounds_of_the_documentation_are_those_of_the_code() -> None:
     assert rows["silence, or less than 1 KiB/s, for"][1] == f"{questions.silence_s:g} s"
     assert [f"{files.whole_s / 3600:g} h", f"{questions.whole_s / 3600:g} h"] == whole[:2]
     assert whole[2].startswith(f"{stores._WHOLE_S / 60:g} min, and 1 s more for each {stores._LEAST_RATE / 1024:g} KiB")
-    assert whole[3] == f"{programs._PATIENCE_S / 60:g} min"
+    assert whole[3] == f"{pull_slurm._PATIENCE_S / 60:g} min"
     assert f"{files.most_bytes >> 30} GiB" in rows["bytes of one answer"][0]
     assert (
-        rows["bytes of one answer"][3] == f"{programs._MOST_BYTES >> 30} GiB; errors {programs._MOST_ERRORS >> 20} MiB"
+        rows["bytes of one answer"][3]
+        == f"{pull_slurm._MOST_BYTES >> 30} GiB; errors {pull_slurm._MOST_ERRORS >> 20} MiB"
     )
     assert rows["attempts"][0].startswith(f"{files.attempts}, ")
     assert rows["attempts"][2] == str(stores._ATTEMPTS)

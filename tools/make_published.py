@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from tools.publishing import alibaba, helios, philly  # noqa: E402 -- found through the line above
 from tools.publishing.numbers import Reference, placed, pooled, read_references  # noqa: E402 -- the same
 from tracekit.characterize import list_queries  # noqa: E402 -- the same
-from tracekit.characterize.published_value import PublishedValue  # noqa: E402 -- the same
+from tracekit.characterize.published import PublishedValue  # noqa: E402 -- the same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

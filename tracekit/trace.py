@@ -479,7 +479,7 @@ class Trace:
         """Return what is wrong with this Trace, one sentence a problem; empty when nothing is.
 
         Every table is compared with its schema and with the row count of the manifest. Rows are
-        checked for ranges, the order of times, durations, keys and references (`tracekit.tables.rules`), and the
+        checked for ranges, the order of times, durations, keys and references (`tracekit.tables.problems`), and the
         manifest for the accounting law (records = kept + rejected) of every source file.
 
         Parameters

@@ -13,8 +13,14 @@ from scipy.stats import hypergeom
 
 from tests.guidelines.planted import Log
 from tracekit.characterize import run_query
-from tracekit.characterize.excess import adjust, excess_among_trials, excess_over_time
-from tracekit.characterize.suspects import HourlyFailures, StratifiedFailures, find_suspects
+from tracekit.characterize.suspects import (
+    HourlyFailures,
+    StratifiedFailures,
+    adjust,
+    excess_among_trials,
+    excess_over_time,
+    find_suspects,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,12 +19,13 @@ from tracekit.characterize.published import (
     CONFIDENCE,
     FACTOR,
     PublishedComparison,
+    PublishedValue,
     compare_published,
+    conditions,
     list_published,
+    measure,
     release_of,
 )
-from tracekit.characterize.published_cells import measure
-from tracekit.characterize.published_value import PublishedValue, conditions
 from tracekit.characterize.timeline import timelines_in
 from tracekit.ingest import ingest_logs
 

@@ -10,8 +10,7 @@ import pytest
 
 from tests.command import run
 from tracekit.characterize import list_queries
-from tracekit.characterize.run import answer_query, lacks, run_query
-from tracekit.characterize.sandbox import lock
+from tracekit.characterize.run import answer_query, lacks, lock, run_query
 from tracekit.errors import QueryError, TracekitError
 from tracekit.trace import Trace
 

@@ -14,7 +14,7 @@ from tracekit.cli import app, needs
 from tracekit.errors import TracekitError, UsageError
 from tracekit.estimate import need as estimate
 from tracekit.estimate.machine import Machine
-from tracekit.fit.outcomes import fit_utilization
+from tracekit.fit.api import fit_utilization
 
 if TYPE_CHECKING:
     from collections.abc import Callable

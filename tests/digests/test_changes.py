@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, t
 
-from tracekit.digests.changes import JUDGED, LEVEL, changes
+from tracekit.digests.document import JUDGED, LEVEL, changes
 
 
 def week(jobs: int, **more: float) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tracekit.digests.names import file_names
+from tracekit.digests.document import file_names
 
 
 @given(st.lists(st.text(), unique=True))

@@ -13,8 +13,17 @@ from scale_model import FIGURES
 
 from tracekit.characterize import find_query
 from tracekit.cli.needs import tables_of
-from tracekit.estimate.costs import COSTS, HIGH, MIB, QUERY_COSTS
-from tracekit.estimate.need import of_all_queries, of_files, of_jobs, of_query, of_validation
+from tracekit.estimate.need import (
+    COSTS,
+    HIGH,
+    MIB,
+    QUERY_COSTS,
+    of_all_queries,
+    of_files,
+    of_jobs,
+    of_query,
+    of_validation,
+)
 from tracekit.ingest import ingest_logs
 from tracekit.manifest import Manifest, TableInfo
 

@@ -10,9 +10,9 @@ import pytest
 from scipy import linalg, stats
 
 from tracekit.fit import batch_draws
-from tracekit.fit.arrival_draws import draw_arrivals
 from tracekit.fit.arrivals import fit_arrivals
-from tracekit.fit.modulation import Modulated, fit_gamma, fit_modulated, modulated_log_likelihood
+from tracekit.fit.generate import draw_arrivals
+from tracekit.fit.process import Modulated, fit_gamma, fit_modulated, modulated_log_likelihood
 from tracekit.fit.rate import fit_level, hourly_counts, hours_between
 
 if TYPE_CHECKING:

@@ -9,12 +9,20 @@ import pytest
 from scipy import stats
 
 from tests.fit.drawing import KNOWN, censored, draw
-from tracekit.fit.choice import Effort, describe
+from tracekit.fit.choice import (
+    Effort,
+    anderson_darling,
+    bootstrap,
+    censoring_times,
+    describe,
+    fit_tail,
+    kolmogorov,
+    residuals,
+    tail_p_value,
+)
 from tracekit.fit.families import FAMILIES
-from tracekit.fit.goodness import anderson_darling, bootstrap, censoring_times, kolmogorov, residuals
 from tracekit.fit.likelihood import maximize
 from tracekit.fit.sample import Sample
-from tracekit.fit.tail import fit_tail, tail_p_value
 
 if TYPE_CHECKING:
     from tests.reviewed import Golden

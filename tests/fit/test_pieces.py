@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from scipy import special
 
 from tests.effort import examples
-from tracekit.fit.arrival_draws import at_rate, draw_arrivals
 from tracekit.fit.batch_draws import level_at
-from tracekit.fit.change_points import best_cuts, pieces_beyond_chance
-from tracekit.fit.gap_errors import gamma_errors, modulated_errors
+from tracekit.fit.generate import at_rate, draw_arrivals
 from tracekit.fit.jobs import read_jobs
-from tracekit.fit.modulation import Modulated, fit_gamma
-from tracekit.fit.pieces import fit_rate, rate_entry
+from tracekit.fit.pieces import best_cuts, fit_rate, pieces_beyond_chance, rate_entry
+from tracekit.fit.process import Modulated, fit_gamma, gamma_errors, modulated_errors
 from tracekit.fit.rate import fit_level, hourly_counts, hours_between
 
 if TYPE_CHECKING:

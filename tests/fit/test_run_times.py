@@ -17,7 +17,7 @@ from tracekit.errors import UsageError
 from tracekit.fit import api
 from tracekit.fit.jobs import CLASSES, read_jobs
 from tracekit.fit.model import WorkloadModel
-from tracekit.fit.neighbours import neighbours
+from tracekit.fit.run_times import neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Callable

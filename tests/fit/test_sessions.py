@@ -11,13 +11,12 @@ from scipy import special, stats
 
 import tracekit
 from tracekit.errors import UsageError
-from tracekit.fit.arrival_draws import draw_arrivals
-from tracekit.fit.arrivals import fit_arrivals
+from tracekit.fit.arrivals import Figures, fit_arrivals
 from tracekit.fit.closure import closure
+from tracekit.fit.generate import draw_arrivals
 from tracekit.fit.job_draws import DrawnTenants
 from tracekit.fit.jobs import read_jobs
 from tracekit.fit.model import WorkloadModel
-from tracekit.fit.process_choice import Figures
 from tracekit.fit.session_draws import session_gaps
 from tracekit.fit.session_fit import sizes_entry
 from tracekit.fit.session_jobs import _chained_within, _odds, jobs_in_sessions

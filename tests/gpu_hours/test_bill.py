@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tracekit
 from tracekit.errors import UsageError
-from tracekit.gpu_hours.rounding import rounded
+from tracekit.gpu_hours.bill import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.gpu_hours.rounding import apportion, rounded
+from tracekit.gpu_hours.bill import apportion, rounded
 
 AMOUNTS = st.lists(st.fractions(min_value=0, max_value=10**6, max_denominator=10**7), max_size=30)
 

@@ -15,7 +15,7 @@ from tests.effort import examples
 from tests.ingest.both_ways import Pickled, assert_same
 from tests.ingest.telemetry.monitored import DAY
 from tracekit.errors import OutputError, TracekitError
-from tracekit.ingest import cut_tasks, file_tasks, ingest_logs
+from tracekit.ingest import file_tasks, ingest_logs, layout
 from tracekit.tables import cutting
 from tracekit.tables.cutting import Part
 
@@ -79,7 +79,7 @@ def test_partitions_are_the_files_of_one_machine(source: Path, monkeypatch: pyte
     )
     assert {p.rows for p in partitions} == {24, 30, 6}
     for rows, tasks in ((1, 12), (54, 6), (1000, 3)):
-        monkeypatch.setattr(cut_tasks, "TASK_ROWS", rows)
+        monkeypatch.setattr(layout, "TASK_ROWS", rows)
         workers = Pickled()
         together = _ingest(source, f"together-{rows}", workers)
         assert_same(alone, together)
@@ -110,8 +110,8 @@ def test_groups_are_neighbours_of_one_cluster(found: dict[tuple[str | None, int 
     order = sorted(found, key=lambda key: (key[0] is None, key[0] or "", key[1] is None, key[1] or 0))
     parts = [Part(cluster, None if day is None else days[day], found[cluster, day]) for cluster, day in order]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cut_tasks, "TASK_ROWS", most)
-        groups = list(cut_tasks._groups(parts))
+        patched.setattr(layout, "TASK_ROWS", most)
+        groups = list(layout._groups(parts))
     assert [part for group in groups for part in group] == parts
     for group in groups:
         assert len({(part.cluster, part.day is None) for part in group}) == 1
@@ -141,7 +141,7 @@ class _Spoilt(Pickled):
 
     def in_order(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any]:
         for found in super().in_order(work, items):
-            if isinstance(work, cut_tasks._CutTask):
+            if isinstance(work, layout._CutTask):
                 self.spoil(work.place / found.name / found.partitions[0].path)
             yield found
 
@@ -162,7 +162,7 @@ def test_a_full_disk_or_another_version_is_one_line_and_leaves_nothing(
     class Later(Pickled):
         def in_order(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any]:
             with monkeypatch.context() as there:
-                if isinstance(work, cut_tasks._CutTask):
+                if isinstance(work, layout._CutTask):
                     there.setattr(file_tasks, "__version__", "9.9")
                 found = list(super().in_order(work, items))
             yield from found
@@ -170,7 +170,7 @@ def test_a_full_disk_or_another_version_is_one_line_and_leaves_nothing(
     with pytest.raises(TracekitError, match=r"the executor on .* has tracekit 9\.9, this is tracekit \d"):
         _ingest(source, "trace", Later())
     with monkeypatch.context() as patched:
-        patched.setattr(cut_tasks, "write_parts", full)
+        patched.setattr(layout, "write_parts", full)
         with pytest.raises(OutputError, match=r"trace: cannot write: No space left on device; choose another -o"):
             _ingest(source, "trace", Pickled())
     assert sorted(path.name for path in source.parent.iterdir()) == ["logs", "map.toml"]

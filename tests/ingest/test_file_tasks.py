@@ -24,7 +24,7 @@ from tests.effort import examples
 from tests.ingest.both_ways import Heard, Pickled, assert_same, both
 from tests.ingest.telemetry.monitored import DAY, Cluster, series
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
-from tracekit.ingest import file_tasks, ingest_logs, recorded
+from tracekit.ingest import file_tasks, ingest_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -532,7 +532,7 @@ def test_what_is_written_down_is_done_again(tmp_path: Path) -> None:
             return lambda *told: said.append((name, *told))
 
     frame = pl.DataFrame({"a": [None, 1.5, float("nan")], "b": [["x"], [], None]})
-    with recorded.RecordingSink(tmp_path / "kept", tmp_path, {}, None) as sink:
+    with file_tasks.RecordingSink(tmp_path / "kept", tmp_path, {}, None) as sink:
         sink.note("ein Wörtchen \udcff")
         sink.check("c", 3, None, "m", pl.Series(["e"] * 9))
         sink.write("jobs", frame)
@@ -540,7 +540,7 @@ def test_what_is_written_down_is_done_again(tmp_path: Path) -> None:
         sink.add_reject("p", 7, None, "r", b"\xff\n")
         sink.keep(frame.clear())
         sink.keep(frame)
-    found = list(recorded.take_over(tmp_path / "kept", Listening()))  # type: ignore[arg-type]  # has what is asked of it
+    found = list(file_tasks.take_over(tmp_path / "kept", Listening()))  # type: ignore[arg-type]  # has what is asked of it
     assert [f.equals(g) and f.schema == g.schema for f, g in zip(found, [frame.clear(), frame], strict=True)] == [
         True
     ] * 2

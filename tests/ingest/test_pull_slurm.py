@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.errors import OutputError, SourceError, UsageError
-from tracekit.ingest import ingest_logs, programs
+from tracekit.ingest import ingest_logs, pull_slurm
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def test_only_the_first_errors_of_many_days_are_shown(slurm: FakeSlurm, heard: H
 def test_a_program_whose_output_does_not_end_is_ended(
     script: str, bound: str, told: str, slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, bound, 100_000)
+    monkeypatch.setattr(pull_slurm, bound, 100_000)
     sacct = (slurm.folder / "sacct").read_text()
     slurm.program("sacct", f"{sacct}\n{script}")
     with pytest.raises(SourceError, match=rf"'sacct' printed more than 97\.7 KiB {told}"):
@@ -249,7 +249,7 @@ def test_words_are_kept_in_bounded_memory(tmp_path: Path, slurm: FakeSlurm) -> N
     slurm.program("sacct", "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero")
     tracemalloc.start()
     try:
-        ended = programs.keep_output(["sacct"], tmp_path / "out", {}, source="slurm:", away="")
+        ended = pull_slurm.keep_output(["sacct"], tmp_path / "out", {}, source="slurm:", away="")
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -261,11 +261,11 @@ def test_words_are_kept_in_bounded_memory(tmp_path: Path, slurm: FakeSlurm) -> N
 def test_a_program_that_left_a_child_behind_has_ended(tmp_path: Path, slurm: FakeSlurm) -> None:
     """The child holds the output open; the program's end counts."""
     slurm.program("sacct", "sleep 20 & echo done")
-    assert programs.keep_output(["sacct"], tmp_path / "out", {}, source="slurm:", away="") == (0, "", 5)
+    assert pull_slurm.keep_output(["sacct"], tmp_path / "out", {}, source="slurm:", away="") == (0, "", 5)
 
 
 def test_a_program_that_hangs_is_ended(slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(pull_slurm, "_PATIENCE_S", 0.05)
     slurm.program("sacct", "exec sleep 60")
     with pytest.raises(SourceError, match=r"'sacct' did not end within 0\.05 s"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")

@@ -17,8 +17,8 @@ from tests.policies.sharing_runs import lawful, same
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.least_harm import cheapest_cover, cheapest_nodes
-from tracekit.policies.spot_quota import Demand, Feedback
+from tracekit.policies.evictable import cheapest_cover, cheapest_nodes
+from tracekit.policies.gfs_like import Demand, Feedback
 
 if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tracekit.policies.node_search import NodeSearch
+from tracekit.policies.residents import NodeSearch
 
 
 @settings(max_examples=examples(200), deadline=None)

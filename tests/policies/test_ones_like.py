@@ -18,8 +18,7 @@ from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.divisions import Bounds
 from tracekit.policies.goodput import goodputs
-from tracekit.policies.ones_like import Moment, evolved
-from tracekit.policies.ones_table import BatchTable
+from tracekit.policies.ones_like import BatchTable, Moment, evolved
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.sections.speed import Application
 from tracekit.replay.registry import named_policy

@@ -17,7 +17,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.goodput import goodput, goodput_table
-from tracekit.policies.pollux_search import evolve, power_mean, worths
+from tracekit.policies.pollux import evolve, power_mean, worths
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.assumptions.sections.speed import Application
 from tracekit.replay.engine.state import struct_dtype

@@ -15,7 +15,7 @@ from tests.command import run
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.divided import a_supply, a_workload
 from tracekit.errors import UsageError
-from tracekit.replay.fractions.inflate import arrivals, by_percent, inflate, inflate_jobs
+from tracekit.replay.fractions.placement_study import arrivals, by_percent, inflate, inflate_jobs
 from tracekit.replay.fractions.supply import fractions
 from tracekit.replay.fractions.tasks import Supply, Tasks, expected_workload, group_tasks
 from tracekit.replay.kernel import MILLI_LEFT, WASTED, WEIGHT

@@ -22,10 +22,9 @@ from tracekit.policies import parse_policy
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.outages.away import with_outages
+from tracekit.replay.outages.away import pools_of, with_outages
 from tracekit.replay.outages.checkpoints import Checkpoints
 from tracekit.replay.outages.failures import NO_END, Outages, drawn_at_rate
-from tracekit.replay.outages.spares import pools_of
 from tracekit.replay.outages.texts import read_checkpoints, read_outages
 from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expected_ettr, expected_failures
 from tracekit.replay.outcome import LOG_KINDS

@@ -17,9 +17,16 @@ from tests.replay.outcomes import make_outcome
 from tracekit import resources
 from tracekit.databases import connect_duckdb
 from tracekit.errors import UsageError
-from tracekit.replay.results.fairness import finish_time_ratios, jain_index, mean_contention, service_ratios
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
-from tracekit.replay.results.summary import bounded_slowdown, measured_jobs, summarize
+from tracekit.replay.results.summary import (
+    bounded_slowdown,
+    finish_time_ratios,
+    jain_index,
+    mean_contention,
+    measured_jobs,
+    service_ratios,
+    summarize,
+)
 from tracekit.replay.results.tables import summary_json
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import pytest
 
 from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.characterize import find_query
-from tracekit.characterize.published import PublishedComparison
-from tracekit.characterize.published_value import PublishedValue
+from tracekit.characterize.published import PublishedComparison, PublishedValue
 from tracekit.report.compare import MOMENT_LIMIT, ROW_LIMIT, compared, key_columns, long_table, shared_rows
 
 STATUS = {"status": pl.String, "jobs": pl.Int64, "jobs_share": pl.Float64, "gpu_hours": pl.Float64}

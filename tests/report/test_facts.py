@@ -10,8 +10,7 @@ import pytest
 from tests.report.answering import answer_of, answers_of, told
 from tracekit.characterize import find_query
 from tracekit.report.caveats import caveats
-from tracekit.report.data import trace_facts
-from tracekit.report.gpu_totals import capacity_label, gpu_totals
+from tracekit.report.data import capacity_label, gpu_totals, trace_facts
 from tracekit.report.headline import headline
 from tracekit.report.sections.interface import TraceFacts, finding, panels, question_of, section_lead, why_empty
 from tracekit.report.sections.queuing_load import submitting

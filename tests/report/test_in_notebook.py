@@ -93,7 +93,7 @@ def test_it_holds_and_saves_what_the_analysis_writes(
     """With a fit, in a process of its own, and replays; and until it is saved nothing is written."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr("tracekit.analysis.fitting.LARGE", 1)
+    monkeypatch.setattr("tracekit.analysis.answering.LARGE", 1)
     before = _files(hostile_trace.path)
     found = tracekit.report(hostile_trace, AnalysisSettings())
     assert _files(hostile_trace.path) == before

@@ -22,9 +22,8 @@ from tracekit.calibration.twin import write_twin
 from tracekit.calibration.twins import TwinReplays, Twins
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
-from tracekit.report.replay_answers import replayed_answers
+from tracekit.report.replay_answers import ALL, replayed_answers, twin_answers
 from tracekit.report.sections.interface import finding, panels
-from tracekit.report.twin_answers import ALL, twin_answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from tests.report.conftest import browser, own_cache  # noqa: F401 -- fixtures
 from tracekit.analysis.reporting import report
 from tracekit.ingest import ingest_logs
 from tracekit.serve.app import made_app
-from tracekit.serve.gate import Gate
+from tracekit.serve.run import Gate
 from tracekit.serve.trace import ServedTrace
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from starlette.responses import PlainTextResponse
 from tests.serve.conftest import TOKEN
 from tracekit.serve import run as serving
 from tracekit.serve.app import made_app
-from tracekit.serve.connections import Patience
-from tracekit.serve.gate import Gate
+from tracekit.serve.run import Gate, Patience
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from tests.serve.conftest import TOKEN
 from tracekit.serve.app import made_app
-from tracekit.serve.gate import Gate, is_loopback
+from tracekit.serve.run import Gate, is_loopback
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -21,7 +21,7 @@ from tests.ingest.telemetry.monitored import Cluster, series
 from tests.spark.conftest import why_not
 from tests.spark.processes import executors, javas
 from tracekit.errors import OutputError, SourceError, UsageError
-from tracekit.ingest import cut_tasks, ingest_logs
+from tracekit.ingest import ingest_logs, layout
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def test_daily_files_are_read_and_cut_by_tasks_and_the_trace_is_the_same(
     tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs = days_of_philly(tmp_path / "logs", 4, 60_000)  # 40 machines by minutes: a file is one day and some hours
-    monkeypatch.setattr(cut_tasks, "TASK_ROWS", 1)
+    monkeypatch.setattr(layout, "TASK_ROWS", 1)
     trace = both(logs, tmp_path, workers, partition="day")
     check = trace.manifest.checks["repeated_gpu_samples"]
     assert check.count > 3 * 40
@@ -164,7 +164,7 @@ def test_an_executor_that_is_killed_changes_nothing(
     spark.stop()  # a process has one Spark; the next test starts it again
 
     logs = days_of_philly(tmp_path / "logs", 6, 40_000)
-    monkeypatch.setattr(cut_tasks, "TASK_ROWS", 1)
+    monkeypatch.setattr(layout, "TASK_ROWS", 1)
     alone = ingest_logs(logs, tmp_path / "alone", partition="day")
     killed: list[int] = []
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tools.publishing.rules import GPU_JOBS, UNSUCCESSFUL
-from tracekit.characterize.published_value import PublishedValue
+from tracekit.characterize.published import PublishedValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -2,29 +2,304 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
 
 from tracekit.analysis.billing import bill_answers
-from tracekit.analysis.fitting import Fitting
-from tracekit.analysis.steps import advise, ask, capacity_of, twins_of
 from tracekit.answer import Answer
+from tracekit.errors import MissingTableError, TracekitError, UsageError
+from tracekit.faults import Fault
+from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
+from tracekit.report.structure import WORKLOAD
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from types import TracebackType
+    from typing import Any
 
+    from tracekit.analysis.query_defaults import QueryDefaults
     from tracekit.anonymous import HiddenTrace
     from tracekit.answer import Unanswered
+    from tracekit.calibration.twins import Twins
+    from tracekit.characterize import Query
     from tracekit.characterize.engines import Engine
-    from tracekit.faults import Fault, Faults
+    from tracekit.faults import Faults
     from tracekit.fit.model import WorkloadModel
     from tracekit.gpu_hours.bill import Bill
+    from tracekit.guidelines.evidence import Evidence
     from tracekit.progress import Progress
-    from tracekit.report.structure import Report
+    from tracekit.report.structure import CapacityInfo, ReplayInfo, Report, WorkloadInfo
     from tracekit.settings import AnalysisSettings
+    from tracekit.trace import Trace
 
-__all__ = ["Answered", "Named", "answer_all"]
+
+# The steps of an analysis after ingestion: capacity, queries, replays and guidelines.
+
+
+def capacity_of(trace: Trace, requested: str, progress: Progress, faults: Faults) -> CapacityInfo:
+    """Return the number of GPUs by the source asked for, or by the other one when the trace lacks it."""
+    found = faults.run("the number of GPUs", _capacity, trace, requested, progress)
+    return _unknown_capacity(requested, found.remark) if isinstance(found, Fault) else found
+
+
+def _unknown_capacity(requested: str, note: str) -> CapacityInfo:
+    return {"requested": requested, "used": None, "gpus": None, "alternatives": {}, "note": note, "word": ""}
+
+
+def _capacity(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
+    from tracekit.characterize import capacity as count_gpus
+
+    named = ("listed", "observed")
+    order = [requested, *(n for n in named if n != requested)] if requested in named else [requested]
+    reasons = []
+    for source in order:
+        try:
+            found = count_gpus(trace, source)
+        except UsageError as error:
+            if requested not in named:
+                raise
+            reasons.append(error.what)
+            continue
+        note = found.note
+        if reasons:
+            note = f"'{source}' is used, since {reasons[0]}: {note}"
+            progress.note(f"capacity '{source}' is used, since {reasons[0]}")
+        others = {k: float(v) for k, v in found.alternatives.items()}
+        return {
+            "requested": requested,
+            "used": found.source,
+            "gpus": float(found.gpus),
+            "alternatives": others,
+            "note": note,
+            "word": shorten(found.word),
+        }
+    return _unknown_capacity(requested, "the trace shows no number of GPUs: no node list, no placements, no telemetry")
+
+
+def ask(evidence: Evidence, progress: Progress, capacity: CapacityInfo, faults: Faults) -> list[Answer | Unanswered]:
+    """Run every query; those about a whole cluster take its size from `capacity`."""
+    from tracekit.analysis.query_defaults import QueryDefaults, query_defaults
+    from tracekit.characterize import list_queries
+
+    queries = list_queries()
+    facts = faults.run_or(
+        QueryDefaults(), "the choice of parameters of queries", query_defaults, evidence.trace, capacity
+    )
+    answers: list[Answer | Unanswered] = []
+    progress.stage("asking", len(queries))
+    for query in queries:
+        found = faults.run(f"the answer to {query.name}", _asked, query, evidence, facts)
+        answers.append(query.unanswered(found.remark, failed=True) if isinstance(found, Fault) else found)
+        progress.advance(1)
+    return answers
+
+
+def _asked(query: Query, evidence: Evidence, facts: QueryDefaults) -> Answer | Unanswered:
+    from tracekit.analysis.query_defaults import parameters_of
+    from tracekit.guidelines.interface import LackingError
+
+    try:
+        params, why = parameters_of(query, facts)
+        answer = evidence.query(query.name, **params)
+    except LackingError as error:
+        return query.unanswered(*error.sentences)
+    return replace(answer, notes=(*answer.notes, *why))
+
+
+@dataclass(frozen=True)
+class AdviceResult:
+    """The results of replays and guidelines."""
+
+    answers: list[Answer | Unanswered]
+    """The comparison of the policies."""
+    replay: ReplayInfo
+    guidelines: dict[str, Any] | None
+    """See `tracekit.guidelines.document`; None if it could not be made."""
+
+
+def twins_of(trace: Trace, stated: str, settings: AnalysisSettings, progress: Progress) -> Twins | None:
+    """Return the twins to replay in; None if no replay is asked for.
+
+    `stated` is the source as the user gave it.
+
+    Raises
+    ------
+    UsageError
+        The twin file belongs to another Trace.
+    """
+    from tracekit.calibration.twins import Twins
+
+    if not settings.replay_jobs:
+        return None
+    twins = Twins(trace.ingested, settings.replay_jobs, file=settings.twin, progress=progress, name=stated)
+    _ = twins.given  # a file of another Trace ends the analysis here, not after the queries
+    return twins
+
+
+def advise(evidence: Evidence, name: str, twins: Twins | None, progress: Progress, faults: Faults) -> AdviceResult:
+    """Replay the policies of the panel in the twins, and judge by the guidelines.
+
+    `name` is the name of the source.
+    """
+    from tracekit.report.replay_answers import unreplayed_answers
+
+    if twins is None:
+        answers, info = unreplayed_answers("No replay was asked for (--replay-jobs 0).")
+    else:
+        found = faults.run("the replays", _replayed, twins, faults)
+        if isinstance(found, Fault):
+            found, twins = unreplayed_answers(found.sentence, failed=True), None
+        answers, info = found
+    document = faults.run("the guidelines", _judged, evidence, twins, progress, faults)
+    if isinstance(document, Fault):
+        return AdviceResult(answers, info, None)
+    return AdviceResult(answers, info, document | {"trace": shorten(name)})
+
+
+def _replayed(twins: Twins, faults: Faults) -> tuple[list[Answer | Unanswered], ReplayInfo]:
+    from tracekit.report.replay_answers import replayed_answers
+
+    twins.check()
+    return replayed_answers(twins, faults)
+
+
+def _judged(evidence: Evidence, twins: Twins | None, progress: Progress, faults: Faults) -> dict[str, Any]:
+    from tracekit.guidelines.run import judge_all
+
+    return judge_all(evidence, twins, progress=progress, faults=faults).document()
+
+
+# The fit of an analysis; a large Trace is fitted in a process of its own while the other steps run.
+
+LARGE = 500
+"""Number of jobs from which a process of its own pays off."""
+_REPLICATES = 19
+"""Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
+_SCORED = 1
+"""Workloads of each generator that a report's scores judge."""
+
+
+class Fitting:
+    """The fit of a Trace: a context that starts it and ends its process, if it has one.
+
+    That process leaves workload.json in the folder.
+    """
+
+    def __init__(self, trace: Trace, folder: Path, settings: AnalysisSettings, progress: Progress) -> None:
+        self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
+        self._key: object = None
+        self.model: WorkloadModel | None = None
+        """What was fitted, once the answers were asked for."""
+
+    def __enter__(self) -> Self:
+        tables = self._trace.manifest.tables
+        if self._settings.fit and sys.executable and "jobs" in tables and tables["jobs"].rows >= LARGE:
+            self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        unregister_cleanup(self._key)
+        if self._stderr is not None:
+            self._stderr.close()
+
+    def answers(self, faults: Faults) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
+        """Return what the report shows, or the reason why there is no fit; `faults` records a fit that fails.
+
+        Raises
+        ------
+        DamagedTraceError
+            A table cannot be read.
+        """
+        from tracekit.report.fit_answers import FITTED
+
+        info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
+        if not self._settings.fit:
+            reason = info["reason"] = "No fit was asked for (--no-fit)."
+            return [question.unanswered(reason) for question in FITTED], info
+        found = faults.run("the fit", self._fitted)
+        if isinstance(found, Fault | str):
+            reason = info["reason"] = found if isinstance(found, str) else found.sentence
+            return [question.unanswered(reason, failed=isinstance(found, Fault)) for question in FITTED], info
+        info["file"] = WORKLOAD
+        answers, self.model = found
+        return answers, info
+
+    def _fitted(self) -> tuple[list[Answer | Unanswered], WorkloadModel] | str:
+        """Return the answers and the model, or why the Trace cannot be fitted."""
+        from tracekit.fit.scored import fit
+        from tracekit.report.commands import fit_command, with_commands
+        from tracekit.report.fit_answers import fitted_answers
+
+        if self._process is None:
+            limit = self._settings.memory_limit
+            try:
+                model = fit(
+                    self._trace, replicates=_REPLICATES, scores=_SCORED, memory_limit=limit, progress=self._progress
+                )
+            except (UsageError, MissingTableError) as error:
+                return f"The trace cannot be fitted: {error.what}."
+        else:
+            model = self._model_of(self._process)
+        return with_commands(fitted_answers(model), [fit_command(_REPLICATES, _SCORED)]), model
+
+    def _start(self) -> None:
+        """Run `tracekit fit` of this very package, wherever Python would look for one."""
+        home = str(Path(__file__).parents[2])
+        paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
+        target, limit = self._folder / WORKLOAD, self._settings.memory_limit
+        self._process = subprocess.Popen(  # noqa: S603 -- our own program, and no shell
+            [
+                *(sys.executable, "-P", "-m", "tracekit", "fit", str(self._trace.path.resolve())),
+                *("-o", str(target.resolve()), "--bootstrap", str(_REPLICATES), "--scores", str(_SCORED)),
+                *(() if limit is None else ("--memory-limit", limit)),
+            ],
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+        )
+        self._key = register_cleanup(partial(end_process, self._process.pid))
+
+    def _model_of(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
+        """Return the model that the other process wrote.
+
+        Raises
+        ------
+        TracekitError
+            The process failed.
+        """
+        from tracekit.fit.model import WorkloadModel
+
+        self._progress.stage("fitting")
+        code = process.wait()
+        if code:
+            raise TracekitError(self._last_error_line() or f"its process ended with status {code}")
+        try:
+            return WorkloadModel.read(self._folder / WORKLOAD)
+        except TracekitError as error:
+            raise TracekitError(error.what) from error  # the file of our own process, which no user gave
+
+    def _last_error_line(self) -> str:
+        if self._stderr is None:
+            return ""
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].partition("error: ")[2] or lines[-1] if lines else ""
 
 
 @dataclass(frozen=True)

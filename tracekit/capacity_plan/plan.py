@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from tracekit.capacity_plan.growth import load_growth, weekly_gpu_hours
 from tracekit.capacity_plan.nodes import NodeAxis, gpus_up, resized, settled_nodes
 from tracekit.capacity_plan.replays import PlanReplays
 from tracekit.capacity_plan.result import TWIN, CapacityPlan
-from tracekit.capacity_plan.rows import capacity_row
 from tracekit.capacity_plan.search import (
     WaitCurve,
     default_numbers,
@@ -24,6 +24,7 @@ from tracekit.capacity_plan.search import (
     interval_share,
     paired_change,
     steps_up,
+    target_waits,
 )
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
@@ -38,7 +39,70 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.shards.items import SharedItems
 
-__all__ = ["no_plan", "plan_cluster"]
+
+# One capacity as plan.json tells it.
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
+
+    Floats = NDArray[np.float64]
+
+
+def capacity_row(
+    policy: str, growth: float, axis: NodeAxis, number: int, values: Floats, gpus: int, question: PlanQuestion
+) -> dict[str, Any]:
+    """Return the row of a capacity.
+
+    Keys: policy, growth, nodes, gpus, by_model (NULL with one model); mean, p50, p90 and p99_wait_s,
+    within_target_share, held_share, each the mean over resamples, with the ends of its interval (_low_s and _high_s,
+    _low and _high); meets_target; jobs_per_day; gpus_up (GPUs of nodes that are not away, in the mean); offered_share
+    (GPU time asked for / that of the GPUs up; NULL where none is); never_start_share; owning_cost_per_day,
+    waiting_cost_per_day (of all jobs) and cost_per_day, their sum. A wait is
+    NULL where jobs that decide it never start.
+
+    Parameters
+    ----------
+    values : array of float, shape (R, figures)
+        The `FIGURES` by resample.
+    """
+    capacity = axis.at(number)
+    row: dict[str, Any] = {"policy": policy, "growth": growth, "nodes": sum(capacity), "gpus": gpus}
+    row["by_model"] = dict(zip(axis.models, capacity, strict=True)) if len(axis.models) > 1 else None
+    for name in ("mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s"):
+        row |= _spread(figure(values, name), name.removesuffix("_s"), "_s")
+    for name in ("within_target_share", "held_share"):
+        row |= _spread(figure(values, name), name, "")
+    target = question.target
+    meets = target is not None and bool(target_waits(values, target).mean() <= target.limit_s)
+    row["meets_target"] = None if target is None else meets
+    row["jobs_per_day"] = _mean(values, "jobs_per_day")
+    row["gpus_up"] = up = float(figure(values, "gpus_up").mean())
+    row["offered_share"] = float(figure(values, "offered_gpus").mean()) / up if up > 0 else None
+    row["never_start_share"] = _mean(values, "never_start_share")
+    return row | _costs(sum(capacity), _mean(values, "waiting_hours_per_day"), question.costs)
+
+
+def _mean(values: Floats, name: str) -> float | None:
+    found = figure(values, name)
+    return float(found.mean()) if len(found) and np.isfinite(found).all() else None
+
+
+def _spread(values: Floats, stem: str, unit: str) -> dict[str, float | None]:
+    keys = (f"{stem}{unit}", f"{stem}_low{unit}", f"{stem}_high{unit}")
+    if not len(values):
+        return dict.fromkeys(keys)
+    found = (float(values.mean()), *interval(values))
+    return {key: value if math.isfinite(value) else None for key, value in zip(keys, found, strict=True)}
+
+
+def _costs(nodes: int, waiting_hours: float | None, costs: HourlyCosts) -> dict[str, float | None]:
+    owning = None if costs.node is None else costs.node * nodes * 24
+    waiting = None if costs.wait is None or waiting_hours is None else costs.wait * waiting_hours
+    whole = None if owning is None or waiting is None else owning + waiting
+    return {"owning_cost_per_day": owning, "waiting_cost_per_day": waiting, "cost_per_day": whole}
+
 
 _FEWEST_JOBS = 20
 """Jobs whose wait counts that a log needs, so that drawn days nearly always have some."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.answer import Answer
@@ -9,28 +12,120 @@ from tracekit.characterize.catalog import find_query, list_queries
 from tracekit.characterize.engines.choice import engine_of
 from tracekit.characterize.engines.duckdb import DuckdbEngine, sql_error
 from tracekit.characterize.engines.interface import Asked
+from tracekit.characterize.header import number_or_text
 from tracekit.characterize.limits import SANDBOX_MEMORY, Limits, timed
 from tracekit.characterize.named_tenant import with_tenant
-from tracekit.characterize.parameters import bind_params
-from tracekit.characterize.query import Query
-from tracekit.characterize.sandbox import lies_in_trace, lock
+from tracekit.characterize.query import RESERVED_PARAMS, Query
 from tracekit.characterize.session import Session
 from tracekit.characterize.timeline import timelines_in
 from tracekit.damage import explain_damage
 from tracekit.databases import Streamed
-from tracekit.errors import QueryError, UsageError
-from tracekit.trace import Trace
+from tracekit.errors import QueryError, UsageError, nearest
+from tracekit.tables.parquet import files_sql
+from tracekit.trace import MANIFEST_NAME, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
+    import duckdb
     import polars as pl
 
+    from tracekit.answer import Param, Value
     from tracekit.characterize.engines.interface import Engine
     from tracekit.characterize.timeline import TimelineRows, TimelineTable
 
-__all__ = ["answer_query", "lacks", "run_query", "tenant_of_query"]
+
+# Bind the parameters of a query to values.
+
+
+def bind_params(
+    query: Query, given: Mapping[str, object], in_sql: set[str], trace: Trace, timelines: Iterable[TimelineTable] = ()
+) -> dict[str, Value]:
+    """Return the value of each parameter used by the SQL (`in_sql`) or by a timeline named in it.
+
+    A number may be given as text. The reserved parameters `timezone` and `time_base` are those of the Trace. A
+    parameter that both a timeline and the query declare has the query's default.
+
+    Raises
+    ------
+    QueryError
+        A parameter is unknown, has a value of another type, or has none.
+    """
+    of_timelines = {param.name: param for timeline in timelines for param in timeline.params}
+    declared = of_timelines | {param.name: param for param in query.params}
+    used = in_sql | set(of_timelines)
+    # A file without a header declares nothing: what its SQL uses is what it takes.
+    known = set(declared) if query.described else (used | set(declared)) - set(RESERVED_PARAMS)
+    for name in given:
+        if name not in known:
+            raise QueryError(f"the query '{query.name}' has no parameter '{name}'", hint=nearest(name, known))
+    values: dict[str, Value] = {"timezone": trace.timezone, "time_base": trace.manifest.time_base}
+    values |= {param.name: param.default for param in declared.values()}
+    for name, value in given.items():
+        values[name] = _typed(declared[name], value) if name in declared else _untyped(name, value)
+    for name in sorted(used):
+        if name not in values:
+            hint = f"give it a value, or declare it with '-- param {name}: DEFAULT | meaning'"
+            raise QueryError(f"the parameter '{name}' has no value", where=query.path, hint=hint)
+    return {name: values[name] for name in sorted(used)}
+
+
+def _typed(param: Param, value: object) -> Value:
+    """Return `value` as the type of the parameter's default."""
+    if param.choices:
+        if not isinstance(value, str) or value not in param.choices:
+            raise QueryError(
+                f"the parameter '{param.name}' cannot be {value!r}", hint=nearest(str(value), param.choices)
+            )
+        return value
+    if isinstance(param.default, str):
+        if not isinstance(value, str):
+            raise QueryError(f"the parameter '{param.name}' is text, not {value!r}", hint=f"default: {param.default!r}")
+        return value
+    number = _untyped(param.name, value)
+    if isinstance(number, str):
+        raise QueryError(f"the parameter '{param.name}' is a number, not {value!r}", hint=f"default: {param.default}")
+    return number
+
+
+def _untyped(name: str, value: object) -> Value:
+    """Return `value` as a finite number where it is or spells one, else as text."""
+    if isinstance(value, str):
+        return number_or_text(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    raise QueryError(f"the parameter '{name}' cannot be {value!r}", hint="give a finite number or a text")
+
+
+# The sandbox: SQL of unknown origin reads the tables of one Trace and nothing else.
+#
+# DuckDB's own settings enforce it: no file but those of the tables, no network, no extension, no variable of the
+# Python program, and no way to change that. What the SQL may take of time and memory is in
+# `tracekit.characterize.limits`.
+
+
+def lies_in_trace(file: Path) -> bool:
+    """Return whether a file came with a Trace: it lies in the folder of one, by its path or by where links lead."""
+    folders = {*Path(os.path.realpath(file)).parents, *Path(os.path.abspath(file)).parents}  # noqa: PTH100 -- resolves no link
+    return any(
+        (folder / MANIFEST_NAME).is_file() and any(any(folder.glob(p)) for p in ("*.parquet", "*/cluster=*"))
+        for folder in folders
+    )
+
+
+def lock(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
+    """Shut a connection to the tables of `trace` off from everything else, for good."""
+    # Settings that DuckDB 1.5 and 2.0 both document; paths are allowed before access is taken away.
+    files = files_sql([path for table in trace.tables for path in trace.files(table)])
+    con.execute(f"SET allowed_paths = {files}")
+    for setting in (
+        "python_enable_replacements = false",
+        "autoload_known_extensions = false",
+        "allow_community_extensions = false",
+        "enable_external_access = false",
+        "lock_configuration = true",  # the last one: from here on nothing can be set
+    ):
+        con.execute(f"SET {setting}")
 
 
 _FAULTS = ("rejects", "doubtful_times")

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
+import logging
+import shutil
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
+from glob import escape
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from string import ascii_lowercase
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tracekit.datasets.catalog import find_dataset
-from tracekit.datasets.fetch_file import fetch_file
-from tracekit.datasets.record import RECORD_NAME, DatasetRecord, FileRecord
-from tracekit.errors import OutputError, UsageError
+from tracekit.datasets.download import Partial, download
+from tracekit.datasets.replies import PointerError, RefusedError
+from tracekit.errors import OutputError, SourceError, UsageError
 from tracekit.interruption import cleanup_on_interrupt
 from tracekit.outputs import lock_folder, output_errors
 from tracekit.progress import Progress
@@ -24,7 +30,196 @@ if TYPE_CHECKING:
 
     from tracekit.datasets.catalog import Dataset, RemoteFile
 
-__all__ = ["STAGING_NAME", "FetchedFile", "choose_files", "fetch_dataset"]
+
+# Fetch one file from the first of its URLs that has it: `download` loads it, pooch checks and places it.
+
+
+def fetch_file(
+    file: RemoteFile, urls: Sequence[str], staging: Path, *, timeout: float, progress: Progress
+) -> tuple[str, RemoteFile]:
+    """Fetch a file into `staging`, complete and checked.
+
+    Parameters
+    ----------
+    urls : sequence of str
+        Its addresses, in the order to try.
+    timeout : float
+        Longest silence of a server [s]; one that sends less than 1 KiB a second for so long is too slow.
+
+    Returns
+    -------
+    str, RemoteFile
+        The URL that had it, and the file with the checksum of a Git-LFS pointer, if another URL had one.
+
+    Raises
+    ------
+    SourceError
+        No URL has the file.
+    OSError
+        The file cannot be written.
+    """
+    failures = []
+    for number, url in enumerate(urls, start=1):
+        try:
+            _retrieve(url, file, staging, timeout, progress)
+        except RefusedError as error:
+            failures.append(f"{url}: {error}")
+            if number < len(urls):
+                progress.note(f"{url}: {error}; trying the next source")
+            if isinstance(error, PointerError) and error.pointer.sha256 and file.sha256 is None:
+                # The next source must have the content that the pointer names.
+                file = replace(
+                    file, sha256=error.pointer.sha256, sha256_from="git-lfs", bytes=file.bytes or error.pointer.size
+                )
+        else:
+            for leftover in staging.glob(f"{escape(file.name)}.{'[0-9a-f]' * 12}.part*"):
+                leftover.unlink()  # of a source that failed
+            return url, file
+    raise SourceError(
+        f"could not be fetched: {'; '.join(failures)}",
+        where=file.name,
+        hint="try again later (the download is kept), or name another source with --mirror",
+    )
+
+
+def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progress: Progress) -> None:
+    import pooch
+
+    # The library logs each step, which progress and errors report here.
+    pooch.get_logger().setLevel(logging.CRITICAL)
+    downloader = _Downloader(file, staging, timeout, progress)
+    known = f"sha256:{file.sha256}" if file.sha256 else None
+    for again in (False, True):
+        try:
+            pooch.retrieve(url, known, fname=file.name, path=staging, downloader=downloader)
+        except ValueError as error:
+            # The bytes of an earlier request may be wrong: download again from zero, once.
+            if again or not downloader.resumed:
+                why = ", twice: the server resumes with wrong bytes" if downloader.resumed else ""
+                raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...{why}") from error
+            downloader.resumed = False
+        else:
+            return
+
+
+@dataclass
+class _Downloader:
+    """The downloader that pooch calls; pooch checks the checksum."""
+
+    file: RemoteFile
+    staging: Path
+    timeout: float
+    progress: Progress
+    resumed: bool = False
+    """Whether the last download contains bytes of an earlier request."""
+
+    def __call__(self, url: str, output_file: str, pooch: object) -> None:  # noqa: ARG002 -- pooch's signature
+        """Download a URL, or all parts of one that ends in *, to `output_file`."""
+        self.progress.stage(f"fetching {self.file.name}", total=self.file.bytes or self.file.about_bytes)
+        if url.endswith("*"):
+            partials = list(self._parts(url[:-1]))
+            with open(output_file, "wb") as whole:  # noqa: PTH123 -- pooch gives text
+                for partial in partials:
+                    with partial.path.open("rb") as part:
+                        shutil.copyfileobj(part, whole, 1 << 20)
+        else:
+            partials = [self._download(url, size=self.file.bytes)]
+            partials[0].path.replace(output_file)
+        for partial in partials:
+            partial.delete()
+
+    def _parts(self, stem: str) -> Iterator[Partial]:
+        """Download the parts aa, ab, ... zz of a split file until its size is reached."""
+        left, suffixes = self.file.bytes, product(ascii_lowercase, repeat=2)
+        if left is None:
+            raise RefusedError("its parts cannot be counted, since its size is not known")
+        while left:
+            suffix = "".join(next(suffixes, ()))
+            if not suffix:
+                raise RefusedError(f"{left:,} bytes are missing after the last part")
+            try:
+                partial = self._download(stem + suffix, most=left)
+            except RefusedError as error:
+                raise RefusedError(f"part {suffix}: {error}") from error
+            if not partial.size():
+                raise RefusedError(f"part {suffix} is empty")
+            yield partial
+            left -= partial.size()
+
+    def _download(self, url: str, *, size: int | None = None, most: int | None = None) -> Partial:
+        partial = Partial(self.staging / f"{self.file.name}.{hashlib.sha256(url.encode()).hexdigest()[:12]}.part")
+        self.progress.advance(partial.size())
+        checked, advance = self.file.sha256 is not None, self.progress.advance
+        resumed = download(url, partial, size=size, most=most, checked=checked, timeout=self.timeout, advance=advance)
+        self.resumed = self.resumed or resumed
+        return partial
+
+
+# The record beside fetched files: their dataset, licence and checksums.
+
+RECORD_NAME = "tracekit-dataset.json"
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One fetched file."""
+
+    url: str
+    """Where it came from, '' when it existed before the first run."""
+    bytes: int
+    sha256: str
+    checked: str
+    """What the SHA-256 was compared with: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
+    fetched: str
+    """When it was fetched, or first found in the folder, in UTC."""
+
+
+class DatasetRecord:
+    """The record of the files in one folder.
+
+    Raises
+    ------
+    UsageError
+        The folder holds another dataset.
+    OutputError
+        Its record cannot be read.
+    """
+
+    def __init__(self, folder: Path, dataset: Dataset) -> None:
+        self._path = folder / RECORD_NAME
+        self._dataset = dataset
+        self.files: dict[str, FileRecord] = {}
+        if not self._path.exists():
+            return
+        try:
+            facts = json.loads(self._path.read_text(encoding="utf-8"))
+            owner = str(facts["dataset"])
+            self.files = {str(name): FileRecord(**file) for name, file in facts["files"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise OutputError(
+                "is not a record of fetched files", where=self._path, hint="remove it, or choose another folder"
+            ) from error
+        if owner != dataset.name:
+            raise UsageError(
+                f"holds the dataset {owner} already", where=folder, hint="give each dataset a folder of its own"
+            )
+
+    def add(self, name: str, file: FileRecord, staging: Path) -> None:
+        """Add a file and write the record at once, by way of a folder on the same disk."""
+        self.files[name] = file
+        facts: dict[str, Any] = {
+            "dataset": self._dataset.name,
+            "title": self._dataset.title,
+            "licence": self._dataset.licence,
+            "citation": self._dataset.citation,
+            "paper": self._dataset.paper,
+            "origin": self._dataset.origin,
+            "files": {name: asdict(file) for name, file in sorted(self.files.items())},
+        }
+        unfinished = staging / RECORD_NAME
+        unfinished.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        unfinished.replace(self._path)
+
 
 STAGING_NAME = ".tracekit-fetch"
 """Hidden folder inside the output for unfinished files; readers of raw logs skip it."""

@@ -2,26 +2,220 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+import hashlib
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tracekit import text
-from tracekit.digests.changes import LEVEL, RULE, changes
 from tracekit.digests.figures import COLUMNS
-from tracekit.digests.names import file_names
 from tracekit.faults import Fault
+from tracekit.text import level_percent
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import polars as pl
 
-    from tracekit.digests.changes import Change
     from tracekit.digests.weeks import Week
     from tracekit.faults import Faults
     from tracekit.report.structure import FaultInfo
 
-__all__ = ["ChangeInfo", "Digest", "Figures", "Part", "digest_document", "shown", "whose"]
+
+# What differs from the weeks before by more than these differ among themselves.
+
+LEVEL = 0.05
+"""Most share of pages that name any change although nothing has changed."""
+FEWEST_WEEKS = 4
+"""Fewest weeks whose scatter tells anything."""
+FEWEST_JOBS = 5
+"""Fewest jobs a week behind a figure, in this week and in the mean of those before."""
+_COVERED = 0.5
+"""Least share of the GPU-hours of each week that telemetry covers where their use is compared."""
+
+RULE = (
+    "A change is named where the week lies outside all the weeks before, and outside the range that their scatter"
+    " predicts for the next: mean ± t s √(1 + 1/k) of k weeks, with Student's t, of the logarithm of an amount (after"
+    " adding 1, or 60 s to a wait) and of the arcsine of the root of a share. s is at least what chance alone gives"
+    f" for so many jobs. Over all figures of a page the level is {level_percent(LEVEL)} (Bonferroni): where nothing has"
+    f" changed, at most {LEVEL * 100:.0f} pages in 100 name a change. It takes {FEWEST_WEEKS} weeks, and"
+    f" {FEWEST_JOBS} jobs a week."
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A figure that is held against the weeks before."""
+
+    name: str
+    words: str
+    unit: Literal["jobs", "GPU-hours", "s", "share"]
+    count: str
+    """Figure with the number of jobs behind it."""
+    empty: float | None
+    """Its value in a week without any; None where it has none then."""
+
+    @property
+    def scale(self) -> Callable[[float], float]:
+        """The scale on which weeks scatter alike."""
+        if self.unit == "share":
+            return lambda x: math.asin(math.sqrt(min(max(x, 0.0), 1.0)))
+        shift = self._shift
+        return lambda x: math.log(max(x, 0.0) + shift)
+
+    @property
+    def inverse(self) -> Callable[[float], float]:
+        """Back from that scale."""
+        if self.unit == "share":
+            return lambda y: math.sin(min(max(y, 0.0), math.pi / 2)) ** 2
+        shift = self._shift
+        return lambda y: max(math.exp(min(y, 700.0)) - shift, 0.0)
+
+    def chance(self, jobs: float) -> float:
+        """Return the least scatter of the scale with so many jobs a week."""
+        return (0.5 if self.unit == "share" else 1.0) / math.sqrt(jobs)
+
+    @property
+    def _shift(self) -> float:
+        return 60.0 if self.unit == "s" else 1.0
+
+
+JUDGED = (
+    Judged("jobs", "jobs submitted", "jobs", "jobs", 0.0),
+    Judged("held_gpu_h", "GPU-hours held", "GPU-hours", "jobs", 0.0),
+    Judged("wait_p50_s", "median wait", "s", "started", None),
+    Judged("failed_share", "share of jobs that failed", "share", "ended", None),
+    Judged("used_share", "used share of GPU time", "share", "started", None),
+)
+"""The figures that are judged."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A figure of a week beside the weeks before."""
+
+    figure: Judged
+    value: float | None
+    before: float | None
+    """Median of the weeks before."""
+    low: float | None
+    high: float | None
+    """The range that the scatter of these weeks predicts; None where they are too few."""
+    verdict: Literal["above", "below", "usual", "too few"]
+
+
+def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]) -> list[Change]:
+    """Return every figure of a week beside those before, and whether it has changed.
+
+    Parameters
+    ----------
+    now : mapping
+        The figures of the week.
+    before : sequence of mapping
+        The figures of each week before; those of a week in which nothing happened may be missing.
+    """
+    enough = [_comparable(figure, now, before) for figure in JUDGED]
+    judged = sum(values is not None for values in enough)
+    return [_change(figure, now, before, values, judged) for figure, values in zip(JUDGED, enough, strict=True)]
+
+
+def _value(figure: Judged, week: Mapping[str, float | None]) -> float | None:
+    found = week.get(figure.name)
+    return figure.empty if found is None else float(found)
+
+
+def _comparable(
+    figure: Judged, now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]
+) -> list[float] | None:
+    """Return the values of the weeks before where they tell anything, else None."""
+    weeks = [week for week in before if _value(figure, week) is not None]
+    if figure.name == "used_share":
+        weeks = [week for week in weeks if (week.get("coverage_share") or 0) >= _COVERED]
+        if (now.get("coverage_share") or 0) < _COVERED:
+            return None
+    if _value(figure, now) is None or len(weeks) < FEWEST_WEEKS:
+        return None
+    jobs = sum(week.get(figure.count) or 0 for week in weeks) / len(weeks)
+    if jobs < FEWEST_JOBS or (figure.empty is None and (now.get(figure.count) or 0) < FEWEST_JOBS):
+        return None
+    return [value for week in weeks if (value := _value(figure, week)) is not None]
+
+
+def _change(
+    figure: Judged,
+    now: Mapping[str, float | None],
+    before: Sequence[Mapping[str, float | None]],
+    values: list[float] | None,
+    judged: int,
+) -> Change:
+    value = _value(figure, now)
+    known = sorted(v for week in before if (v := _value(figure, week)) is not None)
+    if values is None or value is None:
+        return Change(figure, value, _median(known), None, None, "too few")
+    jobs = max(sum(week.get(figure.count) or 0 for week in before) / len(before), 1.0)
+    # An amount grows with its jobs; a share or a wait of fewer jobs than usual scatters more.
+    own = jobs if figure.empty is not None else min(jobs, now.get(figure.count) or 1.0)
+    low, high = _range(figure, values, (jobs, own), LEVEL / judged)
+    verdict: Literal["above", "below", "usual"] = "usual"
+    if value > max(high, *values):
+        verdict = "above"
+    elif value < min(low, *values):
+        verdict = "below"
+    return Change(figure, value, _median(sorted(values)), low, high, verdict)
+
+
+def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], level: float) -> tuple[float, float]:
+    """Return the range in which the next value lies, but for the level; `jobs` a week before, and behind the next."""
+    from scipy.special import stdtrit
+
+    scaled = [figure.scale(v) for v in values]
+    k = len(scaled)
+    mean = math.fsum(scaled) / k
+    scatter = math.sqrt(math.fsum((y - mean) ** 2 for y in scaled) / (k - 1))
+    of_mean, of_next = (max(scatter, figure.chance(n)) for n in jobs)
+    reach = float(stdtrit(k - 1, 1 - level / 2)) * math.sqrt(of_next**2 + of_mean**2 / k)
+    return figure.inverse(mean - reach), figure.inverse(mean + reach)
+
+
+def _median(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+
+
+# File names for users and accounts, whatever these are called.
+
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}", flags=re.ASCII)
+_DEVICES = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
+"""Names that Windows keeps for devices."""
+
+
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """Return a file name for each name, without an ending, no two alike on any file system.
+
+    A name of small letters, digits, '-' and '_' is its own file name. Any other has what is left of it, and 16 digits
+    of its SHA-256 behind a dot, which no plain name contains.
+
+    Examples
+    --------
+    >>> file_names(["alice", "Alice", "../x"])["alice"]
+    'alice'
+    >>> file_names(["Alice"])["Alice"]
+    'alice.3bc51062973c458d'
+    """
+    return {name: _file_name(name) for name in names}
+
+
+def _file_name(name: str) -> str:
+    if _PLAIN.fullmatch(name) and not _DEVICES.fullmatch(name):
+        return name
+    left = re.sub(r"[^a-z0-9]+", "-", name[:80].lower()).strip("-")[:24] or "x"
+    digits = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{left}.{digits}"
+
 
 Figures = dict[str, float | None]
 """The figures of a week by name; see `COLUMNS`."""

@@ -3,35 +3,274 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tracekit import text
 from tracekit.anonymous import opened
 from tracekit.characterize.occupancy import PAST_LIMIT
 from tracekit.characterize.session import Session
 from tracekit.damage import explain_damage
-from tracekit.digests.document import digest_document
+from tracekit.digests.document import digest_document, shown, whose
 from tracekit.digests.figures import has_gpu_jobs, weekly_figures
-from tracekit.digests.pages import pages
 from tracekit.digests.use import USE_TABLES
 from tracekit.digests.weeks import SLACK, last_whole_week, week_at, week_of, weeks_before
 from tracekit.errors import QueryError, UsageError
-from tracekit.faults import Faults
+from tracekit.faults import Fault, Faults
+from tracekit.guidelines.markdown import escaped, table
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.report.data import fault_infos
-from tracekit.text import duration
+from tracekit.report.page import draw_plain_page, draw_unmade_page
+from tracekit.report.unmade import summary_line
+from tracekit.text import MISSING, duration
 from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tracekit.digests.document import Digest
+    from tracekit.digests.document import ChangeInfo, Digest, Figures, Part
     from tracekit.digests.weeks import Week
     from tracekit.progress import Progress
     from tracekit.trace import Trace
 
-__all__ = ["WEEKS", "digest", "digest_of"]
+
+# What both kinds of pages show of a part of a digest: numbers as people read them, and sentences.
+
+SERIES_HEADS = ("week", "jobs", "GPU-hours", "used", "median wait", "p90 wait", "failed", "timed out")
+OVERVIEW_HEADS = ("jobs", "GPU-hours", "used", "idle GPU-hours", "failed GPU-hours", "median wait", "changed")
+_VERDICTS = {"above": "more than usual", "below": "less than usual", "usual": "as usual", "too few": "cannot be told"}
+
+
+def part_view(digest: Digest, part: Part) -> dict[str, Any]:
+    """Return the cards, sentences and tables of a part."""
+    figures = part["figures"]
+    weeks = [*zip(digest["weeks_before"], part["weeks"], strict=True), (digest["week"], figures)]
+    return {
+        "cards": _cards(digest, figures),
+        "changed": [_sentence(c) for c in part["changes"] if c["verdict"] in {"above", "below"}],
+        "unchanged": part["unmade"] or _unchanged(digest, part["changes"]),
+        "comparison": [_compared(c) for c in part["changes"]],
+        "series": [_week_row(name, week) for name, week in weeks],
+    }
+
+
+def overview_row(part: Part) -> list[str]:
+    """Return the cells of a part in the table of the operator's page, behind its name."""
+    f = part["figures"]
+    changed = [f"{_arrow(c)} {c['words']}" for c in part["changes"] if c["verdict"] in {"above", "below"}]
+    return [
+        _count(f["jobs"]),
+        _hours(f["held_gpu_h"]),
+        _percent(f["used_share"]),
+        _hours(f["idle_gpu_h"]),
+        _hours(f["failed_gpu_h"]),
+        _duration(f["wait_p50_s"]),
+        ", ".join(changed),
+    ]
+
+
+def _cards(digest: Digest, f: Figures) -> list[dict[str, str]]:
+    idle = "no telemetry of these jobs"
+    if f["idle_gpu_h"] is not None:
+        idle = f"{_hours(f['idle_gpu_h'])} GPU-hours idle; telemetry of {_percent(f['coverage_share'])} of the time"
+    waiting = f"90 % within {_duration(f['wait_p90_s'])}; {_count(f['waiting'])} waited at the end"
+    beside = f"{text.counted(f['cpu_jobs'], 'CPU jobs')} besides" if f["cpu_jobs"] else "submitted"
+    lost = f"{_hours(f['failed_gpu_h'])} in failed, {_hours(f['timeout_gpu_h'])} in timed out attempts"
+    if f["running_gpu_h"]:
+        lost += f", {_hours(f['running_gpu_h'])} in jobs that still run"
+    ended = f"{_count(f['failed'])} of {_count(f['ended'])} that ended; {_count(f['timeout'])} timed out"
+    cards = (
+        (digest["jobs_are"], _count(f["jobs"]), beside),
+        ("GPU-hours held", _hours(f["held_gpu_h"]), lost),
+        ("of them used", _percent(f["used_share"]), idle),
+        ("median wait", _duration(f["wait_p50_s"]), waiting),
+        ("failed jobs", _percent(f["failed_share"]), ended),
+    )
+    return [{"label": label, "text": value, "note": note} for label, value, note in cards]
+
+
+def _sentence(change: ChangeInfo) -> str:
+    word = "above" if change["verdict"] == "above" else "below"
+    value, low, high = (_amount(change[key], change["unit"]) for key in ("value", "usual_low", "usual_high"))
+    words = change["words"]
+    return f"{words[:1].upper()}{words[1:]}: {value}, {word} the usual {low} to {high}."
+
+
+def _unchanged(digest: Digest, found: Sequence[ChangeInfo]) -> str:
+    """Return the sentence for a week without a change."""
+    judged = [c for c in found if c["verdict"] != "too few"]
+    if not judged:
+        return "Too few jobs, or too few whole weeks before, to tell what has changed."
+    return f"No change beyond the usual scatter of the {len(digest['weeks_before'])} weeks before."
+
+
+def _compared(change: ChangeInfo) -> list[str]:
+    unit = change["unit"]
+    usual = text.MISSING
+    if change["usual_low"] is not None and change["usual_high"] is not None:
+        usual = f"{_amount(change['usual_low'], unit)} to {_amount(change['usual_high'], unit)}"
+    cells = (_amount(change[key], unit) for key in ("value", "before"))
+    return [change["words"], *cells, usual, _VERDICTS[change["verdict"]]]
+
+
+def _week_row(week: str, f: Figures) -> list[str]:
+    return [
+        week,
+        _count(f["jobs"]),
+        _hours(f["held_gpu_h"]),
+        _percent(f["used_share"]),
+        _duration(f["wait_p50_s"]),
+        _duration(f["wait_p90_s"]),
+        _percent(f["failed_share"]),
+        _count(f["timeout"]),
+    ]
+
+
+def _arrow(change: ChangeInfo) -> str:
+    return "more:" if change["verdict"] == "above" else "less:"
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if unit == "s":
+        return _duration(value)
+    if unit == "share":
+        return _percent(value)
+    return _hours(value) if unit == "GPU-hours" else _count(value)
+
+
+def _count(value: float | None) -> str:
+    return text.MISSING if value is None else text.count(round(value))
+
+
+def _hours(value: float | None) -> str:
+    if value is None:
+        return text.MISSING
+    return "< 0.1" if 0 < value < 0.05 else text.count(round(value, 1))
+
+
+def _percent(value: float | None) -> str:
+    return text.MISSING if value is None else text.percent(value)
+
+
+def _duration(value: float | None) -> str:
+    return text.MISSING if value is None else text.duration(value)
+
+
+# The pages of a digest, as HTML and as Markdown.
+
+MOST_ROWS = 200
+"""Most users or accounts in the table of the operator's page; digest.json has all."""
+_COMPARED = ("figure", "this week", "weeks before (median)", "usual", "")
+
+
+def pages(digest: Digest, faults: Faults) -> Iterator[tuple[str, str]]:
+    """Return path and content of each page, the operator's last: it lists the pages that could not be made.
+
+    A page that fails says why, and is one of `faults`.
+    """
+    for part in digest["parts"]:
+        for ending, draw in _FORMS.items():
+            yield _page(digest, part, ending, draw, faults)
+    while True:
+        known = len(faults.found)
+        first = [_page(digest, digest["everyone"], ending, draw, faults) for ending, draw in _FORMS.items()]
+        if len(faults.found) == known:
+            yield from first
+            return
+
+
+def _page(
+    digest: Digest, part: Part, ending: str, draw: Callable[[Digest, Part, Faults], str], faults: Faults
+) -> tuple[str, str]:
+    path = f"{part['file']}.{ending}"
+    made = faults.run(f"the page {path}", draw, digest, part, faults)
+    if not isinstance(made, Fault):
+        return path, made
+    heading, data = _heading(digest, part), "../digest.json" if "/" in path else "digest.json"
+    if ending == "html":
+        return path, draw_unmade_page("digest", heading, made, (data,))
+    return path, f"# {escaped(heading)}\n\n{escaped(made.sentence)}\n"
+
+
+def _heading(digest: Digest, part: Part) -> str:
+    return f"Week {digest['week']}" if part is digest["everyone"] else shown(part["name"])
+
+
+def _overview(digest: Digest, faults: Faults) -> list[dict[str, Any]]:
+    """Return the rows of the table of all parts: name, address of the page, cells."""
+    rows = [
+        {"name": shown(part["name"]), "file": part["file"], "cells": _row(part, faults)}
+        for part in digest["parts"][:MOST_ROWS]
+    ]
+    if digest["nobody"] is not None:
+        rows.append({"name": shown(None), "file": None, "cells": _row(digest["nobody"], faults)})
+    return rows
+
+
+def _row(part: Part, faults: Faults) -> list[str]:
+    found = faults.run(f"the row of {whose(part['name'], part['file'])}", overview_row, part)
+    if isinstance(found, Fault):
+        return [*[MISSING] * (len(OVERVIEW_HEADS) - 1), found.remark]
+    return found
+
+
+def _html(digest: Digest, part: Part, faults: Faults) -> str:
+    overview = part is digest["everyone"]
+    rows = _overview(digest, faults) if overview else []
+    unmade = faults.found if overview else ()
+    return draw_plain_page(
+        "digest.html.j2",
+        digest=digest,
+        heading=_heading(digest, part),
+        view=part_view(digest, part),
+        compared=_COMPARED,
+        series=SERIES_HEADS,
+        heads=OVERVIEW_HEADS,
+        rows=rows,
+        more=max(len(digest["parts"]) - MOST_ROWS, 0) if overview else 0,
+        overview=overview,
+        unmade=unmade,
+        unmade_line=summary_line(unmade, "digest"),
+    )
+
+
+def _markdown(digest: Digest, part: Part, faults: Faults) -> str:
+    overview, view = part is digest["everyone"], part_view(digest, part)
+    lines = [f"# {escaped(_heading(digest, part))}", ""]
+    lines += [f"Week {digest['week']}, {digest['words']}, time zone {escaped(digest['timezone'])}.", ""]
+    lines += table(("figure", "value", "remark"), [(c["label"], c["text"], c["note"]) for c in view["cards"]])
+    lines += ["", "## What changed", ""]
+    lines += [f"- {escaped(sentence)}" for sentence in view["changed"]] or [view["unchanged"]]
+    lines += ["", *table(_COMPARED, view["comparison"]), ""]
+    if overview:
+        lines += [f"## By {digest['by']}", ""]
+        rows = _overview(digest, faults)
+        names = [_link(row["name"], row["file"]) for row in rows]
+        body = table((digest["by"], *OVERVIEW_HEADS), [("", *row["cells"]) for row in rows])
+        # A link is the one cell that is not escaped as a whole.
+        lines += [
+            *body[:2],
+            *(line.replace("|  |", f"| {name} |", 1) for name, line in zip(names, body[2:], strict=True)),
+        ]
+        if len(digest["parts"]) > MOST_ROWS:
+            lines += ["", f"{len(digest['parts']) - MOST_ROWS:,} more are in digest.json."]
+        lines.append("")
+    lines += ["## The weeks before", "", *table(SERIES_HEADS, view["series"]), ""]
+    if overview and faults.found:
+        lines += ["## What could not be made", "", *(f"- {escaped(fault.sentence)}" for fault in faults.found), ""]
+    lines += [f"Note: {escaped(note)}." for note in digest["notes"]]
+    lines += ["", escaped(digest["rule"]), ""]
+    return "\n".join(lines)
+
+
+_FORMS = {"html": _html, "md": _markdown}
+
+
+def _link(name: str, file: str | None) -> str:
+    return escaped(name) if file is None else f"[{escaped(name)}]({file}.md)"
+
 
 WEEKS = 8
 """How many weeks before are compared with."""

@@ -2,30 +2,181 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import polars as pl
 from threadpoolctl import threadpool_limits
 
+from tracekit import resources
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.fit.arrivals import HOURS_UNKNOWN, fit_arrivals
-from tracekit.fit.choice import Effort
-from tracekit.fit.jobs import read_jobs
+from tracekit.fit.choice import Effort, describe
+from tracekit.fit.jobs import CLASSES, LONGEST_S, UNFINISHED, gpu_class, read_jobs
 from tracekit.fit.model import VERSION, WorkloadModel, rounded
 from tracekit.fit.node_failures import fit_node_failures
-from tracekit.fit.outcomes import fit_failures, fit_statuses, fit_utilization
-from tracekit.fit.run_times import fit_run_times, seeded
+from tracekit.fit.run_times import LEAST_JOBS, fit_run_times, seeded
+from tracekit.fit.sample import Sample, resolution_of
 from tracekit.fit.shapes import fit_cluster, fit_correlation, fit_sizes, fit_users
+from tracekit.gpu_parts import create_shares
 from tracekit.progress import Progress
+from tracekit.schema import UNSUCCESSFUL
 from tracekit.text import counted
 from tracekit.trace import Trace
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any
 
-__all__ = ["fit"]
+    from tracekit.fit.jobs import JobTable
+
+
+# Statuses by size, attempts, run time to failure, and GPU utilization by size.
+
+MOST_ATTEMPTS = 50
+
+
+def fit_statuses(table: JobTable) -> dict[str, Any]:
+    """Return how jobs of each size class end, how many never ran, and how many attempts they took.
+
+    Only jobs that ended count in the shares; running and pending ones are in `unfinished`.
+    """
+    open_ended = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
+    ended = table.frame.filter(~open_ended)
+    rows = (
+        ended.group_by(pl.col("gpu_class").cast(pl.String), pl.col("status").cast(pl.String))
+        .agg(
+            pl.len().alias("jobs"),
+            (pl.col("held_s").is_null()).sum().alias("never"),
+            pl.col("attempt_count").filter(pl.col("held_s").is_not_null()).clip(1, MOST_ATTEMPTS).alias("attempts"),
+        )
+        .sort("gpu_class", "status", nulls_last=True)
+    )
+    found = []
+    for row in rows.iter_rows(named=True):
+        counts, times = np.unique([a for a in row["attempts"] if a is not None], return_counts=True)
+        found.append(
+            {
+                "gpu_class": row["gpu_class"],
+                "status": row["status"],
+                "jobs": row["jobs"],
+                "no_run_time_share": row["never"] / row["jobs"],
+                "attempts": counts.astype(int).tolist(),
+                "attempt_shares": (times / max(times.sum(), 1)).tolist(),
+            }
+        )
+    return {"ended": ended.height, "unfinished": table.frame.height - ended.height, "groups": found}
+
+
+def fit_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
+    """Return run times to failure, by size class from 200 failures on, and how attempts share a job's time.
+
+    An attempt failed when its status is failed, timeout, node_fail or out_of_memory, or when that is unknown and
+    another attempt followed (the reading for Philly, which states one status a job).
+    """
+    if not trace.has("attempts"):
+        return {"run_time_to_failure": [], "split": None, "reason": "the Trace has no table attempts"}
+    sized = trace.scan("jobs").select("job_id", gpu_class(pl.col("gpu_count")).alias("gpu_class"))
+    attempts = (
+        trace.scan("attempts")
+        .select("job_id", "attempt", "run_s", "status")
+        .with_columns(last=pl.col("attempt") == pl.col("attempt").max().over("job_id"))
+        .with_columns(
+            failed=pl.col("status").is_in(UNSUCCESSFUL).fill_null(value=False)
+            | ((pl.col("status").is_null() | (pl.col("status") == "unknown")) & ~pl.col("last"))
+        )
+    )
+    failed = (
+        attempts.filter(pl.col("failed") & pl.col("run_s").is_between(0, LONGEST_S))
+        .join(sized, on="job_id")
+        .select("run_s", "gpu_class")
+        .collect()
+    )
+    whole = failed["run_s"].to_numpy()
+    step = resolution_of(whole) if whole.size else 1.0
+    found = []
+    for name in (None, *CLASSES):
+        part = whole if name is None else failed.filter(pl.col("gpu_class") == name)["run_s"].to_numpy()
+        if name is not None and part.size < LEAST_JOBS:
+            if part.size:
+                found.append({"gpu_class": name, "n": int(part.size), "pooled_to": "all"})
+            continue
+        if part.size:
+            sample = Sample.make(part, resolution_s=step)
+            shape = describe(sample, seeded(seed, f"failure {name}"), effort)
+            found.append({"gpu_class": name, "pooled_to": None, **shape})
+    return {"run_time_to_failure": found, "split": _split(attempts)}
+
+
+def _split(attempts: pl.LazyFrame) -> dict[str, Any] | None:
+    """Return how a job's run time is shared among its attempts: a symmetric Dirichlet distribution, by its variance."""
+    whole = pl.col("run_s").sum().over("job_id")
+    several = (
+        attempts.with_columns(number=pl.len().over("job_id"), unsure=pl.col("run_s").is_null().any().over("job_id"))
+        .filter((pl.col("number") > 1) & ~pl.col("unsure") & (whole > 0) & (pl.col("run_s") >= 0))
+        .select("number", share=pl.col("run_s") / whole)
+        .collect()
+    )
+    if several.height < 20:
+        return None
+    number, share = several["number"].to_numpy().astype(float), several["share"].to_numpy()
+    # Var = (k - 1) / (k^2 (k a + 1)): solved for a with equal weights for all k.
+    measured = float((((share - 1 / number) ** 2) * number**2 / (number - 1)).mean())
+    mean_number = float(number.mean())
+    concentration = max((1 / max(measured, 1e-6) - 1) / mean_number, 0.01)
+    return {"concentration": min(concentration, 100.0), "attempts": several.height}
+
+
+def fit_utilization(trace: Trace, memory_limit: str | None = None) -> dict[str, Any]:
+    """Return the GPU utilization by size class: of job_usage where the Trace has it, else of matched samples.
+
+    Raises
+    ------
+    UsageError
+        The quantiles of the samples need more than the memory limit, such as '2GB'; or that is not a size.
+    """
+    import duckdb
+
+    sized = "SELECT job_id, gpu_count FROM jobs"
+    if trace.has("job_usage"):
+        source, values = (
+            "job_usage",
+            f"SELECT u.gpu_util_pct AS pct, j.gpu_count FROM job_usage u JOIN ({sized}) j USING (job_id)",
+        )
+    elif trace.has("gpu_utilization") and trace.has("placements") and trace.has("attempts"):
+        text = (resources.folder("queries") / "views" / "attempt_samples.sql").read_text(encoding="utf-8")
+        source = "gpu_utilization"
+        values = f"SELECT u.utilization_pct AS pct, j.gpu_count FROM ({text}) u JOIN ({sized}) j USING (job_id)"
+    else:
+        return {"source": None, "groups": [], "reason": "the Trace has neither job_usage nor samples with placements"}
+    case = (
+        "CASE WHEN gpu_count = 0 THEN '0' WHEN gpu_count < 1 THEN '<1' WHEN gpu_count = 1 THEN '1' "
+        "WHEN gpu_count <= 4 THEN '2-4' WHEN gpu_count <= 8 THEN '5-8' WHEN gpu_count > 8 THEN '>8' END"
+    )
+    with trace.connect(memory_limit) as con:
+        create_shares(con)
+        try:
+            rows = con.execute(
+                f"SELECT {case} AS gpu_class, count(*), sum(CAST(pct AS DECIMAL(18, 6))), "
+                "quantile_cont(pct, [0.05, 0.25, 0.5, 0.75, 0.95]) "
+                f"FROM ({values}) WHERE pct IS NOT NULL AND gpu_count IS NOT NULL GROUP BY 1"
+            ).fetchall()
+        except duckdb.OutOfMemoryException as error:
+            what = f"the quantiles of {trace.manifest.tables[source].rows:,} rows of {source} ran out of memory"
+            raise UsageError(what, where=trace.path, hint="raise --memory-limit") from error
+    by_class = {row[0]: row for row in rows}
+    groups = [
+        {
+            "gpu_class": c,
+            "samples": by_class[c][1],
+            "mean_pct": float(by_class[c][2]) / by_class[c][1],
+            **dict(zip(("p5_pct", "p25_pct", "p50_pct", "p75_pct", "p95_pct"), by_class[c][3], strict=True)),
+        }
+        for c in CLASSES
+        if c in by_class
+    ]
+    return {"source": source, "groups": groups}
 
 
 @explain_damage()

@@ -6,22 +6,233 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import special
 
 from tracekit.fit.families import FAMILIES
-from tracekit.fit.goodness import GOODNESS_JOBS, anderson_darling, bootstrap, kolmogorov, residuals
-from tracekit.fit.likelihood import FitFailure, maximize
+from tracekit.fit.likelihood import FitFailure, Likelihood, climb, maximize
+from tracekit.fit.sample import Sample
 from tracekit.fit.splice import fit_splice
-from tracekit.fit.tail import fit_tail, tail_p_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tracekit.fit.arrays import Floats
     from tracekit.fit.families import Family
     from tracekit.fit.likelihood import Fitted
-    from tracekit.fit.sample import Sample
     from tracekit.fit.splice import Splice
 
-__all__ = ["LEVELS", "Effort", "best", "describe", "fit_families", "observed_quantiles"]
+
+# Goodness of fit: Kolmogorov-Smirnov, Anderson-Darling, and a parametric bootstrap.
+#
+# The residual u of every job is uniform on (0, 1) when the family is right: F(x) for an exact value, a random number
+# in (F(a), F(b)) for an interval, in (F(x), 1) for a right-censored value (randomized quantile residuals, Dunn and
+# Smyth 1996). Both statistics compare the residuals with the uniform distribution. Since the parameters were fitted
+# to the same data, no table gives a p-value; the bootstrap draws samples from the fitted family, censors and rounds
+# them alike, fits them again, and counts how often they fit worse.
+
+GOODNESS_JOBS = 10_000
+"""Most jobs that the statistics use; of a larger sample a random part."""
+
+
+def residuals(family: Family, p: Floats, sample: Sample, rng: np.random.Generator) -> Floats:
+    """Return one residual a job, rising."""
+    exact = np.repeat(family.cdf(sample.exact, p), sample.exact_n.astype(np.int64))
+    beyond = np.repeat(family.cdf(sample.right, p), sample.right_n.astype(np.int64))
+    times = sample.interval_n.astype(np.int64)
+    low = np.repeat(family.cdf(sample.low, p), times)
+    high = np.repeat(family.cdf(sample.high, p), times)
+    beyond = beyond + (1 - beyond) * rng.random(beyond.size)
+    inside = low + (high - low) * rng.random(low.size)
+    return np.sort(np.concatenate([exact, beyond, inside]))
+
+
+def kolmogorov(u: Floats) -> float:
+    """Return the largest gap between the share of residuals up to u and u itself."""
+    ranks = np.arange(u.size + 1) / u.size
+    return float(max((ranks[1:] - u).max(), (u - ranks[:-1]).max()))
+
+
+def anderson_darling(u: Floats) -> float:
+    """Return the Anderson-Darling statistic of rising residuals."""
+    u = np.clip(u, 1e-12, 1 - 1e-12)
+    odd = 2 * np.arange(1, u.size + 1) - 1
+    return float(-u.size - (odd @ (np.log(u) + np.log1p(-u[::-1]))) / u.size)
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Parametric bootstrap of both statistics on a part of the sample."""
+
+    jobs: int
+    """Size of the part."""
+    replicates: int
+    p_ks: float
+    """Share of drawn samples that fit no better, by Kolmogorov-Smirnov; the observed one counts as drawn."""
+    p_ad: float
+
+
+def censoring_times(sample: Sample, size: int, rng: np.random.Generator) -> Floats:
+    """Return `size` durations [s] after which observation ended, infinite where it did not.
+
+    Drawn from the Kaplan-Meier estimate of the censoring, in which an observed end is what cuts it short.
+    """
+    if not sample.right.size:
+        return np.full(size, np.inf)
+    values = np.concatenate([sample.middles, sample.right])
+    cut = np.concatenate([np.zeros(sample.middles.size), sample.right_n])
+    counts = np.concatenate([sample.middles_n, sample.right_n])
+    order = np.argsort(values, kind="stable")
+    values, cut, counts = values[order], cut[order], counts[order]
+    at_risk = counts[::-1].cumsum()[::-1]
+    left = np.cumprod(1 - cut / at_risk)
+    place = np.searchsorted(-left, -rng.random(size), side="right")
+    return np.append(values, np.inf)[place]
+
+
+def bootstrap(fitted: Fitted, sample: Sample, rng: np.random.Generator, *, jobs: int, replicates: int) -> Bootstrap:
+    """Return how unusual the misfit of at most `jobs` of the sample's jobs would be if the family were right.
+
+    The family is fitted to the part, and to every drawn sample, by Newton steps from the parameters of the whole
+    sample, until a step would gain less than 0.05 of log-likelihood.
+    """
+    family, theta = fitted.family, fitted.family.to_free(fitted.p)
+    part = sample.draw(jobs, rng)
+    size = part.n
+    information = Likelihood(family, part).information(theta)
+
+    def misfit(drawn: Sample) -> tuple[float, float]:
+        refitted = climb(Likelihood(family, drawn), theta, information, steps=4, gain=0.05)
+        u = residuals(family, family.from_free(refitted), drawn, rng)
+        return kolmogorov(u), anderson_darling(u)
+
+    ks, ad = misfit(part)
+    worse_ks = worse_ad = 0
+    for _ in range(replicates):
+        durations = _draw(fitted, size, rng)
+        ends = censoring_times(part, size, rng)
+        seen = durations <= ends
+        step = sample.resolution_s
+        rounded = np.round(durations[seen] / step) * step
+        found_ks, found_ad = misfit(Sample.make(rounded, ends[~seen], resolution_s=step))
+        worse_ks += found_ks >= ks
+        worse_ad += found_ad >= ad
+    return Bootstrap(size, replicates, (1 + worse_ks) / (1 + replicates), (1 + worse_ad) / (1 + replicates))
+
+
+def _draw(fitted: Fitted, size: int, rng: np.random.Generator) -> Floats:
+    """Return durations of a family, exactly."""
+    family = fitted.family
+    each = fitted.p.reshape(family.parts, -1)
+    if family.parts == 1:
+        return _draw_part(family.scipy, np.broadcast_to(each[0], (size, each.shape[1])), size, rng)
+    member = np.searchsorted(np.cumsum(each[:, 0])[:-1], rng.random(size))
+    return _draw_part(family.scipy, each[member, 1:], size, rng)
+
+
+def _draw_part(name: str, p: Floats, size: int, rng: np.random.Generator) -> Floats:
+    scale = p[:, -1]
+    if name == "lognorm":
+        return np.exp(p[:, 0] * rng.standard_normal(size)) * scale
+    if name == "gamma":
+        return rng.gamma(p[:, 0], scale)
+    tail = np.maximum(rng.random(size), 1e-300)
+    loss = -np.log(tail)
+    if name == "expon":
+        return loss * scale
+    if name == "weibull_min":
+        return loss ** (1 / p[:, 0]) * scale
+    if name == "lomax":
+        return np.expm1(np.minimum(loss / p[:, 0], 600)) * scale
+    odds = special.expm1(np.minimum(loss / (p[:, 1] if name == "burr12" else 1.0), 600))
+    found: Floats = np.exp(np.minimum(np.log(np.maximum(odds, 1e-300)) / p[:, 0], 600)) * scale
+    return found
+
+
+# The tail of a distribution: a power law above some duration, by the method of Clauset.
+#
+# Above xmin the share that lasts longer than x is (x / xmin) ** -b; b is its maximum-likelihood estimate (Hill), in
+# which right-censored jobs count up to where they were observed. xmin is the candidate with the smallest
+# Kolmogorov-Smirnov distance between the Kaplan-Meier estimate and the fitted tail. Clauset, Shalizi and Newman, SIAM
+# Review 51 (2009).
+
+_CANDIDATES = 100
+_LEAST_ABOVE = 50
+"""Known ends that a tail needs."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A power law above xmin; scipy's pareto(b, scale=xmin)."""
+
+    xmin: float
+    """Where the tail begins [s]."""
+    b: float
+    error: float
+    """Standard error of b."""
+    above: int
+    """Jobs in the tail."""
+    ks: float
+
+
+def fit_tail(sample: Sample, *, candidates: int = _CANDIDATES) -> Tail | None:
+    """Return the best power-law tail in the upper half of the sample; None where fewer than 50 ends are there."""
+    values = np.concatenate([sample.middles, sample.right])
+    ends = np.concatenate([sample.middles_n, np.zeros(sample.right.size)])
+    counts = np.concatenate([sample.middles_n, sample.right_n])
+    order = np.argsort(values, kind="stable")
+    values, ends, counts = values[order], ends[order], counts[order]
+    from_here = ends[::-1].cumsum()[::-1]
+    jobs = counts[::-1].cumsum()[::-1]
+    allowed = np.flatnonzero((from_here >= _LEAST_ABOVE) & (jobs <= 0.5 * counts.sum()) & (values > 0) & (ends > 0))
+    if allowed.size == 0 or np.unique(values[allowed[0] :]).size < 10:
+        return None
+    if allowed.size > candidates:
+        allowed = allowed[np.unique(np.linspace(0, allowed.size - 1, candidates).astype(np.int64))]
+    after = np.cumprod(1 - ends / jobs)
+    before = np.append(1.0, after[:-1])
+    logs = np.log(np.maximum(values, 1e-300))
+    weighted = (counts * logs)[::-1].cumsum()[::-1]
+    best: Tail | None = None
+    for i in allowed:
+        spread = weighted[i] - jobs[i] * logs[i]
+        if spread <= 0:
+            continue
+        b = from_here[i] / spread
+        fitted = np.exp(-b * (logs[i:] - logs[i]))
+        tail_before, tail_after = before[i:] / before[i], after[i:] / before[i]
+        gap = np.maximum(np.abs(tail_before - fitted), np.abs(tail_after - fitted))
+        ks = float(gap[ends[i:] > 0].max())
+        if best is None or ks < best.ks:
+            best = Tail(float(values[i]), float(b), float(b / np.sqrt(from_here[i])), int(jobs[i]), ks)
+    return best
+
+
+def tail_p_value(sample: Sample, rng: np.random.Generator, *, jobs: int, replicates: int) -> tuple[float, int] | None:
+    """Return the share of drawn samples whose tail fits no better, and the jobs it was taken over.
+
+    The body is drawn from the part's own durations below xmin, the tail from the power law; each drawn sample finds its
+    own xmin, as the part did.
+    """
+    part = sample.draw(jobs, rng)
+    tail = fit_tail(part, candidates=30)
+    if tail is None:
+        return None
+    body = np.repeat(part.middles, part.middles_n.astype(np.int64))
+    body = body[body < tail.xmin]
+    share = tail.above / part.n
+    worse = 0
+    for _ in range(replicates):
+        inside = rng.random(part.n) < share
+        drawn = np.empty(part.n)
+        above = int(inside.sum())
+        drawn[inside] = tail.xmin * np.exp(np.minimum(rng.exponential(size=above) / tail.b, 600))
+        drawn[~inside] = rng.choice(body, part.n - above)
+        ends = censoring_times(part, part.n, rng)
+        seen = drawn <= ends
+        found = fit_tail(Sample.make(drawn[seen], ends[~seen], resolution_s=part.resolution_s), candidates=30)
+        worse += found is None or found.ks >= tail.ks
+    return (1 + worse) / (1 + replicates), part.n
+
 
 LEVELS = (
     *(0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7),

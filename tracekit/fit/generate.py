@@ -5,34 +5,241 @@ There are no queue times: no job has a start, an end or a wait until a replay gi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.fit.arrival_draws import RATES, at_rate, draw_arrivals
+from tracekit.fit.batch_draws import draw_batches
 from tracekit.fit.drawn_trace import write_drawn
-from tracekit.fit.hybrid import arrivals_of_log, jobs_of_log
-from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_tenants
-from tracekit.fit.method_choice import HYBRIDS, METHODS, Way
+from tracekit.fit.job_draws import DrawnTenants, draw_outcomes, draw_requests, draw_tenants
+from tracekit.fit.log_jobs import NAMES, attempts_of, read_log
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.offered_load import gpu_seconds_of_a_job, jobs_per_hour, load_option, with_load
 from tracekit.fit.rate import HOUR_S
-from tracekit.fit.resample import resample
-from tracekit.fit.session_draws import DrawnJobs, draw_sessions
+from tracekit.fit.resample import TakenJobs, asked_by, resample, taken_days, write_taken
+from tracekit.fit.session_draws import DrawnJobs, draw_sessions, session_seconds
 from tracekit.fit.session_jobs import jobs_in_sessions
 from tracekit.fit.synthetic import Extent, check_any
 from tracekit.places import place_of
 from tracekit.progress import Progress
+from tracekit.text import counted
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from tracekit.fit.arrays import Whole
-    from tracekit.fit.job_draws import DrawnTenants
+    from tracekit.fit.arrays import Floats, Whole
+    from tracekit.fit.log_jobs import LogJobs
 
 
-__all__ = ["generate"]
+# Arrival times drawn from the fitted arrivals of a workload, at the rate that is asked for.
+
+RATES = ("mean", "end", "fitted")
+"""Rates of arrivals that a model can be drawn with."""
+
+
+def at_rate(arrivals: dict[str, Any], rate: str) -> dict[str, Any]:
+    """Return the part of workload.json with another rate: the mean one of the log, or that at its end, that stays.
+
+    The end is that of the trend, or the last piece. 'fitted' leaves the rate as it is.
+    """
+    if rate == "fitted":
+        return arrivals
+    if arrivals.get("sessions"):
+        starts = at_rate({"days": arrivals["days"], **arrivals["sessions"]["starts"]}, rate)
+        arrivals = {**arrivals, "sessions": {**arrivals["sessions"], "starts": starts}}
+    known = arrivals["rate"]
+    pieces = known.get("pieces") or []
+    growth = min(known["trend_per_day"] * arrivals["days"], 500.0)
+    if rate == "end":
+        per_hour = pieces[-1]["per_hour"] if pieces else known["per_hour"] * float(np.exp(growth))
+    elif known.get("mean_per_hour") is not None:
+        per_hour = known["mean_per_hour"]
+    else:  # a file of an earlier version: the mean of the trend
+        per_hour = known["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
+    flat = {"form": "constant", "per_hour": per_hour, "trend_per_day": 0.0, "pieces": []}
+    return {**arrivals, "rate": {**known, **flat}}
+
+
+def draw_arrivals(
+    arrivals: dict[str, Any], rng: np.random.Generator, *, jobs: int | None, days: float | None, load: float
+) -> tuple[Whole, Whole]:
+    """Return the submission second of every job, and the number of its batch: jobs of one second, in sessions.
+
+    Parameters and errors are those of `draw_batches`. What the jobs of a session have in common is not drawn here but
+    by `tracekit.fit.session_draws.draw_sessions`.
+    """
+    if arrivals["process"] != "sessions":
+        return draw_batches(arrivals, rng, jobs=jobs, days=days, load=load)
+    seconds = session_seconds(arrivals, rng, jobs=jobs, days=days, load=load)
+    return seconds, np.unique(seconds, return_inverse=True)[1]
+
+
+# Synthetic Traces of which one half comes from the log and the other from a model.
+#
+# 'arrivals': when which tenant submits is resampled, as blocks of days (`tracekit.fit.resample`); what is asked for,
+# how it ends and how long it runs is drawn from the model. 'jobs': jobs come when the model has them come; they are
+# jobs of the log, whole, in runs of successive ones, so that what a user's jobs have to do with each other stays.
+
+_DAY_S = 86_400
+
+
+def arrivals_of_log(
+    trace: Trace, model: WorkloadModel, extent: Extent, rng: np.random.Generator, *, load: float | None
+) -> tuple[Whole, DrawnTenants]:
+    """Return the submission second and the tenant of every job, from blocks of days of the log.
+
+    A tenant asks for the size classes that the model has for it, or else for its VC, or else for all.
+
+    `load` is that of `tracekit.fit.generate.generate`, with the run times and requests of the model.
+
+    Raises
+    ------
+    UsageError
+        The Trace has no jobs that could be taken, or the new one would be too large, or the load cannot be had.
+    """
+    log = read_log(trace)
+    if load is not None:
+        asked = gpu_seconds_of_a_job(model) * log.per_day / _DAY_S
+        extent = with_load(extent, load, asked, model.document["cluster"], what="the model")
+    taken = taken_days(log, extent, trace.timezone, rng)
+    seconds = taken.submit.dt.epoch("s").to_numpy().astype(np.int64)
+    who = log.jobs.select("user_number", "cluster", "vc")[log.row[taken.place]].with_columns(copy=pl.Series(taken.copy))
+    keys = ("user_number", "copy", "cluster", "vc")
+    index = who.with_columns(tenant=pl.struct(keys).rank("dense") - 1)
+    listed = index.group_by("tenant").agg(pl.col(keys).first(), jobs=pl.len()).sort("tenant")
+    names = [(_name(user, copy), cluster, vc) for user, copy, cluster, vc in listed.select(keys).rows()]
+    tenant = index["tenant"].to_numpy().astype(np.int64)
+    copied = np.zeros(tenant.size, bool)
+    copied[1:] = (tenant[1:] == tenant[:-1]) & (seconds[1:] == seconds[:-1])
+    shares = listed["jobs"].to_numpy() / tenant.size
+    return seconds, DrawnTenants(tenant, copied, names, shares, _classes(model, names))
+
+
+def _name(user: int, copy: int) -> str | None:
+    """Return the number of a user as its name, as resampled Traces have it."""
+    if user < 0:
+        return None
+    return f"{NAMES['user']}{user + 1}" + (f".{copy + 1}" if copy else "")
+
+
+def _classes(model: WorkloadModel, names: list[tuple[str | None, str | None, str | None]]) -> Floats:
+    """Return the shares of size classes of each tenant, the unknown size last (tenants, classes + 1)."""
+    listed = model.document["users"]["tenants"]
+    known = {(t["user"], t["cluster"], t["vc"]): np.array(t["gpu_class_shares"], float) for t in listed}
+    sums: dict[tuple[str | None, str | None] | None, Floats] = {}
+    weights: dict[tuple[str | None, str | None] | None, float] = {}
+    for tenant in listed:
+        own = tenant["share"] * np.array(tenant["gpu_class_shares"], float)
+        for key in ((tenant["cluster"], tenant["vc"]), None):
+            sums[key] = sums.get(key, 0.0) + own
+            weights[key] = weights.get(key, 0.0) + tenant["share"]
+    mean = {key: total / weights[key] for key, total in sums.items() if weights[key] > 0}
+    found = np.zeros((len(names), len(model.document["users"]["gpu_classes"])))
+    for i, (user, cluster, vc) in enumerate(names):
+        original = user.partition(".")[0] if user is not None else None
+        found[i] = known.get((original, cluster, vc), mean.get((cluster, vc), mean[None]))
+    return np.concatenate([found, np.maximum(1 - found.sum(axis=1, keepdims=True), 0)], axis=1)
+
+
+def jobs_of_log(
+    trace: Trace,
+    model: WorkloadModel,
+    out: Path,
+    extent: Extent,
+    rate: str,
+    *,
+    load: float | None,
+    options: dict[str, str],
+    force: bool,
+) -> Trace:
+    """Return a new Trace of jobs of the log that come when the model has them come; `load` as for `generate`.
+
+    Raises
+    ------
+    UsageError
+        The Trace has no jobs that could be taken, or the new one would have none or too many.
+    OutputError
+        The place is taken or cannot be written.
+    """
+    log = read_log(trace)
+    rng = np.random.default_rng(extent.seed)
+    arrivals = at_rate(model.document["arrivals"], rate)
+    if load is not None:
+        of_a_job = asked_by(log, attempts_of(trace, log.jobs)) / (log.per_day / _DAY_S)
+        asked = of_a_job * jobs_per_hour(arrivals) / HOUR_S
+        extent = with_load(extent, load, asked, model.document["cluster"], what="the model")
+    seconds, _ = draw_arrivals(arrivals, rng, jobs=extent.jobs, days=extent.days, load=extent.scale_load)
+    check_any(seconds.size)
+    length = max(1, round(log.per_day))
+    taken = TakenJobs(
+        successive(log, seconds.size, length, rng),
+        np.zeros(seconds.size, np.int64),
+        pl.Series(seconds * 1_000_000).cast(pl.Datetime("us")),
+    )
+    origin = (
+        f"synthetic: arrivals drawn from a model of {model.origin}, with runs of {counted(length, 'jobs')} of a log of"
+        f" {counted(log.days, 'days')}"
+    )
+    return write_taken(trace, log, taken, out, extent, origin=origin, options=options, force=force)
+
+
+def successive(log: LogJobs, number: int, length: int, rng: np.random.Generator) -> Whole:
+    """Return the places of jobs of the log: runs of successive ones, each from a random job on.
+
+    After the last job of the log comes its first, so that every job is as likely as any other (circular blocks).
+
+    Parameters
+    ----------
+    number : int
+        How many jobs.
+    length : int
+        Jobs of a run.
+    """
+    first, known = int(log.first[0]), int(log.first[-1] - log.first[0])
+    starts = rng.integers(known, size=-(-number // length))
+    place: Whole = (np.repeat(starts, length) + np.tile(np.arange(length), starts.size))[:number] % known + first
+    return place
+
+
+# Which way a synthetic Trace is made of a log: what was asked for, or what scored best on the log's last part.
+
+METHODS = ("model", "resample", "hybrid")
+"""Ways to make jobs."""
+HYBRIDS = ("arrivals", "jobs")
+"""What of a hybrid comes from the log."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a synthetic Trace is made of a Trace."""
+
+    method: str
+    hybrid: str
+    rate: str | None
+
+    @classmethod
+    def of(
+        cls, model: WorkloadModel | None, method: str | None, hybrid: str | None, rate: str | None, progress: Progress
+    ) -> Way:
+        """Return what was asked for, or scored best.
+
+        Raises
+        ------
+        UsageError
+            A rate is asked for, where arrivals are those of the log.
+        """
+        scores = (model.document.get("scores") if model is not None else None) or {}
+        chosen = method or ("hybrid" if hybrid is not None else scores.get("best"))
+        if chosen is None:
+            chosen = "resample"
+            progress.note("days of the log are resampled; a model with scores (--model) says what comes nearest to it")
+        part = hybrid or scores.get("hybrid") or HYBRIDS[0]
+        if rate is not None and (chosen == "resample" or (chosen == "hybrid" and part == "arrivals")):
+            raise UsageError("is of a model: resampled days keep the rates of the log", where="--rate")
+        return cls(chosen, part, rate)
 
 
 def generate(
@@ -71,7 +278,7 @@ def generate(
         Factor on the machines and quotas; whole machines, rounded over all kinds.
     method : {'model', 'resample', 'hybrid'}, optional
         'model' draws every job from a model, 'resample' takes whole days of a Trace in another order (see
-        `tracekit.fit.resample`), 'hybrid' takes one half from each (see `tracekit.fit.hybrid`). By default a Trace is
+        `tracekit.fit.resample`), 'hybrid' takes one half from each (see `tracekit.fit.generate`). By default a Trace is
         resampled, or made by the method that scored best where `model` has scores.
     model : WorkloadModel, str or Path, optional
         Beside a Trace: its model, with the scores of the methods. Where a method needs one and there is none, it is

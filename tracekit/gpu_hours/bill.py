@@ -2,29 +2,105 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.characterize.session import Session
-from tracekit.gpu_hours.periods import periods_between
-from tracekit.gpu_hours.rounding import apportion, rounded
 from tracekit.text import counted
 from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import duckdb
     import polars as pl
 
-    from tracekit.gpu_hours.periods import Period
     from tracekit.gpu_hours.prices import Prices
     from tracekit.trace import Trace
 
-__all__ = ["Bill", "bill_question", "make_bill"]
+
+# The months of a log, cut where prices change: in each period every GPU-hour of one kind has one price.
+
+
+@dataclass(frozen=True)
+class Period:
+    """A time in which no month and no price begins."""
+
+    since: dt.datetime
+    """First moment [UTC]."""
+    until: dt.datetime
+    """First moment after it [UTC]."""
+    month: str
+    """Such as '2026-11', in the time zone of the Trace."""
+
+
+def periods_between(
+    first: dt.datetime, last: dt.datetime, changes: Collection[dt.datetime], timezone: str
+) -> list[Period]:
+    """Return the periods that cover the time from `first` to `last` [UTC], in order and without gaps.
+
+    Parameters
+    ----------
+    first, last : datetime
+        Ends of the log.
+    changes : collection of datetime
+        Where a period begins too, such as those of prices [UTC].
+    timezone : str
+        Zone in which months begin.
+    """
+    zone = ZoneInfo(timezone)
+    year, month = _local(first, zone)
+    months: list[tuple[dt.datetime, str]] = []
+    while not months or months[-1][0] <= last:
+        begin = dt.datetime(year, month, 1, tzinfo=zone).astimezone(dt.UTC).replace(tzinfo=None)
+        months.append((begin, f"{year:04}-{month:02}"))
+        year, month = (year + 1, 1) if month == 12 else (year, month + 1)
+    found = []
+    for (begin, name), (end, _) in pairwise(months):
+        times = [begin, *sorted(time for time in changes if begin < time < end), end]
+        found += [Period(since, until, name) for since, until in pairwise(times)]
+    return found
+
+
+def _local(time: dt.datetime, zone: ZoneInfo) -> tuple[int, int]:
+    """Return year and month of a time [UTC] in a zone."""
+    there = time.replace(tzinfo=dt.UTC).astimezone(zone)
+    return there.year, there.month
+
+
+# Exact amounts as rounded ones that add up to the rounded total.
+
+
+def rounded(amount: Fraction, digits: int) -> Decimal:
+    """Return an amount of 0 or more with so many digits after the point, halves up."""
+    return Decimal((amount * 10**digits + Fraction(1, 2)).__floor__()).scaleb(-digits)
+
+
+def apportion(amounts: Sequence[Fraction], digits: int) -> list[Decimal]:
+    """Return amounts of 0 or more with so many digits after the point, whose sum is that of the exact ones, rounded.
+
+    Each is rounded down; the units that the total lacks go to those with the largest remainders, the earlier ones first
+    where these are equal (Hamilton's method). None is off by a whole unit.
+
+    Examples
+    --------
+    >>> [str(part) for part in apportion([Fraction(1, 3)] * 3, 2)]
+    ['0.34', '0.33', '0.33']
+    """
+    scaled = [amount * 10**digits for amount in amounts]
+    units = [amount.__floor__() for amount in scaled]
+    lacking = (sum(scaled, Fraction(0)) + Fraction(1, 2)).__floor__() - sum(units)
+    order = sorted(range(len(scaled)), key=lambda i: (units[i] - scaled[i], i))
+    for place in order[:lacking]:
+        units[place] += 1
+    return [Decimal(unit).scaleb(-digits) for unit in units]
+
 
 _TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")
 """Tables that are empty where the Trace lacks them."""

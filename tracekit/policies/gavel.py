@@ -2,23 +2,312 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from tracekit.errors import UsageError
-from tracekit.policies.gavel_objectives import OBJECTIVES, PACKABLE
-from tracekit.policies.gavel_rounds import Aims, Rounds
+from tracekit.policies.gavel_objectives import OBJECTIVES, PACKABLE, Active, find_shares, isolated_speed
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import OVERHEAD, overheads
+from tracekit.policies.pools import Pools, make_pools, pool_speeds
 from tracekit.replay.assumptions.costs import gpu_prices
-from tracekit.replay.assumptions.of_jobs import deadlines_ms
-from tracekit.replay.mechanisms import Planner
+from tracekit.replay.assumptions.of_jobs import deadlines_ms, memory_ppm, utilization_ppm
+from tracekit.replay.assumptions.speeds import interference_ppm
+from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["Gavel"]
+
+# Rounds that approach shares of time: books of what each job was entitled to and had, and who runs next.
+
+_LEVELS = 5
+"""Levels of GPU utilization that pairs of jobs are told apart by."""
+
+
+@dataclass(frozen=True)
+class Aims:
+    """What the shares are for."""
+
+    objective: str
+    round_ms: int
+    again_ms: int
+    once: bool
+    """Whether what the least cannot use is nobody's share."""
+    inside: str
+    """How a VC's part is divided, for hierarchical."""
+    aware: bool
+    """Whether the programs know how fast jobs are on the types."""
+    packed: bool
+    """Whether two jobs may share GPUs."""
+    price: NDArray[np.float64]
+    """Price of a GPU of each model of the cluster, as a part of the highest."""
+    due_ms: NDArray[np.int64]
+    """Deadlines (n,) [ms]."""
+
+
+@dataclass
+class _Book:
+    """Shares and times of the rounds so far, of one run; columns are the types, and packed on each of them again."""
+
+    view: View
+    entitled_ms: NDArray[np.float64]
+    """Sum of each job's shares over time on each type [ms] (n, 2 J)."""
+    had: NDArray[np.float64]
+    """Time that it ran there [ms] (n, 2 J)."""
+    share: NDArray[np.float64]
+    """Its shares now (n, 2 J)."""
+    met: NDArray[np.bool_]
+    """Whether its shares have been found yet (n,)."""
+    partner: NDArray[np.int64]
+    """With whom it shares its GPUs by the last plan that named it; -1 nobody (n,)."""
+    left_ms: NDArray[np.float64]
+    """Run time left when shares were found last (n,) [ms]."""
+    isolated: NDArray[np.float64]
+    """Its speed then on an equal part of the cluster; 0 never found (n,)."""
+    isolated_ms: NDArray[np.float64]
+    """Time that its work until then would have taken there (n,) [ms]."""
+    kind: NDArray[np.int64]
+    """Kind of each job when shares were found last, for pairs (n,)."""
+    pairs: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """Rows (kind, other kind, pool) that have time packed (R, 3)."""
+    now_ms: int = 0
+    found_ms: int = -1
+    """When shares were found last; -1 never."""
+    active: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Jobs there at that time."""
+    gpus: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """GPUs of the pools at that time."""
+
+
+class Rounds:
+    """Plans of rounds."""
+
+    def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, aims: Aims) -> None:
+        self.aims, self.models = aims, models
+        self.gpus, self.submit_ms = jobs.devices.astype(np.int64), jobs.submit_ms
+        self.tenant = jobs.tenant.astype(np.int64)
+        self.pools: Pools = make_pools(jobs, cluster, "place")
+        self.speed = pool_speeds(self.pools, jobs, cluster, models)
+        # Columns of the books are the types within a domain.
+        low = np.searchsorted(self.pools.domain, self.pools.domain)
+        self.column = np.arange(len(low)) - low
+        self.types = int(self.column.max(initial=0)) + 1
+        self.utilization = utilization_ppm(models, jobs)
+        self.load = np.minimum(self.utilization * _LEVELS // 1_000_000, _LEVELS - 1)
+        self.small = memory_ppm(models, jobs) * 2 <= 1_000_000
+        self.book: _Book | None = None
+
+    def plan(self, view: View) -> Plan:
+        """Return who runs in the next round, and where."""
+        job, held, group = view.job, view.held, view.group
+        running = np.where(held > 0, self.pools.group_pool[group], -1)
+        book = self.book
+        if book is None or book.view is not view:
+            book = self.book = self._new_book(view)
+        place_of = np.full(len(self.gpus), -1)
+        place_of[job] = np.arange(len(job))
+        known = book.partner[job]
+        # Who ended, was stopped or found no place is nobody's partner any more.
+        place = np.where(known >= 0, place_of[known], -1)
+        together = np.where((place >= 0) & (running >= 0) & (running[place] >= 0), place, -1)
+        self._settle(book, view.now_ms, job, running, together)
+        capacity = self.pools.gpus(view)
+        changed = not np.array_equal(job, book.active) or not np.array_equal(capacity, book.gpus)
+        if changed and (book.found_ms < 0 or view.now_ms - book.found_ms >= self.aims.again_ms):
+            self._find(book, job, capacity, view.remaining_ms)
+        chosen, partner = self._chosen(book, job, running, together, capacity)
+        whom = np.where(partner >= 0, job[partner], -1)
+        named = np.flatnonzero((chosen != running) | (partner != together) | (whom != known))
+        book.partner[job[named]] = whom[named]
+        gpus = np.where(chosen >= 0, self.gpus[job], 0)
+        follows = (partner >= 0) & _second(partner, running, chosen)
+        named = named[np.lexsort((-gpus[named], follows[named]))]
+        pool = np.maximum(chosen[named], 0)
+        rate = self.speed[self.pools.kind[job[named]], pool]
+        beside = None
+        if self.aims.packed:
+            mine, other = self.utilization[job[named]], self.utilization[job[partner[named]]]
+            slower = np.where(partner[named] >= 0, interference_ppm(self.models, mine, other), 1_000_000)
+            rate = rate * slower // 1_000_000
+            # Of two that part, both to go on without the other, the later one moves.
+            parts = (together >= 0) & (chosen >= 0) & (chosen[together] >= 0) & ~follows & ~follows[together]
+            moves = parts & (partner != together) & (together < np.arange(len(job)))
+            at = np.where(moves, job, -1)
+            beside = np.where(follows, whom, at)[named]
+        # Shares on paper change while jobs wait, and so does the time that the others had.
+        wake = view.now_ms + self.aims.round_ms if (chosen < 0).any() else -1
+        return Plan(
+            job[named],
+            gpus[named],
+            rate=np.maximum(rate, 1),
+            model=np.where(chosen[named] >= 0, self.pools.model[pool], -1),
+            keep=True,
+            optional=len(named),
+            wake_ms=wake,
+            beside=beside,
+        )
+
+    def _new_book(self, view: View) -> _Book:
+        n, width = len(self.gpus), self.types * (2 if self.aims.packed else 1)
+        return _Book(
+            view=view,
+            entitled_ms=np.zeros((n, width)),
+            had=np.zeros((n, width)),
+            share=np.zeros((n, width)),
+            met=np.zeros(n, np.bool_),
+            partner=np.full(n, -1),
+            left_ms=np.zeros(n),
+            isolated=np.zeros(n),
+            isolated_ms=np.zeros(n),
+            kind=np.full(n, -1),
+        )
+
+    def _settle(
+        self,
+        book: _Book,
+        now_ms: int,
+        job: NDArray[np.int64],
+        running: NDArray[np.int64],
+        together: NDArray[np.int64],
+    ) -> None:
+        """Book what happened since the last round."""
+        elapsed = now_ms - book.now_ms
+        book.now_ms = now_ms
+        book.entitled_ms[job] += book.share[job] * elapsed
+        runs = np.flatnonzero(running >= 0)
+        column = self.column[running[runs]] + self.types * (together[runs] >= 0)
+        book.had[job[runs], column] += elapsed
+
+    def _find(
+        self, book: _Book, job: NDArray[np.int64], capacity: NDArray[np.int64], left_ms: NDArray[np.int64]
+    ) -> None:
+        aims, packed = self.aims, self.aims.packed
+        book.found_ms, book.active, book.gpus = book.now_ms, job.copy(), capacity
+        met = book.isolated[job] > 0
+        done = np.where(met, book.left_ms[job] - left_ms, 0.0)
+        book.isolated_ms[job] += done / np.where(met, book.isolated[job], 1.0)
+        book.left_ms[job] = left_ms
+        kind = self.pools.kind[job]
+        domains = self.pools.kind_domain[kind]
+        shares = np.zeros((len(job), book.share.shape[1]))
+        rows, kinds = [book.pairs[:0]], 0
+        for d in np.unique(domains[domains >= 0]).tolist():
+            own = np.flatnonzero(domains == d)
+            low, high = np.searchsorted(self.pools.domain, [d, d + 1])
+            speed = self.speed[kind[own], low:high] / 1e6
+            speed[self.gpus[job[own], None] > capacity[low:high]] = 0.0
+            load = np.where(self.small[job[own]], self.load[job[own]], -1) if packed else np.zeros(len(own), np.int64)
+            active = Active(
+                gpus=self.gpus[job[own]],
+                speed=speed if aims.aware else (speed > 0).astype(np.float64),
+                capacity=capacity[low:high].astype(np.float64),
+                price=aims.price[self.pools.model[low:high]],
+                left_ms=left_ms[own].astype(np.float64),
+                age_ms=(book.now_ms - self.submit_ms[job[own]]).astype(np.float64),
+                isolated_ms=book.isolated_ms[job[own]],
+                due_ms=(aims.due_ms[job[own]] - book.now_ms).astype(np.float64),
+                tenant=self.tenant[job[own]],
+                load=load,
+                beside=self._beside if packed else None,
+            )
+            found = find_shares(aims.objective, active, once=aims.once, inside=aims.inside)
+            book.isolated[job[own]] = isolated_speed(active)
+            shares[own, : high - low] = found.alone
+            if packed:
+                shares[own, self.types : self.types + high - low] = found.packed
+                book.kind[job[own]] = np.where(found.kind >= 0, found.kind + kinds, -1)
+                rows.append(found.pairs + np.array([kinds, kinds, low]))
+                kinds += int(found.kind.max(initial=-1)) + 1
+        book.pairs = np.concatenate(rows)
+        book.share[job] = shares
+        # A job begins as if it had had its share of half a round.
+        fresh = job[~book.met[job]]
+        half = self.aims.round_ms / 2
+        book.met[fresh] = True
+        book.entitled_ms[fresh] += half * np.maximum(book.share[fresh], 1e-9)
+        book.had[fresh] += half * np.maximum(book.share[fresh], 1e-9)
+
+    def _beside(self, one: int, other: int) -> tuple[float, float]:
+        """Return the speeds of jobs of two levels of utilization on the same GPUs; (0, 0) where memory is too small."""
+        if one < 0 or other < 0:
+            return 0.0, 0.0
+        a, b = (round((level + 0.5) / _LEVELS * 1_000_000) for level in (one, other))
+        return int(interference_ppm(self.models, a, b)) / 1e6, int(interference_ppm(self.models, b, a)) / 1e6
+
+    def _chosen(
+        self,
+        book: _Book,
+        job: NDArray[np.int64],
+        running: NDArray[np.int64],
+        together: NDArray[np.int64],
+        capacity: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the pool in which each job runs in the next round, -1 it waits, and the place of its partner."""
+        from tracekit.replay.kernel import choose_types
+
+        share = book.share[job]
+        priority = np.where(share > 0, book.entitled_ms[job] / np.maximum(book.had[job], 1e-6), 0.0)
+        place, pool = map(np.ascontiguousarray, np.nonzero(self.speed[self.pools.kind[job]] > 0))
+        column = self.column[pool]
+        other = np.full(len(place), -1)
+        stays = (running[place] == pool) & (together[place] < 0)
+        rank, part = priority[place, column], share[place, column]
+        if len(book.pairs):
+            pairs = self._pairs(book, job, running, together, priority)
+            column = self.column[pairs[:, 2]] + self.types
+            place, other = np.concatenate([place, pairs[:, 0]]), np.concatenate([other, pairs[:, 1]])
+            pool = np.concatenate([pool, pairs[:, 2]])
+            stays = np.concatenate([stays, together[pairs[:, 0]] == pairs[:, 1]])
+            rank = np.append(rank, np.minimum(priority[pairs[:, 0], column], priority[pairs[:, 1], column]))
+            part = np.append(part, np.minimum(share[pairs[:, 0], column], share[pairs[:, 1], column]))
+        order = np.lexsort((other, pool, place, -part, ~stays, -rank))
+        chosen, partner = np.full(len(job), -1), np.full(len(job), -1)
+        # GPUs that nodes took with them are still their jobs'.
+        kept = (running >= 0) & (together < np.arange(len(job)))
+        used = np.bincount(running[kept], self.gpus[job[kept]], len(capacity)).astype(np.int64)
+        choose_types(order, self.gpus[job], place, other, pool, np.maximum(capacity, used), chosen, partner)
+        return chosen, partner
+
+    def _pairs(
+        self,
+        book: _Book,
+        job: NDArray[np.int64],
+        running: NDArray[np.int64],
+        together: NDArray[np.int64],
+        priority: NDArray[np.float64],
+    ) -> NDArray[np.int64]:
+        """Return the pairs that may run: rows (place, other place, pool), those that run first, then by priority."""
+        kind, rows = book.kind[job], []
+        for a, b, pool in book.pairs.tolist():
+            column = int(self.column[pool]) + self.types
+            ours = np.flatnonzero(kind == a)
+            runs = ours[(running[ours] == pool) & (together[ours] >= 0)]
+            runs = runs[kind[together[runs]] == b]
+            runs = runs[runs < together[runs]] if a == b else runs
+            rows.append(np.column_stack([runs, together[runs], np.full(len(runs), pool)]))
+            taken = np.concatenate([runs, together[runs]])
+            lines = []
+            for k in (a, b):
+                line = np.setdiff1d(np.flatnonzero(kind == k), taken)
+                lines.append(line[np.argsort(-priority[line, column], kind="stable")])
+            one, two = (lines[0][::2], lines[0][1::2]) if a == b else lines
+            size = min(len(one), len(two))
+            rows.append(np.column_stack([one[:size], two[:size], np.full(size, pool)]))
+        return np.concatenate(rows)
+
+
+def _second(partner: NDArray[np.int64], running: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of the jobs with partners is put beside the other: the one that does not run there, or the later."""
+    place = np.arange(len(partner))
+    here, there = running == chosen, running[partner] == chosen
+    return np.where(here == there, partner < place, there)
 
 
 class Gavel(Policy):

@@ -15,13 +15,13 @@ import polars as pl
 from tracekit import text
 from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
+from tracekit.characterize.quotas import OWNED
 from tracekit.characterize.session import Session
 from tracekit.faults import Fault, Faults
-from tracekit.report.answers import answer_info, unanswered_info
+from tracekit.report.answers import answer_info, metrics, rows_of, unanswered_info
 from tracekit.report.caveats import caveats
 from tracekit.report.changed import what_changed
 from tracekit.report.first_numbers import FIRST, no_gpu_jobs
-from tracekit.report.gpu_totals import capacity_label, gpu_totals
 from tracekit.report.headline import headline
 from tracekit.report.lacks import lacks_of
 from tracekit.report.parts import parts_info
@@ -43,6 +43,7 @@ from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.telemetry_coverage import NO_TELEMETRY, telemetry_coverage
 from tracekit.report.times import local, midnight_before, period_words, span_words
 from tracekit.tenant import INGESTED, VC
+from tracekit.text import cut
 from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         AnswerInfo,
         CapacityInfo,
         FaultInfo,
+        GpuTotal,
         Headline,
         Quality,
         ReplayInfo,
@@ -67,15 +69,53 @@ if TYPE_CHECKING:
     from tracekit.report.telemetry_coverage import TelemetryCoverage
     from tracekit.trace import Trace
 
-__all__ = [
-    "all_facts",
-    "build_report",
-    "creation_time",
-    "fault_infos",
-    "time_info",
-    "trace_facts",
-    "write_json",
-]
+
+# The number of GPUs of a report, and the parts that have to use another, each with its source.
+
+REPLAYS = "replays"
+"""What the GPUs of the replays are used for."""
+
+_LARGEST = "largest "
+"""Start of the word of a capacity that changes through time."""
+
+
+def capacity_label(capacity: CapacityInfo) -> str:
+    """Return what the number of GPUs is, as a chart calls it: 'owned', 'quotas' or 'observed at most'."""
+    word = capacity["word"]
+    return "observed at most" if word == "observed" else "quotas" if "quotas" in word else "owned"
+
+
+def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: ReplayInfo | None) -> list[GpuTotal]:
+    """Return the number of GPUs that the report uses, and then the others that parts of it had to use instead."""
+    found: list[GpuTotal] = []
+    gpus = capacity["gpus"]
+    owned = metrics(answers, "queuing/gpu_time_held").get("owned_gpus")
+    changing = capacity["word"].startswith(_LARGEST)
+    if gpus is not None:
+        moment = "; a share counts what there is at each moment" if changing else ""
+        same = owned is not None and (changing or round(owned) == gpus)
+        used_for = "shares of the whole cluster, through time and by hour" if same else "the cluster as a whole"
+        found.append({"gpus": gpus, "source": capacity["note"] + moment, "used_for": used_for})
+    if owned is not None and (gpus is None or not (changing or round(owned) == gpus)):
+        source = f"{_note(answers['queuing/gpu_time_held'])}, on average over time"
+        used_for = "shares of the whole cluster, through time and by hour"
+        found.append({"gpus": owned, "source": source, "used_for": used_for})
+    if replay and replay["cluster"] and replay["cluster"]["gpus"] != gpus:
+        found.append({"gpus": float(replay["cluster"]["gpus"]), "source": _replayed(answers), "used_for": REPLAYS})
+    return found
+
+
+def _replayed(answers: Mapping[str, Answer]) -> str:
+    """Return where the cluster of the replays comes from."""
+    rows = rows_of(answers, "replay/assumptions")
+    origin = next((r["value"] for r in rows if r["id"] == "cluster"), None)
+    return "the cluster of the replays" + (f": {cut(origin)}" if origin else "")
+
+
+def _note(answer: Answer) -> str:
+    """Return the source of what clusters have, by the answer's note; '' without one."""
+    return next((n.removeprefix(OWNED) for n in answer.notes if n.startswith(OWNED)), "")
+
 
 _LIBRARIES = ("duckdb", "polars", "numpy", "scipy")
 

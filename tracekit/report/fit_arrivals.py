@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracekit.answer import AnswerColumn, Question
-from tracekit.fit.arrivals import PROCESS_WORDS
+from tracekit.fit.process import PROCESS_WORDS
 from tracekit.fit.rate import CELLS, LEAST_DAYS
 from tracekit.report.fit_curves import (
     growth_factor,

@@ -1,30 +1,40 @@
 """Replays as answers of a report: the twins of the log, and a panel of policies in the busiest of them.
 
-The answers come from `tracekit.report.twin_answers` and `tracekit.replay.results.answers`; this module adds what was
+The answers come from `tracekit.report.replay_answers` and `tracekit.replay.results.answers`; this module adds what was
 replayed, and what was left out.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracekit.calibration.questions import TWIN_QUESTIONS
+import polars as pl
+
+from tracekit.answer import Answer, AnswerColumn, Question
+from tracekit.calibration.effect import HEADLINES, TwinEffect, total_effect
+from tracekit.calibration.fidelity import queue_of
+from tracekit.calibration.questions import EFFECTS, QUEUE, TWIN_QUESTIONS, TWINS
+from tracekit.calibration.twin import CAPACITIES
+from tracekit.capacity_plan.plan import plan_cluster
+from tracekit.capacity_plan.question import PlanQuestion
+from tracekit.capacity_plan.result import TWIN
+from tracekit.capacity_plan.search import interval_share
 from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError
 from tracekit.faults import Fault, Faults
 from tracekit.replay.api import scenario_of
 from tracekit.replay.panels import standard_panel
-from tracekit.replay.results.answers import compared_answers
+from tracekit.replay.registry import named_policy
+from tracekit.replay.results.answers import compared_answers, run_times
 from tracekit.replay.results.questions import REPLAYED
 from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.replay.workload.selection import BEYOND_LIMIT
-from tracekit.report.commands import replay_command, twin_commands, with_commands
-from tracekit.report.plan_answers import PLAN, plan_answer
-from tracekit.report.twin_answers import twin_answers
+from tracekit.report.commands import plan_commands, replay_command, twin_commands, with_commands
 from tracekit.text import counted, cut, percent
 
 if TYPE_CHECKING:
-    from tracekit.answer import Answer, Unanswered
+    from tracekit.answer import Unanswered
+    from tracekit.calibration.effect import Headline
     from tracekit.calibration.twins import TwinReplays, Twins
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.part import Part
@@ -33,7 +43,146 @@ if TYPE_CHECKING:
     from tracekit.replay.scenario import Scenario
     from tracekit.report.structure import PartInfo, ReplayInfo
 
-__all__ = ["REPLAY_QUESTIONS", "replayed_answers", "unreplayed_answers"]
+
+# The twins of a log as answers of a report: how near they come to it, and what other policies would have given.
+
+_MOMENTS = 120
+"""Instants at which the queue is shown, at most."""
+ALL = "all clusters"
+"""What effects are called that are added up over clusters."""
+
+
+def twin_answers(twins: Twins) -> list[Answer | Unanswered]:
+    """Return which scheduler the log behaves like, its queue beside the twin's, and the effects of the panel."""
+    if twins.reason is not None:
+        why = f"There is no twin of the log: {twins.reason}."
+        return [question.unanswered(why) for question in (TWINS, QUEUE, EFFECTS)]
+    left_out = [{"cluster": cut(name), "why_not": why} for name, why in twins.left_out.items()]
+    found = TWINS.answered([*(_twin(one) for one in twins.clusters), *left_out])
+    queues = [
+        queue_of(one.found, one.found.twin_s, one.found.unseen, _MOMENTS).select(
+            pl.lit(one.found.name).alias("cluster"), "time", "recorded_gpus", twin_gpus="replayed_gpus"
+        )
+        for one in twins.clusters
+    ]
+    return [found, Answer(QUEUE, pl.concat(queues)), _effects(twins)]
+
+
+def _twin(one: TwinReplays) -> dict[str, Any]:
+    found, score = one.found, one.found.score
+    keys = ("recorded_mean_s", "twin_mean_s", "ratio_low", "ratio_high", "agreeing_share", "unexplained_share")
+    return {
+        "cluster": found.name,
+        "waiting_share": found.waiting_share,
+        "rules": found.settings.rules.words,
+        "grade": score.grade,
+        "effects_told": found.why_no_effect is None,
+        "scored_jobs": score.whole["jobs"],
+        **{key: score.whole[key] for key in keys},
+        "rank_correlation": score.whole["rank_correlation"],
+        "queue_correlation": score.queue_correlation,
+        "jobs": len(found.bench.jobs),
+        "gpus": found.bench.cluster(found.settings).total_gpus,
+        "gpus_from": CAPACITIES[found.settings.capacity],
+        "why_not": found.why_no_effect,
+    }
+
+
+def _effects(twins: Twins) -> Answer | Unanswered:
+    """Return the effect of each policy of the panel in each cluster, and over all."""
+    carried = [one for one in twins.clusters if one.found.why_no_effect is None]
+    if not carried:
+        reasons = [*(f"{one.found.name}: {one.found.why_no_effect}" for one in twins.clusters)]
+        return EFFECTS.unanswered(*(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons))
+    rows: list[dict[str, Any]] = []
+    untold: dict[tuple[str, str], list[str]] = {}
+    for policy in standard_panel():
+        if policy == RECORDED:
+            continue
+        told: list[dict[Headline, TwinEffect]] = []
+        stopped = 0
+        for cluster in carried:
+            effects = {what: cluster.effect(policy, what) for what in HEADLINES}
+            reasons = [effect for effect in effects.values() if isinstance(effect, str)]
+            times = reasons[0] if reasons else cluster.times(policy)
+            if isinstance(times, str):
+                untold.setdefault((cluster.found.name, times.removesuffix(".")), []).append(policy)
+                continue
+            told.append({what: effect for what, effect in effects.items() if isinstance(effect, TwinEffect)})
+            rows.append(_effect(cluster.found.name, policy, told[-1], times.stopped))
+            stopped += times.stopped
+        if len(told) > 1:
+            totals = {what: total_effect([one[what] for one in told]) for what in HEADLINES}
+            rows.append(_effect(ALL, policy, totals, stopped))
+    notes = [f"{cluster}, {', '.join(policies)}: {why}" for (cluster, why), policies in untold.items()]
+    return EFFECTS.answered(rows, notes)
+
+
+def _effect(cluster: str, policy: str, effects: dict[Headline, TwinEffect], stopped: int) -> dict[str, Any]:
+    row: dict[str, Any] = {"cluster": cluster, "policy": policy, "verdict": effects["jct"].verdict}
+    row |= {"what": named_policy(policy).what, "run_times": run_times(policy), "jobs": effects["jct"].jobs}
+    row["preemptions"] = stopped
+    for what, one in effects.items():
+        row |= {f"recorded_{what}_s": one.recorded_s, f"expected_{what}_s": one.changed_s}
+        row |= {f"expected_{what}_low_s": one.low_s, f"expected_{what}_high_s": one.high_s}
+    return row
+
+
+# The capacity plan as an answer of a report: how long jobs would wait with more and with fewer nodes.
+
+_RESAMPLES = 10
+"""Months that a report draws; `tracekit plan` draws 40."""
+_C = AnswerColumn
+
+PLAN = Question(
+    name="plan/nodes",
+    kind="replay",
+    title="Waits against nodes",
+    question="How long would jobs wait with more nodes, and with fewer?",
+    rule=(
+        "Days of the log are drawn into months, whole and with the weekday kept, and replayed in the twin of the"
+        f" cluster with more and with fewer nodes like those there are. Waits are means over {_RESAMPLES} months; the"
+        f" interval holds those of {percent(interval_share(_RESAMPLES))} of them and does not hold how far the twin is"
+        " from the log. The row 'recorded' is the log itself. 'tracekit plan' takes a target, the growth of the load,"
+        " policies and costs."
+    ),
+    columns=(
+        _C("cluster", "text", "the cluster with most of the waiting hours, of those whose twin carries effects"),
+        _C("policy", "text", "twin: replayed as the log's scheduler behaves; recorded: the log"),
+        _C("nodes", "nodes", "nodes with GPUs"),
+        _C("gpus", "GPUs", "their GPUs"),
+        _C("mean_wait_s", "s", "mean wait until the first start; empty where a job would never start"),
+        _C("p50_wait_s", "s", "median"),
+        _C("p90_wait_s", "s", "90th percentile"),
+        _C("p90_wait_low_s", "s", "lower end of its interval"),
+        _C("p90_wait_high_s", "s", "upper end"),
+        _C("held_share", "share", "GPU time held, of all"),
+        _C("offered_share", "share", "GPU time asked for, of all"),
+    ),
+)
+
+
+def plan_answer(twins: Twins) -> Answer | Unanswered:
+    """Return the plan of the busiest cluster whose twin carries effects, or why there is none."""
+    if twins.reason is not None:
+        return PLAN.unanswered(f"There is no twin of the log: {twins.reason}.")
+    reasons = []
+    for one in twins.clusters:
+        try:
+            made = plan_cluster(one.found, PlanQuestion(resamples=_RESAMPLES), twins.progress)
+        except UsageError as error:
+            made = error.what
+        if isinstance(made, str):
+            reasons.append(f"{made[:1].upper()}{made[1:]}.")
+            continue
+        rows: list[dict[str, Any]] = [
+            {**row, "cluster": made.cluster} for row in made.capacity if row["policy"] == TWIN
+        ]
+        rows.append({**made.recorded, "policy": RECORDED, "cluster": made.cluster})
+        commands = plan_commands(twins, one, _RESAMPLES)
+        return replace(PLAN.answered(rows, made.sentences), commands=tuple(commands))
+    return PLAN.unanswered(*reasons)
+
 
 REPLAY_QUESTIONS = (*TWIN_QUESTIONS, *REPLAYED, PLAN)
 """What a report asks of replays, in reading order."""

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.characterize.expected_wait.adaptive import Learner, Told
+from tracekit.characterize.expected_wait.backtest import Learner, Told
 from tracekit.characterize.expected_wait.distribution import waits_of
 
 

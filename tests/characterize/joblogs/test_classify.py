@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.characterize.joblogs import Classifier, LogRule, RuleBook
+from tracekit.characterize.joblogs.classify import PIECE
 from tracekit.characterize.joblogs.rules import Reason
-from tracekit.characterize.joblogs.search import PIECE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tracekit.characterize.joblogs.literals import required_literals
+from tracekit.characterize.joblogs.classify import required_literals
 from tracekit.characterize.joblogs.matcher import matches
 from tracekit.characterize.joblogs.rules import load_rules
 

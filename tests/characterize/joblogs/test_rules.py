@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tracekit.characterize.joblogs import Classifier, classify_logs, load_rules
-from tracekit.characterize.joblogs.literals import required_literals
+from tracekit.characterize.joblogs.classify import required_literals
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import _pbs_cells as text_of
-from tracekit.ingest.formats._pbs_records import exit_status
+from tracekit.ingest.formats.pbs import exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable

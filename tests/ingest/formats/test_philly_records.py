@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from tracekit.ingest.formats import _philly_records
-from tracekit.ingest.formats._philly_records import PhillyRecords, Refusal, _records, _Unusable, read_records
+from tracekit.ingest.formats import _philly_jobs
+from tracekit.ingest.formats._philly_jobs import PhillyRecords, Refusal, _records, _Unusable, read_records
 from tracekit.ingest.json_array import json_runs
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def outcome(text: bytes, *, at_once: bool = True) -> Outcome:
 
     with pytest.MonkeyPatch.context() as patch:
         if not at_once:
-            patch.setattr(_philly_records, "_records", looked_at)
+            patch.setattr(_philly_jobs, "_records", looked_at)
         found = [read_records(run, seen) for run in runs]
     refused = [(int(run.lines[r.row]), r) for run, (_, rs, _) in zip(runs, found, strict=True) for r in rs]
     return Outcome([records for records, _, _ in found], refused, seen)
@@ -46,7 +46,7 @@ def outcome(text: bytes, *, at_once: bool = True) -> Outcome:
 def was_read_at_once(text: bytes) -> bool:
     """Return whether no object had to be looked at by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_philly_records, "_as_documented", lambda *_: pytest.fail("one by one"))
+        patch.setattr(_philly_jobs, "_as_documented", lambda *_: pytest.fail("one by one"))
         try:
             outcome(text)
         except pytest.fail.Exception:

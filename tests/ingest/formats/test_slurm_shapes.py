@@ -19,7 +19,7 @@ from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import _slurm_devices as devices_of
 from tracekit.ingest.formats._slurm_json import job_rows, looks_like_json
 from tracekit.ingest.formats._slurm_layout import looks_like_sacct
-from tracekit.ingest.formats._slurm_split import divide
+from tracekit.ingest.formats._slurm_records import divide
 
 if TYPE_CHECKING:
     from collections.abc import Callable

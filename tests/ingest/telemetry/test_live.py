@@ -17,8 +17,8 @@ import pytest
 from tests.ingest.telemetry.monitored import DAY, Cluster, at, series
 from tracekit.errors import SourceError, UsageError
 from tracekit.exchange import QUESTIONS
-from tracekit.ingest.telemetry import _live
-from tracekit.ingest.telemetry._live import TOKEN_VARIABLE, Prometheus
+from tracekit.ingest.telemetry import _complete
+from tracekit.ingest.telemetry._complete import TOKEN_VARIABLE, Prometheus
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
@@ -210,13 +210,13 @@ def test_what_the_server_says_is_passed_on_without_secrets(
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an answer of 100 kB be too large."""
-    monkeypatch.setattr(_live, "QUESTIONS", replace(QUESTIONS, most_bytes=100_000))
+    monkeypatch.setattr(_complete, "QUESTIONS", replace(QUESTIONS, most_bytes=100_000))
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a server be too slow after 50 ms."""
-    monkeypatch.setattr(_live, "QUESTIONS", replace(QUESTIONS, silence_s=0.05))
+    monkeypatch.setattr(_complete, "QUESTIONS", replace(QUESTIONS, silence_s=0.05))
 
 
 class Endless(bytes):
@@ -289,7 +289,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(server: Server, tmp_path: 
 def test_a_run_goes_on_where_an_earlier_one_stopped(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_live, "WINDOW_S", 900)
+    monkeypatch.setattr(_complete, "WINDOW_S", 900)
     good = server.answer
 
     def stops(path: str, query: dict[str, list[str]]) -> tuple[int, dict[str, str], bytes]:

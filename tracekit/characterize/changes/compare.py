@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
-from tracekit.characterize.changes.estimates import Resampled
 from tracekit.characterize.changes.measures import CLASS_SHARE, MEASURES
 from tracekit.characterize.changes.periods import read_day, read_period, split_period
-from tracekit.characterize.changes.remarks import groups_of_days, remarks
-from tracekit.characterize.changes.verdicts import adjusted, difference
+from tracekit.characterize.changes.resampling import draw_days, quantile, resampled_quantile
+from tracekit.characterize.changes.verdicts import FEWEST_DAYS, Estimate, adjusted, difference
 from tracekit.characterize.intervals import FEW
 from tracekit.damage import explain_damage
+from tracekit.text import counted
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -22,21 +24,203 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from tracekit.characterize.changes.estimates import Scoped
+    from tracekit.array_types import Bools, Floats, Ints
     from tracekit.characterize.changes.measures import PeriodMeasure
     from tracekit.characterize.changes.periods import Period
+    from tracekit.characterize.changes.resampling import DayResamples
 
-__all__ = [
-    "ALL_JOBS",
-    "GPU_JOBS",
-    "VCS",
-    "Changes",
-    "changes",
-    "changes_between",
-    "changes_since",
-    "compare_periods",
-    "compare_since",
-]
+
+# The value of a measure in one period, and in each resample of its days.
+
+_TELEMETRY = frozenset({"busy_pct", "samples"})
+
+
+class Resampled:
+    """A period and the resamples of its days.
+
+    Parameters
+    ----------
+    period : Period
+        The period.
+    groups : sequence of bool arrays, one value for each day
+        Days that may replace each other.
+    seed : sequence of int
+        Seed of the resamples.
+    """
+
+    def __init__(self, period: Period, groups: Sequence[Bools], seed: Sequence[int]) -> None:
+        self.period = period
+        self._seed = (*seed,)
+        used = period.sums["day"].unique().sort()
+        self.draws = draw_days(_ints(period.days), _ints(used), groups, (*seed, 0))
+
+    @cached_property
+    def telemetry(self) -> DayResamples:
+        """Draws of the days with telemetry, which need not be those with submissions."""
+        days = _ints(self.period.telemetry["day"])
+        return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
+
+    def scoped(self, of: str | None = None, name: str | None = None, *, gpu_only: bool = False) -> Scoped:
+        """Return all jobs, or those whose column `of` is `name`; or of these the ones with GPUs."""
+        return Scoped(self, of, name, gpu_only=gpu_only)
+
+
+class Scoped:
+    """Some jobs of a period: those whose column `of` is `name`, or all; or of these the ones with GPUs."""
+
+    def __init__(self, resampled: Resampled, of: str | None, name: str | None, *, gpu_only: bool) -> None:
+        self._resampled = resampled
+        period = resampled.period
+        own = pl.lit(True) if of is None else pl.col(of) == name
+        if gpu_only:
+            own &= pl.col("gpu_class") != "0"
+        self._sums = period.sums.filter(own)
+        self._values = period.values.lazy().filter(own)
+        self._quantiles: dict[str, tuple[Ints, Floats]] = {}
+
+    @property
+    def jobs(self) -> int:
+        """Their number."""
+        return int(self._sums["jobs"].sum())
+
+    def estimate(self, measure: PeriodMeasure) -> Estimate:
+        """Return a measure of these jobs."""
+        if measure.kind == "quantile":
+            return self._quantile(measure)
+        draws = self._resampled.telemetry if measure.top in _TELEMETRY else self._resampled.draws
+        top, tops = draws.sums(*self._column(measure.top))
+        n = int(draws.sums(*self._column(measure.counts))[0])
+        if measure.kind == "a day":
+            return Estimate(top / draws.days, tops / draws.days, n, draws.days, draws.groups)
+        days, parts = self._column(measure.bottom)
+        bottom, bottoms = draws.sums(days, parts)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(bottoms > 0, tops / bottoms, np.nan)
+        seen = len(np.unique(days[parts > 0]))
+        return Estimate(top / bottom if bottom else np.nan, ratios, n, seen, draws.groups)
+
+    def _quantile(self, measure: PeriodMeasure) -> Estimate:
+        if measure.top not in self._quantiles:
+            frame = self._values.select("day", measure.top).drop_nulls().collect()
+            self._quantiles[measure.top] = (_ints(frame["day"]), frame[measure.top].to_numpy())
+        days, values = self._quantiles[measure.top]
+        draws = self._resampled.draws
+        found = resampled_quantile(draws, days, values, measure.share)
+        return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
+
+    def _column(self, name: str) -> tuple[Ints, Floats]:
+        """Return the days and values of a column of sums; a day may occur several times."""
+        period = self._resampled.period
+        frame, column = self._sums, name
+        if name == "all_jobs":
+            frame, column = period.sums, "jobs"
+        elif name == "users":
+            frame = period.users
+        elif name in _TELEMETRY:
+            frame = period.telemetry
+        return _ints(frame["day"]), frame[column].cast(pl.Float64).to_numpy()
+
+
+def _ints(days: pl.Series) -> Ints:
+    return days.cast(pl.Int64).to_numpy()
+
+
+# The notes of a comparison: the periods, their weekdays and time zones, and what is left out.
+
+_ALIKE = 0.02
+"""Up to this difference of the shares of weekend days the two mixes of days count as the same."""
+
+
+def groups_of_days(before: Period, after: Period) -> tuple[list[Bools], list[Bools]]:
+    """Return, for each period, the groups of days within which days are resampled: weekdays and weekends, or all days.
+
+    Two groups need five days of each kind in both periods, and about the same share of weekend days: where the shares
+    differ, so would the sums, and the resamples have to reflect that.
+    """
+    kinds = [_weekend(period) for period in (before, after)]
+    apart = all(min(kind.sum(), (~kind).sum()) >= FEWEST_DAYS for kind in kinds)
+    if apart and _dated(before, after) and abs(kinds[0].mean() - kinds[1].mean()) <= _ALIKE:
+        return [~kinds[0], kinds[0]], [~kinds[1], kinds[1]]
+    return [np.ones_like(kinds[0])], [np.ones_like(kinds[1])]
+
+
+def _weekend(period: Period) -> Bools:
+    weekend: Bools = (period.days.to_numpy() + 3) % 7 >= 5  # 1970-01-01 was a Thursday
+    return weekend
+
+
+def _dated(before: Period, after: Period) -> bool:
+    """Return whether days of the week are known."""
+    return "relative" not in {before.time_base, after.time_base}
+
+
+def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split: bool) -> tuple[str, ...]:
+    """Return the notes of a comparison, one sentence each without a full stop."""
+    notes = [f"{_period('before', before)}; {_period('after', after)}"]
+    notes += _time_base(before, after, split=split)
+    if before.timezone != after.timezone:
+        notes.append(f"days are those of {before.timezone} before and of {after.timezone} after")
+    if _dated(before, after):
+        notes += _weekends(before, after, groups)
+    if not split:
+        notes += _order(before, after)
+    notes += _left_out(before, after)
+    if vcs_left:
+        notes.append(f"{vcs_left} virtual clusters with fewer jobs are left out")
+    return tuple(notes)
+
+
+def _period(name: str, period: Period) -> str:
+    return f"{name}: {period.dates}, {counted(len(period.days), 'days')}, {counted(period.jobs, 'jobs')}"
+
+
+def _time_base(before: Period, after: Period, *, split: bool) -> list[str]:
+    bases = {before.time_base, after.time_base}
+    notes = []
+    if "relative" in bases:
+        notes.append(
+            "times count from the start of a trace, laid on 1970-01-01: a day is 24 h from that start, and the day of"
+            " the week is unknown"
+        )
+    if "shifted" in bases:
+        notes.append("dates are shifted: hours and days of the week hold, the dates do not")
+    if bases != {"absolute"} and not split:
+        notes.append("which of the two periods came first cannot be told from their times")
+    return notes
+
+
+def _weekends(before: Period, after: Period, groups: int) -> list[str]:
+    mixes = [float(_weekend(period).mean()) for period in (before, after)]
+    if groups > 1:
+        return ["days are resampled within weekdays and within weekends"]
+    if abs(mixes[0] - mixes[1]) > _ALIKE:
+        shares = " and ".join(f"{100 * mix:.1f} %" for mix in mixes)
+        return [f"Saturdays and Sundays are {shares} of the days before and after, which alone may change the numbers"]
+    return []
+
+
+def _order(before: Period, after: Period) -> list[str]:
+    if not {before.time_base, after.time_base} <= {"absolute"}:
+        return []
+    if before.days[0] > after.days[-1]:
+        return ["the period compared with, called before, is the later one"]
+    if before.days[-1] >= after.days[0]:
+        return ["the two periods share days"]
+    return []
+
+
+def _left_out(before: Period, after: Period) -> list[str]:
+    """Return which measures are missing and why, those with the same reason in one note."""
+    reasons: dict[str, list[str]] = {}
+    for measure in (*MEASURES, CLASS_SHARE):
+        periods = [(name, period.lacks(measure)) for name, period in (("before", before), ("after", after))]
+        lacking = [(name, why) for name, why in periods if why is not None]
+        if not lacking or (measure.rare and len(lacking) == len(periods)):
+            continue
+        where = " and ".join(name for name, _ in lacking)
+        reasons.setdefault(f"the trace {where} {lacking[0][1]}", []).append(measure.name)
+    return [f"left out: {', '.join(names)}, since {why}" for why, names in reasons.items()]
+
 
 VCS = 50
 """Most virtual clusters that are compared, those with the most jobs."""

@@ -10,10 +10,10 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import typed_cells
+from tracekit.ingest.derived import disagrees, in_seconds
 from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _slurm_cells as text_of
 from tracekit.ingest.formats import _slurm_devices as devices_of
-from tracekit.ingest.formats._slurm_checks import count_contradictions
 from tracekit.ingest.formats._slurm_jobstats import JobSummary, count_unreadable, job_summary
 from tracekit.ingest.formats._slurm_json import read_json
 from tracekit.ingest.formats._slurm_layout import VC_COLUMNS
@@ -32,7 +32,70 @@ if TYPE_CHECKING:
     from tracekit.ingest.formats._slurm_records import SacctRecords
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["SacctReader"]
+
+# What rows of `sacct` say against themselves, and what is assumed where they are not clear.
+
+
+def count_contradictions(frame: pl.DataFrame, sink: Sink) -> None:
+    """Count what the rows of a block, in UTC and with their resources, say against themselves."""
+    jobs = frame.filter(pl.col("step").is_null())
+    timed = pl.col("started") & pl.col("ended") & pl.col("Start").is_not_null()
+    ours = pl.when(timed).then(in_seconds(pl.col("End") - pl.col("StartStated")) - pl.col("Suspended").fill_null(0.0))
+    listed = pl.col("NodeList").list.len()
+    unfinished = ~pl.col("ended") & pl.col("EndLocal").is_not_null()
+    for name, found, of, meaning in (
+        (
+            "duration_disagrees",
+            disagrees(pl.col("stated_s"), ours),
+            (pl.col("stated_s") - ours).is_not_null(),
+            "rows whose stated Elapsed is not End minus Start minus Suspended; the times are used",
+        ),
+        (
+            "end_of_unfinished_job",
+            unfinished,
+            pl.lit(value=True),
+            "rows that carry an end although their state says that they have not ended; the end is not used",
+        ),
+        (
+            "unknown_status_word",
+            pl.col("status") == "unknown",
+            pl.lit(value=True),
+            "rows whose state is not in the format's description; their status is 'unknown'",
+        ),
+        (
+            "node_count_disagrees",
+            pl.col("NNodes") != listed,
+            pl.col("NNodes").is_not_null() & listed.is_not_null(),
+            "rows whose NNodes is not the number of nodes in their NodeList; both are kept",
+        ),
+        (
+            "typed_gpus_disagree",
+            pl.col("typed_differ"),
+            pl.col("typed_differ").is_not_null(),
+            "rows whose typed GPU entries do not add up to gres/gpu; gres/gpu is used",
+        ),
+        (
+            "shared_gpus_unknown",
+            pl.col("unknown_shares"),
+            pl.lit(value=True),
+            "rows with parts of GPUs of unknown size (gres/shard, gres/mps); option shards_per_gpu states the former",
+        ),
+        (
+            "gres_by_number",
+            pl.col("gres_by_number"),
+            pl.col("AllocGRES").is_not_null() | pl.col("ReqGRES").is_not_null(),
+            "rows whose GRES list names 7696487, the number that Slurm makes of the letters gpu; taken for GPUs",
+        ),
+        (
+            "resized_runs",
+            pl.col("resized"),
+            pl.lit(value=True),
+            "rows that go on a job whose size was changed; they state its first start and are counted from the change",
+        ),
+    ):
+        rows = jobs.select(found=found, of=of)
+        sink.check_rows(name, rows["found"], meaning, jobs["JobID"], int(rows["of"].sum()))
+
 
 _LINES_PER_FILE = 1 << 40
 _JOB_ID = r"^(\d{1,20})(?:_(\d{1,20}|\[[^\]]*\]))?(?:\+(\d{1,9}))?(?:\.(.+))?$"

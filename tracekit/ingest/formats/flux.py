@@ -28,22 +28,418 @@ duration in jobspec or in the latest jobspec-update; 0 is none.
 
 from __future__ import annotations
 
+import math
 import re
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tracekit.ingest.devices import GPU_RESOURCE
-from tracekit.ingest.formats._flux_records import read_jobs
+import orjson
+
+from tracekit.ingest.cells import LAST_SECOND
+from tracekit.ingest.devices import GPU_RESOURCE, UnknownDevices, device_factors, factor_of, is_gres_device
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.job_records import combine_records
+from tracekit.ingest.job_records import combine_records, record_frame
 from tracekit.ingest.job_tables import write_job_tables
+from tracekit.ingest.json_items import json_items
+from tracekit.ingest.lost_cells import LostValues
+from tracekit.ingest.node_lists import MAX_NODES, expand_nodes
+from tracekit.ingest.record_times import RecordTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import duckdb
+    import polars as pl
 
-__all__ = ["FORMAT"]
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.job_records import Row
+
+
+# From the eventlogs of Flux jobs to rows of `tracekit.ingest.job_records`.
+
+# What a Flux job got (R, RFC 20) or asked for (jobspec, RFC 14): nodes, cores and GPUs.
+
+_NUMBERS = re.compile(r"\[?(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]?", re.ASCII)
+_MOST = 4_096
+"""Cores or devices of a node."""
+_DEEPEST = 20
+_NOT_DEVICES = frozenset({"core", "socket", "numa", "pu", "memory", "node", "slot", "rack", "cluster"})
+
+
+@dataclass
+class Resources:
+    """Nodes, cores and GPUs of a job; None and empty where they are not known."""
+
+    nodes: list[str] = field(default_factory=list)
+    node_count: int | None = None
+    cores: float | None = None
+    gpus: float | None = None
+    each: list[float | None] = field(default_factory=list)
+    """GPUs of each named node."""
+    indices: list[list[int] | None] = field(default_factory=list)
+    unknown: set[str] = field(default_factory=set)
+    """Devices that may be accelerators."""
+
+    def row(self, *, counted: bool) -> dict[str, Any]:
+        """Return the columns of a row of records; without GPUs unless they are `counted`."""
+        found: dict[str, Any] = {"node_count": self.node_count, "cpu_count": self.cores}
+        if counted:
+            found["gpu_count"] = self.gpus
+        if self.nodes:
+            found["place_node"] = self.nodes
+            found["place_gpu_count"] = self.each if counted else [None] * len(self.nodes)
+            found["place_gpu_index"] = self.indices if counted else [None] * len(self.nodes)
+        return found
+
+
+def given(held: Mapping[str, Any], factors: Mapping[str, float], is_device: Callable[[str], bool]) -> Resources:
+    """Return what R says that a job got.
+
+    Parameters
+    ----------
+    held : mapping
+        The document R.
+    factors : mapping
+        GPUs that a device counts, by its name, as the option gpu_resource says.
+    is_device : function (name) -> bool
+        Whether a kind of resource that is no GPU may be an accelerator.
+    """
+    execution = held.get("execution")
+    entries = execution.get("R_lite") if isinstance(execution, dict) else None
+    if not isinstance(execution, dict) or not isinstance(entries, list) or not entries:
+        raise ValueError("has no list R_lite")
+    ranks: list[int] = []
+    children: list[Mapping[str, list[int]]] = []
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("children"), dict):
+            raise ValueError("has an entry of R_lite without rank and children")  # noqa: TRY004 -- a value of the log
+        listed = numbers(entry.get("rank"), MAX_NODES)
+        ranks += listed
+        children += [{name: numbers(text, _MOST) for name, text in entry["children"].items()}] * len(listed)
+        if len(ranks) > MAX_NODES:
+            raise ValueError(f"names more than {MAX_NODES} nodes")
+    found = Resources(node_count=len(ranks), cores=float(sum(len(one.get("core", ())) for one in children)))
+    kinds = {name for one in children for name in one}
+    weights = {name: 1.0 if factor is None else factor for name in kinds
+               if (factor := factor_of(factors, name)) is not None or name == "gpu"}  # fmt: skip
+    found.unknown = {name[:80] for name in kinds - set(weights) - _NOT_DEVICES if is_device(name)}
+    counts = [sum(weight * len(one.get(name, ())) for name, weight in weights.items()) for one in children]
+    found.gpus = sum(counts)
+    whole = weights.get("gpu") == 1.0 and not any(weights[name] for name in weights if name != "gpu")
+    _place(
+        found,
+        execution.get("nodelist"),
+        entries,
+        ranks,
+        counts,
+        [one.get("gpu", []) if whole else None for one in children],
+    )
+    return found
+
+
+def _place(
+    found: Resources,
+    nodelist: Any,
+    entries: list[dict[str, Any]],
+    ranks: list[int],
+    counts: list[float],
+    indices: list[list[int] | None],
+) -> None:
+    """Fill in the names of the nodes, and the GPUs of each where their order tells."""
+    if isinstance(nodelist, list) and nodelist:
+        if not all(isinstance(text, str) for text in nodelist):
+            raise ValueError("has a nodelist that is no list of names")
+        names = expand_nodes(",".join(nodelist))
+    else:
+        # An earlier form names the host in each entry.
+        hosts = [entry.get("node") for entry in entries]
+        names = [host for host in hosts if isinstance(host, str) and host]
+    if len(names) != len(ranks):
+        if isinstance(nodelist, list) and nodelist:
+            raise ValueError("has a nodelist with another number of nodes than ranks")
+        return
+    in_order = ranks == sorted(ranks) or not isinstance(nodelist, list)
+    same = len(set(counts)) == 1
+    found.nodes = names
+    found.each = [count if in_order or same else None for count in counts]
+    found.indices = [listed if in_order and listed else None for listed in indices]
+
+
+def numbers(text: Any, most: int) -> list[int]:
+    """Return the numbers of a set such as `0-3,7` or `[0-3]` (RFC 22).
+
+    Raises
+    ------
+    ValueError
+        It is none, or has more than `most`.
+    """
+    if text == "":
+        return []
+    if isinstance(text, int) and not isinstance(text, bool):
+        text = str(text)
+    match = _NUMBERS.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError("has a set of numbers that is not like 0-3,7")
+    found: list[int] = []
+    for part in match[1].split(","):
+        first, _, last = part.partition("-")
+        low, high = int(first), int(last or first)
+        if high < low or len(found) + high - low >= most:
+            raise ValueError(f"has a set of more than {most} numbers")
+        found += range(low, high + 1)
+    return found
+
+
+def asked_for(spec: Mapping[str, Any], factors: Mapping[str, float], is_device: Callable[[str], bool]) -> Resources:
+    """Return what a jobspec asks for; GPUs are unknown where a node is asked for as a whole, or a number is a range."""
+    found = Resources(gpus=0.0, cores=0.0)
+    nodes = _add(found, spec.get("resources"), 1.0, factors, is_device, 0)
+    found.node_count = int(nodes) if nodes is not None and 0 < nodes <= MAX_NODES else None
+    return found
+
+
+def _add(
+    found: Resources,
+    listed: Any,
+    times: float | None,
+    factors: Mapping[str, float],
+    is_device: Callable[[str], bool],
+    depth: int,
+) -> float | None:
+    """Add resources, each `times` over, and return the number of nodes; None where a number is not known."""
+    if not isinstance(listed, list) or depth > _DEEPEST:
+        raise ValueError("has no list of resources")
+    nodes: float | None = 0.0
+    for one in listed:
+        if not isinstance(one, dict) or not isinstance(one.get("type"), str):
+            raise ValueError("has a resource without type")  # noqa: TRY004 -- a value of the log
+        kind, count = one["type"], one.get("count", 1)
+        known = isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 31
+        each = times * count if known and times is not None else None
+        factor = factor_of(factors, kind)
+        factor = 1.0 if factor is None and kind == "gpu" else factor
+        if kind == "core":
+            found.cores = None if each is None or found.cores is None else found.cores + each
+        elif factor is not None:
+            found.gpus = None if each is None or found.gpus is None else found.gpus + each * factor
+        elif kind not in _NOT_DEVICES and is_device(kind):
+            found.unknown.add(kind[:80])
+        if kind == "node":
+            nodes = None if each is None or nodes is None else nodes + each
+            if one.get("exclusive") is True:
+                found.gpus = None
+        if "with" in one:
+            inner = _add(found, one["with"], each, factors, is_device, depth + 1)
+            nodes = None if inner is None or nodes is None else nodes + inner
+    return nodes
+
+
+_FILE_RECORDS = 1 << 40
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_F58 = re.compile(rf"[f\u0192]([{_BASE58}]{{1,12}})")
+_FATAL = {"cancel": "cancelled", "timeout": "timeout"}
+"""The status of an exception that ended a job, by its type; failed for any other."""
+_DURATION = "attributes.system.duration"
+
+
+class _Event(NamedTuple):
+    time_s: float
+    name: str
+    context: Mapping[str, Any]
+
+
+def read_jobs(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
+    """Yield the usable records of files in frames to stage."""
+    factors = device_factors(sink.options["gpu_resource"])
+    unknown = UnknownDevices(sink, "jobs")
+    for number, file in enumerate(files):
+        with sink.opened(file) as opened:
+            times = RecordTimes(sink, opened.path)
+            place = number * _FILE_RECORDS
+            for items in json_items(opened, "jobs"):
+                rows, holders = [], []
+                for item in items:
+                    place += 1
+                    lost = LostValues()
+                    try:
+                        row, devices = _row(item.value, sink.options, factors, lost)
+                    except ValueError as error:
+                        column, _, reason = str(error).partition(": ")
+                        opened.reject(item.line, column, reason, item.raw)
+                        continue
+                    lost.count(sink)
+                    if devices:
+                        holders.append((str(row["job_id"]), "|".join(sorted(devices))))
+                    rows.append(row | {"line": item.line, "ord": place})
+                unknown.add(holders, len(rows))
+                if rows:
+                    yield record_frame(rows, times)
+    unknown.report()
+
+
+def _row(
+    held: Mapping[str, Any], options: Mapping[str, str], factors: Mapping[str, float], lost: LostValues
+) -> tuple[Row, set[str]]:
+    """Return the row of a job, and its devices that nobody knows."""
+    job = _job_id(held.get("id"))
+    events = _events(held.get("eventlog"))
+    first = {event.name: event for event in reversed(events)}
+    if "submit" not in first:
+        raise ValueError("eventlog: has no event submit")
+    start = first.get("alloc") or first.get("start")
+    end = next((first[name] for name in ("finish", "free", "clean") if name in first), None)
+    status, word = _status(events, start is not None, end is not None)
+    spec = lost.read("jobspec", _text_of(held.get("jobspec")), _object) or {}
+    resources = _resources(held, spec, start is not None, factors, lost)
+    row: Row = {
+        "job_id": job,
+        "cluster": options["cluster"],
+        "told": max(event.time_s for event in events),
+        "submit_s": first["submit"].time_s,
+        "eligible_s": first["depend"].time_s if "depend" in first else None,
+        "start_s": None if start is None else start.time_s,
+        "end_s": None if end is None else end.time_s,
+        "closes": start is None and end is not None,
+        "status": status,
+        "run_status": status,
+        "source_status": word,
+        "user": _word(first["submit"].context.get("userid")),
+    }
+    row |= _attributes(spec, events, options, lost) | resources.row(counted=not resources.unknown)
+    return row, resources.unknown
+
+
+def _resources(
+    held: Mapping[str, Any], spec: Mapping[str, Any], ran: bool, factors: Mapping[str, float], lost: LostValues
+) -> Resources:
+    """Return what a job got where R says so, else what it asked for."""
+    text = _text_of(held.get("R"))
+    found = lost.read("R", text, lambda text: given(_object(text), factors, is_gres_device))
+    if found is not None:
+        return found
+    # What a job that ran asked for is not what it got: the scheduler may give nodes as a whole.
+    if ran or not spec or "R" in lost:
+        return Resources()
+    try:
+        return asked_for(spec, factors, is_gres_device)
+    except ValueError as error:
+        lost.add("jobspec", str(spec.get("resources"))[:80], str(error))
+        return Resources()
+
+
+def _job_id(value: Any) -> str:
+    """Return an id in decimal."""
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    match = _F58.fullmatch(text)
+    if match:
+        number = 0
+        for letter in match[1]:
+            number = number * 58 + _BASE58.index(letter)
+        return str(number)
+    if not re.fullmatch(r"[\w.\-]{1,200}", text):
+        raise ValueError("id: is not the id of a job")
+    return text
+
+
+def _events(value: Any) -> list[_Event]:
+    """Return the events of a log in their order, given as text with one a line, or as a list."""
+    if isinstance(value, str):
+        try:
+            value = [orjson.loads(line) for line in value.splitlines() if line.strip()]
+        except ValueError:
+            raise ValueError("eventlog: is not JSON, one event a line") from None
+    if isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, list) or not value:
+        raise ValueError("eventlog: is missing")
+    return [_event(one) for one in value]
+
+
+def _event(value: Any) -> _Event:
+    time, name = (value.get("timestamp"), value.get("name")) if isinstance(value, dict) else (None, None)
+    if not isinstance(name, str) or isinstance(time, bool) or not isinstance(time, int | float):
+        raise ValueError("eventlog: has an event without timestamp or name")  # noqa: TRY004 -- a value of the log
+    if not math.isfinite(time) or not 0 < time <= LAST_SECOND:
+        raise ValueError("eventlog: has a timestamp that is no time in seconds since 1970")
+    context = value.get("context")
+    return _Event(float(time), name, context if isinstance(context, dict) else {})
+
+
+def _status(events: list[_Event], started: bool, ended: bool) -> tuple[str, str]:
+    """Return the status, and the event that says it."""
+    for event in events:
+        if event.name == "exception" and event.context.get("severity") == 0:
+            kind = _word(event.context.get("type")) or "exception"
+            return (_FATAL.get(kind, "failed") if ended else "running" if started else "pending"), f"exception {kind}"
+    if not ended:
+        return ("running" if started else "pending"), events[-1].name[:200]
+    finish = next((event for event in events if event.name == "finish"), None)
+    code = None if finish is None else finish.context.get("status")
+    if isinstance(code, bool) or not isinstance(code, int):
+        return "unknown", events[-1].name[:200] if finish is None else "finish"
+    return ("completed" if code == 0 else "failed"), f"finish status={code}"[:200]
+
+
+def _attributes(
+    spec: Mapping[str, Any], events: list[_Event], options: Mapping[str, str], lost: LostValues
+) -> dict[str, Any]:
+    """Return names, queue and time limit."""
+    system = _under(spec, "attributes", "system")
+    duration = system.get("duration")
+    names = {name: _word(system.get(name)) for name in ("queue", "bank", "project")}
+    for event in events:
+        if event.name == "jobspec-update":
+            duration = event.context.get(_DURATION, duration)
+            names |= {
+                name: _word(event.context[f"attributes.system.{name}"])
+                for name in names
+                if f"attributes.system.{name}" in event.context
+            }
+    limit = lost.read("duration", None if duration is None else str(duration), _seconds)
+    return {
+        "vc": names[options["vc"]],
+        "account": names["bank"],
+        "partition": names["queue"],
+        "name": _word(_under(system, "job").get("name")),
+        "time_limit_s": limit or None,
+    }
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{1,10}(\.\d{1,9})?", text, re.ASCII):
+        raise ValueError("is not a number of seconds")
+    return float(text)
+
+
+def _word(value: Any) -> str | None:
+    """Return a name of a reasonable length; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        return None
+    return str(value)[:1_000]
+
+
+def _under(value: Any, *keys: str) -> Mapping[str, Any]:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _text_of(value: Any) -> str | None:
+    """Return an object as text, as it stands where it is text; None where it is not there."""
+    if value is None or isinstance(value, str):
+        return value or None
+    return orjson.dumps(value).decode()
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except ValueError:
+        raise ValueError("is not JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError("is not a JSON object")  # noqa: TRY004 -- a value of the log
+    return value
 
 
 def _looks_right(head: bytes) -> bool:

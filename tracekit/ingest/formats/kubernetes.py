@@ -34,19 +34,178 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
+from tracekit.databases import sql_text
 from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._kubernetes_objects import read_objects
-from tracekit.ingest.formats._kubernetes_tables import combine_objects
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
+from tracekit.ingest.job_records import FACTS, combine_records
 from tracekit.ingest.job_tables import write_job_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     import duckdb
 
-__all__ = ["FORMAT"]
+
+# From rows of pods and Workloads to jobs, attempts and placements.
+
+# Several files may show a pod: the one that shows it furthest counts, of those the last.
+_PODS = """
+CREATE TABLE shown AS
+SELECT * FROM staged WHERE kind = 'pod'
+QUALIFY row_number() OVER (PARTITION BY pod_key ORDER BY level DESC, (scheduled IS NULL), ord DESC) = 1"""
+
+# A label names a job without its uid: the one of that name that was made last before the pod is meant.
+_KUBERNETES_POD = """
+CREATE TABLE pod AS
+WITH known AS (
+    SELECT substr(job_id, 1, length(job_id) - 9) AS entity, job_id, min(submit_time) AS since
+    FROM fact WHERE contains(job_id, '@') AND submit_time IS NOT NULL GROUP BY job_id),
+labelled AS (
+    SELECT s.pod_key, arg_max(k.job_id, k.since) AS job_id
+    FROM shown s JOIN known k ON s.entity = k.entity AND s.created >= k.since WHERE s.uid IS NULL GROUP BY s.pod_key)
+SELECT s.* EXCLUDE (job_id), coalesce(l.job_id, s.entity || coalesce('@' || substr(s.uid, 1, 8), '')) AS job_id
+FROM shown s LEFT JOIN labelled l USING (pod_key)"""
+
+# Pods whose lives overlap are one attempt; a pod that was made after all others ended begins another one.
+_ISLAND = """
+CREATE TABLE life AS
+WITH ordered AS (
+    SELECT *, max(coalesce(ended, 'infinity'::TIMESTAMP)) OVER (
+        PARTITION BY job_id ORDER BY created NULLS FIRST, pod, pod_key
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS busy_until
+    FROM pod)
+SELECT *, 1 AS pods, sum(coalesce(created > busy_until, false)::INTEGER) OVER (
+    PARTITION BY job_id ORDER BY created NULLS FIRST, pod, pod_key
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)::BIGINT AS island
+FROM ordered"""
+
+
+def _most(columns: tuple[str, ...]) -> str:
+    """Return SQL for the most that the pods of an attempt asked for at once."""
+    begin = ", ".join(f"{name}" for name in columns)
+    minus = ", ".join(f"-{name}" for name in columns)
+    sums = ", ".join(f"sum({name}) AS {name}" for name in columns)
+    running = ", ".join(f"sum({name}) OVER (PARTITION BY job_id, island ORDER BY time) AS {name}" for name in columns)
+    peaks = ", ".join(f"max({name}) AS {name}" for name in columns)
+    return f"""
+CREATE TABLE most AS
+WITH event AS (
+    SELECT job_id, island, coalesce(created, '-infinity'::TIMESTAMP) AS time, {begin} FROM life
+    UNION ALL SELECT job_id, island, ended, {minus} FROM life WHERE ended IS NOT NULL),
+step AS (SELECT job_id, island, time, {sums} FROM event GROUP BY ALL),
+running AS (SELECT job_id, island, {running} FROM step)
+SELECT job_id, island, {peaks} FROM running GROUP BY job_id, island"""
+
+
+_ISLANDS = """
+CREATE TABLE island AS
+SELECT l.job_id, l.island, min(l.created) AS created, min(l.scheduled) AS start_time,
+       CASE WHEN count(*) = count(l.ended) OR count(l.scheduled) = count(l.ended) FILTER (WHERE l.scheduled IS NOT NULL)
+            THEN max(l.ended) FILTER (WHERE l.scheduled IS NOT NULL) END AS end_time,
+       max(l.ended) AS gone_time,
+       CASE WHEN count(*) FILTER (WHERE l.status = 'running') > 0 THEN 'running'
+            WHEN count(*) FILTER (WHERE l.status = 'pending') > 0
+                 THEN CASE WHEN count(l.scheduled) > 0 THEN 'running' ELSE 'pending' END
+            ELSE coalesce(arg_min(l.status, coalesce(l.ended, 'infinity'::TIMESTAMP))
+                              FILTER (WHERE l.status <> 'completed'), 'completed') END AS status,
+       coalesce(arg_min(l.source_status, coalesce(l.ended, 'infinity'::TIMESTAMP))
+                    FILTER (WHERE l.status NOT IN ('completed', 'running', 'pending')),
+                min(l.source_status)) AS source_status,
+       count(DISTINCT l.node) FILTER (WHERE l.scheduled IS NOT NULL) AS node_count,
+       CASE WHEN count(l.gpus) = count(*) THEN any_value(m.gpus) END AS gpu_count, any_value(m.cpus) AS cpu_count,
+       any_value(m.memory) AS memory_gib, any_value(m.pods)::BIGINT AS instance_count,
+       nullif(string_agg(DISTINCT l.gpu_model, '|' ORDER BY l.gpu_model), '') AS gpu_model
+FROM life l JOIN most m USING (job_id, island) GROUP BY l.job_id, l.island"""
+
+# Kueue tells when a job got its quota; the pods of that time are where it ran.
+_RUNS = """
+CREATE TABLE joined AS
+WITH covered AS (
+    SELECT i.job_id, i.island, r.start_time AS admitted
+    FROM (SELECT * FROM island WHERE start_time IS NOT NULL) i
+    ASOF JOIN run r ON i.job_id = r.job_id AND i.start_time >= r.start_time
+    WHERE r.end_time IS NULL OR i.start_time < r.end_time),
+own AS (
+    SELECT i.job_id, i.start_time, i.end_time, i.status, i.gpu_count, i.node_count, [i.island] AS islands
+    FROM island i ANTI JOIN covered c USING (job_id, island) WHERE i.start_time IS NOT NULL),
+quota AS (
+    SELECT r.job_id, r.start_time, any_value(r.end_time) AS end_time,
+           CASE WHEN any_value(r.status) IN ('failed', 'unknown')
+                THEN coalesce(max(i.status) FILTER (WHERE i.status NOT IN ('running', 'pending', 'completed')),
+                              any_value(r.status))
+                ELSE any_value(r.status) END AS status,
+           coalesce(any_value(r.gpu_count), max(i.gpu_count)) AS gpu_count,
+           coalesce(max(i.node_count), any_value(r.node_count)) AS node_count,
+           coalesce(list(c.island) FILTER (WHERE c.island IS NOT NULL), []) AS islands
+    FROM run r LEFT JOIN covered c ON c.job_id = r.job_id AND c.admitted = r.start_time
+    LEFT JOIN island i ON i.job_id = c.job_id AND i.island = c.island
+    GROUP BY r.job_id, r.start_time),
+every AS (SELECT * FROM own UNION ALL BY NAME SELECT * FROM quota)
+SELECT *, row_number() OVER (PARTITION BY job_id ORDER BY start_time, islands) - 1 AS attempt FROM every"""
+
+_PLACED = """
+CREATE OR REPLACE TABLE place AS
+SELECT l.job_id, j.attempt, l.task, l.pod AS instance, l.node AS node_id, NULL::BIGINT[] AS gpu_index,
+       l.gpus AS gpu_count, l.scheduled AS start_time, l.ended AS end_time
+FROM (SELECT job_id, attempt, unnest(islands) AS island FROM joined) j JOIN life l USING (job_id, island)
+WHERE l.scheduled IS NOT NULL AND l.node IS NOT NULL"""
+
+_OF_PODS = """
+CREATE TABLE stated AS
+SELECT l.job_id, min(l.created) AS submit_time, any_value(l.namespace) AS vc, min(l.queue) AS "partition",
+       min(l.priority_class) AS qos, min(l.user_name) AS "user", min(l.owner) AS "group",
+       max(l.priority_value) AS priority, max(l.limit_s) AS time_limit_s,
+       arg_min(i.gpu_count, i.island) AS gpu_count, arg_min(i.cpu_count, i.island) AS cpu_count,
+       arg_min(i.memory_gib, i.island) AS memory_gib, arg_min(i.instance_count, i.island) AS instance_count,
+       min(i.gpu_model) AS gpu_model, arg_max(i.status, i.island) AS status,
+       arg_max(i.source_status, i.island) AS source_status, max(i.gone_time) AS gone_time,
+       regexp_replace(any_value(l.entity), '^[^/]*/', '') AS name
+FROM life l JOIN island i USING (job_id, island) GROUP BY l.job_id"""
+
+_SPECIAL = "('out_of_memory', 'timeout', 'node_fail', 'preempted')"
+
+
+def combine_objects(con: duckdb.DuckDBPyConnection, staged: Path, cluster: str, sink: Sink) -> None:
+    """Make the tables fact, run, place and usage (`tracekit.ingest.job_records`) of the staged rows."""
+    con.execute(f"CREATE VIEW staged AS SELECT * FROM read_parquet({sql_text(staged)})")
+    combine_records(con, staged, sink, "kind = 'load'")
+    for statement in (_PODS, _KUBERNETES_POD, _ISLAND):
+        con.execute(statement)
+    con.execute(_most(("gpus", "cpus", "memory", "pods")))
+    for statement in (_ISLANDS, _RUNS, _PLACED, _OF_PODS):
+        con.execute(statement)
+    pods = {row[0] for row in con.execute("DESCRIBE stated").fetchall()}
+    facts = ", ".join(
+        f'coalesce(f."{name}", p."{name}") AS "{name}"' if name in pods else f'f."{name}"'
+        for name in FACTS
+        if name not in ("cluster", "node_count")
+    )
+    con.execute(
+        f"""CREATE TABLE whole AS
+        WITH ran AS (
+            SELECT job_id, count(*) AS attempt_count, min(start_time) AS start_time,
+                   arg_max(row(end_time), start_time) AS last_run, arg_min(node_count, start_time) AS node_count
+            FROM joined GROUP BY job_id),
+        told AS (
+            SELECT coalesce(f.job_id, p.job_id) AS job_id, {sql_text(cluster)} AS cluster, {facts},
+                   least(f.submit_time, p.submit_time) AS submit_time, NULL::TIMESTAMP AS eligible_time,
+                   CASE WHEN f.status IS NULL OR f.status = 'unknown'
+                             OR (f.status = 'failed' AND p.status IN {_SPECIAL})
+                        THEN coalesce(p.status, f.status) ELSE f.status END AS status,
+                   coalesce(f.source_status, p.source_status) AS source_status,
+                   coalesce(f.last_end, p.gone_time) AS gone_time
+            FROM fact f FULL JOIN stated p USING (job_id))
+        SELECT t.* EXCLUDE (gone_time), coalesce(r.attempt_count, 0) AS attempt_count, r.start_time, r.node_count,
+               CASE WHEN t.status IN ('running', 'pending') THEN NULL
+                    WHEN r.job_id IS NULL THEN t.gone_time ELSE r.last_run[1] END AS last_end
+        FROM told t LEFT JOIN ran r USING (job_id)"""
+    )
+    con.execute("CREATE OR REPLACE TABLE fact AS SELECT * FROM whole")
+    con.execute("CREATE OR REPLACE TABLE run AS SELECT * EXCLUDE (islands) FROM joined")
+
 
 _POD = re.compile(rb'"kind"\s*:\s*"Pod(?:List)?"|"containerStatuses"\s*:|"nodeName"\s*:')
 _LOAD = re.compile(rb'"apiVersion"\s*:\s*"kueue\.x-k8s\.io/|"kind"\s*:\s*"Workload(?:List)?"')

@@ -20,21 +20,25 @@ Another one whose name is that of an accelerator makes the number unknown, and s
 
 from __future__ import annotations
 
+import csv
 import re
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tracekit import schema
 from tracekit.errors import UsageError
 from tracekit.ingest.devices import GPU_RESOURCE
-from tracekit.ingest.formats._lsf_acct import read_acct
-from tracekit.ingest.formats._lsf_bjobs import read_bjobs
+from tracekit.ingest.formats import _lsf_cells as text_of
 from tracekit.ingest.formats._lsf_cells import Devices
 from tracekit.ingest.formats._lsf_history import read_history
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.job_records import combine_records, record_frame
 from tracekit.ingest.job_tables import write_job_tables
+from tracekit.ingest.json_items import json_items
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
+from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.record_times import RecordTimes
+from tracekit.ingest.text_lines import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +46,316 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-__all__ = ["FORMAT"]
+    from tracekit.ingest.job_records import Row
+    from tracekit.ingest.sink import OpenedFile
+
+
+# The records of lsb.acct: fields in a fixed order, with lists whose length stands in front of them.
+
+_FIELD_LIMIT = 1 << 30
+_OTHERS = re.compile(r'"(EVENT_ADRSV_FINISH|JOB_RESIZE|[A-Z_]{3,40})" ', re.ASCII)
+
+_ENTRY = {"askedHosts": 1, "execHosts": 1, "submitExt": 2}
+"""Lists, whose length stands in front of them, and the fields of an entry."""
+_AFTER_USE = ("runLimit", "options3", "avgMem", "effectiveResReq")
+"""Fields behind the list hostRusage."""
+_SECTION = re.compile(r"\b(?:select|order|rusage|span|same|cu|affinity)\[")
+_DONE, _EXIT = 64, 32  # JOB_STAT_DONE and JOB_STAT_EXIT of lsbatch.h
+_EXCLUSIVE = 0x40
+"""SUB_EXCLUSIVE, the bit of the field options for `bsub -x`: the job runs by itself on its hosts.
+
+lsbatch.h has the number (OpenLava's: github.com/zjma/openlava, lsbatch/lsbatch.h), which IBM's manual leaves out.
+"""
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+
+
+def read_acct(opened: OpenedFile, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
+    """Yield the rows of an accounting file in blocks."""
+    csv.field_size_limit(_FIELD_LIMIT)
+    for lines in text_lines(opened):
+        rows, others, short = [], 0, 0
+        for line in lines:
+            kind = _OTHERS.match(line.text)
+            if kind and kind[1] != "JOB_FINISH":
+                others += 1
+                continue
+            try:
+                held = _fields(line.text)
+                lost = LostValues()
+                rows.append(_lsf_row(held, devices, lost) | {"line": line.number})
+            except _Fault as fault:
+                opened.reject(line.number, fault.column, fault.reason, line.raw)
+                continue
+            short += "effectiveResReq" not in held
+            lost.count(sink)
+        devices.count(len(lines))
+        sink.check("other_records", others, len(lines), "records of other types than JOB_FINISH; they are not used")
+        sink.check(
+            "short_records", short, len(lines),
+            "records whose end, with the run limit and the resources in use, is missing or of another layout",
+        )  # fmt: skip
+        if rows:
+            yield rows
+
+
+class _Fault(Exception):  # noqa: N818 -- no error of the program: why a record cannot be used
+    def __init__(self, column: str | None, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
+        self.reason = reason
+
+
+def _fields(text: str) -> dict[str, Any]:
+    try:
+        cells = next(csv.reader([text], delimiter=" ", skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise _Fault(None, f"cannot be parsed: {error}") from None
+    held: dict[str, Any] = {}
+    at = 0
+    for column in schema.source("lsf", "acct").columns:
+        if column.name == "hostRusage":
+            held |= _after_use(cells, at)
+            break
+        try:
+            at = _take(cells, at, column.name, held)
+        except (IndexError, ValueError):
+            if column.required:
+                raise _Fault(column.name, "is missing or of another layout") from None
+            break
+    return held
+
+
+def _take(cells: list[str], at: int, name: str, held: dict[str, Any]) -> int:
+    if name not in _ENTRY:
+        held[name] = cells[at]
+        return at + 1
+    count = int(cells[at])
+    end = at + 1 + count * _ENTRY[name]
+    if count < 0 or end > len(cells):
+        raise ValueError
+    held[name] = cells[at + 1 : end]
+    return end
+
+
+def _after_use(cells: list[str], at: int) -> dict[str, str]:
+    """Return the fields behind the list of what each host used; none where no layout of that list fits.
+
+    The manual gives an entry six fields: host, memory, swap, user time, system time, and the number of pairs that
+    follow, which is 0 in this file. Some records have only the first five. The layout is right if numbers are numbers
+    and the effective resource requirement looks like one.
+    """
+    for fields in (6, 5):
+        try:
+            end = _past_use(cells, at, fields)
+            found = dict(zip(_AFTER_USE, cells[end : end + len(_AFTER_USE)], strict=True))
+        except (IndexError, ValueError):
+            continue
+        numbers = all(_NUMBER.fullmatch(found[name]) for name in _AFTER_USE[:-1])
+        effective = found["effectiveResReq"]
+        if numbers and (not effective.strip() or _SECTION.search(effective)):
+            return found
+    return {}
+
+
+def _past_use(cells: list[str], at: int, fields: int) -> int:
+    """Return where the list of what each host used ends; ValueError where it has another layout."""
+    count = int(cells[at])
+    end = at + 1
+    if not 0 <= count <= len(cells):
+        raise ValueError
+    for _ in range(count):
+        entry = cells[end : end + fields]
+        if len(entry) < fields or not all(_NUMBER.fullmatch(text) for text in entry[1:]):
+            raise ValueError
+        pairs = int(entry[5]) if fields == 6 else 0
+        if pairs < 0:
+            raise ValueError
+        end += fields + 2 * pairs
+    return end
+
+
+def _number(held: Mapping[str, Any], name: str) -> float | None:
+    """Return a number without which the record says something else; None for -1, which says that it is not known."""
+    text = held.get(name)
+    try:
+        return None if text is None else _parsed(text)
+    except ValueError as error:
+        raise _Fault(name, str(error)) from None
+
+
+def _parsed(text: str) -> float | None:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("is not a number")
+    value = float(text)
+    return None if value == -1 else value
+
+
+def _time(held: Mapping[str, Any], name: str) -> float | None:
+    """Return a time [s]; 0 says that there is none."""
+    return _number(held, name) or None
+
+
+def _lsf_row(held: Mapping[str, Any], devices: text_of.Devices, lost: LostValues) -> Row:
+    if held["type"] != "JOB_FINISH":
+        raise _Fault(None, 'is not a record like "JOB_FINISH" "10.1" 1712942618 ...')
+    job, index, told = _number(held, "jobId"), _number(held, "idx"), _time(held, "eventTime")
+    if job is None or told is None:
+        raise _Fault("jobId" if job is None else "eventTime", "is missing")
+    name = f"{job:.0f}[{index:.0f}]" if index else f"{job:.0f}"
+    slots = lost.read("execHosts", " ".join(held["execHosts"]), lambda _: text_of.hosts(held["execHosts"])) or {}
+    start = _time(held, "startTime")
+    effective = held.get("effectiveResReq", "")
+    request = devices.request(effective)
+    if request is None or request.number == 0:
+        asked = devices.request(held["resReq"])
+        request = asked if asked is not None and asked.number != 0 else request
+    options = lost.read("options", held.get("options"), _parsed)
+    alone = options is not None and bool(int(options) & _EXCLUSIVE)
+    request = devices.settled(name, request, alone=alone)
+    status, word = _status(held, lost)
+    names = ("ru_utime", "ru_stime", "maxRMem", "runLimit", "numProcessors")
+    *cpu, memory, limit, processors = (lost.read(name, held.get(name), _parsed) for name in names)
+    row: Row = {
+        "job_id": name,
+        "told": told,
+        "submit_s": _time(held, "submitTime"),
+        "eligible_s": None,
+        "start_s": start,
+        "end_s": told,
+        "closes": start is None,
+        "status": status,
+        "run_status": status,
+        "source_status": word,
+        "user": held["userName"] or None,
+        "name": held["jobName"] or None,
+        "partition": held["queue"] or None,
+        "account": held["projectName"] or None,
+        "group": held.get("jobGroupName") or (f"{job:.0f}" if index else None),
+        "cpu_count": processors or None,
+        "time_limit_s": limit or None,
+        "cpu_s": None if None in cpu else sum(value or 0.0 for value in cpu),
+        "memory_used_gib": None if memory is None else memory / 2**20,
+    }
+    return row | text_of.placed(slots if start is not None else {}, request, {})
+
+
+def _status(held: Mapping[str, Any], lost: LostValues) -> tuple[str, str]:
+    code = lost.read("jStatus", held["jStatus"], _parsed)
+    if code == _DONE:
+        return "completed", "DONE"
+    if code != _EXIT:
+        return "unknown", f"jStatus={held['jStatus']}"
+    names = {number: word for word, number in text_of.TERM_WORDS}
+    reason = lost.read("exitInfo", held.get("exitInfo"), _parsed)
+    word = names.get(int(reason)) if reason is not None else None
+    if word is None or word == "UNKNOWN":
+        return "failed", "EXIT"
+    return text_of.TERMINATION.get(word, "failed"), f"TERM_{word}"
+
+
+# What `bjobs -o "..." -json` prints: the jobs of a moment, a record each, with the fields that were asked for.
+
+_STATUS = {"DONE": "completed", "RUN": "running", "PEND": "pending", "PSUSP": "pending", "WAIT": "pending",
+           "USUSP": "running", "SSUSP": "running", "ZOMBI": "node_fail"}  # fmt: skip
+_OPTIONAL = (
+    "ALLOC_SLOT", "EXEC_HOST", "GPU_ALLOC", "EFFECTIVE_RESREQ", "COMBINED_RESREQ", "USER", "JOB_NAME", "QUEUE",
+    "PROJ_NAME", "PEND_REASON", "GPU_NUM", "EXIT_REASON", "STAT",
+)  # fmt: skip
+_TERM = re.compile(r"TERM_([A-Z_]{1,40})", re.ASCII)
+
+
+def read_bjobs(opened: OpenedFile, year: str, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
+    """Yield the rows of a listing in blocks; `year` is that of times that carry none."""
+    for items in json_items(opened, "RECORDS"):
+        rows = []
+        for item in items:
+            try:
+                lost = LostValues()
+                rows.append(_row(item.value, year, devices, lost) | {"line": item.line})
+                lost.count(sink)
+            except ValueError as error:
+                column, _, reason = str(error).partition(": ")
+                opened.reject(item.line, column, reason, item.raw)
+        devices.count(len(rows))
+        if rows:
+            yield rows
+
+
+def _text(held: Mapping[str, Any], name: str) -> str | None:
+    value = held.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name}: is not text")
+    return None if value in (None, "", "-") else value
+
+
+def _optional(held: Mapping[str, Any], name: str, lost: LostValues) -> str | None:
+    """Return a text that a record can be without."""
+    try:
+        return _text(held, name)
+    except ValueError:
+        lost.add(name, str(held[name]), "is not text")
+        return None
+
+
+def _row(held: Mapping[str, Any], year: str, devices: text_of.Devices, lost: LostValues) -> Row:
+    job, index = _text(held, "JOBID"), _text(held, "JOBINDEX")
+    if job is None or not re.fullmatch(r"\d{1,15}", job, re.ASCII):
+        raise ValueError("JOBID: is not a job id")
+    told = {name: _optional(held, name, lost) for name in _OPTIONAL}
+    word = told["STAT"]
+    status = _STATUS.get(word or "", "unknown")
+    if word == "EXIT":
+        reason = _TERM.search(told["EXIT_REASON"] or "")
+        status = text_of.TERMINATION.get(reason[1], "failed") if reason else "failed"
+        word = f"TERM_{reason[1]}" if reason else word
+    clocks = {}
+    for key, name in (("submit_s", "SUBMIT_TIME"), ("start_s", "START_TIME"), ("end_s", "FINISH_TIME")):
+        text = _text(held, name)
+        # Of a job that runs, the end is what its limits or estimates say.
+        if text is not None and not (key == "end_s" and status in ("running", "pending", "unknown")):
+            try:
+                clocks[key] = text_of.wall_s(text, year)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+    place = "ALLOC_SLOT" if told["ALLOC_SLOT"] else "EXEC_HOST"
+    slots = lost.read(place, told[place], lambda text: text_of.hosts(text.split(":"))) or {}
+    indices = _indices(told["GPU_ALLOC"] or "")
+    request = devices.request(told["EFFECTIVE_RESREQ"] or told["COMBINED_RESREQ"] or "")
+    request = devices.settled(job, request, alone=False)
+    row: Row = clocks | {
+        "job_id": f"{job}[{index}]" if index not in (None, "0") else job,
+        "told": max(clocks.values(), default=0.0),
+        "status": status,
+        "source_status": word,
+        "run_status": status,
+        "closes": "start_s" not in clocks and "end_s" in clocks,
+        "user": told["USER"],
+        "name": told["JOB_NAME"],
+        "partition": told["QUEUE"],
+        "account": told["PROJ_NAME"],
+        "wait_reason": told["PEND_REASON"],
+        "group": job if index not in (None, "0") else None,
+    }
+    row |= text_of.placed(slots, request, indices)
+    gpus = lost.read("GPU_NUM", told["GPU_NUM"], _count)
+    if gpus is not None:
+        row["gpu_count"] = gpus
+    return row
+
+
+def _count(text: str) -> float:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise ValueError("is not a number of GPUs")
+    return float(text)
+
+
+def _indices(text: str) -> dict[str, set[int]]:
+    """Return the GPUs by host in `hostA:0,1;hostB:0`; a GPU is listed again for each task on it."""
+    found: dict[str, set[int]] = {}
+    for part in text.split(";") if text else ():
+        host, _, listed = part.partition(":")
+        found[host] = {int(i) for i in listed.split(",") if i.isdecimal() and len(i) < 6}
+    return found
 
 
 class LsfFormat(Format):

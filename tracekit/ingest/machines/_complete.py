@@ -6,20 +6,271 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import polars as pl
 
+from tracekit import schema
+from tracekit.databases import sql_text
+from tracekit.ingest.checks import SqlCheck, run_checks
 from tracekit.ingest.companion import companions
-from tracekit.ingest.machines._held import complete_placements
+from tracekit.ingest.derived import shown_gpus
 from tracekit.ingest.machines._interface import EVENT, HELD, LISTS, MACHINE, MachineReader
 from tracekit.ingest.machines._names import Machine, machine_ids
-from tracekit.ingest.machines._node_tables import attach_known, still_shown, write_events, write_nodes
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    import duckdb
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import Sink
 
-__all__ = ["complete_machines"]
+
+# The tables nodes and node_events of a log with machine files beside it.
+
+_NAMED = """SELECT node_id, min(cluster) AS cluster
+FROM placements LEFT JOIN (SELECT job_id, cluster FROM jobs) USING (job_id) GROUP BY node_id"""
+
+_NODE_CHECKS = (
+    SqlCheck(
+        "machines_not_listed",
+        "jobs ran on machines that the list of machines lacks; each has the most GPUs that jobs held there at once",
+        "SELECT node_id FROM known ANTI JOIN listed USING (node_id)",
+        "known",
+    ),
+    SqlCheck(
+        "jobs_above_listed",
+        "machines on which jobs held more GPUs at one time than the list of machines gives them; the list counts "
+        "(Slurm dates the end of a run that was requeued after it was over to the requeue: it overlaps later ones)",
+        """SELECT node_id || ': listed ' || l.gpu_count || ', held ' || h.gpu_count
+        FROM listed l JOIN most_held h USING (node_id) WHERE h.gpu_count > l.gpu_count""",
+        "listed",
+    ),
+)
+
+# A number that the list does not state is that of the log, or what jobs held.
+_NODES = """SELECT node_id, coalesce(l.cluster, k.cluster, $only) AS cluster, k.vc,
+       CASE WHEN l.gpu_count IS NOT NULL THEN l.gpu_count
+            WHEN $from_jobs THEN h.gpu_count ELSE coalesce(k.gpu_count, h.gpu_count) END AS gpu_count,
+       coalesce(l.gpu_model, k.gpu_model) AS gpu_model,
+       coalesce(l.gpu_memory_gib, k.gpu_memory_gib) AS gpu_memory_gib,
+       coalesce(l.cpu_count, k.cpu_count) AS cpu_count, coalesce(l.memory_gib, k.memory_gib) AS memory_gib,
+       coalesce(l.rack, k.rack) AS rack, CASE WHEN l.gpu_count IS NULL THEN k.source ELSE l.source END AS source
+FROM known k FULL JOIN listed l USING (node_id) LEFT JOIN most_held h USING (node_id)
+ORDER BY k.row NULLS LAST, node_id"""
+
+
+def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> pl.DataFrame:
+    """Create views of the log's tables and the tables most_held and known; return node_id and cluster of the latter.
+
+    Known are the machines of the log's table of nodes, and where it has none those on which its jobs ran.
+    """
+    for table in ("jobs", "placements", "nodes"):
+        path = sink.folder / f"{table}.parquet"
+        columns = ", ".join(f'NULL::{c.sql} AS "{c.name}"' for c in schema.common(table).columns)
+        rows = f"SELECT * FROM read_parquet({sql_text(path)})" if path.is_file() else f"SELECT {columns} WHERE false"
+        con.execute(f"CREATE VIEW {table} AS {rows}")
+    con.execute(f"CREATE TABLE most_held AS {shown_gpus('placements')}")
+    con.execute(
+        f"""CREATE TABLE known AS SELECT *, row_number() OVER () AS row FROM nodes
+        UNION ALL BY NAME
+        SELECT *, NULL::BIGINT AS row FROM ({_NAMED}) ANTI JOIN nodes USING (node_id)"""
+    )
+    found: pl.DataFrame = pl.DataFrame(con.sql("SELECT node_id, cluster FROM known"))
+    return found
+
+
+def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink, *, from_jobs: bool) -> None:
+    """Write the machines of the lists and those that only the log knows.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        See `attach_known`.
+    listed : DataFrame
+        A row for each node_id, with the columns of MACHINE and `source`; empty where there is no list.
+    from_jobs : bool
+        Whether the log lists no machines, so that those which jobs name have the most GPUs held there at once.
+    """
+    con.register("listed", listed)
+    if listed.height:
+        run_checks(con, sink, _NODE_CHECKS)
+    clusters = [row[0] for row in con.execute("SELECT DISTINCT cluster FROM jobs WHERE cluster IS NOT NULL").fetchall()]
+    con.execute("SET VARIABLE only_cluster = $1", [clusters[0] if len(clusters) == 1 else None])
+    query = _NODES.replace("$only", "getvariable('only_cluster')").replace("$from_jobs", str(from_jobs))
+    fresh = sink.writer.scratch / "nodes.parquet"
+    sink.writer.copy("nodes", con, query, fresh)
+    fresh.replace(sink.folder / "nodes.parquet")
+    if listed.is_empty():
+        return
+    others = con.execute("SELECT count(*) FROM known ANTI JOIN listed USING (node_id)").fetchall()[0][0]
+    sources = " and ".join(sorted(listed["source"].unique().to_list()))
+    more = f", {others} more named by {'jobs' if from_jobs else 'the log'} only" if others else ""
+    sink.note(f"{counted(listed.height, 'machines')} listed by {sources}{more}")
+
+
+def write_events(happened: pl.DataFrame, sink: Sink) -> None:
+    """Write the events of machine files and those that the log has itself, each once.
+
+    Dumps overlap: of one event the row that has an end counts, and of several the last.
+
+    Parameters
+    ----------
+    happened : DataFrame
+        Columns of node_events, `kind` and `rank`, the number of the file among all.
+    """
+    path = sink.folder / "node_events.parquet"
+    if path.is_file():
+        own = pl.read_parquet(path).with_columns(rank=pl.lit(-1, dtype=pl.Int64))
+        happened = pl.concat([own, happened], how="diagonal_relaxed")
+    once = (
+        happened.sort(pl.col("end_time").is_not_null(), "rank", maintain_order=True)
+        .unique(["node_id", "start_time", "state"], keep="last", maintain_order=True)
+        .sort("node_id", "start_time", "state", "source")
+    )
+    path.unlink(missing_ok=True)
+    sink.write("node_events", once.select(schema.common("node_events").names))
+    sink.writer.drain()
+    still = once["end_time"].null_count()
+    sources = " and ".join(sorted(once["source"].drop_nulls().unique().to_list()))
+    on = once["node_id"].n_unique()
+    going = f", {still} of which go on" if still else ""
+    sink.note(f"{counted(once.height, 'events')} of {counted(on, 'machines')} told by {sources}{going}")
+
+
+def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
+    """Return events without the states in lists of machines that a later list of the same kind no longer shows.
+
+    When such a state ended is not known, only that it did.
+    """
+    newest = listed.group_by("kind", "node_id").agg(pl.col("rank").max().alias("newest"))
+    shown = happened.join(newest, on=["kind", "node_id"], how="left", maintain_order="left").with_columns(
+        last=pl.col("rank").max().over("kind", "node_id", "start_time", "state")
+    )
+    over = shown["source"].is_in(LISTS) & (shown["last"] < shown["newest"]).fill_null(value=False)
+    if over.any():
+        gone = shown.filter(over).unique(["node_id", "start_time", "state"], maintain_order=True)
+        sink.check(
+            "states_that_ended",
+            gone.height,
+            None,
+            "states in lists of machines that a later list no longer shows; when they ended is not known, and they are "
+            "left out: sacctmgr show event knows",
+            gone["node_id"],
+        )
+    return shown.filter(~over).drop("newest", "last")
+
+
+# Which GPUs of a machine each part of an attempt held, by samples of running jobs.
+#
+# `sacct` says how many GPUs a run held in all and on which nodes, so an even split is a guess. A sample says what the
+# run held on each node: it fills the GPUs of a placement, or corrects them.
+
+_SHORT = r"""CASE WHEN regexp_matches(split_part(regexp_extract({0}, '[^/]*$'), '.', 1), '[A-Za-z]')
+     THEN split_part(regexp_extract({0}, '[^/]*$'), '.', 1) ELSE regexp_extract({0}, '[^/]*$') END"""
+"""A machine's name without its cluster and its domain."""
+
+_STEPS = (
+    f"""CREATE TABLE sample AS
+    SELECT row_number() OVER () AS n, CASE WHEN array_job IS NULL THEN [job] ELSE [job, array_job] END AS names, task,
+           {_SHORT.format("host")} AS short, gpu_count, gpu_index, time
+    FROM (SELECT DISTINCT * FROM held WHERE time IS NOT NULL)""",
+    rf"""CREATE TABLE place AS
+    SELECT row, job_id, regexp_extract(job_id, '^(?:.*/)?([^/#]+)(?:#\d+)?$', 1) AS name, task,
+           {_SHORT.format("node_id")} AS short, start_time, end_time
+    FROM placed WHERE instance IS NULL""",
+    """CREATE TABLE sight AS
+    SELECT s.n, s.gpu_count, s.gpu_index, s.time, p.row, p.job_id,
+           count(DISTINCT p.job_id) OVER (PARTITION BY s.n) AS jobs
+    FROM (SELECT *, unnest(names) AS name FROM sample) s
+    JOIN place p ON s.name = p.name AND s.short = p.short AND s.task IS NOT DISTINCT FROM p.task
+         AND p.start_time <= s.time AND (p.end_time >= s.time OR p.end_time IS NULL)
+    QUALIFY row_number() OVER (
+        PARTITION BY s.n, p.job_id
+        ORDER BY (p.end_time IS NULL OR p.end_time > s.time) DESC, p.start_time DESC, p.row) = 1""",
+    """CREATE TABLE seen AS
+    SELECT row, arg_max(gpu_count, row(time, n)) AS gpu_count, arg_max_null(gpu_index, row(time, n)) AS gpu_index,
+           count(DISTINCT gpu_count) > 1 AS changed
+    FROM sight WHERE jobs = 1 GROUP BY row""",
+)
+
+_CHECKS = (
+    SqlCheck(
+        "samples_without_run",
+        "samples of held GPUs whose job did not run on that machine then, by the log; they are left out",
+        """SELECT DISTINCT names[1] || ' on ' || short FROM sample s ANTI JOIN sight g ON s.n = g.n""",
+        "sample",
+    ),
+    SqlCheck(
+        "samples_of_several_jobs",
+        "samples of held GPUs that fit jobs of several clusters; they are left out",
+        "SELECT DISTINCT job_id FROM sight WHERE jobs > 1",
+        "sample",
+    ),
+    SqlCheck(
+        "gpus_split_unevenly",
+        "parts of runs that held other GPUs on a machine than an even split gives; what was seen is used",
+        "SELECT p.job_id || ' on ' || p.node_id FROM seen s JOIN placed p USING (row) WHERE p.gpu_count <> s.gpu_count",
+        "seen",
+    ),
+    SqlCheck(
+        "held_gpus_changed",
+        "parts of runs whose samples show several numbers of GPUs; the last is used",
+        "SELECT p.job_id || ' on ' || p.node_id FROM seen s JOIN placed p USING (row) WHERE s.changed",
+        "seen",
+    ),
+    SqlCheck(
+        "held_gpus_differ",
+        "runs seen on all of their machines whose GPUs there add up to another number than the log gives the run",
+        """SELECT job_id || ': ' || sum(s.gpu_count) || ' seen, ' || any_value(a.gpu_count) || ' in the log'
+        FROM placed p LEFT JOIN seen s USING (row) JOIN ran a USING (job_id, attempt)
+        GROUP BY job_id, attempt
+        HAVING count(*) = count(s.row) AND abs(sum(s.gpu_count) - any_value(a.gpu_count)) > 1e-6""",
+        "(SELECT DISTINCT job_id, attempt FROM placed JOIN seen USING (row))",
+    ),
+)
+
+
+def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) -> None:
+    """Give placements the GPUs that samples show.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Empty.
+    held : Path
+        Samples with the columns of HELD.
+    """
+    table, runs = (sink.folder / f"{name}.parquet" for name in ("placements", "attempts"))
+    if not (table.is_file() and runs.is_file()):
+        sink.note("samples of held GPUs are left out: the log does not say on which machines jobs ran")
+        return
+    con.execute(f"CREATE VIEW held AS SELECT * FROM read_parquet({sql_text(held)})")
+    rows = f"read_parquet({sql_text(table)}, file_row_number = true)"
+    con.execute(f"CREATE VIEW placed AS SELECT *, file_row_number AS row FROM {rows}")
+    con.execute(f"CREATE VIEW ran AS SELECT * FROM read_parquet({sql_text(runs)})")
+    for step in _STEPS:
+        con.execute(step)
+    run_checks(con, sink, _CHECKS)
+    parts, filled = con.execute(
+        "SELECT count(*), count(*) FILTER (WHERE p.gpu_count IS NULL) FROM seen s JOIN placed p USING (row)"
+    ).fetchall()[0]
+    sink.note(
+        f"samples of running jobs show the GPUs of {parts} parts of runs on a machine, "
+        f"{filled} of which had an unknown number"
+    )
+    if parts:
+        fresh = sink.writer.scratch / "placements.parquet"
+        sink.writer.copy(
+            "placements",
+            con,
+            """SELECT p.* REPLACE (coalesce(s.gpu_count, p.gpu_count) AS gpu_count,
+                                   coalesce(p.gpu_index, s.gpu_index) AS gpu_index)
+            FROM placed p LEFT JOIN seen s USING (row) ORDER BY row""",
+            fresh,
+        )
+        fresh.replace(table)
+
 
 _ORDER = ("kubernetes-nodes", "sinfo", "slurm-json", "scontrol", "sacctmgr", "scontrol-jobs")
 """Kinds in the order in which they are read: what a later one says of a machine replaces what an earlier one says."""

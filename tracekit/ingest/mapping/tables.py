@@ -14,7 +14,6 @@ from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows, rule_text
-from tracekit.ingest.mapping.events import unusable_events
 from tracekit.ingest.mapping.units import FACTORS
 from tracekit.ingest.mapping.words import meanings
 from tracekit.ingest.node_lists import expand_nodes, split_outside
@@ -29,7 +28,43 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["chooser", "read_mapped_table"]
+
+# Which records of node events cannot be used.
+#
+# A missing end means that the event goes on. So an end that is stated and cannot be used costs its record: without
+# the end, the record would say something else.
+
+
+def unusable_events(
+    table: TableMap, rows: RawRows, frame: pl.DataFrame, times: RecordTimes
+) -> dict[int, tuple[str, str]]:
+    """Return the records whose times cannot be, each with the column of the log and the first thing wrong with it.
+
+    Parameters
+    ----------
+    table : TableMap
+        How node_events is filled.
+    rows : RawRows
+        The records.
+    frame : DataFrame
+        The columns of node_events, a row for each record.
+    times : RecordTimes
+        Knows which dates are those of the log.
+    """
+    labels = {name: rule.label for name in ("start_time", "end_time") if (rule := table.rule(name)) is not None}
+    wrong = times.no_dates(frame, list(labels))
+    found = [(name, wrong[name], "is no date of this log") for name in labels]
+    end = table.rule("end_time")
+    if end is not None and end.reads_text:
+        stated = rule_text(end, rows, table.reading)[0].is_not_null()
+        found.append(("end_time", stated & frame["end_time"].is_null(), "names no instant"))
+        found.append(("end_time", frame["end_time"] < frame["start_time"], "lies before the start"))
+    bad: dict[int, tuple[str, str]] = {}
+    for name, mask, reason in found:
+        for row in mask.fill_null(value=False).arg_true().to_list():
+            bad.setdefault(row, (labels[name], reason))
+    return bad
+
 
 _UNFINISHED = ("running", "pending")
 _UNREAD = "(too long)"

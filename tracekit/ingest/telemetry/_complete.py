@@ -13,40 +13,320 @@ GPU, some machines at once, so that memory stays bounded. The rules:
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlencode, urlsplit
 
 from tracekit.databases import sql_text
 from tracekit.errors import SourceError, UsageError
+from tracekit.exchange import QUESTIONS, ExchangeError, LostError, TooLargeError, ask
 from tracekit.ingest.companion import answers_of, companions
 from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.files import source_files
 from tracekit.ingest.telemetry._joined import write_samples
-from tracekit.ingest.telemetry._live import Prometheus
+from tracekit.ingest.telemetry._metrics import METRICS, NODE_METRICS
 from tracekit.ingest.telemetry._node_conditions import NodeConditions
 from tracekit.ingest.telemetry._own_samples import own_samples, samples_lack_jobs
 from tracekit.ingest.telemetry._places import place_series
 from tracekit.ingest.telemetry._sample_file import SampleFile
 from tracekit.ingest.telemetry._series import SeriesTable
+from tracekit.ingest.telemetry._unused import shown_names
 from tracekit.outputs import output_errors
+from tracekit.text import passed_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     import duckdb
 
+    from tracekit.exchange import Answer
     from tracekit.ingest.companion import CompanionFiles
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import Sink
     from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
+    from tracekit.progress import Progress
 
-__all__ = ["attach_log", "complete_telemetry", "join"]
+
+# Raw samples of a running Prometheus, saved as its own answers, which the reader of files then reads.
+#
+# An instant query of METRIC[WINDOW] gives the samples as they were scraped; `query_range` would go on for 5 minutes
+# after a series ends. Each answer is a file in a folder beside the Trace, so that a run that is stopped goes on where
+# it was.
+#
+# A window is halved if the server refuses it because of a limit: Prometheus, Mimir, Cortex, Thanos and
+# VictoriaMetrics answer HTTP 422 to too many samples, chunks or bytes, Mimir and Cortex HTTP 400 to a span that is
+# too long, and Prometheus HTTP 503 to a query that takes too long. `tracekit.exchange.QUESTIONS` bounds every answer.
+#
+# The bearer token comes from the environment; it goes to the server's own host only, and is never written anywhere.
+
+T = TypeVar("T")
+
+TOKEN_VARIABLE = "TRACEKIT_PROMETHEUS_TOKEN"  # noqa: S105 -- the name of a variable, not a token
+"""Environment variable with the bearer token."""
+
+WINDOW_S = 86_400
+"""Length of the first window that is asked for [s]."""
+
+_LEAST_WINDOW_S = 60
+_TOO_LARGE = 3
+"""Answers in a row with more bytes than the bounds allow, each of half the window before, that end a pull."""
+_NAMES = replace(QUESTIONS, most_bytes=64 << 20)
+"""Bounds of the answer with the names of all metrics, which is read into memory."""
+_CHUNK = 1 << 18
+_LIMIT = re.compile("too (many|much|long|large)|limit|exceed|max-", re.IGNORECASE)
+"""How servers say that a query is beyond a limit."""
+
+
+def _like_gpus(names: set[str]) -> str:
+    """Return the names of a server's metrics in words, those that may be of GPUs where there are any."""
+    of_gpus = {name for name in names if re.search("gpu|dcgm|rocm|xpu|npu", name, re.IGNORECASE)}
+    return shown_names(of_gpus or names) or "no metric at all"
+
+
+def _clock(moment: float) -> str:
+    """Return a time [s since 1970] in UTC."""
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+class _TooMuchError(Exception):
+    """The window holds more than the server gives out; the text is what it says."""
+
+
+class _TooLargeError(_TooMuchError):
+    """The answer has more bytes than the bounds allow."""
+
+
+class _BusyError(Exception):
+    """The server may answer later; `pause` is the time that it asks for [s]."""
+
+    def __init__(self, reason: object, pause: float | None = None) -> None:
+        self.pause = pause
+        super().__init__(str(reason))
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A server and the folder for its answers.
+
+    Raises
+    ------
+    UsageError
+        The address is none of a server, or holds a password.
+    """
+
+    address: str
+    folder: Path
+    pause: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.address)
+        if not parts.hostname:
+            raise UsageError("is no address", where="--telemetry", hint="write it like http://host:9090")
+        if parts.username or parts.password:
+            raise UsageError(
+                "an address with a password would be written into notes and logs",
+                where="--telemetry",
+                hint=f"put a bearer token into the environment variable {TOKEN_VARIABLE}",
+            )
+
+    def fetch(self, start: float, end: float, progress: Progress) -> list[Path]:
+        """Save the samples from `start` to `end` [s since 1970] of every metric that fills a column; return the files.
+
+        Raises
+        ------
+        SourceError
+            The server does not give them; a later call goes on after those that are there.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        names = self._names(start, end)
+        have = [name for name in (*METRICS, *NODE_METRICS) if name in names]
+        if not have:
+            raise SourceError(
+                "has none of the metrics that fill a column",
+                where=self.address,
+                hint=f"it has {_like_gpus(names)}; those that are read are in docs/telemetry.md",
+            )
+        found = []
+        for name in have:
+            progress.stage(f"asking {self._host} for {name}", int(end - start))
+            for first, last, path in self._answers(name, start, end):
+                progress.advance(int(last - first))
+                found.append(path)
+        return found
+
+    @property
+    def _host(self) -> str:
+        return urlsplit(self.address).netloc
+
+    def _names(self, start: float, end: float) -> set[str]:
+        def names(first: float, last: float) -> set[str]:
+            path = self.folder / "names.json"
+            self._ask("label/__name__/values", {"start": f"{first:.3f}", "end": f"{last:.3f}"}, path)
+            try:
+                found = json.loads(path.read_bytes()).get("data") or []
+            except (ValueError, RecursionError):
+                path.unlink()
+                raise self._not_prometheus(b"JSON that is cut or damaged") from None
+            return {name for name in found if isinstance(name, str)}
+
+        return set().union(*(found for _, _, found in self._windows("names of metrics", [(start, end)], names)))
+
+    def _not_prometheus(self, said: bytes) -> SourceError:
+        return SourceError(
+            f"does not answer as Prometheus does: {said.decode('utf-8', 'replace')}",
+            where=self.address,
+            hint="is it the address of Prometheus, without /api/v1, and is there a log-in before it?",
+        )
+
+    def _answers(self, metric: str, start: float, end: float) -> Iterator[tuple[float, float, Path]]:
+        """Yield windows with the files of their samples, earlier ones first."""
+
+        def samples(first: float, last: float) -> Path:
+            path = self.folder / f"{metric}-{first:.0f}-{last:.0f}.json"
+            if not path.exists():
+                named = f'{{__name__="{metric}"}}' if "." in metric else metric
+                query = f"{named}[{max(1, round((last - first) * 1000))}ms]"
+                self._ask("query", {"query": query, "time": f"{last:.3f}"}, path)
+            return path
+
+        windows = []
+        first = start
+        while first < end:
+            windows.append((first, min(first + WINDOW_S, end)))
+            first += WINDOW_S
+        yield from self._windows(metric, windows, samples)
+
+    def _windows(
+        self, what: str, windows: list[tuple[float, float]], answer: Callable[[float, float], T]
+    ) -> Iterator[tuple[float, float, T]]:
+        """Yield each window with its answer, earlier ones first; a window that the server refuses is halved.
+
+        Raises
+        ------
+        SourceError
+            The server refuses a minute, does not answer, or its answers do not end.
+        """
+        left, too_large = windows[::-1], 0
+        while left:
+            first, last = left.pop()
+            span = f"{what}, {_clock(first)} to {_clock(last)} UTC"
+            try:
+                found = answer(first, last)
+            except _TooMuchError as error:
+                too_large = too_large + 1 if isinstance(error, _TooLargeError) else 0
+                if too_large >= _TOO_LARGE:
+                    raise SourceError(
+                        f"the server's answers do not end ({span}): {error}",
+                        where=self.address,
+                        hint="ask Prometheus itself, without a proxy",
+                    ) from error
+                if last - first < 2 * _LEAST_WINDOW_S:
+                    raise SourceError(
+                        f"the server refuses even one minute ({span}): {error}",
+                        where=self.address,
+                        hint="raise its limits, such as --query.max-samples of Prometheus",
+                    ) from error
+                middle = (first + last) / 2
+                left += [(middle, last), (first, middle)]
+                continue
+            except (_BusyError, ExchangeError) as error:
+                raise SourceError(
+                    f"the server does not answer: {error} ({span})",
+                    where=self.address,
+                    hint="run the same command again later: it goes on from here",
+                ) from error
+            too_large = 0
+            yield first, last, found
+
+    def _ask(self, what: str, query: dict[str, str], path: Path) -> None:
+        """Save the answer to a question, asking again while the server is busy.
+
+        Raises
+        ------
+        _TooMuchError
+            The server, or the bounds, allow less.
+        _BusyError, ExchangeError
+            The last attempt failed, or the answer was not complete in time.
+        """
+        for failures in range(1, QUESTIONS.attempts + 1):
+            try:
+                return self._save(f"{self.address.rstrip('/')}/api/v1/{what}?{urlencode(query)}", path)
+            except (_BusyError, LostError) as error:
+                if failures == QUESTIONS.attempts:
+                    raise
+                self.pause(QUESTIONS.pause_s(failures, getattr(error, "pause", None)))
+            except TooLargeError as error:
+                raise _TooLargeError(str(error)) from error
+        raise AssertionError
+
+    def _save(self, url: str, path: Path) -> None:
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        part = path.with_suffix(".part")
+        try:
+            with ask(url, headers, _NAMES if path.name == "names.json" else QUESTIONS) as answer:
+                if answer.status != 200:
+                    raise self._refused(answer)
+                encoding = answer.headers.get("Content-Encoding", "identity")
+                if encoding != "identity":
+                    raise self._not_prometheus(f"content encoded as {passed_on(encoding, 20)}, unasked".encode())
+                with output_errors(part), part.open("wb") as file:
+                    while chunk := answer.read(_CHUNK):
+                        file.write(chunk)
+                    size = file.tell()
+            if answer.length is not None and size < answer.length:
+                raise _BusyError(f"the connection broke off after {size:,} of {answer.length:,} bytes")
+            self._require_success(part, size)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _require_success(self, part: Path, size: int) -> None:
+        """Refuse an answer that does not begin and end as Prometheus' answers do."""
+        with part.open("rb") as file:
+            head = file.read(64)
+            file.seek(max(0, size - 64))
+            tail = file.read(64)
+        begins, ends = b"".join(head.split()).startswith(b'{"status":"success"'), tail.rstrip().endswith(b"}")
+        if not begins or not ends:
+            raise self._not_prometheus(b"an answer without an end" if begins or not size else head[:40])
+
+    def _refused(self, answer: Answer) -> Exception:
+        """Return the error behind a status; what the server says about it is passed on."""
+        said, kind = _said(answer.words())
+        status = f"HTTP {answer.status} {answer.reason}"
+        what = f"{status}: {said}" if said else status
+        too_long = answer.status in (400, 413) and _LIMIT.search(said)
+        if answer.status == 422 or too_long or (answer.status == 503 and kind == "timeout"):
+            return _TooMuchError(what)
+        if answer.status in (429, 500, 502, 503, 504):
+            return _BusyError(what, answer.retry_after_s)
+        hint = "is it the address of Prometheus, without /api/v1?"
+        if answer.status in (401, 403):
+            hint = f"put a bearer token into the environment variable {TOKEN_VARIABLE}"
+        if 300 <= answer.status < 400:
+            hint = "name the address that it redirects to"
+        return SourceError(f"the server refuses: {what}", where=self.address, hint=hint)
+
+
+def _said(text: str) -> tuple[str, str]:
+    """Return what an answer says is wrong and the type of the error, '' if not the API speaks but a proxy's page."""
+    try:
+        stated = json.loads(text)
+        said, kind = str(stated.get("error", "")), str(stated.get("errorType", ""))
+    except (ValueError, RecursionError, AttributeError):
+        said, kind = "" if text.lstrip()[:1] in {"<", "{", "["} else text, ""
+    return passed_on(said, 200), kind
 
 
 def complete_telemetry(beside: CompanionFiles, frame: TimeFrame, sink: Sink) -> None:

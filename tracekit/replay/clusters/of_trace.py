@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.held_gpus import HeldGpus, gpus_per_node, held_gpus
 from tracekit.replay.clusters.node_events import milliseconds_after_origin, with_absences
 from tracekit.replay.clusters.nodes import (
     Node,
@@ -21,7 +20,6 @@ from tracekit.replay.clusters.nodes import (
     scaled_number,
     shares_of,
 )
-from tracekit.replay.clusters.used_models import with_used_models
 from tracekit.replay.part import checked_cluster
 from tracekit.text import counted
 
@@ -34,7 +32,125 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 
-__all__ = ["NODE_GPUS", "PARTITIONED", "cluster_of_trace", "observed_cluster", "states_capacity"]
+
+# What a log shows of its cluster where it lists none: GPUs held at one time, and GPUs to a node.
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.trace import Trace
+
+    Longs = NDArray[np.int64]
+
+
+class HeldGpus:
+    """GPUs held through time, by VC.
+
+    Parameters
+    ----------
+    intervals : polars.DataFrame
+        vc, since, until [us], milli [milli-GPU]; one row an attempt that held GPUs.
+    """
+
+    def __init__(self, intervals: pl.DataFrame) -> None:
+        self._all = intervals
+        self.names = sorted(intervals["vc"].drop_nulls().unique().to_list())
+        """VCs that held GPUs."""
+
+    def peak(self, vc: str | None = None) -> int:
+        """Return the most GPUs held at one time, rounded up; of everyone where no VC is named."""
+        _, held = self._steps(vc)
+        return int(-(-held.max(initial=0) // 1000))
+
+    def p95(self, vc: str) -> int:
+        """Return what the VC held at most in 95 % of the time of the whole log [milli-GPU]."""
+        times, held = self._steps(vc)
+        if not len(times):
+            return 0
+        begin, end = int(self._all["since"].min()), int(self._all["until"].max())  # type: ignore[arg-type]  # integers
+        lengths = np.diff(np.concatenate([[begin], times, [end]]))
+        values = np.concatenate([[0], held])
+        order = np.argsort(values, kind="stable")
+        reached = np.searchsorted(np.cumsum(lengths[order]) * 100, 95 * (end - begin))
+        return int(values[order][min(int(reached), len(values) - 1)])
+
+    def _steps(self, vc: str | None) -> tuple[Longs, Longs]:
+        """Return when the number of held GPUs changes [us], and to what [milli-GPU]."""
+        own = self._all if vc is None else self._all.filter(pl.col("vc") == vc)
+        milli = own["milli"].to_numpy()
+        times = np.concatenate([own["since"].to_numpy(), own["until"].to_numpy()])
+        moments, index = np.unique(times, return_inverse=True)
+        change = np.zeros(len(moments), dtype=np.int64)
+        np.add.at(change, index, np.concatenate([milli, -milli]))
+        return moments, np.cumsum(change)
+
+
+def held_gpus(trace: Trace, cluster: str | None) -> HeldGpus:
+    """Return the GPUs that the attempts of a cluster held; those without a start or a later end are left out."""
+    table = "attempts" if _has_attempts(trace) else "jobs"
+    rows = trace.scan(table)
+    jobs = trace.scan("jobs")
+    if table == "attempts":
+        rows = rows.select("job_id", "start_time", "end_time", "gpu_count").join(
+            jobs.select("job_id", "cluster", "vc"), on="job_id"
+        )
+    if cluster is not None:
+        rows = rows.filter(pl.col("cluster") == cluster)
+    intervals = rows.select(
+        "vc",
+        pl.col("start_time").cast(pl.Int64).alias("since"),
+        pl.col("end_time").cast(pl.Int64).alias("until"),
+        (pl.col("gpu_count").fill_nan(None).clip(0, 1e6) * 1000).round().cast(pl.Int64).alias("milli"),
+    ).filter(pl.col("until") > pl.col("since"), pl.col("milli") > 0)
+    return HeldGpus(intervals.collect())
+
+
+def gpus_per_node(trace: Trace, cluster: str | None) -> int | None:
+    """Return the most GPUs that a job had on one node, by the number of its nodes; None where unknown."""
+    rows = trace.scan("jobs").filter(pl.col("node_count") >= 1, pl.col("gpu_count") >= 1)
+    if cluster is not None:
+        rows = rows.filter(pl.col("cluster") == cluster)
+    most = rows.select((pl.col("gpu_count").clip(0, 1e6) / pl.col("node_count")).ceil().max()).collect().item()
+    return None if most is None else max(1, int(most))
+
+
+def _has_attempts(trace: Trace) -> bool:
+    # Attempts derived from their jobs say the same as the jobs.
+    retries = trace.capabilities.get("retries")
+    return trace.has("attempts") and retries is not None and retries.available
+
+
+# GPU models of nodes of which the source states none: those that most of the GPU-hours on them asked for.
+
+
+def with_used_models(trace: Trace, nodes: list[Node]) -> tuple[list[Node], int]:
+    """Return the nodes, and how many of them have the model of their use, since the source states none.
+
+    Jobs that ask for one of several models, or for none, say nothing. Of two models with as many GPU-hours the one that
+    comes first by name counts.
+    """
+    unknown = [node.name for node in nodes if not node.model]
+    if not unknown or not all(trace.has(table) for table in ("placements", "jobs", "attempts")):
+        return nodes, 0
+    one = ~pl.col("gpu_model").str.contains("|", literal=True)
+    asked = trace.scan("jobs").select("job_id", "gpu_model").filter(one)
+    ran = trace.scan("attempts").select("job_id", "attempt", began="start_time", ended="end_time")
+    start, end = (pl.coalesce(own, whole) for own, whole in (("start_time", "began"), ("end_time", "ended")))
+    used = (
+        trace.scan("placements")
+        .filter(pl.col("node_id").is_in(unknown))
+        .join(asked, on="job_id")
+        .join(ran, on=["job_id", "attempt"], how="left")
+        .group_by("node_id", "gpu_model")
+        .agg((pl.col("gpu_count") * (end - start).dt.total_seconds()).clip(lower_bound=0).sum().alias("seconds"))
+        .filter(pl.col("seconds") > 0)
+        .sort("seconds", "gpu_model", descending=[True, False])
+        .unique("node_id", keep="first", maintain_order=True)
+        .collect()
+    )
+    models = dict(used.select("node_id", "gpu_model").iter_rows())
+    return [replace(node, model=node.model or models.get(node.name, "")) for node in nodes], len(models)
+
 
 NODE_GPUS = 8
 """GPUs of a node where the trace does not state them."""

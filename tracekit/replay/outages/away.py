@@ -8,17 +8,147 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.errors import UsageError
+from tracekit.replay.clusters.nodes import shares_of
 from tracekit.replay.outages.failures import NO_END
-from tracekit.replay.outages.lending import lent_spans, with_lent_rows
-from tracekit.replay.outages.spares import chosen_spares, pools_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.outages.failures import Outages
 
-__all__ = ["with_outages", "without_absences"]
+
+# Spares that are lent: until they are needed, jobs that may be stopped run on them.
+#
+# A node that stands by has a row of its own in the cluster, which only these jobs may use, beside the row for when it
+# works. Never both are there.
+
+_RACK = "lent spares"
+
+
+def lent_spans(
+    standing_by: Sequence[tuple[int, set[int]]], changes: Iterable[tuple[int, int, bool, bool]]
+) -> list[tuple[int, int, bool]]:
+    """Return when nodes are lent (True) and no longer (False), as (time [ms], node, which).
+
+    A node that was drained, and is back to stand by, may have a job on it still that runs to its end: it is lent only
+    where what ran there was stopped since it left.
+
+    Parameters
+    ----------
+    standing_by : sequence
+        Nodes that stand by from a time on [ms], by time.
+    changes : iterable
+        Time [ms], node, whether it joins, whether what runs there stops.
+    """
+    left: dict[int, list[int]] = {}
+    stopped: dict[int, list[int]] = {}
+    for time, node, joins, stops in changes:
+        if stops:
+            stopped.setdefault(node, []).append(time)
+        elif not joins:
+            left.setdefault(node, []).append(time)
+    found: list[tuple[int, int, bool]] = []
+    lent: set[int] = set()
+    before: set[int] = set()
+    for time, now in standing_by:
+        found += [(time, node, False) for node in sorted(lent - now)]
+        lent &= now
+        for node in sorted(now - before):
+            last = max((at for at in left.get(node, ()) if at <= time), default=None)
+            if last is None or any(last <= at <= time for at in stopped.get(node, ())):
+                found.append((time, node, True))
+                lent.add(node)
+        before = now
+    return found
+
+
+def with_lent_rows(cluster: Cluster, nodes: Sequence[int]) -> tuple[Cluster, dict[int, int], dict[int, int]]:
+    """Return a cluster with a row more for each of some nodes, away; and the rows of nodes, and of them when lent.
+
+    Rows of lent nodes are groups of their own, the last of their domain and GPU model. Changes are left out.
+    """
+    picked = np.concatenate([np.arange(cluster.nodes), np.array(nodes, np.int64)])
+    lent = np.arange(len(picked)) >= cluster.nodes
+    rack = np.where(lent, len(cluster.racks), cluster.rack[picked]).astype(np.int32)
+    order = np.lexsort((rack, cluster.model[picked], cluster.domain[picked]))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    rows = picked[order]
+    columns = {name: getattr(cluster, name)[rows] for name in ("gpus", "model", "domain", "cpu_milli", "memory_mib")}
+    made = replace(
+        cluster,
+        node_id=[cluster.node_id[row] for row in rows.tolist()],
+        rack=rack[order],
+        racks=[*cluster.racks, _RACK],
+        absent=np.where(lent[order], 1, cluster.absent[rows]).astype(np.int8),
+        lent=lent[order],
+        **columns,
+    )
+    row_of = dict(enumerate(place[: cluster.nodes].tolist()))
+    return made, row_of, dict(zip(nodes, place[cluster.nodes :].tolist(), strict=True))
+
+
+# Spares: nodes that are held free, and take the place of those that fail.
+
+
+def pools_of(cluster: Cluster) -> list[list[int]]:
+    """Return the nodes that can stand in for each other: of one domain, GPU model and number of GPUs."""
+    pools: dict[tuple[int, int, int], list[int]] = {}
+    for node in range(cluster.nodes):
+        key = (int(cluster.domain[node]), int(cluster.model[node]), int(cluster.gpus[node]))
+        pools.setdefault(key, []).append(node)
+    return [pools[key] for key in sorted(pools)]
+
+
+def chosen_spares(cluster: Cluster, number: int) -> list[int]:
+    """Return which nodes are spares at first: of each pool in proportion to its nodes, of its racks in turn.
+
+    Of a rack the last nodes are taken, from the rack with the most nodes left on. Each pool keeps a node that works:
+    without one the jobs that need its kind would wait for ever, and its spares would stand in for nobody.
+
+    Raises
+    ------
+    UsageError
+        Not a node, or not a node of each kind, would be left to work.
+    """
+    if number >= cluster.nodes:
+        raise UsageError(
+            f"{number:,} spares leave none of {cluster.nodes:,} nodes to work", where="--spares", hint="use fewer"
+        )
+    pools = pools_of(cluster)
+    most = cluster.nodes - len(pools)
+    if number > most:
+        raise UsageError(
+            f"{number:,} spares leave no node to work of one of {len(pools):,} kinds (GPU model, GPUs, VC)",
+            where="--spares",
+            hint=f"use {most:,} or fewer",
+        )
+    found: list[int] = []
+    weights = np.array([len(pool) for pool in pools], np.int64)
+    for pool, share in zip(pools, _shares(weights, number), strict=True):
+        racks: dict[int, list[int]] = {}
+        for node in pool:
+            racks.setdefault(int(cluster.rack[node]), []).append(node)
+        for _ in range(share):
+            rack = max(racks, key=lambda name: (len(racks[name]), -name))
+            found.append(racks[rack].pop())
+    return sorted(found)
+
+
+def _shares(weights: NDArray[np.int64], number: int) -> list[int]:
+    """Return shares in proportion, each at least 1 below its weight: what is over goes to the others likewise."""
+    found = np.zeros_like(weights)
+    while number:
+        room = weights - 1 - found
+        more = np.minimum(shares_of(np.where(room > 0, weights, 0), number), room)
+        found += more
+        number -= int(more.sum())
+    return [int(share) for share in found]
+
 
 _Change = tuple[int, int, bool, bool]
 """Time [ms], node, whether it joins, whether what runs there stops."""

@@ -9,39 +9,185 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from dataclasses import fields
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tracekit.errors import OutputError, UsageError
+from tracekit.errors import DamagedTraceError, OutputError, UnfinishedError, UsageError
+from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
 from tracekit.outputs import lock_folder, output_errors
 from tracekit.places import refuse_remote
 from tracekit.progress import Progress
 from tracekit.replay.sweeps.digests import digest_of, kind_of
-from tracekit.replay.sweeps.file import read_sweep
-from tracekit.replay.sweeps.missing import missing_error, missing_text
-from tracekit.replay.sweeps.processes import carried_out
-from tracekit.replay.sweeps.run import carry_out, forget_files
+from tracekit.replay.sweeps.file import SweepRun, read_sweep
+from tracekit.replay.sweeps.run import carry_out, forget_files, work
 from tracekit.replay.sweeps.table import table_of, told_of
 from tracekit.shards.own_files import write_whole
 from tracekit.shards.results import FinishedResults
-from tracekit.shards.shard import Shard, dealt
+from tracekit.shards.shard import Shard, dealt, numbers_in_words
 from tracekit.shards.work import SharedWork, check_shard_options
-from tracekit.text import counted
+from tracekit.text import counted, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# The processes of a sweep.
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from multiprocessing.context import SpawnProcess
+
+    CarryOut = Callable[[SweepRun], dict[str, Any]]
+
+
+def carried_out(
+    pending: Iterable[tuple[str, SweepRun]], workers: int, perform: CarryOut
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the digest and the summary of each run as it ends; a run is asked for when a process is free for it."""
+    if workers <= 1:
+        for digest, run in pending:
+            yield digest, perform(run)
+        return
+    pool = [_Worker(perform) for _ in range(workers)]
+    try:
+        waiting = iter(pending)
+        busy = [worker for worker in pool if worker.next_of(waiting)]
+        while busy:
+            ready = wait([worker.link for worker in busy])
+            for worker in [w for w in busy if w.link in ready]:
+                yield worker.digest, worker.answer()
+                if not worker.next_of(waiting):
+                    busy.remove(worker)
+    finally:
+        for worker in pool:
+            worker.stop()
+
+
+class _Worker:
+    """A process that carries out one run after the other; where it dies, a new one takes its place."""
+
+    def __init__(self, perform: CarryOut) -> None:
+        self.digest = ""
+        self._perform = perform
+        self._start()
+
+    def _start(self) -> None:
+        # Spawned, not forked: threads of the libraries do not survive a fork.
+        context = get_context("spawn")
+        self.link: Connection
+        self.link, other = context.Pipe()
+        self._process: SpawnProcess = context.Process(target=work, args=(other, self._perform), daemon=True)
+        self._process.start()
+        self._key = register_cleanup(partial(end_process, self._process.pid or 0))
+        other.close()
+
+    def next_of(self, waiting: Iterator[tuple[str, SweepRun]]) -> bool:
+        """Begin the next run; return whether there was one."""
+        for digest, run in waiting:
+            self.digest = digest
+            with contextlib.suppress(OSError):  # a process that died meanwhile is noticed by its answer
+                self.link.send(run)
+            return True
+        return False
+
+    def answer(self) -> dict[str, Any]:
+        """Return the summary of the run that ended."""
+        try:
+            found: dict[str, Any] | DamagedTraceError = self.link.recv()
+        except (EOFError, OSError):
+            self.stop()
+            code = self._process.exitcode
+            self._start()
+            return {"error": f"its process ended (exit code {code}): memory may have run out; use fewer workers"}
+        if isinstance(found, DamagedTraceError):
+            raise found
+        return found
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.join(5)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        unregister_cleanup(self._key)
+        self.link.close()
+
+
+# What is said of runs that no shard has made.
+
+_NAMED = 10
+"""Missing runs that are named one by one."""
+
+
+def missing_text(shard: Shard) -> str:
+    """Return what stands as the error of a run that is missing."""
+    return f"missing: shard {shard} has not made it" if shard.of > 1 else "missing: it was not made"
+
+
+def missing_error(
+    missing: Mapping[str, SweepRun],
+    owner: Mapping[str, int],
+    runs: Mapping[str, SweepRun],
+    shards: int,
+    command: str,
+    out: Path,
+    progress: Progress,
+) -> UnfinishedError:
+    """Return the error that names the shards of missing runs; the first of the runs become notes.
+
+    Parameters
+    ----------
+    missing, runs : mapping
+        Those that are missing, and all, by digest.
+    owner : mapping
+        The number of each one's shard.
+    shards : int
+        How many shards there are; 1 where the work was not divided.
+    command : str
+        The command of the sweep in one piece.
+    out : Path
+        The sweep's folder.
+    progress : Progress
+        Receives the notes.
+    """
+    varied = [f.name for f in fields(SweepRun) if len({getattr(run, f.name) for run in runs.values()}) > 1]
+    for digest, run in list(missing.items())[:_NAMED]:
+        values = ", ".join(f"{name} {cut(str(getattr(run, name)), 60)}" for name in varied) or run.policy
+        of = f" (shard {Shard(owner[digest], shards)})" if shards > 1 else ""
+        progress.note(f"missing: {values}{of}")
+    if len(missing) > _NAMED:
+        progress.note(f"missing: {len(missing) - _NAMED:,} more")
+    numbers = sorted({owner[digest] for digest in missing})
+    if shards == 1:
+        lacks, again = "", f"'{command}' makes them"
+    else:
+        lacks = f", of {'shard' if len(numbers) == 1 else 'shards'} {numbers_in_words(numbers)} of {shards:,}"
+        again = f"run '{command} --shard {numbers[0]}/{shards}'"
+        if len(numbers) > 1:
+            again += f" and so on (Slurm: --array={numbers_in_words(numbers)})"
+        again += ", then --collect again"
+    return UnfinishedError(
+        f"{len(missing):,} of {len(runs):,} runs are missing{lacks}",
+        where=out,
+        hint=f"{again}; --allow-missing writes the table without them",
+    )
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import polars as pl
 
-    from tracekit.replay.sweeps.file import SweepRun
     from tracekit.replay.sweeps.run import InTwin
 
     _CarryOut = Callable[[SweepRun], dict[str, Any]]
-
-__all__ = ["sweep"]
 
 _RUNS = "runs"
 
