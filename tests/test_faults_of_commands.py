@@ -171,10 +171,10 @@ def test_a_store_that_fails_ends_a_comparison(trace: Trace, tmp_path: Path, monk
 
 PAGES = ("users/ann", "users/bob", "index")
 DIGEST_PARTS = [
-    ("pages.part_view", None, [f"the page {page}.{ending}" for page in PAGES for ending in ("html", "md")]),
+    ("make.part_view", None, [f"the page {page}.{ending}" for page in PAGES for ending in ("html", "md")]),
     ("document.changes", None, [f"the changes of {whose}" for whose in ("ann", "bob", "the whole cluster")]),
-    ("pages.overview_row", "ann", ["the row of ann"]),
-    ("pages.draw_plain_page", None, [f"the page {page}.html" for page in PAGES]),
+    ("make.overview_row", "ann", ["the row of ann"]),
+    ("make.draw_plain_page", None, [f"the page {page}.html" for page in PAGES]),
 ]
 
 

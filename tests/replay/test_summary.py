@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tracekit import resources
+from tracekit.characterize.views import STATUS_MACROS
 from tracekit.databases import connect_duckdb
 from tracekit.errors import UsageError
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
@@ -231,7 +232,7 @@ def test_classes_are_those_of_the_shared_view() -> None:
     milli = np.array([0, 1, 999, 1000, 1001, 2000, 4000, 4001, 8000, 8001, 512_000])
     view = (resources.folder("queries") / "views" / "job_classes.sql").read_text(encoding="utf-8")
     with connect_duckdb() as con:
-        con.execute("CREATE MACRO is_unsuccessful(status) AS FALSE")  # of no matter here
+        con.execute(STATUS_MACROS["is_unsuccessful"])
         con.execute(
             "CREATE TABLE jobs AS SELECT unnest(?::DOUBLE[]) / 1000 AS gpu_count, 'x' AS status", [milli.tolist()]
         )

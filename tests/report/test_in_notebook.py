@@ -282,7 +282,7 @@ def test_outside_of_a_notebook_it_says_where_the_page_goes(found: TraceReport, m
         ({"partition": "day"}, "--partition: the Trace of a report"),
         ({"format_name": "csv"}, "--format: the source is a Trace already"),
         ({"replay_jobs": -1}, "replay_jobs: is below 0"),
-        ({"twin": Path("none.toml")}, "none.toml: there is no such file"),
+        ({"twin": Path("none.toml")}, "none.toml: cannot read the twin: No such file or directory"),
         ({"by": "nobody"}, "--by: 'nobody' is no tenant"),
     ],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.command import run
 from tracekit.analysis.reporting import report
 from tracekit.characterize import answer_query, list_views
+from tracekit.characterize.views import STATUS_MACROS
 from tracekit.errors import UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.tables.window import SIZES, WHERE, chosen_jobs
@@ -137,6 +138,7 @@ def test_sizes_are_the_classes_of_the_queries(layouts: tuple[Trace, Trace]) -> N
     view = next(view.sql for view in list_views() if view.name == "job_classes")
     trace = layouts[0]
     with trace.connect() as con:
+        con.execute(STATUS_MACROS["is_unsuccessful"])
         for size in SIZES:
             expected = con.execute(
                 f"SELECT job_id FROM ({view}) WHERE gpu_class = $size ORDER BY ALL", {"size": size}
@@ -156,6 +158,7 @@ def test_an_answer_about_some_jobs_is_that_of_plain_sql(layouts: tuple[Trace, Tr
             .rows()
         )
         with trace.connect() as con:
+            con.execute(STATUS_MACROS["is_unsuccessful"])
             con.execute(f"CREATE VIEW job_classes AS {view}")
             assert sorted(shown) == sorted(con.sql(alone).fetchall()) == [("1", 1), ("2-4", 1)]
         assert "only jobs with user alice, with all that belongs to them" in answer.notes

@@ -129,10 +129,10 @@ def analyze_into(
     from tracekit.characterize.engines import engine_of
     from tracekit.report.pdf import find_browser
 
+    salt, salt_note = salt_of(settings, out)
     check_replays(settings)
     check_comparison(settings.compare, shown)
     prices = find_prices(source, settings.prices, progress)
-    salt, salt_note = salt_of(settings, out)
     if salt_note is not None:
         progress.note(salt_note)
     if settings.pdf:

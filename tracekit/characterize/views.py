@@ -40,7 +40,13 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
-__all__ = ["FROM_JOBS", "TraceDatabase", "connect_with_views", "list_views"]
+__all__ = ["FROM_JOBS", "STATUS_MACROS", "TraceDatabase", "connect_with_views", "list_views"]
+
+STATUS_MACROS = {
+    f"is_{name}": f"CREATE MACRO is_{name}(status) AS CASE WHEN status <> 'unknown' THEN status IN {statuses} END"
+    for name, statuses in schema.STATUS_GROUPS.items()
+}
+"""The statements that make the macros of groups of statuses, by their names."""
 
 FROM_JOBS = frozenset({"flux", "kubernetes", "lsf", "pbs", "slurm"})
 """Formats without a list of machines: unless one lies beside the log, their table of nodes holds those that jobs ran
@@ -190,11 +196,6 @@ def connect_with_views(
     return TraceDatabase(trace, also=also, memory_limit=memory_limit, alone=True).connect()
 
 
-def _macro_of_group(name: str) -> str:
-    within = f"status IN {schema.STATUS_GROUPS[name]}"
-    return f"CREATE MACRO is_{name}(status) AS CASE WHEN status <> 'unknown' THEN {within} END"
-
-
 def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
     """Return what describes the Trace, by name: the statement that makes it, and its values."""
     grid = ", ".join(f"{i / (GRID - 1):g}" for i in range(GRID))
@@ -209,7 +210,7 @@ def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
         else "CAST(? AS BOOLEAN) AS listed, CAST(NULL AS VARCHAR) AS source"
     )
     return {
-        **{f"is_{name}": (_macro_of_group(name), None) for name in schema.STATUS_GROUPS},
+        **{name: (statement, None) for name, statement in STATUS_MACROS.items()},
         "percentiles": (f"CREATE MACRO percentiles(x) AS quantile_cont(x, [{grid}])", None),
         "trace_tables": (
             "CREATE TABLE trace_tables AS SELECT unnest(CAST(? AS VARCHAR[])) AS name",
