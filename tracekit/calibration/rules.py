@@ -1,6 +1,6 @@
 """How a cluster schedules: the settings of one candidate, and the policy that does the same.
 
-The values that a calibration tries stand in `candidates`.
+`calibration.search` lists the values that a calibration tries.
 """
 
 from __future__ import annotations

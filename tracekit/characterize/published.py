@@ -2,7 +2,7 @@
 
 `reports/published/<format>.csv` holds what papers and releases state about a public trace, one number a line, with
 its source and how sure it is; `releases.toml` beside them says how many jobs each release has. The lines are made by
-`tools/make_published.py`. Each names the cells of a query that measure the same number (see `published_value`), and
+`tools/make_published.py`. Each names the cells of a query that measure the same number (see `PublishedValue`), and
 
     cluster      '' the whole release; a name: a Trace of that cluster alone; '*': `row` or `params` names the cluster
     options      the source option that the Trace must have been made with (unit=task) or without (unit!=task)

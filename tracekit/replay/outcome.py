@@ -124,7 +124,7 @@ class Outcome:
     facts: dict[str, dict[str, str]] = field(default_factory=dict)
     """What the mechanism tells of the run beside the schedule, by a name: title, value and source, one line each."""
     violations: pl.DataFrame | None = None
-    """Where the recorded schedule holds more GPUs than there are (see `over_capacity`); None of any other."""
+    """Where the recorded schedule holds more GPUs than there are (see `recording.events`); None of any other."""
     log: NDArray[np.void] | None = None
     """The event log where it was asked for, in order: rows (time_ms, kind, job, node, gpu, value).
 

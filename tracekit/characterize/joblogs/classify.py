@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Find in a block of lines the best rule that holds, and the first or last line for which it does.
 #
-# Each signature has texts of which a line that it matches holds one (see `literals`). Polars looks for all of them in
+# Each signature has texts of which a line that it matches holds one (see below). Polars looks for all of them in
 # one pass; only lines that hold one are matched, and only with the signatures that may match them.
 
 # Literal texts of which every match of a regular expression contains one.
