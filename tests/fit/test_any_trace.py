@@ -66,7 +66,7 @@ RATES = st.sampled_from([None, "mean", "end", "fitted"])
 WAYS = st.sampled_from([("model", None), ("resample", None), ("hybrid", "arrivals"), ("hybrid", "jobs")])
 
 
-@tried(12, 150, worlds=worlds(), extent=EXTENTS, load=st.sampled_from([None, 0.5]), rate=RATES, way=WAYS)
+@tried(12, 50, worlds=worlds(), extent=EXTENTS, load=st.sampled_from([None, 0.5]), rate=RATES, way=WAYS)
 def test_what_is_fitted_can_be_drawn_from(
     make_trace: Callable[..., Trace],
     tmp_path_factory: pytest.TempPathFactory,

@@ -342,7 +342,7 @@ def test_the_cards_of_nodes(ingest: Ingest, rows: Rows, found_checks: FoundCheck
 NAMES = st.from_regex(r"[a-z]{2,12}", fullmatch=True)
 
 
-@tried(4, 60, name=NAMES, amount=st.integers(1, 16))
+@tried(4, 25, name=NAMES, amount=st.integers(1, 16))
 def test_a_device_under_an_unknown_name_is_unknown_everywhere(
     tmp_path_factory: pytest.TempPathFactory, name: str, amount: int
 ) -> None:

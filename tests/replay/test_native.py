@@ -72,7 +72,10 @@ SWEEP = 'traces = ["trace"]\npolicies = ["fifo"]\n'
     "command",
     [
         "replay trace -p fifo -o out",
-        *(pytest.param(c, marks=pytest.mark.thorough) for c in ("fidelity trace -o out", "sweep sweep.toml -o out")),
+        *(
+            pytest.param(c, marks=pytest.mark.thorough)
+            for c in ("calibrate trace --report out", "sweep sweep.toml -o out")
+        ),
     ],
 )
 def test_a_replay_without_the_engine_ends_in_one_line_and_writes_nothing(

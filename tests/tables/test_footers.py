@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
+from tests.effort import examples
 from tracekit.errors import DamagedTraceError
 from tracekit.trace import Trace
 
@@ -66,7 +67,7 @@ def test_statistics_with_a_time_in_no_year_are_found_by_validate(trace: Trace) -
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each damage needs a process of its own, made quickly")
 @pytest.mark.parametrize("where", ["footer", "anywhere"])
-@pytest.mark.parametrize("cases", [8, pytest.param(500, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("cases", [8, pytest.param(examples(150), marks=pytest.mark.thorough)])
 def test_bytes_changed_by_chance_end_in_an_error_that_validate_explains(where: str, cases: int, trace: Trace) -> None:
     command = [sys.executable, "-m", "tests.tables.changed_bytes", str(trace.path), where, str(cases)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

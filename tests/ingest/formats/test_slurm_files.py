@@ -36,7 +36,7 @@ def test_the_order_of_columns_does_not_matter(ingest: Ingest, rows: Rows, traili
 
 
 @pytest.mark.thorough
-@given(st.permutations(["JobID", "Submit", "Start", "End", "State", "JobName", "AllocTRES", "NodeList"]))
+@given(order=st.permutations(["JobID", "Submit", "Start", "End", "State", "JobName", "AllocTRES", "NodeList"]))
 def test_any_order_of_columns_gives_the_same_rows(order: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("order")
     (folder / "sacct.txt").write_text(sacct({"JobName": "a|b"}, {"JobID": "8"}, columns=order)["sacct.txt"])
