@@ -33,6 +33,7 @@ def test_the_readme_gives_two_set_up_commands_that_need_only_python() -> None:
     assert len(commands) == 2
     assert commands[0].endswith(".venv/bin/tracekit analyze sample_traces/philly -o out")
     assert commands[1].endswith(".venv/bin/python -m pytest -n auto")
+    assert len(text.split()) <= 700
 
 
 def test_extras_are_installed_by_the_name_of_the_distribution() -> None:

@@ -66,10 +66,10 @@ def philly_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_help_names_every_command_and_each_has_its_own() -> None:
     top = run_alone("--help").stdout
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    reference = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     for command in COMMANDS:
         assert f" {command} " in top
-        assert f"tracekit {command} " in readme
+        assert f"\n## tracekit {command}\n" in reference
         page = run(command, "--help")
         assert page.returncode == 0
         assert "Usage:" in page.stdout
