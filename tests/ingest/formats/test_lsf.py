@@ -219,6 +219,7 @@ def test_a_requirement_that_does_not_tell_is_unknown(text: str) -> None:
         (" 33882739 32 ", " 33882739 many ", set(), "unreadable_numprocessors"),  # the slots of its hosts tell as well
         (" 64 60.0 ", " done 60.0 ", {"status"}, "unreadable_jstatus"),
         (" 10.5 2.0 ", " x 2.0 ", {"cpu_s"}, "unreadable_ru_utime"),
+        (" 10.5 2.0 ", " 10.5 -62135596801 ", {"cpu_s"}, "unreadable_ru_stime"),
         (" 2097152 0 ", " lots 0 ", {"memory_gib"}, "unreadable_maxrmem"),
     ],
 )

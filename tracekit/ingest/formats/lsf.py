@@ -190,6 +190,14 @@ def _parsed(text: str) -> float | None:
     return None if value == -1 else value
 
 
+def _amount(text: str) -> float | None:
+    """Return what was asked for or used; -1 says that it is not known."""
+    value = _parsed(text)
+    if value is not None and value < 0:
+        raise ValueError("is below 0")
+    return value
+
+
 def _time(held: Mapping[str, Any], name: str) -> float | None:
     """Return a time [s]; 0 says that there is none."""
     return _number(held, name) or None
@@ -214,7 +222,7 @@ def _lsf_row(held: Mapping[str, Any], devices: text_of.Devices, lost: LostValues
     request = devices.settled(name, request, alone=alone)
     status, word = _status(held, lost)
     names = ("ru_utime", "ru_stime", "maxRMem", "runLimit", "numProcessors")
-    *cpu, memory, limit, processors = (lost.read(name, held.get(name), _parsed) for name in names)
+    *cpu, memory, limit, processors = (lost.read(name, held.get(name), _amount) for name in names)
     row: Row = {
         "job_id": name,
         "told": told,
