@@ -8,9 +8,10 @@ alone   each job trains by itself: steps a second, peak memory, utilization as n
 split   the same batch in 2 and in 4 sub-batches, whose gradients add up to one step
 pair    two jobs on the GPU at once, every pair of --jobs, a job paired with itself included
 
-Every run has new processes. Two jobs are both warm and both training before the window begins, and train until it is
-over. DIR gets runs.csv (a row for each run) and models.toml; the summary is printed. --from computes both again from
-the runs of an earlier measurement and needs no GPU. The measurement needs PyTorch and a GPU that nobody else uses.
+Every run has new processes. Those of several runs start together, because a start takes longer than a window, and wait
+without work until it is their turn. Two jobs are both warm and both training before the window begins, and train until
+it is over. DIR gets runs.csv (a row for each run) and models.toml; the summary is printed. --from computes both again
+from the runs of an earlier measurement and needs no GPU. The measurement needs PyTorch and a GPU that nobody else uses.
 --device cpu tries the script without a GPU: utilization and memory are unknown then.
 """
 
@@ -28,7 +29,7 @@ import time
 from collections import deque
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import combinations_with_replacement
+from itertools import chain, combinations_with_replacement
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,11 +43,11 @@ if TYPE_CHECKING:
 
 PARTS = (2, 4)
 """Numbers of sub-batches."""
-JOBS = ("mlp:64", "transformer:8", "lstm:80", "vgg16:64")
-SPLIT = ("vgg16:64", "transformer:32", "lstm:320", "cnn:512")
+JOBS = ("mlp:64", "transformer:8", "lstm:80", "vgg16:32")
+SPLIT = ("vgg16:32", "transformer:8", "transformer:32")
 """Jobs that are paired, and batches that are cut, unless the command says otherwise."""
 
-_LEAD_S, _TAIL_S = 0.5, 0.1
+_LEAD_S, _TAIL_S = 0.3, 0.05
 """How long the jobs of a run train before and after the window [s]."""
 _WORDS = 32_000
 _CONVOLUTIONS = {
@@ -90,9 +91,9 @@ def _model(torch: Any, job: Job) -> tuple[Any, Callable[[Any], Any], Any, Any]:
 
 def _training_step(torch: Any, job: Job, device: str) -> Callable[[], None]:
     """Return a function that trains a job for one step: SGD, in bf16 where there is a GPU."""
-    net, forward, x, y = _model(torch, job)
-    net.to(device)
-    inputs, targets = x.to(device).chunk(job.parts), y.to(device).chunk(job.parts)
+    with torch.device(device):
+        net, forward, x, y = _model(torch, job)
+    inputs, targets = x.chunk(job.parts), y.chunk(job.parts)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.001, momentum=0.9)
 
     def step() -> None:
@@ -137,6 +138,7 @@ def train(pipe: Connection, job: Job, device: str) -> None:
             return
         rate = (len(inside) - 1) / (inside[-1] - inside[0])
         pipe.send((rate, torch.cuda.max_memory_allocated() / 2**30 if gpu else None))
+        pipe.recv()  # until it is killed: its end takes the GPU a while, and another run's window has begun
     except RuntimeError as error:
         pipe.send(f"{job}: {' '.join(str(error).split())[:200]}")
 
@@ -151,46 +153,63 @@ def probe(pipe: Connection) -> None:
     pipe.send((found.name, f"GPU-{found.uuid}"))
 
 
-def _received(pipe: Connection, what: str) -> Any:
-    try:
-        found = pipe.recv()
-    except EOFError:
-        raise MeasurementError(f"{what}: its process ended early; its output is above") from None
-    if isinstance(found, str):
-        raise MeasurementError(found)
-    return found
+class Process(NamedTuple):
+    """A process of a job."""
+
+    job: Job | None
+    process: Any
+    pipe: Connection
+
+    def answer(self) -> Any:
+        """Return what it sends next.
+
+        Raises
+        ------
+        MeasurementError
+            It sends an error, or ended.
+        """
+        try:
+            found = self.pipe.recv()
+        except EOFError:
+            raise MeasurementError(f"a process of {self.job or 'PyTorch'} ended early; see its output") from None
+        if isinstance(found, str):
+            raise MeasurementError(found)
+        return found
 
 
 class Bench(NamedTuple):
-    """Where jobs are run."""
+    """Where jobs are run, and for how long."""
 
     processes: ForkServerContext
     device: str
     window_s: float
 
-    def ask(self, target: Callable[..., None], *arguments: object) -> tuple[Any, Connection]:
-        """Start a process; return it and its pipe."""
+    def start(self, job: Job | None) -> Process:
+        """Start the process of a job; without a job, that which looks for the GPU."""
         here, there = self.processes.Pipe()
-        process = self.processes.Process(target=target, args=(there, *arguments), daemon=True)
+        target, arguments = (train, (there, job, self.device)) if job else (probe, (there,))
+        process = self.processes.Process(target=target, args=arguments, daemon=True)
         process.start()
         there.close()
-        return process, here
+        return Process(job, process, here)
 
-    def run(self, jobs: Sequence[Job]) -> tuple[list[tuple[float, float | None]], float, float]:
-        """Run jobs at once; return (steps a second, peak memory [GiB]) of each, begin and end of the window [s]."""
-        started = [self.ask(train, job, self.device) for job in jobs]
-        try:
-            for (_, pipe), job in zip(started, jobs, strict=True):
-                _received(pipe, str(job))
-            begin = time.monotonic() + _LEAD_S
-            end = begin + self.window_s
-            for _, pipe in started:
-                pipe.send((begin, end))
-            return [_received(pipe, str(job)) for (_, pipe), job in zip(started, jobs, strict=True)], begin, end
-        finally:
-            for process, _ in started:
-                process.join(5)
-                process.terminate()
+    def window(self, run: Sequence[Process]) -> tuple[list[tuple[float, float | None]], float, float]:
+        """Let warm jobs train at once; return steps a second and peak memory [GiB] of each, begin and end [s]."""
+        begin = time.monotonic() + _LEAD_S
+        end = begin + self.window_s
+        for one in run:
+            one.pipe.send((begin, end))
+        return [one.answer() for one in run], begin, end
+
+
+class Plan(NamedTuple):
+    """How often and how long is measured."""
+
+    repeats: int
+    ahead: int
+    """Runs whose processes are started at once: a start takes longer than a window."""
+    limit_s: float
+    """No run begins later [s]."""
 
 
 @contextmanager
@@ -204,7 +223,9 @@ def _utilization(gpu: str | None) -> Iterator[list[tuple[float, str]]]:
     with subprocess.Popen(["nvidia-smi", "-i", gpu, *query], stdout=subprocess.PIPE, text=True) as process:
 
         def read() -> None:
-            samples.extend((time.monotonic(), line.strip()) for line in process.stdout or ())
+            assert process.stdout
+            while line := process.stdout.readline():
+                samples.append((time.monotonic(), line.strip()))
 
         threading.Thread(target=read, daemon=True).start()
         try:
@@ -213,7 +234,7 @@ def _utilization(gpu: str | None) -> Iterator[list[tuple[float, str]]]:
             process.terminate()
 
 
-def measure(path: Path, jobs: Sequence[Job], split: Sequence[Job], repeats: int, bench: Bench) -> None:
+def measure(path: Path, jobs: Sequence[Job], split: Sequence[Job], chosen: Plan, bench: Bench) -> None:
     """Run all jobs and write a row for each run.
 
     Raises
@@ -223,38 +244,59 @@ def measure(path: Path, jobs: Sequence[Job], split: Sequence[Job], repeats: int,
     """
     if importlib.util.find_spec("torch") is None:
         raise MeasurementError("PyTorch is not installed; the measurement needs it, --from FILE does not")
-    name, gpu = "cpu", None
+    began, name, gpu = time.monotonic(), "cpu", None
     if bench.device == "cuda":
-        found = _received(bench.ask(probe)[1], "PyTorch")
+        found = bench.start(None).answer()
         if found is None:
             raise MeasurementError("PyTorch finds no GPU; the measurement needs one, --from FILE does not")
         name, gpu = found
-    alone = list(dict.fromkeys([*jobs, *split]))
-    plan: list[tuple[Job, ...]] = [(job,) for job in alone]
-    plan += [(job._replace(parts=parts),) for job in split for parts in PARTS]
-    plan += combinations_with_replacement(jobs, 2)
+    once: list[tuple[Job, ...]] = [(job,) for job in dict.fromkeys([*jobs, *split])]
+    once += [(job._replace(parts=parts),) for job in split for parts in PARTS]
+    once += combinations_with_replacement(jobs, 2)
+    runs = once * chosen.repeats
+    done = 0
     path.parent.mkdir(parents=True, exist_ok=True)
-    offset = time.time() - time.monotonic()
     with path.open("w", newline="", encoding="utf-8") as file, _utilization(gpu) as samples:
         rows = csv.DictWriter(file, [*COLUMNS, *OPTIONAL])
         rows.writeheader()
-        for number, run in enumerate(plan * repeats, 1):
-            results, begin, end = bench.run(run)
-            seen = [text for at, text in samples if begin <= at <= end]
-            if gpu and not (seen and all(text.isdigit() for text in seen)):
-                raise MeasurementError(
-                    f"nvidia-smi gives no utilization of this GPU: {seen[:3]}; is it cut into MIG slices?"
-                )
-            row: dict[str, object] = {"kind": "alone" if len(run) == 1 else "pair", "gpu": name}
-            row["utilization_pct"] = median(map(int, seen)) if seen else None
-            for side, job, (rate, gib) in zip("ab", run, results, strict=False):
-                row |= {side: job.model, f"{side}_batch": job.batch, f"{side}_parts": job.parts}
-                row |= {f"{side}_iters_per_s": round(rate, 3), f"{side}_gib": gib and round(gib, 3)}
-            for key, moment in (("begin_utc", begin), ("end_utc", end)):
-                row[key] = datetime.fromtimestamp(offset + moment, UTC).isoformat(timespec="milliseconds")
-            rows.writerow(row)
-            file.flush()
-            print(f"{number}/{len(plan) * repeats}  {' with '.join(map(str, run))}", file=sys.stderr)
+        for first in range(0, len(runs), chosen.ahead):
+            group = [[bench.start(job) for job in run] for run in runs[first : first + chosen.ahead]]
+            try:
+                for process in chain(*group):
+                    process.answer()
+                for run in group:
+                    if time.monotonic() - began > chosen.limit_s:
+                        print(f"stopped after {chosen.limit_s:.0f} s: {done} of {len(runs)} runs", file=sys.stderr)
+                        return
+                    rows.writerow({**_measured(bench, run, samples if gpu else None), "gpu": name})
+                    file.flush()
+                    done += 1
+                    what = " with ".join(str(process.job) for process in run)
+                    print(f"{time.monotonic() - began:.0f} s: {done} of {len(runs)}, {what}", file=sys.stderr)
+            finally:
+                for process in chain(*group):
+                    process.process.kill()
+                for process in chain(*group):
+                    process.process.join()
+
+
+def _measured(bench: Bench, run: Sequence[Process], samples: list[tuple[float, str]] | None) -> dict[str, object]:
+    """Return the row of a run; `samples` is what nvidia-smi prints, None without a GPU."""
+    results, begin, end = bench.window(run)
+    row: dict[str, object] = {"kind": "alone" if len(run) == 1 else "pair"}
+    if samples is not None:
+        seen = [text for at, text in samples if begin <= at <= end]
+        if not (seen and all(text.isdigit() for text in seen)):
+            raise MeasurementError(f"nvidia-smi gives no utilization: {seen[:3]}; is the GPU cut into MIG slices?")
+        row["utilization_pct"] = median(map(int, seen))
+    for side, process, (rate, gib) in zip("ab", run, results, strict=False):
+        model, batch, parts = process.job or ("", 0, 0)
+        row |= {side: model, f"{side}_batch": batch, f"{side}_parts": parts}
+        row |= {f"{side}_iters_per_s": round(rate, 3), f"{side}_gib": gib and round(gib, 3)}
+    offset = time.time() - time.monotonic()
+    for key, moment in (("begin_utc", begin), ("end_utc", end)):
+        row[key] = datetime.fromtimestamp(offset + moment, UTC).isoformat(timespec="milliseconds")
+    return row
 
 
 def _job(text: str) -> Job:
@@ -271,8 +313,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="runs.csv of an earlier measurement")
     parser.add_argument("--jobs", type=_job, nargs="+", metavar="MODEL:BATCH", default=list(map(_job, JOBS)))
     parser.add_argument("--split", type=_job, nargs="*", metavar="MODEL:BATCH", default=list(map(_job, SPLIT)))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--window", type=float, default=2.0, metavar="SECONDS")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each (%(default)s)")
+    parser.add_argument("--window", type=float, default=2.0, metavar="SECONDS", help="length of a run (%(default)s)")
+    ahead = "runs that are started at once, one of which trains at a time (%(default)s); fewer need less memory"
+    parser.add_argument("--ahead", type=int, default=12, metavar="N", help=ahead)
+    limit = "time after which no run begins (%(default)s)"
+    parser.add_argument("--limit", type=float, default=235.0, metavar="SECONDS", help=limit)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     chosen = parser.parse_args(arguments)
     if any(job.batch % max(PARTS) for job in chosen.split):
@@ -282,9 +328,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.source is None:
             processes = multiprocessing.get_context("forkserver")
             processes.set_forkserver_preload(["torch"])
-            begin = time.monotonic()
-            measure(source, chosen.jobs, chosen.split, chosen.repeats, Bench(processes, chosen.device, chosen.window))
-            print(f"measured in {time.monotonic() - begin:.0f} s\n")
+            plan = Plan(chosen.repeats, max(chosen.ahead, 1), chosen.limit)
+            measure(source, chosen.jobs, chosen.split, plan, Bench(processes, chosen.device, chosen.window))
         runs = read_runs(source)
         print(summary(runs))
         chosen.output.mkdir(parents=True, exist_ok=True)

@@ -224,10 +224,44 @@ def test_a_table_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
 # The measurement
 
 
-def without_gpu(*_: object) -> tuple[None, Any]:
+def without_gpu(*_: object) -> gpu_sharing.Process:
     here, there = Pipe()
     there.send(None)
-    return None, here
+    return gpu_sharing.Process(None, None, here)
+
+
+class OnPaper:
+    """A bench on which the first job of a run makes 10 steps a second and the second 20; a run takes 2 s."""
+
+    device = "cpu"
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[Job, ...]] = []
+        self.alive: list[Job] = []
+        self.most = 0
+        self.now = 0.0
+
+    def start(self, job: Job) -> SimpleNamespace:
+        self.alive.append(job)
+        self.most = max(self.most, len(self.alive))
+        process = SimpleNamespace(kill=lambda: self.alive.remove(job), join=lambda: None)
+        return SimpleNamespace(job=job, process=process, answer=lambda: None)
+
+    def window(self, run: list[SimpleNamespace]) -> tuple[list[tuple[float, float]], float, float]:
+        self.runs.append(tuple(one.job for one in run))
+        self.now += 2
+        return [(10.0 * number, 0.5) for number in range(1, len(run) + 1)], self.now - 2, self.now
+
+
+def measured(
+    path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[Job], split: list[Job], plan: gpu_sharing.Plan
+) -> OnPaper:
+    bench = OnPaper()
+    monkeypatch.setattr(gpu_sharing.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(gpu_sharing.time, "monotonic", lambda: bench.now)
+    on_paper: Any = bench
+    gpu_sharing.measure(path, jobs, split, plan, on_paper)
+    return bench
 
 
 @pytest.mark.parametrize(("installed", "message"), [(None, "not installed"), (object(), "no GPU")])
@@ -239,7 +273,7 @@ def test_without_pytorch_or_gpu_nothing_is_measured(
     message: str,
 ) -> None:
     monkeypatch.setattr(gpu_sharing.importlib.util, "find_spec", lambda name: installed)
-    monkeypatch.setattr(gpu_sharing.Bench, "ask", without_gpu)
+    monkeypatch.setattr(gpu_sharing.Bench, "start", without_gpu)
     assert gpu_sharing.main(["-o", str(tmp_path / "out")]) == 2
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
@@ -250,23 +284,23 @@ def test_without_pytorch_or_gpu_nothing_is_measured(
 def test_every_job_its_sub_batches_and_every_pair_run_as_often_as_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def run(jobs: tuple[Job, ...]) -> tuple[list[tuple[float, float]], float, float]:
-        asked.append(jobs)
-        return [(10.0 * number, 0.5) for number in range(1, len(jobs) + 1)], 0.0, 2.0
-
-    monkeypatch.setattr(gpu_sharing.importlib.util, "find_spec", lambda name: object())
-    bench: Any = SimpleNamespace(device="cpu", run=run)
     a, b, large = Job("mlp", 8), Job("lstm", 8), Job("lstm", 32)
-    gpu_sharing.measure(tmp_path / "runs.csv", [a, b], [b, large], 3, bench)
+    bench = measured(tmp_path / "runs.csv", monkeypatch, [a, b], [b, large], gpu_sharing.Plan(3, 4, 1000))
     once = [(a,), (b,), (large,), *((job._replace(parts=n),) for job in (b, large) for n in (2, 4)), (a, a), (a, b)]
-    assert asked == [*once, (b, b)] * 3
+    assert bench.runs == [*once, (b, b)] * 3
+    # Of four runs at a time at most three are pairs, and no process outlives its group.
+    assert (bench.most, bench.alive) == (7, [])
     runs = read_runs(tmp_path / "runs.csv")
     assert len(runs) == 3 * (7 + 2 * 3)
-    assert [(run.rate, run.gib, run.utilization) for run in runs if (run.job, run.partner) == (b, a)] == [
-        (20.0, 0.5, None)
-    ] * 3
+    pairs = [(run.rate, run.gib, run.utilization) for run in runs if (run.job, run.partner) == (b, a)]
+    assert pairs == [(20.0, 0.5, None)] * 3
+
+
+def test_no_run_begins_after_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of 2 s begin after 0, 2 and 4 s; the limit is 5 s."""
+    path = tmp_path / "runs.csv"
+    bench = measured(path, monkeypatch, [Job("mlp", 8)], [], gpu_sharing.Plan(3, 4, 5))
+    assert (len(bench.runs), bench.alive, len(read_runs(path))) == (3, [], 4)
 
 
 @pytest.mark.parametrize(("step_s", "answer"), [(0.125, (8.0, None)), (1.5, "mlp:8: 1 steps")])
@@ -283,6 +317,7 @@ def test_steps_that_end_in_the_window_make_the_rate(
     monkeypatch.setattr(gpu_sharing.time, "monotonic", lambda: now[0])
     here, there = Pipe()
     here.send((6.5, 8.5))
+    here.send(None)
     gpu_sharing.train(there, Job("mlp", 8), "cpu")
     assert here.recv() is None
     found = here.recv()
