@@ -24,6 +24,8 @@ OPTIONAL = ("utilization_pct", "gpu")
 C_IN_USE, C_MOST = 0.5, 0.99
 """Strength of M1 by default, and the largest that --models takes."""
 BINS = (0.2, 0.4, 0.6, 0.8)
+FEWEST = 4
+"""Pairs that a fit of M1 needs."""
 FULL = 0.8
 """Utilization from which on a batch counts as filling the GPU [0..1]."""
 
@@ -185,6 +187,11 @@ class Split(NamedTuple):
         return sum((k - 1 / n) * (1 - 1 / n) for n, k in self.kept.items()) / sum((1 - 1 / n) ** 2 for n in self.kept)
 
 
+def slow(parts: Iterable[Split]) -> list[float]:
+    """Return the slowdown of each."""
+    return [split.slowdown for split in parts]
+
+
 def splits(measured: dict[tuple[Job, Job | None], Measured]) -> list[Split]:
     """Return all batches that ran whole and in sub-batches, by utilization, the fullest first."""
     found: dict[Job, Split] = {}
@@ -205,39 +212,50 @@ def models_toml(runs: Sequence[Run]) -> str:
     measured = medians(runs)
     seen, parts = points(measured), splits(measured)
     fixed = [split.fixed for split in parts if split.fixed is not None]
-    lines = [f"# Measured by benchmarks/gpu_sharing.py on {runs[0].gpu or 'an unknown GPU'}."]
-    lines += ["", "[interference]"]
-    c = round(strength(seen), 3) if seen else None
-    if _taken(lines, "the strength c of M1", c, C_MOST):
-        lines += ['rule = "product"', 'level = "measured"', f"levels = {{ measured = {c} }}"]
-    lines += ["", "[accumulation]"]
-    slowdown = round(median(split.slowdown for split in parts), 3) if parts else None
-    if _taken(lines, "slowdown_per_doubling", slowdown, 100):
-        lines.append(f"slowdown_per_doubling = {slowdown}")
-    share = round(median(fixed), 3) if fixed else None
-    if _taken(lines, "fixed_share", share, 1):
-        lines.append(f"fixed_share = {share}")
-    return "\n".join([*lines, ""])
+    strengths = [strength(seen)] if len(seen) >= FEWEST else []
+    c, slowdown, share = (round(median(values), 3) if values else None for values in (strengths, slow(parts), fixed))
+    levels = f'rule = "product"\nlevel = "measured"\nlevels = {{ measured = {c} }}'
+    return "\n".join(
+        [
+            f"# Measured by benchmarks/gpu_sharing.py on {runs[0].gpu or 'an unknown GPU'}.",
+            "",
+            "[interference]",
+            _taken("c of M1", c, C_MOST) or levels,
+            "",
+            "[accumulation]",
+            *_range("the slowdown", slow(parts)),
+            _taken("slowdown_per_doubling", slowdown, 100) or f"slowdown_per_doubling = {slowdown}",
+            *_range("the fixed share", fixed),
+            _taken("fixed_share", share, 1) or f"fixed_share = {share}",
+            "",
+        ]
+    )
 
 
-def _taken(lines: list[str], what: str, value: float | None, most: float) -> bool:
-    """Return whether --models takes a value from 0 to `most`; a comment says why not."""
+def _range(what: str, values: Sequence[float]) -> list[str]:
+    return [f"# {what} of {len(values)} jobs is {min(values):.3f} to {max(values):.3f}"] if values else []
+
+
+def _taken(what: str, value: float | None, most: float) -> str:
+    """Return why --models does not take a value, as a comment; '' if it does."""
     if value is None:
-        lines.append(f"# {what}: not measured")
-    elif not 0 <= value <= most:
-        lines.append(f"# {what}: measured {value}, and --models takes 0 to {most}")
-    return value is not None and 0 <= value <= most
+        return f"# {what}: not measured"
+    return "" if 0 <= value <= most else f"# {what}: measured {value}, but --models takes 0 to {most}"
 
 
 def summary(runs: Sequence[Run]) -> str:
     """Return what was measured, for people."""
     measured = medians(runs)
-    lines = [f"GPU: {runs[0].gpu or 'unknown'}", "", "job alone                steps/s  spread  utilization  peak GiB"]
+    lines = [
+        f"GPU: {runs[0].gpu or 'unknown'}",
+        "",
+        "job alone                     steps/s  spread  utilization  peak GiB",
+    ]
     for (job, partner), found in measured.items():
         if partner is None:
             memory = "-" if found.gib is None else f"{found.gib:.2f}"
             lines.append(
-                f"{job!s:<22} {found.rate:>9.2f}  {found.spread:>6.1%}  {_percent(found.utilization):>11}  {memory:>8}"
+                f"{job!s:<27} {found.rate:>9.2f}  {found.spread:>6.1%}  {_percent(found.utilization):>11}  {memory:>8}"
             )
     spreads = sorted(((found.spread, key) for key, found in measured.items() if found.runs > 1), key=lambda s: s[0])
     if spreads:
@@ -254,8 +272,8 @@ def _percent(value: float | None) -> str:
 
 
 def _sharing(seen: Sequence[Point]) -> list[str]:
-    if len(seen) < 4:
-        return [f"M1: {len(seen)} pairs with known utilization; a fit needs 4"]
+    if len(seen) < FEWEST:
+        return [f"M1: {len(seen)} pairs with known utilization; a fit needs {FEWEST}"]
     edges = (0, *BINS, 1)
     names = [f"{low:.0%}-{high:.0%}" for low, high in pairwise(edges)]
     cells: dict[tuple[int, int], list[float]] = defaultdict(list)
@@ -282,19 +300,19 @@ def _sharing(seen: Sequence[Point]) -> list[str]:
 def _sub_batches(parts: Sequence[Split]) -> list[str]:
     if not parts:
         return ["M3: no batch ran whole and in sub-batches"]
-    lines = ["sub-batches          utilization  time in 2, 4    a doubling  memory in 2, 4   fixed share"]
+    lines = ["sub-batches                utilization  time in 2, 4    a doubling  memory in 2, 4   fixed share"]
     for split in parts:
         times = ", ".join(f"{split.time[n]:.2f}" for n in sorted(split.time))
         kept = ", ".join(f"{split.kept[n]:.2f}" for n in sorted(split.kept)) or "-"
         fixed = "-" if split.fixed is None else f"{split.fixed:.2f}"
-        row = f"{split.job!s:<20} {_percent(split.utilization):>11}  {times:<14}  {split.slowdown:>10.1%}"
+        row = f"{split.job!s:<26} {_percent(split.utilization):>11}  {times:<14}  {split.slowdown:>10.1%}"
         lines.append(f"{row}  {kept:<15}  {fixed:>11}")
     known = [split for split in parts if split.utilization is not None]
-    full = [split.slowdown for split in known if (split.utilization or 0) >= FULL]
-    rest = [split.slowdown for split in known if (split.utilization or 0) < FULL]
-    for what, slow in ((f"from {FULL:.0%} on", full), (f"below {FULL:.0%}", rest)):
-        if slow:
-            text = f"median {median(slow):.1%} a doubling ({min(slow):.1%} to {max(slow):.1%})"
+    full = slow(split for split in known if (split.utilization or 0) >= FULL)
+    rest = slow(split for split in known if (split.utilization or 0) < FULL)
+    for what, values in ((f"from {FULL:.0%} on", full), (f"below {FULL:.0%}", rest)):
+        if values:
+            text = f"median {median(values):.1%} a doubling ({min(values):.1%} to {max(values):.1%})"
             lines.append(f"slowdown, whole batch's utilization {what}: {text}")
     share = [split.fixed for split in parts if split.fixed is not None]
     if share:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import os
+import sys
+import time
 from itertools import combinations_with_replacement
 from multiprocessing import Pipe
 from pathlib import Path
@@ -117,7 +120,8 @@ def test_equal_runs_count_once_by_their_median_and_give_the_spread(tmp_path: Pat
     rows += [alone("half"), pair("busy", "busy", (4, 6)), pair("busy", "busy", (5, 5.5))]
     found = medians(read_runs(write(tmp_path / "runs.csv", rows)))
     job = Job("busy", 64)
-    assert (found[job, None].rate, found[job, None].spread, found[job, None].runs) == (10, pytest.approx(0.3), 3)
+    assert (found[job, None].rate, found[job, None].runs) == (10, 3)
+    assert found[job, None].spread == pytest.approx(0.3)
     assert (found[job, job].rate, found[job, job].runs) == (5.25, 4)
     assert points(found) == [(0.9, 0.9, 0.525)]
 
@@ -127,7 +131,8 @@ def test_planted_sub_batches_come_back(tmp_path: Path) -> None:
     (split,) = splits(medians(runs))
     assert split.time == pytest.approx({2: 1.1, 4: 1.2})
     assert split.kept == pytest.approx({2: 0.6, 4: 0.4})
-    assert (split.slowdown, split.fixed, split.utilization) == (pytest.approx(0.1), pytest.approx(0.2), 0.9)
+    assert [split.slowdown, split.fixed] == pytest.approx([0.1, 0.2])
+    assert split.utilization == 0.9
 
 
 # What is printed
@@ -174,6 +179,15 @@ def test_what_models_would_refuse_is_left_out(tmp_path: Path) -> None:
     assert models.accumulation == load_models().accumulation
     text = (tmp_path / "out" / "models.toml").read_text(encoding="utf-8")
     assert [number in text for number in ("1.2", "-0.1", "0.99")] == [True] * 3
+
+
+def test_a_strength_needs_four_pairs(tmp_path: Path) -> None:
+    """Two jobs in both orders are two pairs; each with itself, they are four."""
+    rows = [alone("busy"), alone("most"), pair("busy", "most", (5.5, 5.5))]
+    assert computed(tmp_path, rows).interference == load_models().interference
+    rows += [pair(model, model, (5.5, 5.5)) for model in ("busy", "most")]
+    # 0.45 * (0.9 + 0.9 + 0.81 + 1) / (0.9^2 + 0.9^2 + 0.81^2 + 1)
+    assert computed(tmp_path, rows).interference.c == 0.496
 
 
 def test_without_utilization_m1_is_left_out_and_m3_is_not(tmp_path: Path) -> None:
@@ -257,8 +271,8 @@ def measured(
     path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[Job], split: list[Job], plan: gpu_sharing.Plan
 ) -> OnPaper:
     bench = OnPaper()
-    monkeypatch.setattr(gpu_sharing.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(gpu_sharing.time, "monotonic", lambda: bench.now)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(time, "monotonic", lambda: bench.now)
     on_paper: Any = bench
     gpu_sharing.measure(path, jobs, split, plan, on_paper)
     return bench
@@ -272,7 +286,7 @@ def test_without_pytorch_or_gpu_nothing_is_measured(
     installed: object,
     message: str,
 ) -> None:
-    monkeypatch.setattr(gpu_sharing.importlib.util, "find_spec", lambda name: installed)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: installed)
     monkeypatch.setattr(gpu_sharing.Bench, "start", without_gpu)
     assert gpu_sharing.main(["-o", str(tmp_path / "out")]) == 2
     out, err = capsys.readouterr()
@@ -312,9 +326,9 @@ def test_steps_that_end_in_the_window_make_the_rate(
     def step() -> None:
         now[0] += step_s
 
-    monkeypatch.setitem(gpu_sharing.sys.modules, "torch", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
     monkeypatch.setattr(gpu_sharing, "_training_step", lambda *_: step)
-    monkeypatch.setattr(gpu_sharing.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     here, there = Pipe()
     here.send((6.5, 8.5))
     here.send(None)
