@@ -22,6 +22,7 @@ import csv
 import importlib
 import importlib.util
 import multiprocessing
+import shutil
 import subprocess
 import sys
 import threading
@@ -234,6 +235,20 @@ def _utilization(gpu: str | None) -> Iterator[list[tuple[float, str]]]:
             process.terminate()
 
 
+def _gpu(bench: Bench) -> tuple[str, str | None]:
+    """Return the name of the GPU and its UUID, None on a CPU."""
+    if importlib.util.find_spec("torch") is None:
+        raise MeasurementError("PyTorch is not installed; the measurement needs it, --from FILE does not")
+    if bench.device == "cpu":
+        return "cpu", None
+    found: tuple[str, str] | None = bench.start(None).answer()
+    if found is None:
+        raise MeasurementError("PyTorch finds no GPU; the measurement needs one, --from FILE does not")
+    if shutil.which("nvidia-smi") is None:
+        raise MeasurementError("nvidia-smi is not in the path; the measurement asks it for the utilization")
+    return found
+
+
 def measure(path: Path, jobs: Sequence[Job], split: Sequence[Job], chosen: Plan, bench: Bench) -> None:
     """Run all jobs and write a row for each run.
 
@@ -242,14 +257,8 @@ def measure(path: Path, jobs: Sequence[Job], split: Sequence[Job], chosen: Plan,
     MeasurementError
         PyTorch or a GPU is missing, or a run failed; the rows before it are in the file.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise MeasurementError("PyTorch is not installed; the measurement needs it, --from FILE does not")
-    began, name, gpu = time.monotonic(), "cpu", None
-    if bench.device == "cuda":
-        found = bench.start(None).answer()
-        if found is None:
-            raise MeasurementError("PyTorch finds no GPU; the measurement needs one, --from FILE does not")
-        name, gpu = found
+    began = time.monotonic()
+    name, gpu = _gpu(bench)
     once: list[tuple[Job, ...]] = [(job,) for job in dict.fromkeys([*jobs, *split])]
     once += [(job._replace(parts=parts),) for job in split for parts in PARTS]
     once += combinations_with_replacement(jobs, 2)
@@ -292,7 +301,7 @@ def _measured(bench: Bench, run: Sequence[Process], samples: list[tuple[float, s
     for side, process, (rate, gib) in zip("ab", run, results, strict=False):
         model, batch, parts = process.job or ("", 0, 0)
         row |= {side: model, f"{side}_batch": batch, f"{side}_parts": parts}
-        row |= {f"{side}_iters_per_s": round(rate, 3), f"{side}_gib": gib and round(gib, 3)}
+        row |= {f"{side}_iters_per_s": float(f"{rate:.6g}"), f"{side}_gib": gib and round(gib, 3)}
     offset = time.time() - time.monotonic()
     for key, moment in (("begin_utc", begin), ("end_utc", end)):
         row[key] = datetime.fromtimestamp(offset + moment, UTC).isoformat(timespec="milliseconds")

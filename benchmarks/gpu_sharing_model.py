@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from itertools import pairwise, product
-from math import log2, sqrt
+from math import log2, nan, sqrt
 from statistics import mean, median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,13 +73,12 @@ def read_runs(path: Path) -> list[Run]:
             missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
             if missing:
                 raise MeasurementError(f"{path}: no column {missing[0]}; the columns are {', '.join(COLUMNS)}")
-            found = []
+            found: list[Run] = []
             for row in rows:
-                for side, other in ("ab", "ba") if row["kind"] == "pair" else ("ab",):
-                    try:
-                        found.append(_run(row, side, other))
-                    except ValueError as error:
-                        raise MeasurementError(f"{path}, line {rows.line_num}: {error}") from None
+                try:
+                    found += [_run(row, *sides) for sides in (("ab", "ba") if row["kind"] == "pair" else ("ab",))]
+                except ValueError as error:
+                    raise MeasurementError(f"{path}, line {rows.line_num}: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise MeasurementError(f"{path} cannot be read: {error}") from None
     if not found:
@@ -89,14 +88,25 @@ def read_runs(path: Path) -> list[Run]:
 
 def _run(row: dict[str, str], side: str, other: str) -> Run:
     job, partner = (
-        Job(row[s], int(row[f"{s}_batch"]), int(row[f"{s}_parts"])) if row[s] else None for s in (side, other)
+        Job(row[s], int(_number(row, f"{s}_batch", 1)), int(_number(row, f"{s}_parts", 1))) if row[s] else None
+        for s in (side, other)
     )
     if job is None:
-        raise ValueError(f"column {side} names no model")
-    percent = row.get("utilization_pct")
-    gib = row[f"{side}_gib"]
-    used = float(percent) / 100 if percent else None
-    return Run(job, partner, float(row[f"{side}_iters_per_s"]), float(gib) if gib else None, used, row.get("gpu") or "")
+        raise ValueError(f"{side} names no model")
+    gib = _number(row, f"{side}_gib") if row[f"{side}_gib"] else None
+    used = _number(row, "utilization_pct", 0, 100) / 100 if row.get("utilization_pct") else None
+    return Run(job, partner, _number(row, f"{side}_iters_per_s", 1e-6), gib, used, row.get("gpu") or "")
+
+
+def _number(row: dict[str, str], column: str, least: float = 0, most: float = 1e9) -> float:
+    text = row[column] or ""
+    try:
+        value = float(text)
+    except ValueError:
+        value = nan
+    if not least <= value <= most:
+        raise ValueError(f"{column} is '{text[:80]}', not a number from {least:g} to {most:g}")
+    return value
 
 
 class Measured(NamedTuple):
