@@ -122,7 +122,7 @@ class TracekitError(Exception):
             place += f", line {self.line}" if place else f"line {self.line}"
         if self.column is not None:
             place += f", column {self.column}" if place else f"column {self.column}"
-        text = f"{place}: {self.what}" if place else self.what
+        text = f"{place.removesuffix(':')}: {self.what}" if place else self.what  # "slurm:" is a place
         if self.hint:
             text += f"; {self.hint}"
         # A hostile name may contain line breaks or terminal escapes: an error is one printable line.

@@ -160,7 +160,7 @@ def test_a_pull_up_to_now_looks_ahead_for_jobs_that_wait_for_a_begin_time(slurm:
 
 def test_a_program_that_fails_is_reported_in_one_line(slurm: FakeSlurm, tmp_path: Path) -> None:
     slurm.program("sacct", "echo 'sacct: error: slurmdbd' >&2; echo is down >&2; exit 3")
-    with pytest.raises(SourceError, match=r"slurm:: 'sacct' ended with exit code 3: sacct: error: slurmdbd is down"):
+    with pytest.raises(SourceError, match=r"^slurm: 'sacct' ended with exit code 3: sacct: error: slurmdbd is down"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
     slurm.program("sacct", "kill -9 $$")
     with pytest.raises(SourceError, match=r"'sacct' was ended by signal 9: it said nothing"):
