@@ -120,9 +120,14 @@ def test_tables_that_cannot_be_linked_are_copied(
 
 
 @pytest.mark.usefixtures("few_queries")
-def test_raw_logs_are_read_first(sample_source: Callable[[str], Path], tmp_path: Path) -> None:
-    source, out = sample_source("helios"), tmp_path / "out dir"
-    done = analyze(source, out, format_name="helios", capacity="listed", memory_limit="1GB", **BRIEF)
+def test_raw_logs_are_read_first_and_what_their_analysis_needs_is_said_before_it(
+    sample_source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out, heard = sample_source("helios"), tmp_path / "out dir", Heard()
+    monkeypatch.setattr("tracekit.estimate.need.LONG_S", 0.01)
+    done = analyze(source, out, format_name="helios", capacity="listed", memory_limit="1GB", progress=heard, **BRIEF)
+    (need,) = (note for note in heard.notes if note.startswith("the analysis reads 3,002 rows"))
+    assert need.endswith(" MiB of memory")
     report = json.loads(done.data.read_text(encoding="utf-8"))
     assert report["source"]["format"] == "helios"
     given = "--format helios --memory-limit 1GB --no-fit --replay-jobs 0"

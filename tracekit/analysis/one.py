@@ -254,9 +254,15 @@ def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progr
     if settings.cluster is not None or settings.allow_missing:
         option = "--allow-missing" if settings.cluster is None else "--cluster"
         raise UsageError("is for a Trace, and the source are logs", where=option, hint="ingest the logs first")
+    from tracekit.estimate.machine import this_machine
+    from tracekit.estimate.need import of_jobs, sentences
     from tracekit.ingest import ingest_logs
 
-    return ingest_logs(source, place, settings, progress=progress)
+    trace = ingest_logs(source, place, settings, progress=progress)
+    # Before, only the bytes of the logs are known; what follows takes memory for each job.
+    for sentence in sentences(of_jobs(trace.manifest, "analyze"), this_machine(), settings.memory_limit):
+        progress.note(f"the analysis {sentence}" if sentence.startswith("reads ") else sentence)
+    return trace
 
 
 def part_of(settings: AnalysisSettings) -> Window:
