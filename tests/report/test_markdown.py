@@ -1,14 +1,19 @@
-"""report.md and guidelines.md: the same content as text, in which no name from a log is markup."""
+"""report.md, a digest of the page, and guidelines.md: all findings as text, in which no name from a log is markup."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tracekit.guidelines.markdown import escaped
 from tracekit.report.markdown import markdown
+from tracekit.report.unanswered import in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tracekit.analysis import Analysis
     from tracekit.report.structure import Report
 
@@ -19,7 +24,8 @@ def test_every_question_and_finding_of_the_report_is_in_it(report: Report) -> No
     assert len(answers) > 20
     assert [a["name"] for a in answers if f"### {escaped(a['question'])}\n" not in text] == []
     assert [a["name"] for a in answers if a["finding"] and escaped(a["finding"]) not in text] == []
-    assert all(escaped(u["question"]) in text for u in report["unanswered"])
+    assert all(escaped(in_words(reason)) in text for u in report["unanswered"] for reason in u["reasons"])
+    assert all(escaped(file) in text for a in answers for file in a["files"][-1:])
     assert all(f["sha256"] in text for f in report["quality"]["files"] if f["sha256"])
     assert report["opening"]["about"] in text
 
@@ -46,3 +52,9 @@ def test_rows_of_a_table_have_as_many_cells_as_its_head(report: Report) -> None:
         if cells is not None and width is not None:
             assert cells == width, line
         width = cells
+
+
+@pytest.mark.parametrize("name", ["philly", "slurm"])
+def test_it_is_a_digest_that_people_read(analyzed: Callable[[str], Analysis], name: str) -> None:
+    words = (analyzed(name).folder / "report.md").read_text(encoding="utf-8").split()
+    assert 1500 < len(words) <= 4000

@@ -16,7 +16,6 @@ from tracekit.analysis import analyze
 from tracekit.answer import Answer
 from tracekit.calibration.twins import Twins
 from tracekit.errors import UsageError
-from tracekit.guidelines.markdown import escaped
 from tracekit.replay.api import scenario_of
 from tracekit.replay.panels import standard_panel
 from tracekit.replay.results.answers import compared_answers
@@ -235,11 +234,9 @@ def test_assumptions_stand_in_full_and_other_texts_are_bounded(trace: Trace, tmp
     assert max(len(r["value"]) for r in assumed) > 300
     assert "more characters" not in json.dumps(assumed)
     page = (tmp_path / "out" / "report.html").read_text()
-    markdown = (tmp_path / "out" / "report.md").read_text()
     assert "1 node without GPUs" in page
     for row in answers["replay/policies"]["rows"]:
         assert f'<td><bdi>{row["policy"]}</bdi></td><td class="text"><bdi>{row["what"]}</bdi></td>' in page
-        assert f"- {escaped(row['policy'])}: {escaped(row['what'])}\n" in markdown
 
 
 def test_virtual_clusters_with_nodes_of_their_own_keep_quotas(make_trace: MakeTrace) -> None:

@@ -1,28 +1,25 @@
-"""A report as Markdown: the content of the page without its charts."""
+"""A report as Markdown: a digest of what the page says in sentences, with the files that hold all rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tracekit.faults import Fault, Faults
-from tracekit.guidelines.markdown import advice_lines, escaped, table
-from tracekit.report.data import trace_facts
-from tracekit.report.site_words import unit_of, with_unit
-from tracekit.report.table_view import WHOLE, table_view
+from tracekit.guidelines.markdown import effect_text, escaped, table
 from tracekit.report.unanswered import by_reason
 from tracekit.report.unmade import all_faults, summary_line, with_failed_sections
-from tracekit.text import count, visible
+from tracekit.text import count, counted, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
-    from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, Lack, Report, WhatChanged
 
-__all__ = ["ROWS", "markdown"]
+__all__ = ["markdown"]
 
-ROWS = 12
-"""Rows of a table too long to stand whole; the files beside the report have all."""
+_FILES = 50
+"""Most source files whose hashes are listed."""
 
 
 def markdown(report: Report, faults: Faults | None = None) -> str:
@@ -37,7 +34,6 @@ def markdown(report: Report, faults: Faults | None = None) -> str:
 
 
 def _text(report: Report, faults: Faults) -> str:
-    facts = trace_facts(report["quality"], report["time"], report["tenant"])
     found = all_faults(report["faults"], faults)
     title = escaped(report["title"])
     lines = [f"# {title}: GPU cluster report", "", *([escaped(summary_line(found)), ""] if found else [])]
@@ -49,7 +45,7 @@ def _text(report: Report, faults: Faults) -> str:
             part = f"the text of {answer['name']}"
             lines += [
                 "",
-                *_or_fault(faults, part, _answer, answer, facts, above=[f"### {escaped(answer['question'])}"]),
+                *_or_fault(faults, part, _answer, answer, above=[f"### {escaped(answer['question'])}"]),
             ]
         for question in section["failed"]:
             lines += ["", f"### {escaped(question['question'])}", "", escaped(" ".join(question["reasons"]))]
@@ -99,36 +95,15 @@ def _changed(found: WhatChanged | None) -> list[str]:
     return [f"## {escaped(found['heading'])}", "", escaped(found["text"]), "", *shown, escaped(found["periods"]), ""]
 
 
-def _answer(answer: AnswerInfo, facts: TraceFacts) -> list[str]:
+def _answer(answer: AnswerInfo) -> list[str]:
     lines = [f"### {escaped(answer['question'])}", ""]
     if answer["finding"]:
         lines += [escaped(answer["finding"]), ""]
-    if answer["name"] == "replay/policies":
-        lines += [*(f"- {escaped(r['policy'])}: {escaped(r['what'])}" for r in answer["rows"]), ""]
-    limit = WHOLE if answer["row_count"] <= WHOLE else ROWS
-    shown = table_view(with_unit(answer, facts), limit, tenant=unit_of(answer["kind"], facts))
-    heads = [f"{c['head']} [{c['unit']}]" if c["unit"] else c["head"] for c in shown["columns"]]
-    if shown["rows"]:
-        lines += [*table(heads, [[cell["text"] for cell in row] for row in shown["rows"]]), ""]
-    if shown["more"] > 0:
-        where = f" in {answer['files'][-1]}" if answer["files"] else ""
-        lines += [f"{count(shown['more'])} more{escaped(where)}.", ""]
-    lines += [f"Note: {escaped(note)}." for note in answer["notes"]]
-    lines += ["", f"Definition: {escaped(answer['definition'])}"] if answer["definition"] else []
-    return [*lines, "", *_published(answer)]
-
-
-def _published(answer: AnswerInfo) -> list[str]:
-    if not answer["published"]:
-        return []
-    rows = [
-        (p["what"], p["as_printed"], p["unit"], p["measured"], p["difference"], f"{p['artefact']}, {p['confidence']}")
-        for p in answer["published"][:ROWS]
-    ]
-    more = len(answer["published"]) - len(rows)
-    tail = [f"{more} more published numbers are in report.json.", ""] if more > 0 else []
-    heads = ("number", "published", "unit of the measured", "measured", "difference", "source, how sure")
-    return ["Published beside measured:", "", *table(heads, rows), "", *tail]
+    if answer["published"]:
+        lines += [f"{counted(len(answer['published']), 'published numbers')} in report.json.", ""]
+    if answer["files"]:
+        lines += [f"Rows: {escaped(answer['files'][-1])}", ""]
+    return lines
 
 
 def _guidelines(report: Report, faults: Faults, found: Sequence[Fault]) -> list[str]:
@@ -137,12 +112,26 @@ def _guidelines(report: Report, faults: Faults, found: Sequence[Fault]) -> list[
         why = [escaped(fault.sentence) for fault in found if fault.part == "the guidelines"]
         return ["## Guidelines", "", *why, ""] if why else []
     lines = ["## Guidelines", "", escaped(report["opening"]["verdict"])]
-    for entry in document["guidelines"]:
-        if entry["verdict"] == "holds":
-            lines += ["", *advice_lines(entry, faults)]
-    others = [e for e in document["guidelines"] if e["verdict"] != "holds"]
-    lines += [""] + [f"- {escaped(e['title'])}: {e['verdict']}. {escaped(' '.join(e['why']))}" for e in others]
-    return [*lines, ""]
+    for verdict, heading in (
+        ("holds", ""),
+        ("does not hold", "Not found"),
+        ("cannot tell", "The log states too little"),
+    ):
+        entries = [entry for entry in document["guidelines"] if entry["verdict"] == verdict]
+        if heading and entries:
+            lines += ["", f"{heading}: {escaped('; '.join(entry['title'] for entry in entries))}."]
+        elif entries:
+            lines += ["", *(_problem(entry, faults) for entry in entries)]
+    return [*lines, "", "guidelines.md has costs, risks, settings and thresholds of each.", ""]
+
+
+def _problem(entry: Mapping[str, Any], faults: Faults) -> str:
+    """Return a problem that was found, in one item of a list: what was measured, what to do, and what that gives."""
+    made = faults.run(
+        f"the text of the guideline {entry['id']}",
+        lambda: f"{entry['finding']['text']} {entry['advice']} Does it help? {effect_text(entry)}",
+    )
+    return f"- **{escaped(entry['title'])}.** {escaped(made.sentence if isinstance(made, Fault) else made)}"
 
 
 def _rest(report: Report) -> list[str]:
@@ -150,8 +139,7 @@ def _rest(report: Report) -> list[str]:
     lacking = [u for u in report["unanswered"] if not u["failed"]]
     if lacking:
         lines += ["## Questions that this trace cannot answer", ""]
-        for reason, questions in by_reason(lacking):
-            lines += [f"- {escaped(reason)}", *(f"  - {escaped(u['question'])}" for u in questions)]
+        lines += [f"- {escaped(reason)} ({counted(len(u), 'questions')})" for reason, u in by_reason(lacking)]
         lines += [""]
     lines += ["## Data quality", ""]
     lines += [
@@ -167,5 +155,7 @@ def _rest(report: Report) -> list[str]:
     lines += [f"tracekit {escaped(report['tracekit_version'])}, {report['created']}:", ""]
     # In an indented block Markdown has no marks.
     lines += [f"    {visible(report['command'])}", ""] if report["command"] else []
-    hashes = [(f["path"], f["sha256"], f["records"]) for f in quality["files"]]
-    return [*lines, *(table(("file", "SHA-256", "records"), hashes) if hashes else []), ""]
+    hashes = [(f["path"], f["sha256"], f["records"]) for f in quality["files"][:_FILES]]
+    more = len(quality["files"]) - len(hashes)
+    lines += table(("file", "SHA-256", "records"), hashes) if hashes else []
+    return [*lines, *(["", f"{counted(more, 'more files')} in report.json."] if more > 0 else []), ""]
