@@ -1,15 +1,15 @@
 -- title: Distributions of run times and waits
 -- question: How are run times and waits distributed?
 -- paper: none
--- tables: jobs, attempts
--- needs: run_time, queueing, gpu_count
+-- tables: jobs
+-- needs: run_time, gpu_count
 -- param most: 12 | tenants that have rows of their own: those with the most values
 -- column measure: text | run time or wait
 -- column scope: text | whose values they are: all, or those of a size, of a cluster, of a tenant
 -- column cluster: text | the cluster, of scopes cluster and tenant; NULL when unknown
 -- column vc: text | the tenant, of scope tenant; NULL when unknown
 -- column gpu_class: class | the size class, of scope size
--- column number: values | jobs whose run time is known, or waits whose length is
+-- column number: jobs | those whose run time, or wait, is known
 -- column mean_s: s | mean
 -- column p0_s: s | shortest
 -- column p1_s: s | 1st percentile
@@ -35,18 +35,18 @@
 -- column p99_s: s | 99th percentile
 -- column p100_s: s | longest
 -- rule:
--- Jobs with GPUs only, of every status. Run times are those of queuing/run_time, waits those of queuing/queue_delay: each
--- period of being queued is one, zeros too. The percentiles are points of the distribution's curve; they interpolate
--- linearly between the two nearest values. Clusters and tenants have rows where there are several. Of tenants those with
--- the most values of a measure have one, of equally many the first by name.
+-- Jobs with GPUs only, of every status. Run times are those of queuing/run_time. The wait of a job is the time from its
+-- submission to its first start, as on the first screen; queuing/queue_delay has the queueing delay of each attempt. The
+-- percentiles are points of the distribution's curve; they interpolate linearly between the two nearest values. Clusters
+-- and tenants have rows where there are several: the tenants with the most values of a measure, ties by name.
 WITH one AS (
     SELECT 'run time' AS measure, cluster, vc, gpu_class, class_order, run_s AS value_s
     FROM job_classes
     WHERE gpu_count > 0 AND run_s IS NOT NULL
     UNION ALL
-    SELECT 'wait' AS measure, cluster, vc, gpu_class, class_order, wait_s AS value_s
-    FROM waits
-    WHERE gpu_count > 0 AND wait_s IS NOT NULL
+    SELECT 'wait' AS measure, cluster, vc, gpu_class, class_order, queue_s AS value_s
+    FROM job_classes
+    WHERE gpu_count > 0 AND queue_s IS NOT NULL
 ),
 
 spread AS (

@@ -1,5 +1,5 @@
--- title: Queueing delay by tenant and job size
--- question: How long do jobs wait, in which VC, and do larger jobs wait longer?
+-- title: Queueing delay per attempt, by tenant and job size
+-- question: How long do attempts queue, in which VC, and do those of larger jobs queue longer?
 -- paper: Philly Fig 3 (ATC'19)
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
@@ -7,7 +7,7 @@
 -- column vc: text | tenant of the job; NULL when unknown
 -- column gpu_class: class | size class of the job
 -- column waits: waits | waits whose length is known
--- column mean_s: s | mean wait
+-- column mean_s: s | mean queueing delay per attempt
 -- column p50_s: s | median
 -- column p75_s: s | 75th percentile
 -- column p90_s: s | 90th percentile
@@ -16,8 +16,8 @@
 -- column max_s: s | longest
 -- interval p50_s: median of waits
 -- rule:
--- Each period of being queued is one wait: from submission to the first start, and from the end of each attempt to
--- the next start. Jobs of unknown size are out. VCs of one name in several clusters are taken together.
+-- The queueing delay of each attempt counts: from submission to the first start, and from the end of each attempt to
+-- the next start. The wait of a job, on the first screen and in queuing/distributions, ends at its first start. Jobs of unknown size are out. VCs of one name in several clusters are taken together.
 -- rule=clean: a wait with an unknown end or beginning is out, a wait of 0 is in. rule=notebook: where a time is missing,
 -- the job's previous wait is counted again, and then waits of 0 are out (notebook_wait_s of the view waits); Philly
 -- Fig 3 as published. Percentiles interpolate linearly.

@@ -17,21 +17,20 @@ if TYPE_CHECKING:
     MakeTrace = Callable[..., Trace]
 
 JOBS: list[dict[str, Any]] = [
-    {"job_id": "a", "cluster": "x", "vc": "v", "gpu_count": 2, "run_s": 10},
-    {"job_id": "b", "cluster": "x", "vc": "w", "gpu_count": 2, "run_s": 30},
-    {"job_id": "c", "cluster": "y", "vc": "v", "gpu_count": 16, "run_s": 60},
-    {"job_id": "of the CPU", "cluster": "x", "vc": "v", "gpu_count": 0, "run_s": 9999},
-    {"job_id": "of unknown size", "cluster": "x", "vc": "v", "run_s": 9999},
+    {"job_id": "a", "cluster": "x", "vc": "v", "gpu_count": 2, "run_s": 10, "queue_s": 0},
+    {"job_id": "b", "cluster": "x", "vc": "w", "gpu_count": 2, "run_s": 30, "queue_s": 20},
+    {"job_id": "c", "cluster": "y", "vc": "v", "gpu_count": 16, "run_s": 60, "queue_s": 100},
+    {"job_id": "of the CPU", "cluster": "x", "vc": "v", "gpu_count": 0, "run_s": 9999, "queue_s": 7777},
+    {"job_id": "of unknown size", "cluster": "x", "vc": "v", "run_s": 9999, "queue_s": 7777},
     {"job_id": "still running", "cluster": "x", "vc": "v", "gpu_count": 16},
 ]
-WAITS = [("a", 0, 0), ("a", 1, 100), ("b", 0, 20), ("c", 0, None), ("of the CPU", 0, 7777)]
 COLUMNS = ["measure", "scope", "cluster", "vc", "gpu_class", "number", "mean_s"]
 
 
 def _distributions(make_trace: MakeTrace, **params: Any) -> list[tuple[Any, ...]]:
-    attempts = [{"job_id": j, "attempt": k, "wait_s": w} for j, k, w in WAITS]
-    trace = make_trace(jobs=JOBS, attempts=attempts)
-    found = run_query(trace, "queuing/distributions", **params)
+    # That its second attempt waited too makes the wait of a job no longer.
+    attempts = [{"job_id": "a", "attempt": number, "wait_s": wait} for number, wait in ((0, 0), (1, 500))]
+    found = run_query(make_trace(jobs=JOBS, attempts=attempts), "queuing/distributions", **params)
     return found.select(*COLUMNS, "p0_s", "p25_s", "p50_s", "p90_s").rows()
 
 
@@ -48,10 +47,13 @@ def test_run_times_and_waits_of_all_by_size_cluster_and_tenant(make_trace: MakeT
         ("run time", "tenant", "x", "w", None, 1, 30, 30, 30, 30, 30),
         ("run time", "tenant", "y", "v", None, 1, 60, 60, 60, 60, 60),
         ("wait", "all", None, None, None, 3, 40, 0, 10, 20, 84),
-        ("wait", "size", None, None, "2-4", 3, 40, 0, 10, 20, 84),
-        # All known waits are of one cluster, which then is no part of the whole.
-        ("wait", "tenant", "x", "v", None, 2, 50, 0, 25, 50, 90),
+        ("wait", "size", None, None, "2-4", 2, 10, 0, 5, 10, 18),
+        ("wait", "size", None, None, ">8", 1, 100, 100, 100, 100, 100),
+        ("wait", "cluster", "x", None, None, 2, 10, 0, 5, 10, 18),
+        ("wait", "cluster", "y", None, None, 1, 100, 100, 100, 100, 100),
+        ("wait", "tenant", "x", "v", None, 1, 0, 0, 0, 0, 0),
         ("wait", "tenant", "x", "w", None, 1, 20, 20, 20, 20, 20),
+        ("wait", "tenant", "y", "v", None, 1, 100, 100, 100, 100, 100),
     ]
     found = _distributions(make_trace)
     assert [row[:6] for row in found] == [row[:6] for row in expected]

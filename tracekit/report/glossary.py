@@ -13,7 +13,7 @@ __all__ = ["glossary"]
 
 
 def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
-    """Return fifteen terms with what they mean; the tenant is called by the site's word."""
+    """Return the terms with what they mean; the tenant is called by the site's word."""
     tenant = facts.tenant
     team = (
         "the part of the cluster that a team shares; its quota is the GPUs that it may hold"
@@ -29,7 +29,8 @@ def glossary(facts: TraceFacts) -> list[tuple[str, str]]:
             "How near to each other the GPUs of a gang stand; on few nodes they hardly need the network.",
         ),
         (tenant.spelled, f"{team[:1].upper()}{team[1:]}."),
-        ("wait", "The time from the submission to the first start; a job that is tried again may wait again."),
+        ("wait", "The time from a job's submission to its first start."),
+        ("queueing delay per attempt", "The time that each attempt queued, the first and the later ones."),
         ("90th percentile, p90", "Nine values in ten are no larger."),
         ("GPU-hour", "One GPU held for an hour, whatever the job does with it."),
         ("held, used", "A GPU is held while a job has it, and used while it computes, as its driver measures it."),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _DRAWN = (
     ("run time", "Run time", "run time", "jobs that ran no longer"),
-    ("wait", "Wait", "wait", "waits that lasted no longer"),
+    ("wait", "Wait", "wait", "jobs that waited no longer"),
 )
 """A measure, the heading of its chart, and the words at its axes."""
 
@@ -215,7 +215,7 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if most is None:
         return None
     if not any(r["p90_s"] > 0 or r["mean_s"] for r in rows):
-        return f"No wait was longer than 0 s, in {counted(sum(r['waits'] for r in rows), 'waits')} of all sizes."
+        return f"No attempt queued for longer than 0 s, in {counted(sum(r['waits'] for r in rows), 'waits')} of all sizes."
     where = _where(rows, facts.tenant)
     told = [where] if where else []
     worst = largest(enough(rows, "waits"), "p90_s")
@@ -236,8 +236,8 @@ def _by_size(rows: list[Row]) -> str:
         return ""
     small, large = known[0], known[-1]
     return (
-        f"On average {gpu_jobs(small['gpu_class'])} waited {duration(small['mean_s'])}{_tail(small)},"
-        f" {gpu_jobs(large['gpu_class'])} {duration(large['mean_s'])}{_tail(large)}."
+        f"The mean queueing delay per attempt is {duration(small['mean_s'])} for {gpu_jobs(small['gpu_class'])}"
+        f"{_tail(small)} and {duration(large['mean_s'])} for {gpu_jobs(large['gpu_class'])}{_tail(large)}."
     )
 
 
@@ -351,7 +351,7 @@ PRESENTATIONS = (
         "queuing/queue_delay",
         finding=queue_delay_finding,
         chart=queue_delay_chart,
-        without_vcs="How long do jobs wait, and do larger jobs wait longer?",
+        without_vcs="How long do attempts queue, and do those of larger jobs queue longer?",
     ),
     Presentation("queuing/week", finding=week_finding, chart=week_chart),
 )
