@@ -70,7 +70,8 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
         "overview/status",
         "queuing/gpu_time_held",
         "utilization/held_gpus",
-        "failures/retries",
+        "failures/lost_work",
+        "overview/through_time",
     )
     with asking(*asked):
         done = analyze(source, folder / "out", fit=False, replay_jobs=0)

@@ -85,24 +85,24 @@ def test_zeros_of_jobs_without_gpus_say_nothing(ingest: Ingest) -> None:
     assert use_of(ingest(source)) == {"1": 0.0}
 
 
-@pytest.mark.parametrize("number", ["18446744073709551615", "16E", "17179869184G", "4294967294", "-1", "n/a"])
-def test_a_number_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks, number: str) -> None:
-    trace = ingest(sacct([("p", "n1", "a100", f"gres/gpumem=30G,gres/gpuutil={number}")]))
-    assert trace.scan("job_usage").select("gpu_util_pct", "gpu_memory_gib").collect().rows() == [(None, 30.0)]
-    assert found_checks(trace) == {"unreadable_use": (1, 1)}
-    assert trace.manifest.checks["unreadable_use"].examples[0].startswith("TRESUsageInTot=")
+def test_a_number_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks) -> None:
+    numbers = ["18446744073709551615", "16E", "17179869184G", "4294967294", "-1", "n/a"]
+    trace = ingest(sacct([("p", "n1", "a100", f"gres/gpumem=30G,gres/gpuutil={number}") for number in numbers]))
+    found = trace.scan("job_usage").select("gpu_util_pct", "gpu_memory_gib").collect().rows()
+    assert dict(zip(numbers, found, strict=True)) == dict.fromkeys(numbers, (None, 30.0))
+    assert found_checks(trace) == {"unreadable_use": (6, 6)}
+    assert all(text.startswith("TRESUsageInTot=") for text in trace.manifest.checks["unreadable_use"].examples)
 
 
-@pytest.mark.parametrize("number", ["18446744073709551615", "16E", "17179869184G", "18446744073709551615K"])
-def test_memory_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks, number: str) -> None:
-    use = f"gres/gpumem={number},gres/gpuutil=90,mem={number}"
-    text = sacct([("p", "n1", "a100", use)])["sacct.txt"]
-    header, job, step = text.splitlines()
-    trace = ingest({"sacct.txt": f"{header}|MaxRSS\n{job}|\n{step}|{number}\n"})
-    assert trace.scan("job_usage").select("gpu_util_pct", "gpu_memory_gib", "memory_gib").collect().rows() == [
-        (90.0, None, None)
-    ]
-    assert found_checks(trace) == {"unreadable_use": (2, 2)}
+def test_memory_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks) -> None:
+    numbers = ["18446744073709551615", "16E", "17179869184G", "18446744073709551615K"]
+    uses = [f"gres/gpumem={number},gres/gpuutil=90,mem={number}" for number in numbers]
+    header, *lines = sacct([("p", "n1", "a100", use) for use in uses])["sacct.txt"].splitlines()
+    steps = [f"{line}|{numbers[place // 2] if place % 2 else ''}" for place, line in enumerate(lines)]
+    trace = ingest({"sacct.txt": "\n".join([f"{header}|MaxRSS", *steps, ""])})
+    found = trace.scan("job_usage").select("gpu_util_pct", "gpu_memory_gib", "memory_gib").collect().rows()
+    assert dict(zip(numbers, found, strict=True)) == dict.fromkeys(numbers, (90.0, None, None))
+    assert found_checks(trace) == {"unreadable_use": (8, 8)}
 
 
 def monitored(
