@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -61,23 +61,25 @@ def test_zeros_of_every_job_of_a_model_are_unknown_and_those_of_one_job_are_idle
     assert found == [("a100", 4.0, 1.0, 3.0, 1.0), ("mi250", 4.0, None, None, 0.0)]
 
 
-@pytest.mark.parametrize(
-    ("silent", "known"),
-    [
-        ([("amd", "a1", UNTYPED, ZEROS)], False),  # no model is known, and the partition shows nothing
-        ([("p", "a1", UNTYPED, ZEROS)], True),  # other jobs of the partition show that there are counters
-        ([("amd", "n9", "a100", ZEROS)] * (LEAST_JOBS - 1), True),  # the model has counters elsewhere
-        ([("amd", "n9", "a100", ZEROS)] * LEAST_JOBS, False),
-        ([("p", "n9", "a100", ZEROS)] * LEAST_JOBS, False),  # by its node
-        ([("p", "n9", "a100", "gres/gpuutil=0")] * LEAST_JOBS, True),  # its memory is not stated
-    ],
-)
-def test_a_partition_or_a_node_needs_more_jobs_where_the_model_has_counters(
-    ingest: Ingest, silent: list[Any], known: bool
-) -> None:
-    found = use_of(ingest(sacct([("p", "n1", "a100", WORK), *silent])))
-    assert found["1"] == 100.0
-    assert {value for job, value in found.items() if job != "1"} == {0.0 if known else None}
+def test_a_partition_or_a_node_needs_more_jobs_where_the_model_has_counters(ingest: Ingest) -> None:
+    """Each case has partitions, nodes and models of its own, and a job that shows use."""
+    cases: dict[str, tuple[list[Row], float | None]] = {
+        "no model is known, and the partition shows nothing": ([("amd", "a1", UNTYPED, ZEROS)], None),
+        "other jobs of the partition show use": ([("p", "a1", UNTYPED, ZEROS)], 0.0),
+        "the model has counters elsewhere": ([("amd", "n9", "a100", ZEROS)] * (LEAST_JOBS - 1), 0.0),
+        "the partition has enough jobs": ([("amd", "n9", "a100", ZEROS)] * LEAST_JOBS, None),
+        "the node has enough jobs": ([("p", "n9", "a100", ZEROS)] * LEAST_JOBS, None),
+        "memory is not stated": ([("p", "n9", "a100", "gres/gpuutil=0")] * LEAST_JOBS, 0.0),
+    }
+    rows: list[Row] = []
+    expected: dict[str, tuple[str, float | None]] = {}
+    for place, (case, (silent, use)) in enumerate(cases.items()):
+        for job in (("p", "n1", "a100", WORK), *silent):
+            partition, node, model, said = job
+            rows.append((f"{partition}{place}", f"{node}x{place}", model and f"{model}x{place}", said))
+            expected[str(len(rows))] = (case, 100.0 if said == WORK else use)
+    found = use_of(ingest(sacct(rows)))
+    assert {job: (case, found[job]) for job, (case, _) in expected.items()} == expected
 
 
 def test_zeros_of_jobs_without_gpus_say_nothing(ingest: Ingest) -> None:
