@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,10 +114,10 @@ def test_a_trace_is_laid_out_again_both_ways(sample_trace: Callable[[str], Trace
     assert back.manifest.schema_version == "3"
 
 
-def test_an_older_trace_is_laid_out_again(sample_source: Callable[[str], Path], tmp_path: Path) -> None:
-    older = ingest_logs(sample_source("slurm"), tmp_path / "older")
-    as_version_1(older.path)
-    older = Trace.open(older.path)
+def test_an_older_trace_is_laid_out_again(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
+    copied = shutil.copytree(sample_trace("slurm").path, tmp_path / "older")
+    as_version_1(copied)
+    older = Trace.open(copied)
     parts = ingest_logs(older.path, tmp_path / "parts", partition="day")
     assert parts.validate(deep=True) == []
     assert_same_rows(parts, older)
