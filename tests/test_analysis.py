@@ -9,6 +9,7 @@ import pytest
 
 import tracekit.characterize
 from tests.guidelines.planted import DAY, Log
+from tests.report.asking import asking
 from tracekit.analysis import analyze, analyze_many
 from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
@@ -18,7 +19,7 @@ from tracekit.report.replay_answers import REPLAY_QUESTIONS
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.reviewed import Golden
@@ -52,17 +53,21 @@ def small_trace(make_trace: Callable[..., Trace]) -> Trace:
 
 @pytest.fixture(scope="module")
 def full(small_trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
-    """Return the whole report of a small Trace, which no test may change."""
+    """Return the whole report of a small Trace that is gone by now; no test may change the report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
-        return analyze(small_trace.path, tmp_path_factory.mktemp("full") / "out")
+        folder = tmp_path_factory.mktemp("full")
+        source = shutil.copytree(small_trace.path, folder / "trace")
+        done = analyze(source, folder / "out")
+        shutil.rmtree(source)
+        return done
 
 
 @pytest.fixture
-def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare tests of files and folders most of the queries, which others look at."""
-    few = [q for q in list_queries() if q.name.startswith("overview/")]
-    monkeypatch.setattr("tracekit.characterize.list_queries", lambda: few)
+def few_queries() -> Iterator[None]:
+    """Spare tests of files and folders most of the queries and all guidelines, which others look at."""
+    with asking("overview/status", "overview/job_size", guidelines=()):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +94,7 @@ def test_a_trace_gives_a_page_its_data_the_tables_and_a_trace_of_its_own(full: A
     pages = ["guidelines.md", "report.html", "report.json", "report.md"]
     assert _left(done.folder) == [*pages, "tables", "trace", "workload.json"]
     assert done.report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    assert Trace.open(done.trace).validate() == []
+    assert Trace.open(done.trace).validate() == []  # although the analyzed Trace is gone
     every = {q.name for q in (*list_queries(), *FITTED, *REPLAY_QUESTIONS)}
     # The sums by which the page is narrowed have no file of their own.
     assert set(done.results) | set(done.unanswered) == every - {"overview/parts"}
@@ -97,15 +102,6 @@ def test_a_trace_gives_a_page_its_data_the_tables_and_a_trace_of_its_own(full: A
     assert wait.select("vc", "gpu_class", "waits", "p50_s").rows() == [("=v", "2-4", 1, 60.0)]
     csv = (done.folder / "tables/queuing/queue_delay.csv").read_text(encoding="utf-8")
     assert csv.splitlines()[1].startswith("'=v,2-4,1,")
-
-
-@pytest.mark.usefixtures("few_queries")
-def test_the_report_stays_complete_when_the_trace_goes(small_trace: Trace, tmp_path: Path) -> None:
-    source = tmp_path / "trace"
-    shutil.copytree(small_trace.path, source)
-    done = analyze(source, tmp_path / "out", **BRIEF)
-    shutil.rmtree(source)
-    assert Trace.open(done.trace).validate() == []
 
 
 @pytest.mark.usefixtures("few_queries")
@@ -137,7 +133,7 @@ def test_raw_logs_are_read_first_and_what_their_analysis_needs_is_said_before_it
 
 
 @pytest.mark.usefixtures("few_queries")
-def test_an_output_that_exists_is_refused_before_any_work(
+def test_an_output_that_exists_is_refused_before_any_work_or_made_again_from_its_own_trace(
     small_trace: Trace, full: Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -149,7 +145,8 @@ def test_an_output_that_exists_is_refused_before_any_work(
             analyze(small_trace.path, out)
     assert (out / "report.json").read_bytes() == before
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    again = analyze(small_trace.path, out, force=True, **BRIEF)
+    again = analyze(out / full.trace.relative_to(full.folder), out, force=True, **BRIEF)
+    assert Trace.open(again.trace).validate() == []
     assert json.loads(again.data.read_text())["created"] == "1970-01-01T00:00:00Z"
     assert _left(tmp_path) == ["out"]
 
@@ -160,14 +157,6 @@ def test_a_folder_that_is_not_a_report_is_never_replaced(small_trace: Trace, tmp
     with pytest.raises(OutputError, match="is not a report"):
         analyze(small_trace.path, tmp_path / "out", force=True)
     assert (tmp_path / "out" / "thesis.txt").read_text() == "precious"
-
-
-@pytest.mark.usefixtures("few_queries")
-def test_a_report_can_be_made_again_from_its_own_trace(full: Analysis, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(full.folder, out)
-    again = analyze(out / full.trace.relative_to(full.folder), out, force=True, **BRIEF)
-    assert Trace.open(again.trace).validate() == []
 
 
 @pytest.mark.parametrize("inside", ["out", "out/logs", "out/trace/deeper"])
@@ -248,7 +237,8 @@ def test_shares_of_the_cluster_are_of_the_capacity_that_is_used(
     small_trace: Trace, tmp_path: Path, golden: Golden
 ) -> None:
     (tmp_path / "gpus.csv").write_text("node_id,gpu_count\nn,8\n")
-    done = analyze(small_trace.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"), **BRIEF)
+    with asking("queuing/cluster_timeline", "queuing/gpu_time_held", "utilization/cluster_by_hour", guidelines=()):
+        done = analyze(small_trace.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"), **BRIEF)
     found = json.loads(done.data.read_text())
     answers = {a["name"]: a for section in found["sections"] for a in section["answers"]}
     assert {r["capacity_gpus"] for r in answers["queuing/cluster_timeline"]["rows"]} == {8.0}
@@ -269,7 +259,9 @@ def test_shares_are_those_of_the_time_of_submissions(make_trace: Callable[..., T
         for turn in range(28):
             log.job(turn * DAY / 4, 5 * DAY / 24, gpus=8, node=node)
     log.job(7 * DAY, 20 * DAY, gpus=8, node="a")
-    found = json.loads(analyze(make_trace(**log.tables).path, tmp_path / "out", **BRIEF).data.read_text())
+    asked = ("utilization/vc", "utilization/cluster_by_hour", "queuing/timeline", "queuing/gpu_time_held")
+    with asking(*asked, guidelines=("power-down",)):
+        found = json.loads(analyze(make_trace(**log.tables).path, tmp_path / "out", **BRIEF).data.read_text())
     (held,) = [h["value"] for h in found["headline"] if h["label"] == "of the GPU time is held"]
     assert held == pytest.approx(5 / 6, abs=0.005)
     answers = {a["name"]: a for section in found["sections"] for a in section["answers"]}
@@ -294,7 +286,9 @@ def test_a_trace_takes_no_options_of_a_source_format(
 
 
 @pytest.mark.usefixtures("few_queries")
-def test_several_sources_have_a_report_each_and_a_page_that_lists_them(small_trace: Trace, tmp_path: Path) -> None:
+def test_sources_have_a_report_each_if_given_twice_too_and_a_page_that_lists_them(
+    small_trace: Trace, tmp_path: Path
+) -> None:
     sources = []
     for site in ("north", "south"):
         source = tmp_path / site / "logs"
@@ -302,26 +296,16 @@ def test_several_sources_have_a_report_each_and_a_page_that_lists_them(small_tra
         sources.append(source)
     other = tmp_path / "other site"
     shutil.copytree(small_trace.path, other)
-    index = analyze_many([*sources, other], tmp_path / "out", **BRIEF)
+    index = analyze_many([*sources, other, sources[0]], tmp_path / "out", **BRIEF)
     assert index == tmp_path / "out" / "index.html"
-    assert _left(tmp_path / "out") == ["index.html", "index.json", "north-logs", "other-site", "south-logs"]
+    names = ["north-logs", "south-logs", "other-site", "north-logs-2"]
+    assert _left(tmp_path / "out") == ["index.html", "index.json", *sorted(names)]
     entries = json.loads((tmp_path / "out" / "index.json").read_text())["reports"]
     assert [(e["name"], e["report"], e["error"]) for e in entries] == [
-        ("north-logs", "north-logs/report.html", None),
-        ("south-logs", "south-logs/report.html", None),
-        ("other-site", "other-site/report.html", None),
+        (name, f"{name}/report.html", None) for name in names
     ]
     command = json.loads((tmp_path / "out" / "north-logs" / "report.json").read_text())["command"]
     assert command == f"tracekit analyze {sources[0]} -o {tmp_path}/out/north-logs --no-fit --replay-jobs 0"
-
-
-@pytest.mark.usefixtures("few_queries")
-def test_the_same_source_twice_has_two_folders(small_trace: Trace, tmp_path: Path) -> None:
-    source = tmp_path / "logs"
-    shutil.copytree(small_trace.path, source)
-    analyze_many([source, source], tmp_path / "out", **BRIEF)
-    names = [n for n in _left(tmp_path / "out") if not n.startswith("index")]
-    assert names == [f"{tmp_path.name}-logs", f"{tmp_path.name}-logs-2"]
 
 
 @pytest.mark.usefixtures("few_queries")

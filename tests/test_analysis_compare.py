@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 
 from tests.characterize.periods import attempts, planted
+from tests.report.asking import asking
 from tracekit.analysis import analyze, analyze_many
-from tracekit.characterize import list_queries
 from tracekit.errors import SourceError, UsageError
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.reviewed import Golden
@@ -26,16 +26,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def small_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare these tests the script bundle, which others look at."""
-    monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
-
-
-@pytest.fixture
-def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare a test most of the queries, which others look at."""
-    few = [q for q in list_queries() if q.name.startswith("overview/")]
-    monkeypatch.setattr("tracekit.characterize.list_queries", lambda: few)
+def few_queries() -> Iterator[None]:
+    """Spare these tests most of the queries and all guidelines, which others look at, and the script bundle."""
+    with asking("overview/status", "queuing/queue_delay", guidelines=()):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +42,13 @@ def october(make_trace: Callable[..., Trace]) -> Trace:
 def november(make_trace: Callable[..., Trace]) -> Trace:
     jobs = planted(np.random.default_rng(2), "2017-11-06", 10, each=20, later_s=3600)
     return make_trace(jobs=jobs, attempts=attempts(jobs))
+
+
+@pytest.fixture(scope="module")
+def last(october: Trace, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    """Return a report of October, which no test may change."""
+    with asking("overview/status", guidelines=()):
+        return analyze(october.path, tmp_path_factory.mktemp("last") / "out", fit=False, replay_jobs=0)
 
 
 def compare(source: Path, out: Path, other: str) -> Analysis:
@@ -70,20 +71,16 @@ def test_with_a_trace_of_another_time(october: Trace, november: Trace, tmp_path:
     assert [s["name"] for s in report["sections"]][1] == "change"
 
 
-@pytest.mark.usefixtures("few_queries")
-def test_with_an_earlier_report(october: Trace, november: Trace, tmp_path: Path) -> None:
-    last = analyze(october.path, tmp_path / "last", fit=False, replay_jobs=0)
+def test_with_an_earlier_report(last: Analysis, november: Trace, tmp_path: Path) -> None:
     done = compare(november.path, tmp_path / "out", str(last.folder))
     assert verdict(done, "median wait") == ("changed", 200, 200)
 
 
-@pytest.mark.usefixtures("few_queries")
 def test_with_a_day_that_splits_it(october: Trace, tmp_path: Path) -> None:
     done = compare(october.path, tmp_path / "out", "2017-10-05")
     assert verdict(done, "median wait") == ("too little data", 60, 140)
 
 
-@pytest.mark.usefixtures("few_queries")
 def test_with_logs_that_are_read_for_it_and_not_kept(sample_source: Callable[[str], Path], tmp_path: Path) -> None:
     before = tmp_path / "before"
     shutil.copytree(sample_source("helios"), before)
@@ -97,7 +94,6 @@ def test_with_logs_that_are_read_for_it_and_not_kept(sample_source: Callable[[st
     assert sorted(p.name for p in tmp_path.iterdir()) == ["after", "before", "out"]
 
 
-@pytest.mark.usefixtures("few_queries")
 def test_options_of_a_format_are_for_the_logs_where_the_source_is_a_trace(
     october: Trace, sample_source: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -109,7 +105,6 @@ def test_options_of_a_format_are_for_the_logs_where_the_source_is_a_trace(
         analyze(october.path, tmp_path / "other", compare="2017-10-05", **given)
 
 
-@pytest.mark.usefixtures("few_queries")
 def test_without_times_of_submission_the_rest_is_answered(
     october: Trace, make_trace: Callable[..., Trace], tmp_path: Path, golden: Golden
 ) -> None:
@@ -120,7 +115,6 @@ def test_without_times_of_submission_the_rest_is_answered(
     assert "overview/status" in done.results
 
 
-@pytest.mark.usefixtures("few_queries")
 def test_a_failure_of_the_comparison_costs_no_other_answer(
     october: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
@@ -170,16 +164,12 @@ def test_logs_that_cannot_be_read_are_one_line(october: Trace, tmp_path: Path) -
     assert [p.name for p in tmp_path.iterdir()] == ["logs"]
 
 
-@pytest.mark.usefixtures("few_queries")
-def test_what_would_be_replaced_is_refused(october: Trace, november: Trace, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    last = analyze(october.path, out, fit=False, replay_jobs=0)
-    for other in (out, last.trace):
+def test_what_would_be_replaced_is_refused(last: Analysis, november: Trace) -> None:
+    for other in (last.folder, last.trace):
         with pytest.raises(UsageError, match="lies in the output folder"):
-            analyze(november.path, out, fit=False, replay_jobs=0, compare=str(other), force=True)
+            analyze(november.path, last.folder, fit=False, replay_jobs=0, compare=str(other), force=True)
 
 
-@pytest.mark.usefixtures("few_queries")
 def test_several_sources_are_refused(october: Trace, november: Trace, tmp_path: Path) -> None:
     sources = [october.path, november.path]
     with pytest.raises(UsageError, match=r"--compare: one source is compared with another time, 2 given; "):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tracekit.analysis import Analysis
 
 NAME = "overview/status"
+ASKED = {"overview/summary", NAME, "overview/job_size", "queuing/cluster_timeline"}
 REASON = "ZeroDivisionError: by <zero> & more"
 BRIEF = ("--no-fit", "--replay-jobs", "0")
 HOLDING = replace(PLAIN, find=lambda evidence: Finding({"share": Number(0.9, 40), "wait_s": Number(5, 40)}))
@@ -47,10 +48,10 @@ HOLDING = replace(PLAIN, find=lambda evidence: Finding({"share": Number(0.9, 40)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask few questions and judge by one guideline, which holds."""
-    names = {"overview/summary", NAME, "overview/job_size", "queuing/cluster_timeline"}
-    few = [q for q in list_queries() if q.name in names]
+    few = [q for q in list_queries() if q.name in ASKED]
     monkeypatch.setattr("tracekit.characterize.list_queries", lambda: few)
     monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
+    monkeypatch.delenv("TRACEKIT_DEBUG", raising=False)
     judge_by(monkeypatch, HOLDING)
 
 
@@ -91,68 +92,75 @@ def asked(trace: Trace, out: Path, *more: str) -> subprocess.CompletedProcess[st
     return run("analyze", trace.path, "-o", out, *BRIEF, *more)
 
 
-PARTS = [
-    ("tracekit.guidelines.evidence.answer_query", NAME, f"the answer to {NAME}"),
-    ("tracekit.report.data.answer_info", NAME, f"the answer to {NAME}"),
-    ("tracekit.report.answers.finding", NAME, f"the sentence of {NAME}"),
-    ("tracekit.report.page.panels", NAME, f"the charts of {NAME}"),
-    ("tracekit.report.page.table_view", NAME, f"the numbers of {NAME}"),
-    ("tracekit.report.markdown._answer", NAME, f"the text of {NAME}"),
-    ("tracekit.report.table_files.write_tables", NAME, f"the files of {NAME}"),
-    ("tracekit.report.page.strip", None, "the strip through time"),
-    ("tracekit.report.data.summary", None, "the first screen"),
-    ("tracekit.report.data.headline", None, "the first numbers"),
-    ("tracekit.characterize.capacity", None, "the number of GPUs"),
-    ("tracekit.report.page.guidelines_view", None, "the guidelines"),
-    ("tracekit.guidelines.run.judge_all", None, "the guidelines"),
-    ("tracekit.guidelines.document._finding", None, "the text of the guideline plain"),
-    ("tracekit.guidelines.markdown.effect_text", None, "the text of the guideline plain"),
-    ("tracekit.report.guidelines.expected_text", None, "the text of the guideline plain"),
-    ("tracekit.guidelines.markdown.markdown", None, "the file guidelines.md"),
-    ("tracekit.report.write.markdown", None, "the file report.md"),
-    ("tracekit.report.page._report_page", None, "the page"),
-]
-
-
-FIRST = {
-    "tracekit.guidelines.evidence.answer_query", "tracekit.report.page.panels", "tracekit.report.page._report_page",
-    "tracekit.report.table_files.write_tables",
-}  # fmt: skip
-"""The first tier has one question, one chart, the page and one file."""
+ANSWERED = "tracekit.guidelines.evidence.answer_query"
+FILES = "tracekit.report.table_files.write_tables"
+JUDGED = "tracekit.guidelines.run.judge_all"
+PARTS = {
+    "answer": {ANSWERED: f"the answer to {NAME}"},
+    "charts and files": {"tracekit.report.page.panels": f"the charts of {NAME}", FILES: f"the files of {NAME}"},
+    "page": {"tracekit.report.page._report_page": "the page"},
+    "answer on the page": {"tracekit.report.data.answer_info": f"the answer to {NAME}"},
+    "sentence, numbers and text": {
+        "tracekit.report.answers.finding": f"the sentence of {NAME}",
+        "tracekit.report.page.table_view": f"the numbers of {NAME}",
+        "tracekit.report.markdown._answer": f"the text of {NAME}",
+    },
+    "first screen": {
+        "tracekit.report.page.strip": "the strip through time",
+        "tracekit.report.data.summary": "the first screen",
+        "tracekit.report.data.headline": "the first numbers",
+    },
+    "capacity": {"tracekit.characterize.capacity": "the number of GPUs"},
+    "guidelines on the page": {"tracekit.report.page.guidelines_view": "the guidelines"},
+    "guidelines": {JUDGED: "the guidelines"},
+    "finding": {"tracekit.guidelines.document._finding": "the text of the guideline plain"},
+    "effect in the text": {"tracekit.guidelines.markdown.effect_text": "the text of the guideline plain"},
+    "effect on the page": {"tracekit.report.guidelines.expected_text": "the text of the guideline plain"},
+    "guidelines.md": {"tracekit.guidelines.markdown.markdown": "the file guidelines.md"},
+    "report.md": {"tracekit.report.write.markdown": "the file report.md"},
+}
+"""What fails in one analysis: the function, and the part that is named."""
 
 
 @pytest.mark.parametrize(
-    ("where", "only", "part"),
-    [pytest.param(*one, marks=() if one[0] in FIRST else pytest.mark.thorough) for one in PARTS],
-    ids=[where.removeprefix("tracekit.") for where, _, _ in PARTS],
+    "parts",
+    [
+        pytest.param(parts, id=name, marks=() if number < 3 else pytest.mark.thorough)
+        for number, (name, parts) in enumerate(PARTS.items())
+    ],
 )
 def test_a_part_that_fails_is_named_and_all_others_are_made(
-    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, only: str | None, part: str
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, str]
 ) -> None:
-    break_(monkeypatch, where, only)
+    for where, part in parts.items():
+        break_(monkeypatch, where, NAME if part.endswith(NAME) else None)
     out = tmp_path / "out"
     done = asked(trace, out)
-    sentence = f"{part[:1].upper()}{part[1:]} could not be made: {REASON}."
+    sentences = {f"{part[:1].upper()}{part[1:]} could not be made: {REASON}." for part in parts.values()}
     assert done.returncode == 1
     assert done.stdout == f"report: {out / 'report.html'}\n"
-    assert [line for line in done.stderr.splitlines() if "could not be made" in line] == [f"note: {sentence}"]
+    noted = [line for line in done.stderr.splitlines() if "could not be made" in line]
+    assert sorted(noted) == sorted(f"note: {sentence}" for sentence in sentences)
+    assert "Traceback" not in done.stderr
     data = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    assert data["faults"] == [{"part": part, "reason": REASON}]
+    told = {fault["part"]: fault["reason"] for fault in data["faults"]}
+    assert told == dict.fromkeys(parts.values(), REASON)
+    assert len(data["faults"]) == len(parts)
     schema = json.loads((folder("schemas") / "report-1.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(schema).validate(data)
     page = unescape((out / "report.html").read_text(encoding="utf-8"))
     text = (out / "report.md").read_text(encoding="utf-8").replace("\\", "")
-    assert sentence in page
+    assert not [sentence for sentence in sentences if sentence not in page]
     assert "could not be made: ZeroDivisionError: by <zero> & more." in text
-    if part != "the page":
-        assert f"1 part of this report could not be made: {part}." in page
+    if "the page" not in told:
+        number = "1 part" if len(told) == 1 else f"{len(told)} parts"
+        assert f"{number} of this report could not be made: {', '.join(told)}." in page
         assert page.rstrip().endswith("</html>")
     assert Trace.open(out / "trace").validate() == []
     tables = {path.relative_to(out).as_posix() for path in (out / "tables").rglob("*.csv")}
     assert "tables/overview/job_size.csv" in tables
-    without = {"tracekit.guidelines.evidence.answer_query", "tracekit.report.table_files.write_tables"}
-    assert (f"tables/{NAME}.csv" in tables) == (where not in without)
-    assert (out / "guidelines.md").is_file() == (where != "tracekit.guidelines.run.judge_all")
+    assert (f"tables/{NAME}.csv" in tables) == parts.keys().isdisjoint({ANSWERED, FILES})
+    assert (out / "guidelines.md").is_file() == (JUDGED not in parts)
 
 
 @pytest.mark.thorough
@@ -165,30 +173,31 @@ def test_a_run_without_faults_ends_with_0_and_says_nothing_of_them(trace: Trace,
 
 
 def test_with_debug_the_traceback_is_printed(trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRACEKIT_DEBUG", raising=False)
     break_(monkeypatch, "tracekit.report.page.panels", NAME)
-    plain = asked(trace, tmp_path / "plain")
     debug = run("--debug", "analyze", trace.path, "-o", tmp_path / "debug", *BRIEF)
-    assert "Traceback" not in plain.stderr
     assert "Traceback (most recent call last):" in debug.stderr
     assert "in breaks" in debug.stderr
     assert debug.returncode == 1
 
 
-@pytest.mark.parametrize("where", ["tracekit.report.page._answer_view", "tracekit.report.guidelines._holding"])
 def test_a_template_that_lacks_a_value_fails_in_its_part_alone(
-    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This is how a guideline with neither an effect nor a reason ended a whole analysis."""
-    module, _, name = where.rpartition(".")
-    works = getattr(importlib.import_module(module), name)
-    monkeypatch.setattr(
-        where, lambda *args, **more: {k: v for k, v in works(*args, **more).items() if k not in {"table", "expected"}}
-    )
+
+    def without(works: Callable[..., dict[str, Any]], lacking: str) -> Callable[..., dict[str, Any]]:
+        return lambda *args, **more: {k: v for k, v in works(*args, **more).items() if k != lacking}
+
+    for where, lacking in (("page._answer_view", "table"), ("guidelines._holding", "expected")):
+        module, _, name = f"tracekit.report.{where}".rpartition(".")
+        works = getattr(importlib.import_module(module), name)
+        monkeypatch.setattr(f"{module}.{name}", without(works, lacking))
     done = analyze(trace.path, tmp_path / "out", fit=False, replay_jobs=0)
-    expected = "the part of the page on " if "page" in where else "the text of the guideline plain"
-    assert done.faults
-    assert all(fault.part.startswith(expected) and "UndefinedError" in fault.reason for fault in done.faults)
+    assert {fault.part for fault in done.faults} == {
+        "the text of the guideline plain",
+        *(f"the part of the page on {name}" for name in done.results if name in ASKED),
+    }
+    assert all("UndefinedError" in fault.reason for fault in done.faults)
     page = unescape(done.report.read_text(encoding="utf-8"))
     assert all(fault.sentence in page for fault in done.faults)
     assert f"{len(done.faults)} part" in page

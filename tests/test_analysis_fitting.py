@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.analysis.answering import Fitting
-from tracekit.characterize import list_queries
 from tracekit.progress import Progress
 from tracekit.settings import AnalysisSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tracekit.trace import Trace
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare these tests most of the queries, which others look at."""
-    few = [q for q in list_queries() if q.name.startswith("overview/")]
-    monkeypatch.setattr("tracekit.characterize.list_queries", lambda: few)
+def few_queries() -> Iterator[None]:
+    """Spare these tests most of the queries and all guidelines, which others look at."""
+    with asking("overview/status", "overview/job_size", guidelines=()):
+        yield
 
 
 @pytest.fixture(scope="module")

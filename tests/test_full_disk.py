@@ -54,7 +54,8 @@ def test_every_stage_of_an_analysis_ends_in_one_line(
 ) -> None:
     source = sample_source("swf") if logs else sample_trace("swf").path
     options = ("--no-fit", "--replay-jobs", "0")
-    with asking("overview/summary", "overview/status", "queuing/queue_delay"), files_of(most):
+    asked = ("overview/summary", "overview/status", "queuing/queue_delay")
+    with asking(*asked, guidelines=()), files_of(most):
         done = run("analyze", source, "-o", tmp_path / "out", *options)
     lines = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
     assert (done.returncode, len(lines)) == (2, 1), stage

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.characterize import answer_query
 from tracekit.trace import Trace
@@ -64,7 +65,16 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     source.mkdir()
     (source / "sacct.txt").write_text(LOG)
     (source / "nodes.txt").write_text(NODES)
-    done = analyze(source, folder / "out", fit=False, replay_jobs=0)
+    asked = (
+        "overview/summary",
+        "overview/status",
+        "queuing/gpu_time_held",
+        "utilization/held_gpus",
+        "failures/lost_work",
+        "overview/through_time",
+    )
+    with asking(*asked):
+        done = analyze(source, folder / "out", fit=False, replay_jobs=0)
     return json.loads(done.data.read_text()), Trace.open(done.trace)
 
 

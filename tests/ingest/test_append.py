@@ -170,7 +170,9 @@ def test_waiting_tasks_that_a_later_export_shows_otherwise_are_no_longer_there(a
     assert set(trace.scan("jobs").collect()["job_id"]) == {*waits, "c/21", "c/67108901"}
 
 
-def test_the_manifest_accounts_for_every_export(append: Callable[..., Trace]) -> None:
+def test_the_manifest_accounts_for_every_export_and_the_same_name_again_changes_no_byte(
+    append: Callable[..., Trace],
+) -> None:
     bad = line("11", "06T08", "06T09", "06T10", "COMPLETED").replace("2024-03-06T08", "long ago")
     append({"sacct.txt": DAY1 + bad + "\n"})
     append({"sacct.txt": DAY2})
@@ -198,6 +200,9 @@ def test_the_manifest_accounts_for_every_export(append: Callable[..., Trace]) ->
     )
     assert manifest.checks["superseded_rows"].of == 3 + 4 + 2
     assert manifest.created <= manifest.additions[0].created
+    before = contents(trace.path)
+    assert contents(append({"sacct.txt": DAY3 + bad + "\n"}).path) == before
+    assert contents(append({"sacct.txt": DAY1 + bad + "\n"}).path) == before
 
 
 def test_the_same_files_again_change_no_byte(append: Callable[..., Trace], after: Callable[[int], Trace]) -> None:
@@ -206,13 +211,6 @@ def test_the_same_files_again_change_no_byte(append: Callable[..., Trace], after
     for again in ({"sacct-2.txt": DAY2}, {"sacct-1.txt": DAY1}, {"sacct-1.txt": DAY1, "sacct-2.txt": DAY2}):
         assert contents(append(again).path) == before
     assert sorted(p.name for p in trace.path.parent.iterdir()) == ["trace"]
-
-
-def test_the_same_name_again_changes_no_byte_after_it_got_a_number(append: Callable[..., Trace]) -> None:
-    append({"sacct.txt": DAY1})
-    before = contents(append({"sacct.txt": DAY2}).path)
-    assert contents(append({"sacct.txt": DAY2}).path) == before
-    assert contents(append({"sacct.txt": DAY1}).path) == before
 
 
 @pytest.mark.thorough
@@ -354,15 +352,15 @@ def test_an_event_that_went_on_ends_in_a_newer_export(append: Callable[..., Trac
 
 
 def test_machines_of_a_second_cluster_keep_their_names_apart(
-    append: Callable[..., Trace], rows: Rows, golden: Golden
+    append: Callable[..., Trace], after: Callable[[int], Trace], rows: Rows, golden: Golden
 ) -> None:
-    append({"sacct-a.txt": dump(line("7", "04T08", "04T09", "04T10", "COMPLETED"))})
+    after(1)
     trace = append({"sacct-b.txt": dump(line("7", "04T08", "04T09", "04T10", "COMPLETED", cluster="d"))})
     assert [n["node_id"] for n in rows(trace, "nodes")] == ["c/n1", "d/n1"]
-    assert [p["node_id"] for p in rows(trace, "placements")] == ["c/n1", "d/n1"]
+    assert [p["node_id"] for p in rows(trace, "placements")] == ["c/n1", "c/n1", "d/n1"]
     golden(note for note in trace.manifest.notes if "cluster" in note)
-    trace = append({"sacct-c.txt": dump(line("8", "04T08", "04T09", "04T10", "COMPLETED"))})
-    assert [(p["job_id"], p["node_id"]) for p in rows(trace, "placements")][2:] == [("c/8", "c/n1")]
+    trace = append({"sacct-c.txt": dump(line("20", "04T08", "04T09", "04T10", "COMPLETED"))})
+    assert [(p["job_id"], p["node_id"]) for p in rows(trace, "placements")][3:] == [("c/20", "c/n1")]
 
 
 def test_measured_use_of_the_runs_of_all_exports_is_kept(append: Callable[..., Trace], rows: Rows) -> None:
@@ -499,14 +497,19 @@ def test_a_damaged_table_of_the_trace_is_one_line(
         append({"sacct-2.txt": DAY2})
 
 
-@pytest.mark.parametrize("failure", [RuntimeError("boom"), KeyboardInterrupt()])
-@pytest.mark.parametrize("place", ["tracekit.ingest.append.write_tables", "tracekit.ingest.run.run_common_checks"])
+@pytest.mark.parametrize(
+    ("place", "failure"),
+    [
+        ("tracekit.ingest.append.write_tables", KeyboardInterrupt()),
+        ("tracekit.ingest.run.run_common_checks", RuntimeError("boom")),
+    ],
+)
 def test_a_failure_in_the_middle_keeps_the_old_trace(
     append: Callable[..., Trace],
     after: Callable[[int], Trace],
     monkeypatch: pytest.MonkeyPatch,
-    failure: BaseException,
     place: str,
+    failure: BaseException,
 ) -> None:
     trace = after(1)
     before = contents(trace.path)
@@ -546,16 +549,19 @@ def test_a_trace_set_aside_by_a_killed_run_is_put_back_and_appended_to(
     assert [p.name for p in trace.path.parent.iterdir()] == ["trace"]
 
 
-def test_a_link_leads_to_the_trace_that_is_appended_to(write_source: WriteSource, tmp_path: Path, rows: Rows) -> None:
-    ingest_logs(write_source({"sacct-1.txt": DAY1}), tmp_path / "disk" / "trace")
-    (tmp_path / "link").symlink_to(tmp_path / "disk" / "trace")
+def test_a_link_leads_to_the_trace_that_is_appended_to(
+    write_source: WriteSource, after: Callable[[int], Trace], tmp_path: Path, rows: Rows
+) -> None:
+    (tmp_path / "link").symlink_to(after(1).path)
     ingest_logs(write_source({"sacct-2.txt": DAY2}), tmp_path / "link", append=True)
     assert (tmp_path / "link").is_symlink()
-    assert len(rows(Trace.open(tmp_path / "disk" / "trace"), "jobs")) == 4
+    assert len(rows(Trace.open(tmp_path / "history" / "trace"), "jobs")) == 4
 
 
-def test_the_command_builds_a_history_and_shows_it(tmp_path: Path, golden: Golden) -> None:
-    for number, text in ((1, DAY1), (2, DAY2), (2, DAY2)):
+def test_the_command_builds_a_history_and_shows_it(history: list[Trace], tmp_path: Path, golden: Golden) -> None:
+    shutil.copytree(history[0].path, tmp_path / "t")
+    (tmp_path / "sacct-1.txt").write_text(DAY1)
+    for number, text in ((2, DAY2), (2, DAY2)):
         (tmp_path / f"sacct-{number}.txt").write_text(text)
         result = run("ingest", tmp_path / f"sacct-{number}.txt", "-o", tmp_path / "t", "--append")
         assert result.returncode == 0, result.stderr

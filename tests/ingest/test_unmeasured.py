@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -61,23 +61,25 @@ def test_zeros_of_every_job_of_a_model_are_unknown_and_those_of_one_job_are_idle
     assert found == [("a100", 4.0, 1.0, 3.0, 1.0), ("mi250", 4.0, None, None, 0.0)]
 
 
-@pytest.mark.parametrize(
-    ("silent", "known"),
-    [
-        ([("amd", "a1", UNTYPED, ZEROS)], False),  # no model is known, and the partition shows nothing
-        ([("p", "a1", UNTYPED, ZEROS)], True),  # other jobs of the partition show that there are counters
-        ([("amd", "n9", "a100", ZEROS)] * (LEAST_JOBS - 1), True),  # the model has counters elsewhere
-        ([("amd", "n9", "a100", ZEROS)] * LEAST_JOBS, False),
-        ([("p", "n9", "a100", ZEROS)] * LEAST_JOBS, False),  # by its node
-        ([("p", "n9", "a100", "gres/gpuutil=0")] * LEAST_JOBS, True),  # its memory is not stated
-    ],
-)
-def test_a_partition_or_a_node_needs_more_jobs_where_the_model_has_counters(
-    ingest: Ingest, silent: list[Any], known: bool
-) -> None:
-    found = use_of(ingest(sacct([("p", "n1", "a100", WORK), *silent])))
-    assert found["1"] == 100.0
-    assert {value for job, value in found.items() if job != "1"} == {0.0 if known else None}
+def test_a_partition_or_a_node_needs_more_jobs_where_the_model_has_counters(ingest: Ingest) -> None:
+    """Each case has partitions, nodes and models of its own, and a job that shows use."""
+    cases: dict[str, tuple[list[Row], float | None]] = {
+        "no model is known, and the partition shows nothing": ([("amd", "a1", UNTYPED, ZEROS)], None),
+        "other jobs of the partition show use": ([("p", "a1", UNTYPED, ZEROS)], 0.0),
+        "the model has counters elsewhere": ([("amd", "n9", "a100", ZEROS)] * (LEAST_JOBS - 1), 0.0),
+        "the partition has enough jobs": ([("amd", "n9", "a100", ZEROS)] * LEAST_JOBS, None),
+        "the node has enough jobs": ([("p", "n9", "a100", ZEROS)] * LEAST_JOBS, None),
+        "memory is not stated": ([("p", "n9", "a100", "gres/gpuutil=0")] * LEAST_JOBS, 0.0),
+    }
+    rows: list[Row] = []
+    expected: dict[str, tuple[str, float | None]] = {}
+    for place, (case, (silent, use)) in enumerate(cases.items()):
+        for job in (("p", "n1", "a100", WORK), *silent):
+            partition, node, model, said = job
+            rows.append((f"{partition}{place}", f"{node}x{place}", model and f"{model}x{place}", said))
+            expected[str(len(rows))] = (case, 100.0 if said == WORK else use)
+    found = use_of(ingest(sacct(rows)))
+    assert {job: (case, found[job]) for job, (case, _) in expected.items()} == expected
 
 
 def test_zeros_of_jobs_without_gpus_say_nothing(ingest: Ingest) -> None:
@@ -85,24 +87,24 @@ def test_zeros_of_jobs_without_gpus_say_nothing(ingest: Ingest) -> None:
     assert use_of(ingest(source)) == {"1": 0.0}
 
 
-@pytest.mark.parametrize("number", ["18446744073709551615", "16E", "17179869184G", "4294967294", "-1", "n/a"])
-def test_a_number_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks, number: str) -> None:
-    trace = ingest(sacct([("p", "n1", "a100", f"gres/gpumem=30G,gres/gpuutil={number}")]))
-    assert trace.scan("job_usage").select("gpu_util_pct", "gpu_memory_gib").collect().rows() == [(None, 30.0)]
-    assert found_checks(trace) == {"unreadable_use": (1, 1)}
-    assert trace.manifest.checks["unreadable_use"].examples[0].startswith("TRESUsageInTot=")
+def test_a_number_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks) -> None:
+    numbers = ["18446744073709551615", "16E", "17179869184G", "4294967294", "-1", "n/a"]
+    trace = ingest(sacct([("p", "n1", "a100", f"gres/gpumem=30G,gres/gpuutil={number}") for number in numbers]))
+    found = trace.scan("job_usage").select("gpu_util_pct", "gpu_memory_gib").collect().rows()
+    assert dict(zip(numbers, found, strict=True)) == dict.fromkeys(numbers, (None, 30.0))
+    assert found_checks(trace) == {"unreadable_use": (6, 6)}
+    assert all(text.startswith("TRESUsageInTot=") for text in trace.manifest.checks["unreadable_use"].examples)
 
 
-@pytest.mark.parametrize("number", ["18446744073709551615", "16E", "17179869184G", "18446744073709551615K"])
-def test_memory_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks, number: str) -> None:
-    use = f"gres/gpumem={number},gres/gpuutil=90,mem={number}"
-    text = sacct([("p", "n1", "a100", use)])["sacct.txt"]
-    header, job, step = text.splitlines()
-    trace = ingest({"sacct.txt": f"{header}|MaxRSS\n{job}|\n{step}|{number}\n"})
-    assert trace.scan("job_usage").select("gpu_util_pct", "gpu_memory_gib", "memory_gib").collect().rows() == [
-        (90.0, None, None)
-    ]
-    assert found_checks(trace) == {"unreadable_use": (2, 2)}
+def test_memory_that_is_not_a_measure_costs_its_cell(ingest: Ingest, found_checks: FoundChecks) -> None:
+    numbers = ["18446744073709551615", "16E", "17179869184G", "18446744073709551615K"]
+    uses = [f"gres/gpumem={number},gres/gpuutil=90,mem={number}" for number in numbers]
+    header, *lines = sacct([("p", "n1", "a100", use) for use in uses])["sacct.txt"].splitlines()
+    steps = [f"{line}|{numbers[place // 2] if place % 2 else ''}" for place, line in enumerate(lines)]
+    trace = ingest({"sacct.txt": "\n".join([f"{header}|MaxRSS", *steps, ""])})
+    found = trace.scan("job_usage").select("gpu_util_pct", "gpu_memory_gib", "memory_gib").collect().rows()
+    assert dict(zip(numbers, found, strict=True)) == dict.fromkeys(numbers, (90.0, None, None))
+    assert found_checks(trace) == {"unreadable_use": (8, 8)}
 
 
 def monitored(

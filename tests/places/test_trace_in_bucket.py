@@ -14,6 +14,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.command import run
+from tests.report.asking import asking
 from tracekit.characterize import answer_query, lacks, list_queries
 from tracekit.characterize.session import Session
 from tracekit.errors import DamagedTraceError, MissingTableError, OutputError, QueryError, StoreError
@@ -161,7 +162,8 @@ def test_analyze_makes_a_report_with_a_copy_of_the_trace(
     local = make_trace(jobs=[{"job_id": "a", "submit_time": "2024-03-01 10:00", "status": "completed"}])
     address = str(store.upload(local.path, "analyzed/one-job"))
     out = tmp_path / "out"
-    done = run("analyze", address, "-o", out, "--no-fit", "--replay-jobs", "0")
+    with asking("overview/status", guidelines=()):
+        done = run("analyze", address, "-o", out, "--no-fit", "--replay-jobs", "0")
     assert done.returncode == 0, done.stderr
     report = json.loads((out / "report.json").read_text())
     assert report["command"].startswith(f"tracekit analyze {address} -o ")

@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from tracekit.characterize import find_query
+from tracekit.guidelines.registry import all_guidelines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 __all__ = ["asking"]
 
 
 @contextlib.contextmanager
-def asking(*names: str) -> Iterator[None]:
-    """Let analyses ask these queries alone, and leave the script bundle out of their pages."""
+def asking(*names: str, guidelines: Collection[str] | None = None) -> Iterator[None]:
+    """Let analyses ask these queries and judge these guidelines alone; their pages carry no script bundle.
+
+    By default all guidelines are judged.
+    """
+    judged = {name: found for name, found in all_guidelines().items() if guidelines is None or name in guidelines}
     few = [find_query(name) for name in names]
     with (
         mock.patch("tracekit.characterize.list_queries", return_value=few),
+        mock.patch("tracekit.guidelines.run.all_guidelines", return_value=judged),
         mock.patch("tracekit.report.page.vega_bundle", return_value="/* bundle */"),
     ):
         yield

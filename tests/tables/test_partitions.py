@@ -354,3 +354,17 @@ def test_a_missing_partition_is_one_line(helios: Trace) -> None:
 def test_a_window_cannot_be_empty_backwards() -> None:
     with pytest.raises(UsageError, match=r"^--to: 2020-01-01 00:00:00 is not after 2020-01-01 00:00:00"):
         Window(JAN1, JAN1)
+
+
+def test_every_damaged_footer_is_reported(layouts: tuple[Trace, Trace]) -> None:
+    _, parts = layouts
+    first, second, *_ = parts.files("jobs")
+    nodes = parts.files("nodes")[0]
+    for path in (first, second, nodes):
+        content = path.read_bytes()
+        path.write_bytes(content[:-8] + b"\xff\xff\xff\x7f" + content[-4:])  # a footer longer than the file
+    found = parts.validate()
+    assert len(found) == 3
+    for path, problem in zip((first, second, nodes), sorted(found, key=lambda text: "nodes" in text), strict=True):
+        assert "cannot be read" in problem
+        assert path.relative_to(parts.path).as_posix() in problem

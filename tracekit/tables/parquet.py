@@ -37,12 +37,11 @@ __all__ = [
     "columns_sql",
     "files_sql",
     "filled_columns",
-    "footers_fault",
+    "footers_faults",
     "read_through",
     "require_footers",
     "rows_stated",
     "scan_table",
-    "stated_time",
 ]
 
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
@@ -54,28 +53,32 @@ _BATCH = 65_536
 _OTHER = "the table {} has other columns than when it was opened"
 
 
-def footers_fault(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], version: str) -> str | None:
-    """Return why a Trace with these files of a table cannot be opened (see `require_footers`); None if it can.
+def footers_faults(
+    con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequence[Path]], version: str
+) -> dict[str, tuple[str | None, str | None]]:
+    """Return what the footers of each table show: a fault, and a column with an impossible time; None without any.
 
-    `files` are all files of the table in order, and `version` is the schema version of the Trace, as in all functions
-    here. For an impossible time in a footer see `stated_time`.
+    A Trace with such a fault cannot be opened (see `require_footers`). A time is impossible outside the years 1 to
+    9999. `tables` has all files of each table in order, and `version` is the schema version of the Trace, as in all
+    functions here.
     """
     try:
-        found, _ = _columns(con, {table: files}), _impossible_times(con, {table: files})
+        found, times = _columns(con, tables), _impossible_times(con, tables)
     except DamagedTraceError as error:
-        return error.what
-    return next(filter(None, (_difference(table, found[str(path)], version) for path in files)), None)
-
-
-def stated_time(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> str | None:
-    """Return a column with a time outside the years 1 to 9999 in the footer of a file; None if there is none.
-
-    Raises
-    ------
-    DamagedTraceError
-        A footer cannot be read.
-    """
-    return next(iter(_impossible_times(con, {table: files}).values()), None)
+        if len(tables) == 1:
+            return dict.fromkeys(tables, (error.what, None))
+        return {
+            table: fault
+            for one, files in tables.items()
+            for table, fault in footers_faults(con, {one: files}, version).items()
+        }
+    return {
+        table: (
+            next(filter(None, (_difference(table, found[str(path)], version) for path in files)), None),
+            next((times[str(path)] for path in files if str(path) in times), None),
+        )
+        for table, files in tables.items()
+    }
 
 
 def columns_sql(table: str, version: str) -> str:
@@ -108,17 +111,15 @@ def require_footers(con: duckdb.DuckDBPyConnection, tables: Mapping[str, Sequenc
                 raise DamagedTraceError(fault, where=_place(table, path), hint=HINT)
 
 
-def rows_stated(con: duckdb.DuckDBPyConnection, table: str, path: Path) -> int:
-    """Return how many rows the footer of a file states.
+def rows_stated(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> dict[str, int]:
+    """Return how many rows the footer of each file states, by path.
 
     Raises
     ------
     DamagedTraceError
-        The footer cannot be read.
+        A footer cannot be read.
     """
-    query = "SELECT num_rows FROM parquet_file_metadata({files})"
-    rows: int = _footers(con, query, {table: [path]})[0][0]
-    return rows
+    return dict(_footers(con, "SELECT file_name, num_rows FROM parquet_file_metadata({files})", {table: files}))
 
 
 def filled_columns(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> frozenset[str]:

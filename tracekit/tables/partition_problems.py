@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.errors import DamagedTraceError
-from tracekit.tables.parquet import checksum, footers_fault, read_through, rows_stated
+from tracekit.tables.parquet import checksum, footers_faults, read_through, rows_stated
 from tracekit.text import counted, shorten
 
 if TYPE_CHECKING:
@@ -49,12 +49,21 @@ def partition_problems(
     With `deep` every column of every row is decoded too.
     """
     found = []
+    faults = {partition.path: partition_fault(folder, partition, deep=deep) for partition in partitions}
+    sound = [folder / path for path, fault in faults.items() if fault is None]
+    # All footers at once, and each alone where one of them has a fault.
+    each = footers_faults(con, {table: sound}, version)[table][0] is not None
+    stated = {} if each or deep else rows_stated(con, table, sound)
     for partition in partitions:
-        path = folder / partition.path
-        fault = partition_fault(folder, partition, deep=deep) or footers_fault(con, table, [path], version)
+        path, fault = folder / partition.path, faults[partition.path]
+        if fault is None and each:
+            fault = footers_faults(con, {table: [path]}, version)[table][0]
         if fault is None:
             try:
-                rows = read_through(table, [path], version) if deep else rows_stated(con, table, path)
+                if deep:
+                    rows = read_through(table, [path], version)
+                else:
+                    rows = (rows_stated(con, table, [path]) if each else stated)[str(path)]
             except DamagedTraceError as error:
                 fault = error.what
             else:

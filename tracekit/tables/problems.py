@@ -12,7 +12,7 @@ from tracekit import schema
 from tracekit.errors import DamagedTraceError, logged
 from tracekit.manifest import CAPABILITIES
 from tracekit.places import failure_behind, is_remote
-from tracekit.tables.parquet import NO_YEAR, checksum, columns_sql, files_sql, footers_fault, read_through, stated_time
+from tracekit.tables.parquet import NO_YEAR, checksum, columns_sql, files_sql, footers_faults, read_through
 from tracekit.tables.partition_problems import partition_problems
 from tracekit.tables.partitions import JOB_TABLES, key_sql, table_files
 from tracekit.text import counted, shorten
@@ -186,10 +186,15 @@ class _Inspection:
         """Tables that can be read and whose keys are unique; only these can be joined."""
         self._placed: list[str] = []
         """Tables in partitions that can be read."""
+        self._footers: dict[str, tuple[str | None, str | None]] = {}
+        """What the footers of each table show, see `footers_faults`."""
 
     def problems(self, *, deep: bool) -> list[str]:
         found = _manifest_problems(self._manifest)
-        for table in (t for t in schema.COMMON_TABLES if t in self._manifest.tables):
+        tables = [table for table in schema.COMMON_TABLES if table in self._manifest.tables]
+        if not deep:  # which reads each table from its beginning to its end first
+            self._read_footers([table for table in tables if self._manifest.tables[table].partitions is None])
+        for table in tables:
             found += self._table_problems(table, deep=deep)
         for relation in relations_between(self._manifest.options):
             if self._sound.issuperset((relation.table, *relation.needs)):
@@ -212,7 +217,9 @@ class _Inspection:
         # This reads the file from its beginning to its end, so a store that gives too little of it fails here.
         if deep and info.sha256 is not None and checksum(files[0]) != info.sha256:
             found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
-        fault = footers_fault(self._con, table, files, version)
+        if table not in self._footers:
+            self._read_footers([table])
+        fault, _ = self._footers[table]
         if fault is not None:
             return [fault]
         if deep:
@@ -222,6 +229,13 @@ class _Inspection:
                 return [error.what, *found]
         return [*found, *self._row_problems(table, files)]
 
+    def _read_footers(self, tables: Sequence[str]) -> None:
+        """Read the footers of these tables, all at once; tables whose file is missing are left out."""
+        infos = self._manifest.tables
+        files = {table: table_files(self._folder, table, infos[table].partitions) for table in tables}
+        there = {t: paths for t, paths in files.items() if infos[t].partitions is not None or paths[0].is_file()}
+        self._footers |= footers_faults(self._con, there, self._manifest.schema_version)
+
     def _row_problems(self, table: str, files: Sequence[Path]) -> list[str]:
         import duckdb
 
@@ -229,14 +243,19 @@ class _Inspection:
             columns = columns_sql(table, self._manifest.schema_version)
             paths = [str(path) for path in files]
             self._con.read_parquet(paths, hive_partitioning=False).project(columns).create_view(table)
-            rows = self._value(f"SELECT count(*) FROM {table}")
+            rules = rules_of(table, self._manifest.options)
+            query = f"SELECT count(*), count(*) FILTER (WHERE {_any(rules)}) FROM {table} t"
+            rows, broken = self._con.execute(query).fetchall()[0]
             stated = self._manifest.tables[table].rows
             found = [] if rows == stated else [f"{table} has {counted(rows, 'rows')}, the manifest says {stated:,}"]
-            found += self._broken(table, f"{table} t", rules_of(table, self._manifest.options))
+            if broken:
+                found += self._broken(table, f"{table} t", rules)
             if self._manifest.tables[table].partitions is not None:
                 self._placed.append(table)
             repeated = self._repeated(table)
-            column = stated_time(self._con, table, files)
+            if table not in self._footers:
+                self._read_footers([table])
+            _, column = self._footers[table]
             if column is not None and not any(f"{column} outside the years" in problem for problem in found):
                 found.append(f"{table}: {column} {NO_YEAR} in a footer")
         except duckdb.Error as error:
@@ -251,6 +270,9 @@ class _Inspection:
         import duckdb
 
         try:
+            # Whether any rule is broken costs less to find than how often each one is.
+            if not self._value(f"SELECT count(*) FROM {relation.sql} WHERE {_any(relation.rules)}"):
+                return []
             return self._broken(relation.table, relation.sql, relation.rules)
         except duckdb.OutOfMemoryException:
             raise
@@ -280,9 +302,6 @@ class _Inspection:
 
     def _broken(self, table: str, relation: str, rules: tuple[TableRule, ...]) -> list[str]:
         """Return a sentence for each rule that is broken, with a row that breaks it."""
-        # Whether any rule is broken costs less to find than how often each one is.
-        if not self._value(f"SELECT count(*) FROM {relation} WHERE {' OR '.join(f'({rule.found})' for rule in rules)}"):
-            return []
         counts = ", ".join(f"count(*) FILTER (WHERE {rule.found})" for rule in rules)
         found = []
         for rule, n in zip(rules, self._con.execute(f"SELECT {counts} FROM {relation}").fetchall()[0], strict=True):
@@ -320,6 +339,11 @@ class _Inspection:
 
     def _value(self, query: str) -> Any:
         return self._con.execute(query).fetchall()[0][0]
+
+
+def _any(rules: Sequence[TableRule]) -> str:
+    """Return the condition that a row breaks any of the rules."""
+    return " OR ".join(f"({rule.found})" for rule in rules)
 
 
 _NO_NODES = "(SELECT NULL::VARCHAR AS node_id, NULL::VARCHAR AS cluster WHERE false)"
