@@ -128,8 +128,8 @@ _TITLES = {
 
 _LEADS = {
     "queuing": (
-        "The wait of a job is the time from its submission to its first start. The queueing delay per attempt also counts"
-        " the time before each later attempt. One wait in ten is longer than the 90th percentile."
+        "The wait of a job is the time from its submission to its first start. The queueing delay per attempt also"
+        " counts the time before each later attempt. One wait in ten is longer than the 90th percentile."
     ),
     "locality": (
         "A job that needs several GPUs at once is a gang. Its locality is good where these GPUs stand on few nodes, so"

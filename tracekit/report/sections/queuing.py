@@ -215,7 +215,8 @@ def queue_delay_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     if most is None:
         return None
     if not any(r["p90_s"] > 0 or r["mean_s"] for r in rows):
-        return f"No attempt queued for longer than 0 s, in {counted(sum(r['waits'] for r in rows), 'waits')} of all sizes."
+        waits = counted(sum(r["waits"] for r in rows), "waits")
+        return f"No attempt queued for longer than 0 s, in {waits} of all sizes."
     where = _where(rows, facts.tenant)
     told = [where] if where else []
     worst = largest(enough(rows, "waits"), "p90_s")
