@@ -558,7 +558,10 @@ USES: dict[str, list[Row]] = {
 
 
 def cases() -> list[ParameterSet]:
-    """Return samples, queries and parameters; the second tier asks a sample each query in two ways, which take turns."""
+    """Return samples, queries and parameters.
+
+    Of each sample the second tier asks a query in two ways, which take turns; the nightly run asks it in all.
+    """
     found = []
     for number, sample in enumerate(samples("slurm")):
         for name, uses in USES.items():
