@@ -1,7 +1,7 @@
 """Garbage in an optional cell changes no other cell.
 
-Small files are damaged cell by cell: the first cell always, every one in the nightly run. The second tier reads one file
-with a copy of the record for every cell and each piece of garbage.
+Small files are damaged cell by cell: the first cell always, every one in the nightly run. The second tier reads one
+file with a copy of the record for every cell and each piece of garbage.
 """
 
 from __future__ import annotations
