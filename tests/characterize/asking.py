@@ -30,8 +30,8 @@ SAMPLES = (
 def seeds(first: int, every: int) -> list[ParameterSet]:
     """Return the seeds of so many random worlds: the first tier has the first ones, the second half of the others."""
     last = (first + every) // 2
-    tiers = [(), pytest.mark.thorough, pytest.mark.slow]
-    return [pytest.param(seed, marks=tiers[(seed >= first) + (seed >= last)]) for seed in range(every)]
+    later = {seed: pytest.mark.thorough if seed < last else pytest.mark.slow for seed in range(first, every)}
+    return [pytest.param(seed, marks=later.get(seed, ())) for seed in range(every)]
 
 
 def samples(*first: str) -> list[ParameterSet]:
