@@ -428,8 +428,9 @@ def site(seed: int) -> dict[str, list[dict[str, Any]]]:
     return log.tables
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.thorough if seed < 8 else pytest.mark.slow) for seed in range(20)]
+)
 def test_all_that_is_found_on_a_generated_site_has_its_sentence(
     make_trace: Callable[..., Trace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

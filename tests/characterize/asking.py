@@ -28,8 +28,10 @@ SAMPLES = (
 
 
 def seeds(first: int, every: int) -> list[ParameterSet]:
-    """Return the seeds of so many random worlds; all but the first ones are for the second tier."""
-    return [pytest.param(seed, marks=() if seed < first else pytest.mark.thorough) for seed in range(every)]
+    """Return the seeds of so many random worlds: the first tier has the first ones, the second half of the others."""
+    last = (first + every) // 2
+    later = {seed: pytest.mark.thorough if seed < last else pytest.mark.slow for seed in range(first, every)}
+    return [pytest.param(seed, marks=later.get(seed, ())) for seed in range(every)]
 
 
 def samples(*first: str) -> list[ParameterSet]:

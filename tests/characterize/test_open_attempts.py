@@ -169,8 +169,8 @@ def schedules(draw: st.DrawFn) -> tuple[dict[str, int], list[Run]]:
     sizes = draw(st.dictionaries(st.sampled_from("mno"), st.integers(1, 8), min_size=1))
     runs: list[Run] = []
     for number in range(draw(st.integers(1, 14))):
-        start = draw(st.integers(0, 400))
-        end = start + draw(st.integers(1, 200))
+        start = draw(st.integers(0, 160))
+        end = start + draw(st.integers(1, 100))
         busy = {
             node: sum(held.get(node, 0) for _, held, since, until, _ in runs if since < end and (until or 0) > start)
             for node in sizes
@@ -181,7 +181,7 @@ def schedules(draw: st.DrawFn) -> tuple[dict[str, int], list[Run]]:
             held = {node: float(draw(st.integers(1, int(free[node])))) for node in chosen}
             runs.append((f"{'ab'[number % 2]}{number}", held, start, end, None))
     lost = [draw(st.booleans()) for _ in runs]
-    limits = [draw(st.none() | st.integers(1, 250)) for _ in runs]
+    limits = [draw(st.none() | st.integers(1, 120)) for _ in runs]
     return sizes, [
         (name, held, start, None if gone else end, limit)
         for (name, held, start, end, _), gone, limit in zip(runs, lost, limits, strict=True)

@@ -20,6 +20,8 @@ from tests.characterize.asking import Asking, samples
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from _pytest.mark import ParameterSet
+
     from tracekit.trace import Trace
 
 Row = dict[str, Any]
@@ -554,7 +556,20 @@ USES: dict[str, list[Row]] = {
 }
 """By query: the parameters it is tried with."""
 
-CASES = [(name, params) for name, uses in USES.items() for params in uses]
+
+def cases() -> list[ParameterSet]:
+    """Return samples, queries and parameters.
+
+    Of each sample the second tier asks a query in two ways, which take turns; the nightly run asks it in all.
+    """
+    found = []
+    for number, sample in enumerate(samples("slurm")):
+        for name, uses in USES.items():
+            for way, params in enumerate(uses):
+                later = (way - 2 * number) % len(uses) >= 2
+                marks = [pytest.mark.slow] if sample.marks and later else sample.marks
+                found.append(pytest.param(*sample.values, name, params, marks=marks))
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -563,24 +578,22 @@ def world_of(sample_trace: Callable[[str], Trace]) -> Callable[[str], World]:
     return cache(lambda name: World(sample_trace(name)))
 
 
-@pytest.fixture(params=samples("slurm"))
-def sample(request: pytest.FixtureRequest, world_of: Callable[[str], World]) -> World:
-    return world_of(request.param)
-
-
-@pytest.mark.parametrize(("name", "params"), CASES, ids=lambda part: part if isinstance(part, str) else str(part))
-def test_the_query_agrees_with_a_walk_from_event_to_event(sample: World, name: str, params: Row) -> None:
-    if sample.ask.is_refused(name):
+@pytest.mark.parametrize(("sample", "name", "params"), cases(), ids=str)
+def test_the_query_agrees_with_a_walk_from_event_to_event(
+    world_of: Callable[[str], World], sample: str, name: str, params: Row
+) -> None:
+    world = world_of(sample)
+    if world.ask.is_refused(name):
         return
     keys, recompute = RECOMPUTED[name]
-    expected = recompute(sample, **params)
-    frame = sample.ask(name, **params).with_columns(pl.col(pl.Datetime).cast(pl.Int64))
+    expected = recompute(world, **params)
+    frame = world.ask(name, **params).with_columns(pl.col(pl.Datetime).cast(pl.Int64))
     found = {row[:keys]: row[keys:] for row in frame.rows()}
     assert len(found) == frame.height, "a key stands twice"
     assert set(found) == set(expected)
     # Seconds and counts of events are exact; the mean of each VC is rounded to millionths before it is summed.
     exact = name in ("queuing/delay_causes", "queuing/out_of_order", "locality/fragmentation")
-    off = 1e-12 if exact else 1e-6 * len(sample.tenants)
+    off = 1e-12 if exact else 1e-6 * len(world.tenants)
     for key, values in expected.items():
         close = tuple(pytest.approx(v, rel=off, abs=off) if isinstance(v, float) else v for v in values)
         assert found[key] == close, key

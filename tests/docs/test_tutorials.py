@@ -33,12 +33,27 @@ def test_a_reader_can_follow_it_but_for_what_takes_long(page: str, tmp_path: Pat
     assert commands >= 7
 
 
+BRIEF: dict[str, dict[str, str | None]] = {
+    "tutorials/large_site.md": {"tracekit analyze": None},
+    "tutorials/operator.md": {"slurm -o out ": "slurm -o out --no-fit ", "house -o ": "house --no-fit -o "},
+    "tutorials/reliability.md": {"-outages -o out ": "-outages -o out --no-fit --replay-jobs 0 "},
+}
+"""Pages whose analyses the second tier shortens or leaves out; the nightly run follows these pages as written."""
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", TUTORIALS)
 @pytest.mark.usefixtures("store")
 def test_a_reader_can_follow_it(page: str, tmp_path: Path) -> None:
-    commands = Reader(tmp_path).follow(page)
+    commands = Reader(tmp_path).follow(page, BRIEF.get(page))
     assert commands >= 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", BRIEF)
+@pytest.mark.usefixtures("store")
+def test_a_reader_can_follow_it_with_all_that_an_analysis_makes(page: str, tmp_path: Path) -> None:
+    Reader(tmp_path).follow(page)
 
 
 @pytest.mark.parametrize("page", TUTORIALS)

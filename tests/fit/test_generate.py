@@ -124,8 +124,9 @@ def test_closure_sees_another_workload(model: WorkloadModel, make_trace: Callabl
     assert "jobs_per_day" not in outside
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["philly", "helios"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("philly", marks=pytest.mark.thorough), pytest.param("helios", marks=pytest.mark.slow)]
+)
 def test_the_sample_traces_close(sample_trace: Callable[[str], Trace], tmp_path: Path, name: str) -> None:
     assert_closes(tracekit.fit(sample_trace(name), replicates=0, scores=0), tmp_path)
 

@@ -169,8 +169,9 @@ def bursts(seed: int) -> list[dict[str, Any]]:
     return [{**one, "job_id": f"{n:06}"} for n, one in enumerate(jobs)]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "seeds", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.thorough)]
+)
 def test_campaigns_are_met_by_days_of_the_log(make_trace: Callable[..., Trace], tmp_path: Path, seeds: int) -> None:
     model = tracekit.fit(make_trace(jobs=bursts(1)), replicates=0, scores=seeds)
     scores = model.document["scores"]
@@ -193,7 +194,7 @@ def test_campaigns_are_met_by_days_of_the_log(make_trace: Callable[..., Trace], 
 
 @pytest.mark.thorough
 def test_the_same_log_has_the_same_scores(make_trace: Callable[..., Trace]) -> None:
-    one, other = (score(make_trace(jobs=bursts(1)), 2, Progress()) for _ in range(2))
+    one, other = (score(make_trace(jobs=bursts(1)), 1, Progress()) for _ in range(2))
     assert one == other
 
 

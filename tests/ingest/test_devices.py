@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.effort import tried
@@ -342,24 +343,38 @@ def test_the_cards_of_nodes(ingest: Ingest, rows: Rows, found_checks: FoundCheck
 NAMES = st.from_regex(r"[a-z]{2,12}", fullmatch=True)
 
 
-@tried(4, 25, name=NAMES, amount=st.integers(1, 16))
-def test_a_device_under_an_unknown_name_is_unknown_everywhere(
-    tmp_path_factory: pytest.TempPathFactory, name: str, amount: int
+def is_device(name: str) -> bool:
+    """Return whether a name may be that of a device, which nothing else has."""
+    return name != "gpu" and is_gres_device(name) and is_extended_device(f"{name}.example/{name}")
+
+
+DEVICES = st.tuples(NAMES.filter(is_device), st.integers(1, 16))
+
+
+@tried(1, 4, devices=st.lists(DEVICES, min_size=4, max_size=8))
+def test_devices_under_unknown_names_are_unknown_everywhere(
+    tmp_path_factory: pytest.TempPathFactory, devices: list[tuple[str, int]]
 ) -> None:
-    assume(name != "gpu" and is_gres_device(name) and is_extended_device(f"{name}.example/{name}"))
+    """Each has a job on a machine of its own, and beside it stands a job of as many GPUs on a machine with GPUs."""
     folder = tmp_path_factory.mktemp("named")
     (folder / "slurm").mkdir()
-    (folder / "slurm" / "sacct.txt").write_text(sacct((f"gres/{name}={amount}", "n1"), (f"gres/gpu={amount}", "n2")))
-    (folder / "slurm" / "nodes.txt").write_text(
-        f"NodeName=n1 CPUTot=8 RealMemory=1024 State=IDLE Gres={name}:{amount}\n"
-        f"NodeName=n2 CPUTot=8 RealMemory=1024 State=IDLE Gres=gpu:{amount}\n"
-    )
+    known = [("gpu", amount) for _, amount in devices]
+    nodes = [(f"{kind}{i}", *one) for kind, all_ in (("a", devices), ("b", known)) for i, one in enumerate(all_)]
+    jobs = sacct(*((f"gres/{name}={amount}", node) for node, name, amount in nodes))
+    (folder / "slurm" / "sacct.txt").write_text(jobs)
+    listing = (f"NodeName={node} CPUTot=8 RealMemory=1024 State=IDLE Gres={name}:{n}\n" for node, name, n in nodes)
+    (folder / "slurm" / "nodes.txt").write_text("".join(listing))
     slurm_trace = ingest_logs(folder / "slurm", folder / "trace")
+    expected = [(name, None if name != "gpu" else amount) for _, name, amount in nodes]
     keys = {"jobs": "job_id", "attempts": "job_id", "placements": "node_id", "nodes": "node_id"}
     for table, key in keys.items():
-        found = slurm_trace.scan(table).sort(key).collect()
-        assert found["gpu_count"].to_list() == [None, amount], table
-    (folder / "pods.json").write_text(listed(pod("x", {f"{name}.example/{name}": str(amount)})))
-    pods = ingest_logs(folder / "pods.json", folder / "pods")
+        found = slurm_trace.scan(table).collect().sort(pl.col(key).str.len_chars(), key)
+        assert [(name, n) for (_, name, _), n in zip(nodes, found["gpu_count"], strict=True)] == expected, table
+    pods = [pod(f"x{i}", {f"{name}.example/{name}": str(amount)}) for i, (name, amount) in enumerate(devices)]
+    (folder / "pods.json").write_text(listed(*pods))
+    trace = ingest_logs(folder / "pods.json", folder / "pods")
     for table in ("jobs", "attempts", "placements"):
-        assert pods.scan(table).collect()["gpu_count"].to_list() == [None], table
+        found = trace.scan(table).collect().sort("job_id")
+        assert [(name, n) for (name, _), n in zip(devices, found["gpu_count"], strict=True)] == [
+            (name, None) for name, _ in devices
+        ], table

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 FIRST = 2
 """Cases of each seed that are tried each time; the others are thorough."""
-CASES = examples(24)
+CASES = examples(18)
 RUN = 20_260
 """Number of the run; the tool makes the same cases with `--seed 20260 --format NAME --case NUMBER`."""
 NAMES = (

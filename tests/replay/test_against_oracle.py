@@ -184,7 +184,8 @@ def test_engine_and_oracle_agree_on_ten_thousand_more_crowds(case: tuple[Jobs, C
 
 LONG = [
     *(("srtf", 400), ("las", 400)),
-    *(pytest.param(o, 1500, marks=pytest.mark.thorough) for o in ("srtf", "srsf", "las")),
+    *(pytest.param(o, 800, marks=pytest.mark.thorough) for o in ("srtf", "srsf", "las")),
+    *(pytest.param(o, 1500, marks=pytest.mark.slow) for o in ("srtf", "srsf", "las")),
 ]
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.reviewed import Golden
     from tracekit.analysis import Analysis
+    from tracekit.trace import Trace
 
 
 def _program(path: Path, script: str) -> Path:
@@ -118,9 +119,9 @@ def test_the_page_becomes_a_pdf_of_several_sheets(analysis: Analysis, tmp_path: 
 @pytest.mark.browser
 @pytest.mark.usefixtures("chromium")
 def test_the_report_of_a_whole_trace_is_one_that_people_print(
-    sample_source: Callable[[str], Path], tmp_path: Path
+    sample_trace: Callable[[str], Trace], tmp_path: Path
 ) -> None:
-    done = analyze(sample_source("philly"), tmp_path / "out", pdf=True)
+    done = analyze(sample_trace("philly").path, tmp_path / "out", pdf=True, fit=False)
     answers = done.report.read_text(encoding="utf-8").count("<article")
     assert answers > 30
     assert 15 < _sheets(done.folder / "report.pdf") <= 38
