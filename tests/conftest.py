@@ -113,17 +113,17 @@ def _manifest(overrides: dict[str, Any]) -> Manifest:
 
 def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
     spec = schema.common(table)
-    columns: dict[str, list[Any]] = {name: [] for name in spec.names}
-    for row in rows:
-        unknown = set(row) - set(columns)
-        assert not unknown, f"{table} has no columns {sorted(unknown)}"
-        for column in spec.columns:
-            value = row.get(column.name)
-            if column.kind == "datetime" and isinstance(value, str):
-                value = dt.datetime.fromisoformat(value)
-            columns[column.name].append(value)
-    # strict=False lets a hand-written 4 stand for 4.0.
-    return pl.DataFrame(columns, schema=spec.polars, strict=False)
+    named = {name for row in rows for name in row}
+    assert named <= spec.polars.keys(), f"{table} has no columns {sorted(named - spec.polars.keys())}"
+    columns: dict[str, list[Any]] = {}
+    for column in spec.columns:
+        if column.name in named:
+            values = [row.get(column.name) for row in rows]
+            if column.kind == "datetime":
+                values = [dt.datetime.fromisoformat(v) if isinstance(v, str) else v for v in values]
+            columns[column.name] = values
+    # strict=False lets a hand-written 4 stand for 4.0. The writer adds the columns that no row has.
+    return pl.DataFrame(columns, schema={name: spec.polars[name] for name in columns}, strict=False)
 
 
 @pytest.fixture(scope="session")

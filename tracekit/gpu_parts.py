@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import duckdb
 
@@ -122,8 +123,9 @@ def create_shares(con: duckdb.DuckDBPyConnection) -> None:
     con.execute(SHARES_SQL, [list(shares()), list(shares().values())])
 
 
-def shares() -> dict[str, float]:
+@cache
+def shares() -> Mapping[str, float]:
     """Return the compute share [0..1] of each profile that is one part of every GPU that has it, by its name."""
     profiles = sorted({profile for _, parts in _GPUS for profile in parts})
     found = ((name, _agreed([parts[name] for _, parts in _GPUS if name in parts])) for name in profiles)
-    return {name: part.compute for name, part in found if part is not None}
+    return MappingProxyType({name: part.compute for name, part in found if part is not None})

@@ -242,6 +242,11 @@ class Trace:
         return tenant_of(self.manifest.format, self.manifest.options, self.tenant_column)
 
     @property
+    def ingested_tenant(self) -> Tenant:
+        """The tenant of its ingest, in the site's words; the file manifest.json is not read for it."""
+        return tenant_of(self.manifest.format, self.manifest.options, INGESTED)
+
+    @property
     def ingested(self) -> Trace:
         """The same Trace with the tenant of its ingest; replays and fits have no other."""
         if self.tenant_column == INGESTED:

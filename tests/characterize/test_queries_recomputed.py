@@ -267,22 +267,24 @@ def arrivals_by_hour(tables: Tables) -> Results:
 
 def held_samples(tables: Tables) -> dict[Key, list[float]]:
     """Walk each attempt minute by minute, as the notebook of the Philly traces does."""
-    sample = {(u["time"], u["node_id"], u["gpu_index"]): u["utilization_pct"] for u in tables["gpu_utilization"]}
+    sample: dict[Key, dict[dt.datetime, float | None]] = defaultdict(dict)
+    for u in tables["gpu_utilization"]:
+        sample[u["node_id"], u["gpu_index"]][u["time"]] = u["utilization_pct"]
+    placed: dict[Key, set[Key]] = defaultdict(set)
+    for p in tables["placements"]:
+        placed[p["job_id"], p["attempt"]] |= {(p["node_id"], index) for index in p["gpu_index"] or ()}
     jobs = {j["job_id"]: j for j in sized(tables)["jobs"]}
     pooled: list[tuple[Key, float | None]] = []
     for a in tables["attempts"]:
         if a["start_time"] is None or a["end_time"] is None or a["job_id"] not in jobs:
             continue
-        gpus = {
-            (p["node_id"], index)
-            for p in tables["placements"]
-            if (p["job_id"], p["attempt"]) == (a["job_id"], a["attempt"])
-            for index in p["gpu_index"] or ()
-        }
-        job = jobs[a["job_id"]]
+        gpus = [sample[gpu] for gpu in placed[a["job_id"], a["attempt"]] if gpu in sample]
+        if not gpus:
+            continue
+        key = (jobs[a["job_id"]]["gpu_count"], jobs[a["job_id"]]["status"])
         minute = a["start_time"].replace(second=0)
         while minute < a["end_time"]:
-            pooled += [((job["gpu_count"], job["status"]), sample.get((minute, *gpu))) for gpu in gpus]
+            pooled += [(key, found[minute]) for found in gpus if minute in found]
             minute += dt.timedelta(minutes=1)
     return grouped(pooled)
 

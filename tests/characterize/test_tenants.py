@@ -92,6 +92,7 @@ def test_the_number_of_tenants_and_the_capability_follow(trace: Trace) -> None:
     assert chosen.capabilities["tenants"].coverage == 0.75
     assert trace.capabilities["tenants"].note != chosen.capabilities["tenants"].note
     assert chosen.scan("jobs").collect()["vc"].to_list() == ["p", "p", "old", None]
+    assert chosen.ingested_tenant == chosen.ingested.tenant
     assert chosen.ingested.scan("jobs").collect()["vc"].to_list() == ["old", "old", "old", "new"]
     found = run_query(trace, "overview/summary", by="partition")
     assert ("partitions", 2.0, "partitions") in found.rows()

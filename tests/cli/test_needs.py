@@ -136,7 +136,8 @@ def test_a_fit_takes_the_limit(words: dict[str, str], tmp_path: Path, monkeypatc
         raise TracekitError("enough is known")
 
     monkeypatch.setattr("tracekit.fit.api.fit_utilization", stop)
-    monkeypatch.setattr("tracekit.fit.api.fit_run_times", lambda *_, **__: ([], {}))
+    for part in ("arrivals", "run_times", "failures", "node_failures"):
+        monkeypatch.setattr(f"tracekit.fit.api.fit_{part}", lambda *_, **__: ([], {}))
     done = run("fit", words["TRACE"], "-o", tmp_path / "w", "--memory-limit", "123MB")
     assert_one_line(done, "enough is known")
     assert given == ["123MB"]

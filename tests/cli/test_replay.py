@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tracekit
-from tests.command import run, run_alone
+from tests.command import run
 from tests.philly_by_hand import jobs
 from tracekit.cli import app
 from tracekit.errors import TracekitError
@@ -197,15 +197,6 @@ def test_a_mistake_is_one_line(
     assert part in str(result.exception)
     assert "\n" not in str(result.exception)
     assert [p for p in sorted(tmp_path.iterdir()) if p.name != "__pycache__"] == before
-
-
-def test_an_error_ends_in_one_line_and_exit_code_2(traces: Path, tmp_path: Path) -> None:
-    result = run_alone("replay", traces / "philly", "-p", "fifoo", "-o", tmp_path / "out")
-    assert result.returncode == 2
-    errors = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
-    assert len(errors) == 1
-    assert errors[0].startswith("tracekit: error: unknown policy 'fifoo'")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_of_several_clusters_the_busiest_is_replayed_and_reported(traces: Path, tmp_path: Path, golden: Golden) -> None:

@@ -322,7 +322,7 @@ def test_a_server_cannot_lead_off_the_web(
     (tmp_path / "secret").write_text("xyzzy")
     with socketserver.TCPServer(("127.0.0.1", 0), _Asked) as elsewhere:
         elsewhere.came = False  # type: ignore[attr-defined]  # the same
-        threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+        threading.Thread(target=elsewhere.serve_forever, args=(0.01,), daemon=True).start()  # asked to end so often
         address = {
             "ftp": f"ftp://127.0.0.1:{elsewhere.server_address[1]}/x",
             "gopher": f"gopher://127.0.0.1:{elsewhere.server_address[1]}/x",

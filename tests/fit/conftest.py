@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from threadpoolctl import threadpool_limits
 
 import tracekit
+from tests.fit.workloads import workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,25 @@ def _one_blas_thread() -> Iterator[None]:
     """Fit as `tracekit.fit` does, also where a test calls what is below it."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
+
+
+@pytest.fixture(scope="session")
+def log(make_trace: Callable[..., Trace]) -> Trace:
+    """Return a Trace of 1,500 jobs with nodes and quotas, which no test may change."""
+    nodes = [{"node_id": f"n{i}", "gpu_count": 8, "gpu_model": "V100"} for i in range(5)]
+    capacity = [
+        {"time": "2020-04-06", "vc": "a", "gpu_count": 16},
+        {"time": "2020-04-07", "vc": "a", "gpu_count": 24},
+        {"time": "2020-04-06", "vc": "b", "gpu_count": 16},
+    ]
+    return make_trace(**workload(1500), nodes=nodes, capacity=capacity)
+
+
+@pytest.fixture(scope="session")
+def fitted(log: Trace, once: Callable[[str, Callable[[Path], Any]], Any]) -> WorkloadModel:
+    """Return the model of `log`, which no test may change."""
+    model: WorkloadModel = once("workload-model", lambda _: tracekit.fit(log, replicates=9, scores=0))
+    return model
 
 
 @pytest.fixture(scope="session")

@@ -86,10 +86,10 @@ def test_a_trend_is_recovered() -> None:
 
 def test_bursts_are_rejected_and_modelled_as_what_they_are() -> None:
     rng = np.random.default_rng(4)
-    gamma = fit_arrivals(jobs_at(MONDAY + np.cumsum(rng.gamma(0.5, 2 * 600.0, 6000))), "UTC", rng)
+    gamma = fit_arrivals(jobs_at(MONDAY + np.cumsum(rng.gamma(0.5, 2 * 600.0, 3000))), "UTC", rng)
     assert gamma["process"] == "gamma_renewal"
     assert gamma["candidates"][1]["parameters"]["a"] == pytest.approx(0.5, abs=0.05)
-    state = np.repeat(np.arange(200) % 2, 30)
+    state = np.repeat(np.arange(100) % 2, 30)
     gaps = rng.exponential(np.where(state == 1, 30.0, 1000.0))
     modulated = fit_arrivals(jobs_at(MONDAY + np.cumsum(gaps)), "UTC", rng)
     assert modulated["process"] == "mmpp"

@@ -10,27 +10,14 @@ import pytest
 import tracekit
 from tests.fit.workloads import workload
 from tracekit.errors import UsageError
+from tracekit.fit.model import WorkloadModel
 from tracekit.fit.offered_load import cluster_gpus, gpu_seconds_of_a_job, gpu_seconds_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tracekit.fit.model import WorkloadModel
     from tracekit.trace import Trace
-
-NODES = [{"node_id": f"n{i}", "gpu_count": 8} for i in range(5)]
-
-
-@pytest.fixture(scope="module")
-def log(make_trace: Callable[..., Trace]) -> Trace:
-    return make_trace(**workload(3000), nodes=NODES)
-
-
-@pytest.fixture(scope="module")
-def model(log: Trace) -> WorkloadModel:
-    fitted: WorkloadModel = tracekit.fit(log, replicates=0, scores=0)
-    return fitted
 
 
 def asked(trace: Trace) -> float:
@@ -44,11 +31,11 @@ def asked(trace: Trace) -> float:
 
 
 @pytest.mark.parametrize("scale_gpus", [1.0, 2.0])
-def test_a_model_offers_the_load_that_is_asked_for(model: WorkloadModel, tmp_path: Path, scale_gpus: float) -> None:
-    trace = tracekit.generate(model, tmp_path / "t", jobs=40_000, load=0.7, scale_gpus=scale_gpus)
+def test_a_model_offers_the_load_that_is_asked_for(fitted: WorkloadModel, tmp_path: Path, scale_gpus: float) -> None:
+    trace = tracekit.generate(fitted, tmp_path / "t", jobs=40_000, load=0.7, scale_gpus=scale_gpus)
     assert asked(trace) / (40 * scale_gpus) == pytest.approx(0.7, rel=0.05)
     drawn = trace.scan("jobs").select((pl.col("gpu_count") * pl.col("run_s")).mean()).collect().item()
-    assert gpu_seconds_of_a_job(model) == pytest.approx(drawn, rel=0.03)
+    assert gpu_seconds_of_a_job(fitted) == pytest.approx(drawn, rel=0.03)
     assert trace.manifest.options["load"] == "0.7"
 
 
@@ -60,8 +47,8 @@ def test_a_resampled_log_offers_it_too(log: Trace, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("hybrid", ["arrivals", "jobs"])
-def test_hybrids_offer_it_too(log: Trace, model: WorkloadModel, tmp_path: Path, hybrid: str) -> None:
-    trace = tracekit.generate(log, tmp_path / "t", days=120, load=0.5, hybrid=hybrid, model=model)
+def test_hybrids_offer_it_too(log: Trace, fitted: WorkloadModel, tmp_path: Path, hybrid: str) -> None:
+    trace = tracekit.generate(log, tmp_path / "t", days=120, load=0.5, hybrid=hybrid, model=fitted)
     assert asked(trace) / 40 == pytest.approx(0.5, rel=0.1)
     assert (trace.manifest.options["hybrid"], trace.manifest.options["load"]) == (hybrid, "0.5")
 
@@ -84,9 +71,15 @@ def test_gpus_are_those_of_machines_or_else_of_quotas() -> None:
     assert cluster_gpus({"nodes": [], "capacity": []}) == 0
 
 
-def test_what_cannot_be_is_said(log: Trace, make_trace: Callable[..., Trace], tmp_path: Path) -> None:
-    without = make_trace(**workload(200))
-    for source, what in ((tracekit.fit(without, replicates=0, scores=0), "the model"), (without, "the Trace")):
+def test_what_cannot_be_is_said(
+    log: Trace, fitted: WorkloadModel, make_trace: Callable[..., Trace], tmp_path: Path
+) -> None:
+    model = WorkloadModel({**fitted.document, "cluster": {**fitted.document["cluster"], "nodes": [], "capacity": []}})
+    sources: tuple[tuple[WorkloadModel | Trace, str], ...] = (
+        (model, "the model"),
+        (make_trace(**workload(200)), "the Trace"),
+    )
+    for source, what in sources:
         with pytest.raises(UsageError, match=f"{what} has no cluster") as caught:
             tracekit.generate(source, tmp_path / "t", jobs=10, load=0.5)
         assert "or use --scale-load" in str(caught.value)

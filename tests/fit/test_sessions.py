@@ -34,7 +34,7 @@ SHARES = (0.6, 0.3, 0.1)
 """Of requests for 1, 2 and 8 GPUs."""
 
 
-def planted(seed: int, *, tenant: str = "user") -> list[dict[str, Any]]:
+def planted(seed: int, *, tenant: str = "user", days: int = DAYS) -> list[dict[str, Any]]:
     """Return jobs of ten tenants in sessions.
 
     A session goes on after a failed job with probability 0.95, else with 0.75; a job fails with 0.3. The next is the
@@ -43,7 +43,7 @@ def planted(seed: int, *, tenant: str = "user") -> list[dict[str, Any]]:
     """
     rng = np.random.default_rng(seed)
     jobs: list[dict[str, Any]] = []
-    for begin in np.sort(DAYS * 86_400 * rng.random(rng.poisson(DAYS * 20))):
+    for begin in np.sort(days * 86_400 * rng.random(rng.poisson(days * 20))):
         who, at, shared = f"t{rng.integers(10)}", float(begin), rng.standard_normal()
         gpus = int(rng.choice([1, 2, 8], p=SHARES))
         while True:
@@ -67,10 +67,19 @@ def planted(seed: int, *, tenant: str = "user") -> list[dict[str, Any]]:
     return sorted(jobs, key=lambda j: str(j["submit_time"]))
 
 
+NODES = [{"node_id": f"n{i}", "gpu_count": 8} for i in range(5)]
+
+
 @pytest.fixture(scope="module")
 def model(make_trace: Callable[..., Trace]) -> WorkloadModel:
-    nodes = [{"node_id": f"n{i}", "gpu_count": 8} for i in range(5)]
-    fitted: WorkloadModel = tracekit.fit(make_trace(jobs=planted(1), nodes=nodes), replicates=0, scores=0)
+    fitted: WorkloadModel = tracekit.fit(make_trace(jobs=planted(1), nodes=NODES), replicates=0, scores=0)
+    return fitted
+
+
+@pytest.fixture(scope="module")
+def short(make_trace: Callable[..., Trace]) -> WorkloadModel:
+    """Return the model of a log of 15 days."""
+    fitted: WorkloadModel = tracekit.fit(make_trace(jobs=planted(1, days=15), nodes=NODES), replicates=0, scores=0)
     return fitted
 
 
@@ -170,9 +179,9 @@ def test_arrivals_of_a_log_get_jobs_in_sessions(model: WorkloadModel) -> None:
     assert outcomes.group.size == seconds.size
 
 
-def test_drawn_sessions_scale_and_repeat(model: WorkloadModel, tmp_path: Path) -> None:
-    once = tracekit.generate(model, tmp_path / "a", days=60, seed=5)
-    twice = tracekit.generate(model, tmp_path / "b", days=60, seed=6, scale_load=2.0)
+def test_drawn_sessions_scale_and_repeat(short: WorkloadModel, tmp_path: Path) -> None:
+    once = tracekit.generate(short, tmp_path / "a", days=60, seed=5)
+    twice = tracekit.generate(short, tmp_path / "b", days=60, seed=6, scale_load=2.0)
     rows = [t.manifest.tables["jobs"].rows for t in (once, twice)]
     # 1,200 sessions of 5.3 jobs: a standard deviation of 4 %.
     assert rows[0] == pytest.approx(60 * 20 / 0.19, rel=0.15)
@@ -181,9 +190,9 @@ def test_drawn_sessions_scale_and_repeat(model: WorkloadModel, tmp_path: Path) -
     jobs = once.scan("jobs").collect()
     assert jobs["submit_time"].is_sorted()
     assert np.ptp(jobs["submit_time"].dt.epoch("s").to_numpy()) < 60 * 86_400
-    tracekit.generate(model, tmp_path / "c", days=60, seed=5)
+    tracekit.generate(short, tmp_path / "c", days=60, seed=5)
     assert (tmp_path / "a" / "jobs.parquet").read_bytes() == (tmp_path / "c" / "jobs.parquet").read_bytes()
-    loaded = tracekit.generate(model, tmp_path / "d", jobs=60_000, load=0.6)
+    loaded = tracekit.generate(short, tmp_path / "d", jobs=20_000, load=0.6)
     frame = loaded.scan("jobs").collect()
     span = frame["submit_time"].dt.epoch("s").to_numpy()
     asked = float((frame["gpu_count"] * frame["run_s"]).sum()) / float(span[-1] - span[0])
@@ -219,7 +228,7 @@ def test_bursts_of_all_tenants_are_not_sessions(make_trace: Callable[..., Trace]
 def test_sessions_are_of_vcs_where_users_are_unknown_and_of_nobody_where_both_are(
     make_trace: Callable[..., Trace], tenant: str, by: str
 ) -> None:
-    frame = read_jobs(make_trace(jobs=planted(4, tenant=tenant))).frame
+    frame = read_jobs(make_trace(jobs=planted(4, tenant=tenant, days=15))).frame
     found = fit_arrivals(frame, "UTC", np.random.default_rng(0))
     assert found["sessions"]["by"] == by
 
@@ -350,18 +359,18 @@ def test_submissions_alone_are_those_of_sessions(model: WorkloadModel) -> None:
     assert (seconds[-1] - seconds[0]) / 86_400 == pytest.approx(5000 * 0.19 / 20, rel=0.2)
 
 
-def test_one_job_and_hardly_a_day_can_be_drawn(model: WorkloadModel, tmp_path: Path) -> None:
-    assert tracekit.generate(model, tmp_path / "one", jobs=1).manifest.tables["jobs"].rows == 1
+def test_one_job_and_hardly_a_day_can_be_drawn(short: WorkloadModel, tmp_path: Path) -> None:
+    assert tracekit.generate(short, tmp_path / "one", jobs=1).manifest.tables["jobs"].rows == 1
     with pytest.raises(UsageError, match="no job falls into so short a time"):
-        tracekit.generate(model, tmp_path / "none", days=1e-6)
+        tracekit.generate(short, tmp_path / "none", days=1e-6)
     with pytest.raises(UsageError, match="more than 200,000,000 jobs"):
-        tracekit.generate(model, tmp_path / "many", days=36_000, scale_load=60.0)
+        tracekit.generate(short, tmp_path / "many", days=36_000, scale_load=60.0)
 
 
-def test_a_model_whose_sessions_are_missing_is_refused(model: WorkloadModel) -> None:
-    arrivals = {**model.document["arrivals"], "sessions": None}
+def test_a_model_whose_sessions_are_missing_is_refused(short: WorkloadModel) -> None:
+    arrivals = {**short.document["arrivals"], "sessions": None}
     with pytest.raises(UsageError, match="the process is 'sessions', and there are none"):
-        WorkloadModel.checked({**model.document, "arrivals": arrivals})
+        WorkloadModel.checked({**short.document, "arrivals": arrivals})
 
 
 @pytest.mark.thorough

@@ -200,7 +200,11 @@ def test_a_store_that_goes_away_in_the_middle(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_duckdb_passes_a_failure_on_and_it_is_reported_as_it_was(trace: Trace, store: Store) -> None:
+def test_duckdb_passes_a_failure_on_and_it_is_reported_as_it_was(
+    trace: Trace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_ATTEMPTS", 1)
+    fresh_clients()
     with connect_duckdb() as con:
         connect_stores(con)
         store.fails = _gone

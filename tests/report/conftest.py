@@ -31,11 +31,17 @@ HOSTILE = (END_OF_SCRIPT, RIGHT_TO_LEFT, FORMULA, LONG, 'it\'s "quoted" & {{ 7*7
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+def own_cache(once: Callable[[str, Callable[[Path], Any]], Any]) -> None:
     """Make the script bundle outside of the user's cache folder; from then on it is in memory."""
+    folder: Path = once("script-bundle", lambda folder: _with_bundle(folder / "cache"))
+    _with_bundle(folder)
+
+
+def _with_bundle(cache: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(cache))
         vega_bundle()
+    return cache
 
 
 def _tables() -> dict[str, list[dict[str, Any]]]:

@@ -17,6 +17,7 @@ from tracekit.serve.trace import ServedTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -86,8 +87,9 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def trace(make_trace: Callable[..., Trace]) -> Trace:
-    return make_trace(**_tables())
+def trace(make_trace: Callable[..., Trace], once: Callable[[str, Callable[[Path], Any]], Any]) -> Trace:
+    made: Trace = once("served-trace", lambda _: make_trace(**_tables()))
+    return made
 
 
 @pytest.fixture(scope="session")
@@ -97,8 +99,8 @@ def parts(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 
 @pytest.fixture(scope="session")
-def served(trace: Trace) -> ServedTrace:
-    return ServedTrace(trace, report(trace))
+def served(trace: Trace, once: Callable[[str, Callable[[Path], Any]], Any]) -> ServedTrace:
+    return ServedTrace(trace, once("served-report", lambda _: report(trace)))
 
 
 @pytest.fixture(scope="session")

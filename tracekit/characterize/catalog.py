@@ -18,6 +18,7 @@ __all__ = ["find_query", "list_queries", "read_sql"]
 _LARGEST_FILE = 1 << 20
 
 
+@cache
 def list_queries() -> tuple[Query, ...]:
     """Return the shipped queries, ordered by name.
 

@@ -26,6 +26,7 @@ __all__ = [
     "attempts_sql",
     "most_held",
     "no_attempt_sql",
+    "open_attempts_sql",
     "running",
     "spans",
     "tenants",
@@ -170,6 +171,16 @@ def no_attempt_sql(con: duckdb.DuckDBPyConnection) -> str:
     return "NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)"
 
 
+def open_attempts_sql(con: duckdb.DuckDBPyConnection) -> str:
+    """Return the view open_attempts as SQL, or a table without rows if every attempt has an end.
+
+    To plan the view takes DuckDB longer than the rest of a query over few attempts.
+    """
+    if con.execute("SELECT 1 FROM attempts WHERE end_time IS NULL LIMIT 1").fetchall():
+        return "open_attempts"
+    return "(SELECT job_id, attempt, 0::BIGINT AS until_us, NULL::VARCHAR AS lost FROM attempts WHERE false)"
+
+
 def _derived(con: duckdb.DuckDBPyConnection) -> bool:
     """Return whether the attempts were derived from the start and the end of their jobs."""
     retries = con.execute("SELECT available FROM trace_capabilities WHERE name = 'retries'").fetchall()
@@ -270,19 +281,20 @@ def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> 
     ended at an unknown time, or before it started, is left out.
     """
     counts = "AND r.gpu_count > 0" if with_gpus else ""
+    still = open_attempts_sql(con)
     # Only attempts without an end are looked up: a join of all names would take longer than the rest.
     found, lost = spans(
         con,
         f"""SELECT r.code, r.gpu_count AS gpus, epoch_us(r.start_time) AS since,
                    coalesce(epoch_us(r.end_time), o.until_us) AS until
-            FROM ({source}) AS r LEFT JOIN open_attempts AS o
+            FROM ({source}) AS r LEFT JOIN {still} AS o
             ON o.job_id = CASE WHEN r.end_time IS NULL THEN r.job_id END AND o.attempt = r.attempt
             WHERE r.start_time IS NOT NULL {counts}""",
     )
     kind = "attempts with GPUs" if with_gpus else "attempts"
     notes = [f"{lost:,} {kind} whose end is unknown or impossible are left out of the load"] if lost else []
     gone = con.execute(
-        """SELECT count(*) FROM open_attempts AS o JOIN attempts AS a ON o.job_id = a.job_id AND o.attempt = a.attempt
+        f"""SELECT count(*) FROM {still} AS o JOIN attempts AS a ON o.job_id = a.job_id AND o.attempt = a.attempt
         WHERE o.lost IS NOT NULL AND a.gpu_count > 0"""
     ).fetchall()[0][0]
     return found, notes + ([f"{gone:,} attempts with GPUs {PAST_LIMIT}"] if gone else [])

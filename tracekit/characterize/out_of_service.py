@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import Param
-from tracekit.characterize.occupancy import Steps, window_us
+from tracekit.characterize.occupancy import Steps, open_attempts_sql, window_us
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ FROM away_span s JOIN (
     SELECT p.node_id, p.gpu_count AS gpus, epoch_us(coalesce(p.start_time, a.start_time)) AS since,
            coalesce(epoch_us(p.end_time), epoch_us(a.end_time), o.until_us) AS until
     FROM placements p JOIN attempts a ON p.job_id = a.job_id AND p.attempt = a.attempt
-    LEFT JOIN open_attempts o ON o.job_id = a.job_id AND o.attempt = a.attempt
+    LEFT JOIN {still} o ON o.job_id = a.job_id AND o.attempt = a.attempt
     WHERE p.gpu_count > 0) h
   ON s.node_id = h.node_id AND h.since < s.until AND h.until > s.since"""
 
@@ -105,7 +105,7 @@ def idle_gpus_away(
         {"single": len(clusters) == 1, "only": only},
     )
     con.unregister("away")
-    rows = pl.DataFrame(con.sql(_IDLE))
+    rows = pl.DataFrame(con.sql(_IDLE.format(still=open_attempts_sql(con))))
     if rows.is_empty():
         return {}, ""
     found: dict[str | None, Floats] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.occupancy import Steps
+from tracekit.characterize.occupancy import Steps, open_attempts_sql
 from tracekit.characterize.out_of_service import away_spans
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def free_nodes(
     # Where a placement has times of its own, as each instance of a gang may, these count.
     held = pl.DataFrame(
         con.sql(
-            """SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, until AS "end",
+            f"""SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, until AS "end",
                   sum(gpu_count) AS gpus
            FROM (SELECT p.node_id, p.job_id, p.attempt, j.cluster, p.gpu_count,
                         coalesce(p.start_time, a.start_time) AS since,
@@ -161,7 +161,7 @@ def free_nodes(
                  FROM placements AS p
                  INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
                  INNER JOIN jobs AS j ON a.job_id = j.job_id
-                 LEFT JOIN open_attempts AS o
+                 LEFT JOIN {open_attempts_sql(con)} AS o
                  ON o.job_id = CASE WHEN a.end_time IS NULL THEN a.job_id END AND o.attempt = a.attempt)
            WHERE until > epoch_us(since) AND gpu_count > 0
            GROUP BY node_id, since, until"""

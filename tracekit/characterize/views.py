@@ -53,6 +53,7 @@ FROM_JOBS = frozenset({"flux", "kubernetes", "lsf", "pbs", "slurm"})
 on, each with the most GPUs that jobs held there at one time, so that it observes and lists nothing."""
 
 
+@cache
 def list_views() -> tuple[Query, ...]:
     """Return the shared views, each after those that it stands on.
 

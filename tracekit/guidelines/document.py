@@ -79,7 +79,7 @@ def _in_site_words(judged: Judgement, trace: Trace) -> dict[str, Any]:
 
     A value that JSON does not have is an error here, which costs one guideline and not the document.
     """
-    units = dict.fromkeys(("effect", "losses", "no_effect", "record"), trace.ingested.tenant)
+    units = dict.fromkeys(("effect", "losses", "no_effect", "record"), trace.ingested_tenant)
     entry = _entry(judged, trace.tenant)
     entry = {key: units.get(key, trace.tenant).document(value) for key, value in entry.items()}
     orjson.dumps(entry)

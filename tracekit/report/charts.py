@@ -105,7 +105,8 @@ class Panel:
 
     def _spec(self, *, checked: bool) -> dict[str, Any]:
         with alt.data_transformers.enable(consolidate_datasets=True):
-            spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict(validate=checked))
+            # Altair copies a chart to set a property of it.
+            spec = {**self.chart.to_dict(validate=checked), "width": "container", "autosize": _AUTOSIZE}
         end_on_ticks({k: v for k, v in spec.items() if k != "datasets"})
         spec["datasets"] = {name: list(rows) for name, rows in spec.get("datasets", {}).items()}
         return spec

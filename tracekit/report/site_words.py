@@ -17,7 +17,7 @@ __all__ = ["head_of", "tenant_info", "tenant_of_words", "unit_of", "with_unit"]
 
 def tenant_info(trace: Trace) -> TenantInfo:
     """Return the tenant of a report: that of its queries, and that of its replays."""
-    return {"queries": _words(trace.tenant), "replays": _words(trace.ingested.tenant)}
+    return {"queries": _words(trace.tenant), "replays": _words(trace.ingested_tenant)}
 
 
 def _words(tenant: Tenant) -> TenantWords:

@@ -177,7 +177,7 @@ def test_the_best_weibull_interval_is_that_of_a_fine_search() -> None:
     assert best_weibull_interval(300, 600, 1, 8 * HOUR) == pytest.approx(best_interval(300, 1 / (8 * HOUR)), rel=1e-5)
     for shape in (0.5, 0.8, 1.5):
         best = best_weibull_interval(300, 600, shape, 8 * HOUR)
-        fine = np.geomspace(300, 20 * HOUR, 150)
+        fine = np.geomspace(HOUR / 4, 10 * HOUR, 100)
         values = [weibull_ettr(CheckpointRule(float(t), 300, 600), shape, 8 * HOUR) for t in fine]
         assert weibull_ettr(CheckpointRule(best, 300, 600), shape, 8 * HOUR) >= max(values) - 1e-9
         assert best == pytest.approx(fine[int(np.argmax(values))], rel=0.05)
