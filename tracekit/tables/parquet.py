@@ -54,17 +54,21 @@ _BATCH = 65_536
 _OTHER = "the table {} has other columns than when it was opened"
 
 
-def footers_fault(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], version: str) -> str | None:
+def footers_fault(
+    con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], version: str
+) -> tuple[str | None, str | None]:
     """Return why a Trace with these files of a table cannot be opened (see `require_footers`); None if it can.
 
+    The second value is the column with an impossible time in a footer, as `stated_time` returns it.
     `files` are all files of the table in order, and `version` is the schema version of the Trace, as in all functions
-    here. For an impossible time in a footer see `stated_time`.
+    here.
     """
     try:
-        found, _ = _columns(con, {table: files}), _impossible_times(con, {table: files})
+        found, times = _columns(con, {table: files}), _impossible_times(con, {table: files})
     except DamagedTraceError as error:
-        return error.what
-    return next(filter(None, (_difference(table, found[str(path)], version) for path in files)), None)
+        return error.what, None
+    fault = next(filter(None, (_difference(table, found[str(path)], version) for path in files)), None)
+    return fault, next(iter(times.values()), None)
 
 
 def stated_time(con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path]) -> str | None:

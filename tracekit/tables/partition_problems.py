@@ -51,7 +51,7 @@ def partition_problems(
     found = []
     for partition in partitions:
         path = folder / partition.path
-        fault = partition_fault(folder, partition, deep=deep) or footers_fault(con, table, [path], version)
+        fault = partition_fault(folder, partition, deep=deep) or footers_fault(con, table, [path], version)[0]
         if fault is None:
             try:
                 rows = read_through(table, [path], version) if deep else rows_stated(con, table, path)

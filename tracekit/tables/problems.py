@@ -203,7 +203,7 @@ class _Inspection:
         files = table_files(self._folder, table, info.partitions)
         if info.partitions is not None:
             found = partition_problems(self._con, self._folder, table, info.partitions, version, deep=deep)
-            return found or self._row_problems(table, files)
+            return found or self._row_problems(table, files, stated_time(self._con, table, files))
         if not files[0].is_file():
             return [f"the table {table} is missing"]
         if deep and is_remote(files[0]) and (size := files[0].stat().st_size) != info.bytes:
@@ -212,7 +212,7 @@ class _Inspection:
         # This reads the file from its beginning to its end, so a store that gives too little of it fails here.
         if deep and info.sha256 is not None and checksum(files[0]) != info.sha256:
             found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
-        fault = footers_fault(self._con, table, files, version)
+        fault, impossible = footers_fault(self._con, table, files, version)
         if fault is not None:
             return [fault]
         if deep:
@@ -220,9 +220,10 @@ class _Inspection:
                 read_through(table, files, version)
             except DamagedTraceError as error:
                 return [error.what, *found]
-        return [*found, *self._row_problems(table, files)]
+        return [*found, *self._row_problems(table, files, impossible)]
 
-    def _row_problems(self, table: str, files: Sequence[Path]) -> list[str]:
+    def _row_problems(self, table: str, files: Sequence[Path], impossible: str | None) -> list[str]:
+        """Return the problems of the rows; `impossible` is a column with an impossible time in a footer."""
         import duckdb
 
         try:
@@ -236,9 +237,8 @@ class _Inspection:
             if self._manifest.tables[table].partitions is not None:
                 self._placed.append(table)
             repeated = self._repeated(table)
-            column = stated_time(self._con, table, files)
-            if column is not None and not any(f"{column} outside the years" in problem for problem in found):
-                found.append(f"{table}: {column} {NO_YEAR} in a footer")
+            if impossible is not None and not any(f"{impossible} outside the years" in problem for problem in found):
+                found.append(f"{table}: {impossible} {NO_YEAR} in a footer")
         except duckdb.Error as error:
             if (failure := failure_behind(error)) is not None:
                 raise failure from error
