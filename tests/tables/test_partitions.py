@@ -324,6 +324,22 @@ def test_each_problem_of_a_partition_is_reported_by_name(helios: Trace) -> None:
     assert f"the partition {name} has {rows} rows of another cluster or day" in found.validate()
 
 
+def test_statistics_with_a_time_in_no_year_are_found_in_a_partition(helios: Trace) -> None:
+    path = first(helios)
+    content = path.read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")  # of the footer
+    latest = pl.read_parquet(path)["submit_time"].to_physical().max()
+    assert isinstance(latest, int)
+    stated = latest.to_bytes(8, "little")
+    assert content.count(stated, begin)
+    path.write_bytes(content[:begin] + content[begin:].replace(stated, (2**62).to_bytes(8, "little")))
+    (found,) = helios.validate()  # a job that starts at once has the same time twice
+    assert found in {
+        f"jobs: {column} has a time in none of the years 1 to 9999 in a footer"
+        for column in ("submit_time", "start_time")
+    }
+
+
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), flip, lambda path: path.write_bytes(b"")])
 def test_the_rest_is_answered_only_where_that_is_allowed(helios: Trace, damage: Callable[[Path], object]) -> None:
     path = first(helios)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,15 +39,12 @@ from tracekit.trace_writer import TraceWriter
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import duckdb
+    from collections.abc import Mapping
 
     from tracekit.ingest.detect import Detection
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import Format, TimeFrame
     from tracekit.ingest.mapping.addition import MapAddition
-    from tracekit.manifest import Capability
     from tracekit.trace import Trace
     from tracekit.workers import Workers
 
@@ -361,27 +357,15 @@ def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:
 def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink) -> None:
     """Run the checks and measure the capabilities on the finished tables, side by side."""
     tables = set(manifest.tables)
-    with ThreadPoolExecutor(1, thread_name_prefix="tracekit-measure") as thread:
-        measured = thread.submit(_measure, tables, frame, sink)
-        with _finished(tables, sink) as con:
-            run_common_checks(con, tables, sink)
-            count_rejected_hours(con, tables, sink)
-        manifest.capabilities = measured.result()
-
-
-def _measure(tables: set[str], frame: TimeFrame, sink: Sink) -> dict[str, Capability]:
-    with _finished(tables, sink) as con:
-        return measure_capabilities(con, tables, frame, retries=sink.retries)
-
-
-@contextmanager
-def _finished(tables: set[str], sink: Sink) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Connect to the finished tables."""
-    with sink.connect() as con:
+    with sink.database() as database, database.connect() as con, database.connect() as other:
         for table in tables:
             files = files_sql(sink.writer.files(table))
             con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({files}, hive_partitioning = false)")
-        yield con
+        with ThreadPoolExecutor(1, thread_name_prefix="tracekit-measure") as thread:
+            measured = thread.submit(measure_capabilities, other, tables, frame, retries=sink.retries)
+            run_common_checks(con, tables, sink)
+            count_rejected_hours(con, tables, sink)
+            manifest.capabilities = measured.result()
 
 
 def _now() -> str:

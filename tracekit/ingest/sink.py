@@ -126,11 +126,14 @@ class Sink:
         """Folder of the Trace being written; tables that are complete can be read from it."""
         return self.writer.folder
 
+    def database(self) -> Database:
+        """Return an empty DuckDB database for joins of staged tables, with the memory that this ingest may use."""
+        return Database(self.memory_limit, alone=self.memory_limit != _JOIN_MEMORY)
+
     @contextmanager
     def connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Give the block a DuckDB connection for joins of staged tables, with the memory that this ingest may use."""
-        alone = self.memory_limit != _JOIN_MEMORY
-        with Database(self.memory_limit, alone=alone) as database, database.connect() as con:
+        """Give the block a connection to such a database."""
+        with self.database() as database, database.connect() as con:
             yield con
 
     @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from tracekit.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tracekit.trace import Trace
 
@@ -70,6 +70,20 @@ def without(row: dict[str, Any], *names: str) -> dict[str, Any]:
     return {k: v for k, v in row.items() if k not in names}
 
 
+def seren(lines: Iterable[str]) -> dict[str, str]:
+    """Return the log of Seren with these lines, whose jobs get the ids 1, 2 and so on."""
+    return {SEREN: SEREN_HEADER + "".join(line.replace("5,u1", f"{n},u1", 1) for n, line in enumerate(lines, 1))}
+
+
+def by_case(cases: Iterable[str], found: list[dict[str, Any]], name: str = "Seren/") -> dict[str, dict[str, Any]]:
+    """Return the row of each case without the id of its job, which ends in the number of the case."""
+    assert [row["job_id"] for row in found] == [f"{name}{n}" for n in range(1, len(found) + 1)]
+    return {case: without(row, "job_id") for case, row in zip(cases, found, strict=True)}
+
+
+ANY_JOB, ANY_ATTEMPT = without(JOB, "job_id"), without(ATTEMPT, "job_id")
+
+
 def test_a_job_of_seren_gives_a_job_and_an_attempt_in_utc(
     ingest: Ingest, rows: Rows, found_checks: FoundChecks
 ) -> None:
@@ -88,11 +102,10 @@ def test_both_clusters_stand_side_by_side_at_the_same_instants(ingest: Ingest, r
     assert [a["job_id"] for a in rows(trace, "attempts")] == ["Seren/5", "Kalos/dlc5"]
 
 
-@pytest.mark.parametrize(
-    "time", ["08:00:10+08:00", "07:00:10+07:00", "00:00:10+00:00", "08:00:10.0+08:00", "08:00:10 +08:00"]
-)
-def test_every_time_is_read_with_its_own_offset(ingest: Ingest, rows: Rows, time: str) -> None:
-    assert rows(ingest({SEREN: SEREN_HEADER + SEREN_LINE.replace("08:00:10+08:00", time)}), "jobs") == [JOB]
+def test_every_time_is_read_with_its_own_offset(ingest: Ingest, rows: Rows) -> None:
+    times = ["08:00:10+08:00", "07:00:10+07:00", "00:00:10+00:00", "08:00:10.0+08:00", "08:00:10 +08:00"]
+    trace = ingest(seren(SEREN_LINE.replace("08:00:10+08:00", time) for time in times))
+    assert by_case(times, rows(trace, "jobs")) == dict.fromkeys(times, ANY_JOB)
 
 
 def test_an_offset_may_lead_to_the_day_before(ingest: Ingest, rows: Rows) -> None:
@@ -101,21 +114,19 @@ def test_an_offset_may_lead_to_the_day_before(ingest: Ingest, rows: Rows) -> Non
     assert (job["submit_time"], job["queue_s"]) == ("2023-05-01 17:00:00", 7 * 3600 + 10.0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "workload"),
-    [
-        ("Pretrain", "training"),
-        ("SFT", "training"),
-        ("MLLM", "training"),
-        ("Debug", "training"),
-        ("Eval", "inference"),
-        ("Other", "other"),
-    ],
-)
-def test_types_say_what_a_job_is_for(ingest: Ingest, rows: Rows, kind: str, workload: str) -> None:
-    assert rows(ingest({SEREN: SEREN_HEADER + SEREN_LINE.replace("Pretrain", kind)}), "jobs") == [
-        JOB | {"group": kind, "workload": workload}
-    ]
+def test_types_say_what_a_job_is_for(ingest: Ingest, rows: Rows) -> None:
+    workloads = {
+        "Pretrain": "training",
+        "SFT": "training",
+        "MLLM": "training",
+        "Debug": "training",
+        "Eval": "inference",
+        "Other": "other",
+    }
+    trace = ingest(seren(SEREN_LINE.replace("Pretrain", kind) for kind in workloads))
+    assert by_case(workloads, rows(trace, "jobs")) == {
+        kind: ANY_JOB | {"group": kind, "workload": workload} for kind, workload in workloads.items()
+    }
 
 
 def test_unknown_words_are_kept_and_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
@@ -127,41 +138,37 @@ def test_unknown_words_are_kept_and_counted(ingest: Ingest, rows: Rows, found_ch
     assert found_checks(trace) == {"unknown_status_word": (1, 1), "unknown_type_word": (1, 1)}
 
 
-@pytest.mark.parametrize(
-    ("word", "status"),
-    [
-        ("CANCELLED", "cancelled"),
-        ("FAILED", "failed"),
-        ("TIMEOUT", "timeout"),
-        ("NODE_FAIL", "node_fail"),
-        ("OUT_OF_MEMORY", "out_of_memory"),
-        ("PREEMPTED", "preempted"),
-    ],
-)
-def test_state_words_become_statuses(ingest: Ingest, rows: Rows, word: str, status: str) -> None:
-    assert rows(ingest({SEREN: SEREN_HEADER + SEREN_LINE.replace("COMPLETED", word)}), "jobs") == [
-        JOB | {"status": status, "source_status": word}
-    ]
+def test_state_words_become_statuses(ingest: Ingest, rows: Rows) -> None:
+    statuses = {
+        "CANCELLED": "cancelled",
+        "FAILED": "failed",
+        "TIMEOUT": "timeout",
+        "NODE_FAIL": "node_fail",
+        "OUT_OF_MEMORY": "out_of_memory",
+        "PREEMPTED": "preempted",
+    }
+    trace = ingest(seren(SEREN_LINE.replace("COMPLETED", word) for word in statuses))
+    assert by_case(statuses, rows(trace, "jobs")) == {
+        word: ANY_JOB | {"status": status, "source_status": word} for word, status in statuses.items()
+    }
 
 
-@pytest.mark.parametrize("state", ["SUSPENDED", "RUNNING"])
-def test_the_end_of_a_job_that_has_not_ended_is_not_used(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, state: str
-) -> None:
-    trace = ingest({SEREN: SEREN_HEADER + SEREN_LINE.replace("COMPLETED", state)})
-    assert rows(trace, "jobs") == [without(JOB, "end_time", "run_s") | {"status": "running", "source_status": state}]
-    assert rows(trace, "attempts") == [without(ATTEMPT, "end_time", "run_s") | {"status": "running"}]
-    assert found_checks(trace) == {"end_of_unfinished_job": (1, 1)}
+def test_the_end_of_a_job_that_has_not_ended_is_not_used(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    states = ["SUSPENDED", "RUNNING"]
+    trace = ingest(seren(SEREN_LINE.replace("COMPLETED", state) for state in states))
+    job, attempt = (without(row, "end_time", "run_s") | {"status": "running"} for row in (ANY_JOB, ANY_ATTEMPT))
+    assert by_case(states, rows(trace, "jobs")) == {state: job | {"source_status": state} for state in states}
+    assert by_case(states, rows(trace, "attempts")) == dict.fromkeys(states, attempt)
+    assert found_checks(trace) == {"end_of_unfinished_job": (2, 2)}
 
 
-@pytest.mark.parametrize("blank", ["", "None", "NULL", "nan", "NaT"])
-def test_a_job_cancelled_before_it_started_has_no_attempt(ingest: Ingest, rows: Rows, blank: str) -> None:
-    line = SEREN_LINE.replace("COMPLETED", "CANCELLED").replace(f"{DAY}08:00:10+08:00", blank)
-    trace = ingest({SEREN: SEREN_HEADER + line})
-    assert rows(trace, "jobs") == [
-        without(JOB, "start_time", "queue_s", "run_s")
-        | {"status": "cancelled", "source_status": "CANCELLED", "attempt_count": 0}
-    ]
+def test_a_job_cancelled_before_it_started_has_no_attempt(ingest: Ingest, rows: Rows) -> None:
+    blanks = ["", "None", "NULL", "nan", "NaT"]
+    line = SEREN_LINE.replace("COMPLETED", "CANCELLED")
+    trace = ingest(seren(line.replace(f"{DAY}08:00:10+08:00", blank) for blank in blanks))
+    changes = {"status": "cancelled", "source_status": "CANCELLED", "attempt_count": 0}
+    job = without(ANY_JOB, "start_time", "queue_s", "run_s") | changes
+    assert by_case(blanks, rows(trace, "jobs")) == dict.fromkeys(blanks, job)
     assert rows(trace, "attempts") == []
 
 
@@ -196,97 +203,88 @@ def test_stated_spans_are_checked_and_the_times_used(ingest: Ingest, rows: Rows,
     assert trace.manifest.checks["queue_disagrees"].examples == ["Seren/5"]
 
 
-# By its times the job runs 90 s and waits 10 s, on 16 GPUs.
-@pytest.mark.parametrize(
-    ("spans", "found"),
-    [
-        ("90.999,10.999,1455.9", []),
-        ("89.001,9.001,1424.1", []),
-        ("91,10,1440", ["duration_disagrees"]),
-        ("89,10,1440", ["duration_disagrees"]),
-        ("90,11,1440", ["queue_disagrees"]),
-        ("90,9,1440", ["queue_disagrees"]),
-        ("90,10,1456", ["gpu_time_disagrees"]),
-        ("90,10,1424", ["gpu_time_disagrees"]),
-    ],
-)
-def test_a_stated_span_that_is_a_second_off_disagrees(
-    ingest: Ingest, found_checks: FoundChecks, spans: str, found: list[str]
-) -> None:
-    trace = ingest({SEREN: SEREN_HEADER + SEREN_LINE.replace("90,10,1440", spans)})
-    assert found_checks(trace) == dict.fromkeys(found, (1, 1))
+def counted(trace: Trace) -> dict[str, list[int]]:
+    """Return the numbers of the cases that each check counts, of at most five."""
+    return {
+        name: [int(example.rpartition("/")[2].lstrip("dlc")) for example in check.examples]
+        for name, check in trace.manifest.checks.items()
+        if check.count
+    }
 
 
-@pytest.mark.parametrize(("gpu_time", "found"), [("0", 0), ("0.9", 0), ("1", 1)])
-def test_gpu_time_of_no_gpus_disagrees_from_a_second_on(
-    ingest: Ingest, found_checks: FoundChecks, gpu_time: str, found: int
-) -> None:
-    line = SEREN_LINE.replace("2,16,256", "1,0,4").replace("1440", gpu_time)
-    assert found_checks(ingest({SEREN: SEREN_HEADER + line})) == ({"gpu_time_disagrees": (1, 1)} if found else {})
+def test_a_stated_span_that_is_a_second_off_disagrees(ingest: Ingest, found_checks: FoundChecks) -> None:
+    # By its times the job runs 90 s and waits 10 s, on 16 GPUs.
+    spans = [
+        "90.999,10.999,1455.9", "89.001,9.001,1424.1", "91,10,1440", "89,10,1440", "90,11,1440", "90,9,1440",
+        "90,10,1456", "90,10,1424",
+    ]  # fmt: skip
+    trace = ingest(seren(SEREN_LINE.replace("90,10,1440", stated) for stated in spans))
+    assert counted(trace) == {"duration_disagrees": [3, 4], "queue_disagrees": [5, 6], "gpu_time_disagrees": [7, 8]}
+    assert set(found_checks(trace).values()) == {(2, 8)}
 
 
-# The job waits 1 s: a duration of 91 s is that from its submission, one of 90 s is its run.
-@pytest.mark.parametrize(
-    ("duration", "includes"), [("90", False), ("90.9", False), ("91", True), ("91.9", True), ("92", False)]
-)
-def test_a_wait_of_a_second_tells_the_two_readings_of_the_duration_apart(
-    ingest: Ingest, found_checks: FoundChecks, duration: str, includes: bool
-) -> None:
-    line = SEREN_LINE.replace("08:00:00+08", "08:00:09+08").replace("90,10,1440", f"{duration},1,1440")
-    assert ("duration_includes_queue" in found_checks(ingest({SEREN: SEREN_HEADER + line}))) is includes
+def test_gpu_time_of_no_gpus_disagrees_from_a_second_on(ingest: Ingest, found_checks: FoundChecks) -> None:
+    line = SEREN_LINE.replace("2,16,256", "1,0,4")
+    trace = ingest(seren(line.replace("1440", gpu_time) for gpu_time in ("0", "0.9", "1")))
+    assert counted(trace) == {"gpu_time_disagrees": [3]}
+    assert found_checks(trace) == {"gpu_time_disagrees": (1, 3)}
 
 
-@pytest.mark.parametrize(
-    ("marks", "found"),
-    [
-        (f"{DAY}00:01:40+00:00,", {}),
-        (f",{DAY}00:01:40+00:00", {}),
-        (f"{DAY}00:01:39+00:00,", {"fail_time_disagrees": (1, 1)}),
-        (f",{DAY}00:01:41+00:00", {"stop_time_disagrees": (1, 1)}),
-    ],
-)
+def test_a_wait_of_a_second_tells_the_two_readings_of_the_duration_apart(ingest: Ingest) -> None:
+    # The job waits 1 s: a duration of 91 s is that from its submission, one of 90 s is its run.
+    line = SEREN_LINE.replace("08:00:00+08", "08:00:09+08")
+    durations = ("90", "90.9", "91", "91.9", "92")
+    trace = ingest(seren(line.replace("90,10,1440", f"{duration},1,1440") for duration in durations))
+    assert counted(trace)["duration_includes_queue"] == [3, 4]
+
+
 def test_times_of_failure_and_cancellation_are_compared_with_the_end(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, marks: str, found: dict[str, tuple[int, int]]
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
 ) -> None:
-    trace = ingest({KALOS: KALOS_HEADER + KALOS_LINE.replace(",,,90", f",{marks},90")})
-    assert rows(trace, "jobs") == [JOB | IN_KALOS]
-    assert found_checks(trace) == found
+    marks = [
+        f"{DAY}00:01:40+00:00,", f",{DAY}00:01:40+00:00", f"{DAY}00:01:39+00:00,", f",{DAY}00:01:41+00:00",
+    ]  # fmt: skip
+    lines = (KALOS_LINE.replace(",,,90", f",{mark},90").replace("dlc5", f"dlc{n}") for n, mark in enumerate(marks, 1))
+    trace = ingest({KALOS: KALOS_HEADER + "".join(lines)})
+    job = ANY_JOB | {"cluster": "Kalos"}
+    assert by_case(marks, rows(trace, "jobs"), "Kalos/dlc") == dict.fromkeys(marks, job)
+    assert counted(trace) == {"fail_time_disagrees": [3], "stop_time_disagrees": [4]}
+    assert found_checks(trace) == {"fail_time_disagrees": (1, 4), "stop_time_disagrees": (1, 4)}
 
 
-@pytest.mark.parametrize(
-    ("changes", "column", "reason"),
-    [
+def test_an_impossible_record_is_set_aside(ingest: Ingest, rows: Rows) -> None:
+    bad: list[tuple[tuple[str, str], str | None, str]] = [
         (("5,u1", ",u1"), "job_id", "is missing"),
         (("5,u1", "5,u1"), "job_id", "repeats the key of an earlier record"),
         (("5,u1,2,16,256,Pretrain", "6,u1"), None, "expected 13 fields, found 9"),
-    ],
-)
-def test_an_impossible_record_is_set_aside(
-    ingest: Ingest, rows: Rows, changes: tuple[str, str], column: str | None, reason: str
-) -> None:
-    line = SEREN_LINE.replace(*changes)
-    trace = ingest({SEREN: SEREN_HEADER + SEREN_LINE + line})
+    ]
+    lines = [SEREN_LINE.replace(*changes) for changes, *_ in bad]
+    trace = ingest({SEREN: SEREN_HEADER + SEREN_LINE + "".join(lines)}, max_reject_share=0.9)
     assert rows(trace, "jobs") == [JOB]
-    expected = {"source_file": SEREN, "line": 3, "column": column, "reason": reason, "raw": line.strip()}
-    assert rows(trace, "rejects") == [{k: v for k, v in expected.items() if v is not None}]
-    assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(2, 1, 1)]
+    found = [(r["source_file"], r["line"], r.get("column"), r["reason"], r["raw"]) for r in rows(trace, "rejects")]
+    assert sorted(found) == [
+        (SEREN, number, column, reason, line.strip())
+        for number, (line, (_, column, reason)) in enumerate(zip(lines, bad, strict=True), 3)
+    ]
+    assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(4, 1, 3)]
 
 
-@pytest.mark.parametrize("cell", ["-16", "half"])
-def test_a_number_that_cannot_be_costs_itself(ingest: Ingest, rows: Rows, found_checks: FoundChecks, cell: str) -> None:
-    trace = ingest({SEREN: SEREN_HEADER + SEREN_LINE.replace("5,u1,2,16", f"5,u1,2,{cell}")})
-    assert rows(trace, "jobs") == [{k: v for k, v in JOB.items() if k != "gpu_count"}]
-    assert found_checks(trace)["unreadable_gpu_num"] == (1, None)
+def test_a_number_that_cannot_be_costs_itself(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    cells = ["-16", "half"]
+    trace = ingest(seren(SEREN_LINE.replace("5,u1,2,16", f"5,u1,2,{cell}") for cell in cells))
+    assert by_case(cells, rows(trace, "jobs")) == dict.fromkeys(cells, without(ANY_JOB, "gpu_count"))
+    assert found_checks(trace)["unreadable_gpu_num"] == (2, None)
 
 
-@pytest.mark.parametrize("time", ["08:00:00", "08:00:00 CST", "08:00:00+08:30", "08:00:00Z"])
-def test_a_time_without_a_known_offset_costs_its_record(ingest: Ingest, rows: Rows, time: str) -> None:
-    line = SEREN_LINE.replace("5,u1", "6,u1").replace("08:00:00+08:00", time)
-    trace = ingest({SEREN: SEREN_HEADER + SEREN_LINE + line})
-    assert rows(trace, "jobs") == [JOB]
-    (reject,) = rows(trace, "rejects")
-    assert (reject["line"], reject["column"], reject["raw"]) == (3, "submit_time", line.strip())
-    assert reject["reason"].startswith("is not a time like %Y-%m-%d %H:%M:%S")
+def test_a_time_without_a_known_offset_costs_its_record(ingest: Ingest, rows: Rows) -> None:
+    times = ["08:00:00", "08:00:00 CST", "08:00:00+08:30", "08:00:00Z"]
+    source = seren([SEREN_LINE, *(SEREN_LINE.replace("08:00:00+08:00", time) for time in times)])
+    trace = ingest(source, max_reject_share=0.9)
+    assert rows(trace, "jobs") == [JOB | {"job_id": "Seren/1"}]
+    _, _, *bad = source[SEREN].splitlines()
+    found = [(r["line"], r["column"], r["raw"]) for r in rows(trace, "rejects")]
+    assert found == [(number, "submit_time", line) for number, line in enumerate(bad, 3)]
+    assert all(r["reason"].startswith("is not a time like %Y-%m-%d %H:%M:%S") for r in rows(trace, "rejects"))
 
 
 def test_a_log_under_another_name_is_recognized_by_its_columns(ingest: Ingest, rows: Rows) -> None:

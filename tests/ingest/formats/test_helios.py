@@ -120,11 +120,13 @@ def test_a_duration_without_times_is_the_run_time_of_a_job_that_ended(ingest: In
     assert [(r["job_id"], r["run_s"]) for r in rows(trace, "attempts")] == [("Earth/1", 90.0), ("Earth/4", 30.0)]
 
 
-@pytest.mark.parametrize("blank", ["", "None", "NULL"])
-def test_every_spelling_of_an_unknown_time_is_unknown(ingest: Ingest, rows: Rows, blank: str) -> None:
-    line = f"2,u1,vcA,8,32,1,CANCELLED,2020-04-02 08:00:00,{blank},{blank},{blank},{blank}\n"
-    (row,) = rows(ingest({"Earth/cluster_log.csv": LOG + line}), "jobs")
-    assert {"start_time", "end_time", "queue_s", "run_s"}.isdisjoint(row)
+def test_every_spelling_of_an_unknown_time_is_unknown(ingest: Ingest, rows: Rows) -> None:
+    blanks = ["", "None", "NULL"]
+    cells = ("2020-04-02 08:00:00," + ",".join([blank] * 4) for blank in blanks)
+    lines = (f"{n},u1,vcA,8,32,1,CANCELLED,{times}\n" for n, times in enumerate(cells, 1))
+    jobs = rows(ingest({"Earth/cluster_log.csv": LOG + "".join(lines)}), "jobs")
+    for blank, row in zip(blanks, jobs, strict=True):
+        assert {"start_time", "end_time", "queue_s", "run_s"}.isdisjoint(row), blank
 
 
 def test_the_end_of_a_job_that_still_runs_is_not_used(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
@@ -171,27 +173,25 @@ def test_a_suspended_job_gives_its_gpus_back_at_its_end(ingest: Ingest) -> None:
     assert found["running_gpus"].to_list() == [8.0, 4.0, 4.0]
 
 
-@pytest.mark.parametrize(
-    ("word", "status"),
-    [
-        ("COMPLETED", "completed"),
-        ("CANCELLED", "cancelled"),
-        ("FAILED", "failed"),
-        ("TIMEOUT", "timeout"),
-        ("NODE_FAIL", "node_fail"),
-        ("OUT_OF_MEMORY", "out_of_memory"),
-        ("PREEMPTED", "preempted"),
-    ],
-)
-def test_state_words_become_statuses(ingest: Ingest, rows: Rows, word: str, status: str) -> None:
-    trace = ingest({"Earth/cluster_log.csv": LOG + JOB.replace("COMPLETED", word)})
-    assert rows(trace, "jobs") == [JOB_ROW | {"status": status, "source_status": word}]
-
-
-def test_an_unknown_state_is_kept_and_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
-    trace = ingest({"Earth/cluster_log.csv": LOG + JOB.replace("COMPLETED", "EXPLODED")})
-    assert rows(trace, "jobs") == [JOB_ROW | {"status": "unknown", "source_status": "EXPLODED"}]
-    assert found_checks(trace) == {"unknown_status_word": (1, 1)}
+def test_state_words_become_statuses(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    # An unknown word is kept and counted.
+    statuses = {
+        "COMPLETED": "completed",
+        "CANCELLED": "cancelled",
+        "FAILED": "failed",
+        "TIMEOUT": "timeout",
+        "NODE_FAIL": "node_fail",
+        "OUT_OF_MEMORY": "out_of_memory",
+        "PREEMPTED": "preempted",
+        "EXPLODED": "unknown",
+    }
+    lines = (JOB.replace("COMPLETED", word).replace("1,u1", f"{n},u1", 1) for n, word in enumerate(statuses, 1))
+    trace = ingest({"Earth/cluster_log.csv": LOG + "".join(lines)})
+    assert rows(trace, "jobs") == [
+        JOB_ROW | {"job_id": f"Earth/{n}", "status": status, "source_status": word}
+        for n, (word, status) in enumerate(statuses.items(), 1)
+    ]
+    assert found_checks(trace) == {"unknown_status_word": (1, 8)}
 
 
 def test_stated_durations_are_checked_and_the_times_used(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
@@ -223,17 +223,19 @@ def test_times_that_go_back_are_unknown_and_listed(ingest: Ingest, rows: Rows, f
     ]
 
 
-@pytest.mark.parametrize(
-    "end", ["1970-01-01 00:00:00", "1970-01-01 08:00:00", "2038-01-19 11:14:07", "2199-01-01 00:00:00"]
-)
-def test_an_end_at_no_date_of_the_log_is_unknown(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, end: str
-) -> None:
-    line = f"1,u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:00,2020-04-02 08:00:10,{end},-1,10\n"
-    trace = ingest({"Earth/cluster_log.csv": LOG + line})
-    assert rows(trace, "jobs") == [{k: v for k, v in JOB_ROW.items() if k not in ("end_time", "run_s")}]
-    assert found_checks(trace) == {"impossible_dates": (1, 3), "completed_without_end": (1, 1)}
-    assert [(t["line"], t["column"]) for t in rows(trace, "doubtful_times")] == [(2, "end_time")]
+def test_an_end_at_no_date_of_the_log_is_unknown(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    ends = ["1970-01-01 00:00:00", "1970-01-01 08:00:00", "2038-01-19 11:14:07", "2199-01-01 00:00:00"]
+    lines = (
+        f"{n},u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:00,2020-04-02 08:00:10,{end},-1,10\n"
+        for n, end in enumerate(ends, 1)
+    )
+    trace = ingest({"Earth/cluster_log.csv": LOG + "".join(lines)})
+    found = [{k: v for k, v in row.items() if k != "job_id"} for row in rows(trace, "jobs")]
+    without_end = {k: v for k, v in JOB_ROW.items() if k not in ("job_id", "end_time", "run_s")}
+    assert dict(zip(ends, found, strict=True)) == dict.fromkeys(ends, without_end)
+    assert found_checks(trace) == {"impossible_dates": (4, 12), "completed_without_end": (4, 4)}
+    doubts = [(t["line"], t["column"]) for t in rows(trace, "doubtful_times")]
+    assert doubts == [(line, "end_time") for line in range(2, 6)]
 
 
 def test_the_header_may_name_its_columns_in_any_order(ingest: Ingest, rows: Rows) -> None:

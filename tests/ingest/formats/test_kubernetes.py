@@ -49,13 +49,13 @@ def pod(name: str, created: str = "10:00", **given: Any) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": status}
 
 
-def load(created: str, owner: str, **conditions: tuple[str, str]) -> Json:
+def load(created: str, owner: str, *, uid: str = JOB, **conditions: tuple[str, str]) -> Json:
     listed = [
         {"type": kind, "status": "True", "lastTransitionTime": moment(clock), "reason": reason, "message": ""}
         for kind, (clock, reason) in conditions.items()
     ]
     meta = {"name": f"load-{owner}", "namespace": "ml", "uid": "x", "creationTimestamp": moment(created)}
-    meta["ownerReferences"] = [{"kind": "PyTorchJob", "name": owner, "uid": JOB}]  # type: ignore[assignment]  # a mixed object
+    meta["ownerReferences"] = [{"kind": "PyTorchJob", "name": owner, "uid": uid}]  # type: ignore[assignment]  # a mixed object
     template = {"spec": {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "2"}}}]}}
     spec = {"queueName": "q", "priority": 5, "podSets": [{"count": 2, "template": template}]}
     api = "kueue.x-k8s.io/v1beta1"
@@ -128,12 +128,15 @@ def test_pods_of_a_replica_set_are_jobs_and_a_label_names_a_gang(ingest: Ingest,
 
 
 def test_later_snapshots_tell_more_of_the_same_pods(ingest: Ingest, rows: Rows) -> None:
-    running = pod("p", scheduled="10:01", phase="Running")
-    ended = pod("p", scheduled="10:01", end="10:30", phase="Succeeded")
-    for files in ({"1": listing(running), "2": listing(ended)}, {"1": listing(ended), "2": listing(running)}):
-        trace = ingest(files)
-        assert [(r["status"], r["run_s"]) for r in rows(trace, "jobs")] == [("completed", 1740.0)]
-        assert len(rows(trace, "placements")) == 1
+    # The first snapshot of one pod is the last of the other.
+    p, q = (
+        (pod(name, scheduled="10:01", phase="Running"), pod(name, scheduled="10:01", end="10:30", phase="Succeeded"))
+        for name in "pq"
+    )
+    trace = ingest({"1": listing(p[0], q[1]), "2": listing(p[1], q[0])})
+    jobs = {r["name"]: (r["status"], r["run_s"]) for r in rows(trace, "jobs")}
+    assert jobs == {"p": ("completed", 1740.0), "q": ("completed", 1740.0)}
+    assert len(rows(trace, "placements")) == 2
 
 
 def test_kueue_tells_the_wait_and_pods_where_a_job_ran(ingest: Ingest, rows: Rows) -> None:
@@ -146,39 +149,45 @@ def test_kueue_tells_the_wait_and_pods_where_a_job_ran(ingest: Ingest, rows: Row
     assert [(r["attempt"], r["instance"]) for r in rows(trace, "placements")] == [(0, "w-0"), (0, "w-1")]
 
 
-@pytest.mark.parametrize("why", ["UnexpectedAdmissionError", "OutOfcpu", "NodeAffinity"])
-def test_a_pod_that_its_machine_refused_held_nothing(why: str, ingest: Ingest, rows: Rows) -> None:
-    refused = pod("r", scheduled="10:01", phase="Failed", why=why)
-    trace = ingest({"dump": listing(pod("p", scheduled="10:01", phase="Running"), refused)})
-    assert [(r["job_id"].split("@")[0], r["status"], r["attempt_count"]) for r in rows(trace, "jobs")] == [
-        ("ml/p", "running", 1),
-        ("ml/r", "failed", 0),
-    ]
-    assert [(r["node_id"], r["gpu_count"]) for r in rows(trace, "nodes")] == [("n1", 2)]
+def test_a_pod_that_its_machine_refused_held_nothing(ingest: Ingest, rows: Rows) -> None:
+    words = ["UnexpectedAdmissionError", "OutOfcpu", "NodeAffinity"]
+    refused = (pod(f"refused-{why.lower()}", scheduled="10:01", phase="Failed", why=why) for why in words)
     # One whose containers ran was taken, whatever its reason says.
-    ran = pod("r", scheduled="10:01", end="10:30", phase="Failed", why=why)
-    assert [r["run_s"] for r in rows(ingest({"dump": listing(ran)}), "attempts")] == [1740.0]
+    ran = (
+        pod(f"ran-{why.lower()}", scheduled="10:01", end="10:30", phase="Failed", why=why, node=f"of-{why.lower()}")
+        for why in words
+    )
+    trace = ingest({"dump": listing(pod("p", scheduled="10:01", phase="Running"), *refused, *ran)})
+    attempts = {r["job_id"]: r.get("run_s") for r in rows(trace, "attempts")}
+    found = {r["name"]: (r["status"], r["attempt_count"], attempts.get(r["job_id"])) for r in rows(trace, "jobs")}
+    assert found == {
+        "p": ("running", 1, None),
+        **{f"refused-{why.lower()}": ("failed", 0, None) for why in words},
+        **{f"ran-{why.lower()}": ("failed", 1, 1740.0) for why in words},
+    }
+    nodes = {r["node_id"]: r["gpu_count"] for r in rows(trace, "nodes")}
+    assert nodes == dict.fromkeys(("n1", *(f"of-{why.lower()}" for why in words)), 2)
 
 
-@pytest.mark.parametrize(
-    ("reason", "status", "run"),
-    [("PodsReadyTimeout", "pending", "failed"), ("Preempted", "pending", "preempted"),
-     ("InactiveWorkload", "cancelled", "cancelled")],
-)  # fmt: skip
-def test_an_eviction_ends_the_run_though_the_workload_is_still_admitted(
-    reason: str, status: str, run: str, ingest: Ingest, rows: Rows
-) -> None:
-    evicted = load("09:50", "w", Admitted=("10:00", "x"), Evicted=("10:30", reason))
-    trace = ingest({"1": listing(evicted)})
-    assert [(r["status"], r["end_time"], r["run_s"]) for r in rows(trace, "attempts")] == [
-        (run, "2024-03-04 10:30:00", 1800.0)
-    ]
-    assert [(r["status"], r["source_status"]) for r in rows(trace, "jobs")] == [(status, reason)]
-    # An admission after the eviction is another run.
-    again = load("09:50", "w", Admitted=("10:40", "x"), Evicted=("10:30", reason))
-    assert [(r["status"], r.get("end_time")) for r in rows(ingest({"1": listing(again)}), "attempts")] == [
-        ("running", None)
-    ]
+def test_an_eviction_ends_the_run_though_the_workload_is_still_admitted(ingest: Ingest, rows: Rows) -> None:
+    ends = {
+        "PodsReadyTimeout": ("pending", "failed"),
+        "Preempted": ("pending", "preempted"),
+        "InactiveWorkload": ("cancelled", "cancelled"),
+    }
+    loads = []
+    for number, reason in enumerate(ends):
+        evicted = {"Admitted": ("10:00", "x"), "Evicted": ("10:30", reason)}
+        again = {"Admitted": ("10:40", "x"), "Evicted": ("10:30", reason)}  # an admission after it is another run
+        loads.append(load("09:50", f"{reason}", uid=f"{number}{JOB[1:]}", **evicted))
+        loads.append(load("09:50", f"{reason} again", uid=f"b{number}{JOB[2:]}", **again))
+    trace = ingest({"1": listing(*loads)})
+    runs = {r["job_id"]: (r["status"], r.get("end_time"), r.get("run_s")) for r in rows(trace, "attempts")}
+    found = {r["name"]: (r["status"], r["source_status"], runs[r["job_id"]]) for r in rows(trace, "jobs")}
+    assert len(rows(trace, "attempts")) == len(found) == 6
+    for reason, (status, run) in ends.items():
+        assert found[reason] == (status, reason, (run, "2024-03-04 10:30:00", 1800.0))
+        assert found[f"{reason} again"][2] == ("running", None, None), reason
 
 
 def test_an_eviction_ends_an_attempt_that_an_earlier_file_shows(ingest: Ingest, rows: Rows) -> None:
@@ -193,16 +202,17 @@ def test_an_eviction_ends_an_attempt_that_an_earlier_file_shows(ingest: Ingest, 
     assert rows(trace, "jobs")[0]["attempt_count"] == 2
 
 
-@pytest.mark.parametrize("form", ["lines", "array", "pretty"])
-def test_objects_may_stand_in_any_form(form: str, ingest: Ingest, rows: Rows) -> None:
-    pods = [pod("a"), pod("b")]
-    text = {
-        "lines": "".join(json.dumps(p) + "\n" for p in pods),
-        "array": json.dumps(pods),
-        "pretty": "\n".join(json.dumps(p, indent=1) for p in pods),
-    }[form]
-    trace = ingest({"dump": text})
-    assert [r["name"] for r in rows(trace, "jobs")] == ["a", "b"]
+def test_objects_may_stand_in_any_form(ingest: Ingest, rows: Rows) -> None:
+    def pods(form: str) -> list[Json]:
+        return [pod(f"{form}-a"), pod(f"{form}-b")]
+
+    files = {
+        "lines": "".join(json.dumps(p) + "\n" for p in pods("lines")),
+        "array": json.dumps(pods("array")),
+        "pretty": "\n".join(json.dumps(p, indent=1) for p in pods("pretty")),
+    }
+    trace = ingest(files)
+    assert {r["name"] for r in rows(trace, "jobs")} == {f"{form}-{name}" for form in files for name in "ab"}
     assert rows(trace, "rejects") == []
 
 

@@ -46,8 +46,8 @@ GPU_ALLOCATION:
 """
 
 
-def acct(info: int = 0, hosts: str = HOSTS) -> str:
-    return HEAD + hosts + MIDDLE.format(info=info) + TAIL
+def acct(info: int = 0, hosts: str = HOSTS, job: int = 404717) -> str:
+    return HEAD.replace("404717", str(job)) + hosts + MIDDLE.format(info=info) + TAIL
 
 
 def test_a_finished_job_of_lsb_acct(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
@@ -81,17 +81,15 @@ def test_a_finished_job_of_lsb_acct(ingest: Ingest, rows: Rows, found_checks: Fo
     assert (trace.manifest.format, found_checks(trace)) == ("lsf", {})
 
 
-@pytest.mark.parametrize(
-    ("info", "status", "word"),
-    [
-        (0, "failed", "EXIT"), (5, "timeout", "TERM_RUNLIMIT"), (14, "cancelled", "TERM_OWNER"),
-        (16, "out_of_memory", "TERM_MEMLIMIT"), (1, "preempted", "TERM_PREEMPT"), (25, "failed", "TERM_CWD_NOTEXIST"),
-        (99, "failed", "EXIT"),
-    ],
-)  # fmt: skip
-def test_why_lsf_ended_a_job_is_its_status(info: int, status: str, word: str, ingest: Ingest, rows: Rows) -> None:
-    job = rows(ingest({"lsb.acct": acct(info).replace(" 64 60.0", " 32 60.0")}), "jobs")[0]
-    assert (job["status"], job["source_status"]) == (status, word)
+def test_why_lsf_ended_a_job_is_its_status(ingest: Ingest, rows: Rows) -> None:
+    ends = {
+        0: ("failed", "EXIT"), 5: ("timeout", "TERM_RUNLIMIT"), 14: ("cancelled", "TERM_OWNER"),
+        16: ("out_of_memory", "TERM_MEMLIMIT"), 1: ("preempted", "TERM_PREEMPT"), 25: ("failed", "TERM_CWD_NOTEXIST"),
+        99: ("failed", "EXIT"),
+    }  # fmt: skip
+    lines = (acct(info, job=info + 1).replace(" 64 60.0", " 32 60.0") for info in ends)
+    jobs = rows(ingest({"lsb.acct": "".join(lines)}), "jobs")
+    assert {int(job["job_id"]) - 1: (job["status"], job["source_status"]) for job in jobs} == ends
 
 
 def test_asked_hosts_come_before_the_hosts_of_the_run(ingest: Ingest, rows: Rows) -> None:
@@ -100,27 +98,22 @@ def test_asked_hosts_come_before_the_hosts_of_the_run(ingest: Ingest, rows: Rows
     assert rows(trace, "jobs")[0]["cpu_count"] == 3.0
 
 
-@pytest.mark.parametrize(
-    ("used", "limit", "gpus"),
-    [
-        ("0", 43200.0, 4.0),
-        ("1 h1 1306 0 50 2", 43200.0, 4.0),  # five fields an entry
-        ("1 h1 1306 0 50 2 0", 43200.0, 4.0),  # six: no pairs follow
-        ("2 h1 1306 0 50 2 0 h2 1291 0 50 3 0", 43200.0, 4.0),
-        ("1 h1 1306 0 50 2 1 pid 17", 43200.0, 4.0),  # a pair of key and value
-        ("1 h1 1306 0 50 2 0 7 7", None, None),  # another layout: its numbers are those of other fields
-        ("-1", None, None),
-        ("99 h1 1 1 1 1", None, None),
-    ],
-)
-def test_what_hosts_used_is_passed_over_in_either_layout(
-    used: str, limit: float | None, gpus: float | None, ingest: Ingest, rows: Rows, found_checks: FoundChecks
-) -> None:
-    before, _, after = acct().partition("1 h1 1306 0 1287486 242")
-    trace = ingest({"lsb.acct": before + used + after})
-    (job,) = rows(trace, "jobs")
-    assert (job.get("time_limit_s"), job.get("gpu_count")) == (limit, gpus)
-    assert found_checks(trace) == ({} if limit else {"short_records": (1, 1)})
+def test_what_hosts_used_is_passed_over_in_either_layout(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    limit_and_gpus = {
+        "0": (43200.0, 4.0),
+        "1 h1 1306 0 50 2": (43200.0, 4.0),  # five fields an entry
+        "1 h1 1306 0 50 2 0": (43200.0, 4.0),  # six: no pairs follow
+        "2 h1 1306 0 50 2 0 h2 1291 0 50 3 0": (43200.0, 4.0),
+        "1 h1 1306 0 50 2 1 pid 17": (43200.0, 4.0),  # a pair of key and value
+        "1 h1 1306 0 50 2 0 7 7": (None, None),  # another layout: its numbers are those of other fields
+        "-1": (None, None),
+        "99 h1 1 1 1 1": (None, None),
+    }
+    lines = (acct(job=n).replace("1 h1 1306 0 1287486 242", used) for n, used in enumerate(limit_and_gpus, 1))
+    trace = ingest({"lsb.acct": "".join(lines)})
+    found = [(job.get("time_limit_s"), job.get("gpu_count")) for job in rows(trace, "jobs")]
+    assert dict(zip(limit_and_gpus, found, strict=True)) == limit_and_gpus
+    assert found_checks(trace) == {"short_records": (3, 8)}
 
 
 def test_a_record_of_an_older_version_is_used_without_its_end(
@@ -212,29 +205,29 @@ def test_a_requirement_that_does_not_tell_is_unknown(text: str) -> None:
     assert text_of.gpu_request(text) is None
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "lost", "check"),
-    [
-        ('"16*h1" "16*h2"', '"16*h1" "a b"', {"gpu_count", "node_count"}, "unreadable_exechosts"),
-        (" 33882739 32 ", " 33882739 many ", set(), "unreadable_numprocessors"),  # the slots of its hosts tell as well
-        (" 64 60.0 ", " done 60.0 ", {"status"}, "unreadable_jstatus"),
-        (" 10.5 2.0 ", " x 2.0 ", {"cpu_s"}, "unreadable_ru_utime"),
-        (" 10.5 2.0 ", " 10.5 -62135596801 ", {"cpu_s"}, "unreadable_ru_stime"),
-        (" 2097152 0 ", " lots 0 ", {"memory_gib"}, "unreadable_maxrmem"),
-    ],
-)
-def test_a_field_that_cannot_be_read_costs_itself(
-    old: str, new: str, lost: set[str], check: str, ingest: Ingest, rows: Rows, found_checks: FoundChecks
-) -> None:
-    assert acct().count(old) == 1
-    whole, damaged = ingest({"lsb.acct": acct()}), ingest({"lsb.acct": acct().replace(old, new)})
-    assert rows(damaged, "rejects") == []
-    assert found_checks(damaged)[check] == (1, None)
+UNREADABLE: list[tuple[str, str, set[str], str]] = [
+    ('"16*h1" "16*h2"', '"16*h1" "a b"', {"gpu_count", "node_count"}, "unreadable_exechosts"),
+    (" 33882739 32 ", " 33882739 many ", set(), "unreadable_numprocessors"),  # the slots of its hosts tell as well
+    (" 64 60.0 ", " done 60.0 ", {"status"}, "unreadable_jstatus"),
+    (" 10.5 2.0 ", " x 2.0 ", {"cpu_s"}, "unreadable_ru_utime"),
+    (" 10.5 2.0 ", " 10.5 -62135596801 ", {"cpu_s"}, "unreadable_ru_stime"),
+    (" 2097152 0 ", " lots 0 ", {"memory_gib"}, "unreadable_maxrmem"),
+]
+
+
+def test_a_field_that_cannot_be_read_costs_itself(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    assert all(acct().count(old) == 1 for old, *_ in UNREADABLE)
+    damaged = (acct(job=n).replace(old, new) for n, (old, new, *_) in enumerate(UNREADABLE, 1))
+    trace = ingest({"lsb.acct": acct(job=0) + "".join(damaged)})
+    assert rows(trace, "rejects") == []
+    found = found_checks(trace)
+    assert {check: found[check] for *_, check in UNREADABLE} == {check: (1, None) for *_, check in UNREADABLE}
     for table in ("jobs", "job_usage"):
-        for before, after in zip(rows(whole, table), rows(damaged, table), strict=True):
-            same = {k: v for k, v in before.items() if k not in lost | {"source_status", "cpu_count"}}
-            assert same.items() <= after.items()
-            assert all(after.get(name) in (None, "unknown") for name in lost)
+        whole, *others = rows(trace, table)
+        for (_, new, lost, check), row in zip(UNREADABLE, others, strict=True):
+            same = {k: v for k, v in whole.items() if k not in lost | {"job_id", "source_status", "cpu_count"}}
+            assert same.items() <= row.items(), (check, new)
+            assert {row.get(name) for name in lost} <= {None, "unknown"}, (check, new)
 
 
 def test_a_field_of_a_listing_that_cannot_be_read_costs_itself(
@@ -258,62 +251,70 @@ def test_a_field_of_a_listing_that_cannot_be_read_costs_itself(
     }
 
 
-@pytest.mark.parametrize(
-    ("line", "column", "reason"),
-    [
+def test_a_bad_record_is_rejected_with_its_reason(ingest: Ingest, rows: Rows) -> None:
+    bad = [
         ('"JOB_FINISH" "10.1" 1389683139 1', "userId", "is missing or of another layout"),
         (acct().replace(" 1389642318 ", " then ", 1).strip(), "submitTime", "is not a number"),
         (acct(hosts="0 99 ").strip(), "execHosts", "is missing or of another layout"),
-    ],
-)
-def test_a_bad_record_is_rejected_with_its_reason(
-    line: str, column: str, reason: str, ingest: Ingest, rows: Rows
-) -> None:
-    trace = ingest({"lsb.acct": acct() + line + "\n"})
-    assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [(2, column, reason)]
+    ]
+    trace = ingest({"lsb.acct": acct() + "".join(f"{line}\n" for line, *_ in bad)}, max_reject_share=0.9)
+    assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [
+        (number, column, reason) for number, (_, column, reason) in enumerate(bad, 2)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("text", "option", "gpus"),
+    ("option", "gpus"),
     [
-        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "", None),
-        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "npu", 10.0),
-        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "npu=0.5", 7.0),
-        ("rusage[ngpus_physical=2.00/host:npu=3.00/host] ", "npu=0", 4.0),
-        ("rusage[mem=64.00:npu=1.00/task] ", "npu", 32.0),
-        ("rusage[mem=64.00:npu=1.00] ", "", None),
-        ("rusage[mem=64.00:scratch=1.00] ", "", 0.0),
-        # One amount is for each host, the other for each task.
-        ("rusage[ngpus_physical=2.00/host:npu=1.00/task] ", "npu", None),
+        (
+            "",
+            {
+                "rusage[ngpus_physical=2.00/host:npu=3.00/host] ": None,
+                "rusage[mem=64.00:npu=1.00] ": None,
+                "rusage[mem=64.00:scratch=1.00] ": 0.0,
+            },
+        ),
+        (
+            "npu",
+            {
+                "rusage[ngpus_physical=2.00/host:npu=3.00/host] ": 10.0,
+                "rusage[mem=64.00:npu=1.00/task] ": 32.0,
+                # One amount is for each host, the other for each task.
+                "rusage[ngpus_physical=2.00/host:npu=1.00/task] ": None,
+            },
+        ),
+        ("npu=0.5", {"rusage[ngpus_physical=2.00/host:npu=3.00/host] ": 7.0}),
+        ("npu=0", {"rusage[ngpus_physical=2.00/host:npu=3.00/host] ": 4.0}),
     ],
 )
 def test_what_counts_as_gpus_is_an_option(
-    text: str, option: str, gpus: float | None, ingest: Ingest, rows: Rows
+    option: str, gpus: dict[str, float | None], ingest: Ingest, rows: Rows
 ) -> None:
-    # Two hosts of 16 slots; the job shares them (the bit 0x40 of its options is not set).
-    line = acct().replace(" 33882739 ", " 33882675 ")
-    line = line.replace("select[ngpus>0] rusage[ngpus_physical=2.00/host:gmodel=A100] ", text)
-    trace = ingest({"lsb.acct": line}, options={"gpu_resource": option})
-    assert rows(trace, "jobs")[0].get("gpu_count") == gpus
-    found = {name: check.count for name, check in trace.manifest.checks.items() if "devices" in name and check.count}
-    assert found == ({"unknown_devices_of_jobs": 1} if "npu" in text and not option else {})
+    # Two hosts of 16 slots; the jobs share them (the bit 0x40 of their options is not set).
+    asked = "select[ngpus>0] rusage[ngpus_physical=2.00/host:gmodel=A100] "
+    lines = (acct(job=n).replace(" 33882739 ", " 33882675 ").replace(asked, text) for n, text in enumerate(gpus))
+    trace = ingest({"lsb.acct": "".join(lines)}, options={"gpu_resource": option})
+    found = [job.get("gpu_count") for job in rows(trace, "jobs")]
+    assert dict(zip(gpus, found, strict=True)) == gpus
+    checks = {name: check.count for name, check in trace.manifest.checks.items() if "devices" in name and check.count}
+    assert checks == ({} if option else {"unknown_devices_of_jobs": 2})
 
 
-def test_hosts_for_one_job_alone_have_gpus_that_only_the_requirement_tells(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks
-) -> None:
-    alone = acct().replace("select[ngpus>0] rusage[ngpus_physical=2.00/host:gmodel=A100] ", "rusage[mem=64.00] ")
-    trace = ingest({"lsb.acct": alone})
-    assert "gpu_count" not in rows(trace, "jobs")[0]
-    assert found_checks(trace)["whole_nodes_without_gpus"] == (1, 1)
-    shared = alone.replace(" 33882739 ", " 33882675 ")
-    assert rows(ingest({"lsb.acct": shared}), "jobs")[0]["gpu_count"] == 0.0
+def test_hosts_for_one_job_alone_have_gpus_that_only_the_requirement_tells(ingest: Ingest, rows: Rows) -> None:
+    alone, shared = (
+        acct(job=n).replace("select[ngpus>0] rusage[ngpus_physical=2.00/host:gmodel=A100] ", "rusage[mem=64.00] ")
+        for n in (1, 2)
+    )
+    trace = ingest({"lsb.acct": alone + shared.replace(" 33882739 ", " 33882675 ")})
+    assert [job.get("gpu_count") for job in rows(trace, "jobs")] == [None, 0.0]
+    check = trace.manifest.checks["whole_nodes_without_gpus"]
+    assert (check.count, check.of, check.examples) == (1, 2, ["1"])
     printed = BLOCK.partition("\nGPU_ALLOCATION")[0].replace(
         "<\n                     rusage[ngpus_physical=2.00/host] >", "<>"
     )
     printed = printed.replace("CWD <$HOME>;", "CWD <$HOME>, Exclusive Execution;").replace(
         "RES_REQ <>", "RES_REQ <rusage[mem=1.0]>"
     )
-    assert "gpu_count" not in rows(ingest({"h.txt": printed + "\n"}), "jobs")[0]
-    asked = printed.replace("rusage[mem=1.0]", "rusage[ngpus_physical=1.00/host]")
-    assert rows(ingest({"h.txt": asked + "\n"}), "jobs")[0]["gpu_count"] == 2.0
+    asked = printed.replace("Job <3>", "Job <4>").replace("rusage[mem=1.0]", "rusage[ngpus_physical=1.00/host]")
+    found = {job["job_id"]: job.get("gpu_count") for job in rows(ingest({"h.txt": f"{printed}\n{asked}\n"}), "jobs")}
+    assert found == {"3": None, "4": 2.0}

@@ -92,38 +92,34 @@ def test_a_job_gives_its_job_attempt_and_placements(ingest: Ingest, rows: Rows, 
     assert trace.capabilities["retries"].available
 
 
-@pytest.mark.parametrize(
-    ("word", "status"), [("Pass", "completed"), ("Killed", "cancelled"), ("Failed", "failed"), ("Asleep", "unknown")]
-)
-def test_status_words_become_statuses(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, word: str, status: str
-) -> None:
-    trace = ingest(log(job(HALF, status=word)))
-    assert rows(trace, "jobs") == [WHOLE_JOB | {"status": status, "source_status": word}]
-    assert rows(trace, "attempts") == [WHOLE_ATTEMPT | {"status": status}]
-    assert found_checks(trace) == ({"unknown_status_word": (1, 1)} if status == "unknown" else {})
+def on_own_nodes(number: int) -> dict[str, Any]:
+    """Return the attempt HALF on two nodes that no other number has."""
+    return HALF | {"detail": [{"ip": f"m{number}{place['ip']}", "gpus": place["gpus"]} for place in HALF["detail"]]}
 
 
-@pytest.mark.parametrize("unknown", [None, "", "None"])
-def test_every_spelling_of_unknown_is_unknown(ingest: Ingest, rows: Rows, unknown: str | None) -> None:
-    blank = job(attempt(unknown, unknown, ("m1", ["gpu0"])), submitted_time=unknown, user=unknown, vc=unknown)
-    trace = ingest(log(blank, job(HALF, jobid="app_2")))
-    assert rows(trace, "jobs")[0] == {
-        "job_id": "app_1",
-        "cluster": "philly",
-        "status": "completed",
-        "source_status": "Pass",
-        "gpu_count": 1.0,
-        "node_count": 1,
-        "attempt_count": 1,
-    }
-    assert rows(trace, "attempts")[0] == {
-        "job_id": "app_1",
-        "attempt": 0,
-        "gpu_count": 1.0,
-        "node_count": 1,
-        "status": "completed",
-    }
+def test_status_words_become_statuses(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    statuses = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed", "Asleep": "unknown"}
+    trace = ingest(log(*(job(on_own_nodes(n), jobid=word, status=word) for n, word in enumerate(statuses))))
+    assert rows(trace, "jobs") == [
+        WHOLE_JOB | {"job_id": word, "status": status, "source_status": word} for word, status in statuses.items()
+    ]
+    assert rows(trace, "attempts") == [
+        WHOLE_ATTEMPT | {"job_id": word, "status": status} for word, status in statuses.items()
+    ]
+    assert found_checks(trace) == {"unknown_status_word": (1, 4)}
+
+
+def test_every_spelling_of_unknown_is_unknown(ingest: Ingest, rows: Rows) -> None:
+    spellings = {"app_1": None, "app_2": "", "app_3": "None"}
+    blank = (
+        job(attempt(unknown, unknown, ("m1", ["gpu0"])), jobid=id_, submitted_time=unknown, user=unknown, vc=unknown)
+        for id_, unknown in spellings.items()
+    )
+    trace = ingest(log(*blank, job(HALF, jobid="app_4")))
+    known = {"status": "completed", "gpu_count": 1.0, "node_count": 1}
+    of_job = {"cluster": "philly", "source_status": "Pass", "attempt_count": 1}
+    assert rows(trace, "jobs")[:3] == [{"job_id": id_} | of_job | known for id_ in spellings]
+    assert rows(trace, "attempts")[:3] == [{"job_id": id_, "attempt": 0} | known for id_ in spellings]
 
 
 def test_absent_fields_are_unknown_too(ingest: Ingest, rows: Rows) -> None:
@@ -132,14 +128,12 @@ def test_absent_fields_are_unknown_too(ingest: Ingest, rows: Rows) -> None:
     assert trace.tables == ("jobs",)
 
 
-@pytest.mark.parametrize("none", [[], None, "", "None"])
-def test_a_job_without_attempts_has_no_start_and_no_size(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, none: object
-) -> None:
-    trace = ingest(log(job(attempts=none, status="Killed")))
+def test_a_job_without_attempts_has_no_start_and_no_size(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    nones: dict[str, object] = {"app_1": [], "app_2": None, "app_3": "", "app_4": "None"}
+    trace = ingest(log(*(job(jobid=id_, attempts=none, status="Killed") for id_, none in nones.items())))
     assert rows(trace, "jobs") == [
         {
-            "job_id": "app_1",
+            "job_id": id_,
             "cluster": "philly",
             "vc": "ee9e8c",
             "user": "ce2e13",
@@ -148,8 +142,9 @@ def test_a_job_without_attempts_has_no_start_and_no_size(
             "submit_time": "2017-10-03 07:00:00",
             "attempt_count": 0,
         }
+        for id_ in nones
     ]
-    assert found_checks(trace) == {"jobs_without_attempts": (1, 1)}
+    assert found_checks(trace) == {"jobs_without_attempts": (4, 4)}
 
 
 def test_a_last_attempt_without_end_leaves_the_status_and_no_end(
@@ -311,31 +306,39 @@ def test_a_job_of_a_wrong_shape_is_set_aside_with_its_column(ingest: Ingest, row
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(len(texts), 1, len(cases))]
 
 
-@pytest.mark.parametrize(
-    ("fields", "column", "example", "unknown"),
-    [
-        ({"vc": ["x"]}, "vc", "vc: is not text", {"vc"}),
-        ({"user": 5}, "user", "user: is not text", {"user"}),
-        ({"status": {}}, "status", "status: is not text", {"status", "source_status"}),
-        ({"detail": 5}, "detail", "attempts[0].detail: is not a list", {"gpu_count", "node_count"}),
-        ({"detail": [5]}, "detail", "attempts[0].detail: is not an object", {"gpu_count", "node_count"}),
-        ({"detail": [{"gpus": []}]}, "detail", "attempts[0].detail.ip: is missing", {"gpu_count", "node_count"}),
-        (
-            {"detail": [{"ip": "m", "gpus": ["gpu1"]}, {"ip": "n", "gpus": ["cpu0"]}]},
-            "detail", "attempts[0].detail.gpus: is not a GPU like gpu0", {"gpu_count", "node_count"},
-        ),
-    ],
-)  # fmt: skip
-def test_an_optional_value_that_cannot_be_read_costs_itself(
-    fields: dict[str, Any], column: str, example: str, unknown: set[str], ingest: Ingest, rows: Rows
-) -> None:
-    own = {key: value for key, value in fields.items() if key == "detail"}
-    damaged = job(HALF | own, **{key: value for key, value in fields.items() if key != "detail"})
-    trace = ingest(log(damaged))
-    assert rows(trace, "jobs") == [{key: value for key, value in WHOLE_JOB.items() if key not in unknown}]
-    check = trace.manifest.checks[f"unreadable_{column}"]
-    assert (check.count, check.examples) == (1, [example])
-    assert bool(rows(trace, "placements")) is (column != "detail")
+UNREADABLE: list[tuple[dict[str, Any], str, set[str]]] = [
+    ({"vc": ["x"]}, "vc: is not text", {"vc"}),
+    ({"user": 5}, "user: is not text", {"user"}),
+    ({"status": {}}, "status: is not text", {"status", "source_status"}),
+    ({"detail": 5}, "attempts[0].detail: is not a list", {"gpu_count", "node_count"}),
+    ({"detail": [5]}, "attempts[0].detail: is not an object", {"gpu_count", "node_count"}),
+    ({"detail": [{"gpus": []}]}, "attempts[0].detail.ip: is missing", {"gpu_count", "node_count"}),
+    (
+        {"detail": [{"ip": "m", "gpus": ["gpu1"]}, {"ip": "n", "gpus": ["cpu0"]}]},
+        "attempts[0].detail.gpus: is not a GPU like gpu0",
+        {"gpu_count", "node_count"},
+    ),
+]
+
+
+def test_an_optional_value_that_cannot_be_read_costs_itself(ingest: Ingest, rows: Rows) -> None:
+    def damaged(number: int, fields: dict[str, Any]) -> dict[str, Any]:
+        of_job = {key: value for key, value in fields.items() if key != "detail"}
+        of_attempt = {key: value for key, value in fields.items() if key == "detail"}
+        return job(on_own_nodes(number) | of_attempt, jobid=f"app_{number}", **of_job)
+
+    trace = ingest(log(*(damaged(number, fields) for number, (fields, *_) in enumerate(UNREADABLE))))
+    placed = {row["job_id"] for row in rows(trace, "placements")}
+    examples: dict[str, list[str]] = {}
+    for number, (row, (fields, example, unknown)) in enumerate(zip(rows(trace, "jobs"), UNREADABLE, strict=True)):
+        known = {key: value for key, value in WHOLE_JOB.items() if key not in unknown}
+        assert row == known | {"job_id": f"app_{number}"}, fields
+        assert (f"app_{number}" in placed) is ("detail" not in fields), fields
+        (column,) = fields
+        examples.setdefault(column, []).append(example)
+    for column, expected in examples.items():
+        check = trace.manifest.checks[f"unreadable_{column}"]
+        assert (check.count, sorted(check.examples)) == (len(expected), sorted(expected))
 
 
 def test_an_attempt_on_a_node_without_gpus_has_no_known_size(ingest: Ingest, rows: Rows) -> None:

@@ -23,7 +23,7 @@ COLUMNS = (
 )
 """What the dump without header line was asked for."""
 SAME = ("submit_time", "start_time", "end_time", "status", "attempt_count", "gpu_count", "account", "partition", "qos")
-FORMS = ("readme-columns", "site", "all-columns", "headerless", "delimiter", "epoch-times", "offset-times", "json")
+OTHER_FORMS = ("site", "all-columns", "headerless", "delimiter", "epoch-times", "offset-times", "json")
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE"}
 
 
@@ -49,20 +49,27 @@ def by_job(trace: Trace) -> dict[str, dict[str, Any]]:
     return {row["job_id"]: {name: row[name] for name in SAME} for row in trace.scan("jobs").collect().to_dicts()}
 
 
-def test_the_plainest_form_has_every_job_run_and_gpu_second(dumps: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def plain(dumps: Path, once: Callable[[str, Callable[[Path], Any]], Any]) -> Trace:
+    """Return the Trace of the plainest form."""
+    trace: Trace = once("plain-dump", lambda folder: read(dumps / "readme-columns", folder / "plain-dump"))
+    return trace
+
+
+def test_the_plainest_form_has_every_job_run_and_gpu_second(dumps: Path, plain: Trace) -> None:
     rows = allocations(dumps)
     # A job's number is that of its first component; raw ids of an array's tasks are numbers of their own.
     jobs = {row["JobID"].split("+")[0] if "+" in row["JobID"] else row["JobIDRaw"] for row in rows}
-    trace = read(dumps / "readme-columns", tmp_path / "trace")
-    assert {row["job_id"] for row in trace.scan("jobs").collect().to_dicts()} == {f"tk/{job}" for job in jobs}
+    assert {row["job_id"] for row in plain.scan("jobs").collect().to_dicts()} == {f"tk/{job}" for job in jobs}
     assert len(jobs) > 25
+    assert plain.manifest.rejected == 0
     last = {}
     for row in rows:
         if "+" not in row["JobID"]:
             last[f"tk/{row['JobIDRaw']}"] = row["State"].split()[0]
     assert set(last.values()) == ENDED
     assert {row["State"] for row in rows} >= {"NODE_FAIL", "PREEMPTED", "REQUEUED", "RESIZING"}
-    words = {row["job_id"]: row["source_status"] for row in trace.scan("jobs").collect().to_dicts()}
+    words = {row["job_id"]: row["source_status"] for row in plain.scan("jobs").collect().to_dicts()}
     assert {job: words[job] for job in last} == last
 
 
@@ -80,22 +87,12 @@ def test_machines_events_and_samples_are_next_to_the_jobs(dumps: Path) -> None:
     assert [line.split("|")[1] for line in events[2:]] == ["node2", "node3", "node4"]
 
 
-def test_the_site_is_read_with_its_machines_beside(dumps: Path, jobs_of_the_plain_form: Any, tmp_path: Path) -> None:
-    trace = read(dumps / "site", tmp_path / "trace")
-    assert by_job(trace) == jobs_of_the_plain_form
-
-
-@pytest.fixture(scope="module")
-def jobs_of_the_plain_form(dumps: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return by_job(read(dumps / "readme-columns", tmp_path_factory.mktemp("plain") / "trace"))
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_tells_the_same_jobs(dumps: Path, jobs_of_the_plain_form: Any, form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_every_form_tells_the_same_jobs(dumps: Path, plain: Trace, form: str, tmp_path: Path) -> None:
     options = {"fields": COLUMNS} if form == "headerless" else {}
     trace = read(dumps / form, tmp_path / "trace", **options)
     assert trace.manifest.rejected == 0
-    assert by_job(trace) == jobs_of_the_plain_form
+    assert by_job(trace) == by_job(plain)
 
 
 def test_the_json_form_has_the_same_number_of_runs(dumps: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.ingest.formats.sacct_rows import JOB, WAITING, sacct
+from tests.ingest.formats.sacct_rows import JOB, WAITING, numbered, sacct
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import _slurm_cells as text_of
 from tracekit.ingest.node_lists import MAX_NODES, expand_nodes
@@ -22,22 +23,17 @@ if TYPE_CHECKING:
     FoundChecks = Callable[[Trace], dict[str, tuple[int, int | None]]]
 
 
-@pytest.mark.parametrize(("first", "second"), [("4000", "9000"), ("9000", "4000"), ("4000", "")])
-def test_a_heterogeneous_job_has_the_priority_of_its_first_component(
-    ingest: Ingest, rows: Rows, first: str, second: str
-) -> None:
-    leader = {"JobID": "7+0", "Priority": first, "Timelimit": "02:00:00"}
-    other = {"JobID": "7+1", "JobIDRaw": "8", "Priority": second, "Timelimit": "01:00:00"}
-    # The order of the rows does not matter.
-    for lines in ((leader, other), (other, leader)):
-        (job,) = rows(ingest(sacct(*lines)), "jobs")
-        assert (job["priority"], job["time_limit_s"]) == (int(first), 7200.0)
-
-
-def test_a_first_component_without_priority_does_not_borrow_one(ingest: Ingest, rows: Rows) -> None:
-    leader = {"JobID": "7+0", "Priority": ""}
-    (job,) = rows(ingest(sacct(leader, {"JobID": "7+1", "JobIDRaw": "8"})), "jobs")
-    assert "priority" not in job
+def test_a_heterogeneous_job_has_the_priority_of_its_first_component(ingest: Ingest, rows: Rows) -> None:
+    # Without one there, it does not borrow one; and the order of the rows does not matter.
+    priorities = [("4000", "9000"), ("9000", "4000"), ("4000", ""), ("", "4000")]
+    lines, expected = [], {}
+    for number, (order, (first, second)) in enumerate(itertools.product((1, -1), priorities), 1):
+        leader = {"JobID": f"{number}0+0", "JobIDRaw": f"{number}0", "Priority": first, "Timelimit": "02:00:00"}
+        other = {"JobID": f"{number}0+1", "JobIDRaw": f"{number}1", "Priority": second, "Timelimit": "01:00:00"}
+        lines += [leader, other][::order]
+        expected[f"slurm/{number}0"] = (int(first) if first else None, 7200.0)
+    jobs = rows(ingest(sacct(*lines)), "jobs")
+    assert {job["job_id"]: (job.get("priority"), job["time_limit_s"]) for job in jobs} == expected
 
 
 @pytest.mark.parametrize(
@@ -57,53 +53,38 @@ def test_a_bare_maxrss_reaches_the_trace_in_bytes(ingest: Ingest, rows: Rows) ->
     assert rows(ingest(sacct({}, step)), "job_usage") == [{"job_id": "slurm/7", "instance": "0", "memory_gib": 3.0}]
 
 
-# The job ran an hour.
-@pytest.mark.parametrize(
-    ("elapsed", "found"),
-    [("01:00:00", 0), ("01:00:00.999", 0), ("00:59:59.001", 0), ("01:00:01", 1), ("00:59:59", 1), ("01:00:02", 1)],
-)
-def test_a_stated_run_time_that_is_a_second_off_disagrees(
-    ingest: Ingest, found_checks: FoundChecks, elapsed: str, found: int
-) -> None:
-    checks = found_checks(ingest(sacct({"Elapsed": elapsed})))
-    assert checks == ({"duration_disagrees": (1, 1)} if found else {})
+def test_a_stated_run_time_that_is_a_second_off_disagrees(ingest: Ingest, found_checks: FoundChecks) -> None:
+    # The jobs ran an hour.
+    stated = ["01:00:00", "01:00:00.999", "00:59:59.001", "01:00:01", "00:59:59", "01:00:02"]
+    trace = ingest(numbered({"Elapsed": elapsed} for elapsed in stated))
+    assert found_checks(trace) == {"duration_disagrees": (3, 6)}
+    examples = trace.manifest.checks["duration_disagrees"].examples
+    assert [example.split()[0] for example in examples] == ["4", "5", "6"]
 
 
-# The job ended on 4 March at 09:00:10.
-REUSE = pytest.mark.parametrize(
-    ("submit", "jobs"),
-    [
-        ("2024-03-05T09:00:09", [("slurm/7", 2)]),
-        ("2024-03-05T09:00:10", [("slurm/7", 2)]),
-        ("2024-03-05T09:00:11", [("slurm/7", 1), ("slurm/7#2", 1)]),
-    ],
-)
+# Each job ended on 4 March at 09:00:10.
+SUBMITTED_AGAIN = ("2024-03-05T09:00:09", "2024-03-05T09:00:10", "2024-03-05T09:00:11")
+ATTEMPTS_OF_REUSED = {"slurm/1": 2, "slurm/2": 2, "slurm/3": 1, "slurm/3#2": 1}
 
 
 def again(submit: str) -> dict[str, str]:
     return {"Submit": submit, "Eligible": submit, "Start": "2024-03-05T10:00:00", "End": "2024-03-05T11:00:00"}
 
 
-@REUSE
-def test_an_id_is_free_for_another_job_after_more_than_a_day(
-    ingest: Ingest, rows: Rows, submit: str, jobs: list[tuple[str, int]]
-) -> None:
-    trace = ingest(sacct({}, again(submit)))
-    assert [(job["job_id"], job["attempt_count"]) for job in rows(trace, "jobs")] == jobs
+def test_an_id_is_free_for_another_job_after_more_than_a_day(ingest: Ingest, rows: Rows) -> None:
+    ids = [{"JobID": str(number), "JobIDRaw": str(number)} for number in (1, 2, 3)]
+    later = (id_ | again(submit) for id_, submit in zip(ids, SUBMITTED_AGAIN, strict=True))
+    jobs = rows(ingest(sacct(*ids, *later)), "jobs")
+    assert {job["job_id"]: job["attempt_count"] for job in jobs} == ATTEMPTS_OF_REUSED
 
 
-@REUSE
 def test_an_appended_id_is_free_for_another_job_after_more_than_a_day(
-    write_source: Callable[[Mapping[str, str]], Path],
-    tmp_path: Path,
-    rows: Rows,
-    submit: str,
-    jobs: list[tuple[str, int]],
+    write_source: Callable[[Mapping[str, str]], Path], tmp_path: Path, rows: Rows
 ) -> None:
-    for number, row in enumerate(({}, again(submit))):
-        source = write_source({f"sacct-{number}.txt": sacct(row)["sacct.txt"]})
+    for day, changes in enumerate(([{}, {}, {}], map(again, SUBMITTED_AGAIN))):
+        source = write_source({f"sacct-{day}.txt": numbered(changes)["sacct.txt"]})
         trace = ingest_logs(source, tmp_path / "trace", append=True)
-    assert [(job["job_id"], job["attempt_count"]) for job in rows(trace, "jobs")] == jobs
+    assert {job["job_id"]: job["attempt_count"] for job in rows(trace, "jobs")} == ATTEMPTS_OF_REUSED
 
 
 def test_a_job_that_still_runs_keeps_its_id_however_long_ago_it_was_submitted(ingest: Ingest, rows: Rows) -> None:

@@ -53,19 +53,21 @@ def dump(order: tuple[str, ...], *jobs: dict[str, str], trailing: bool = False) 
     return "".join(line + end for line in lines)
 
 
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-@pytest.mark.parametrize("trailing", [False, True])
-def test_records_over_several_lines_are_read_whole(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, order: tuple[str, ...], trailing: bool
-) -> None:
+def test_records_over_several_lines_are_read_whole(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
     plain = {"SubmitLine": "sbatch job.sh", "Comment": ""}
-    jobs = [{"JobID": "1"} | plain, {"JobID": "2"}, {"JobID": "3"}, {"JobID": "4"} | plain, {"JobID": "5"}]
-    trace = ingest({"sacct.txt": dump(order, *jobs, trailing=trailing)})
-    assert [(job["job_id"], job["run_s"], job["status"]) for job in rows(trace, "jobs")] == [
-        (f"slurm/{number}", 3600.0, "completed") for number in range(1, 6)
-    ]
-    assert (trace.manifest.records, trace.manifest.rejected) == (5, 0)
-    assert found_checks(trace)["line_break_in_text"] == (3, None)
+    ways = {f"{name}, {end}": (order, end) for name, order in ORDERS.items() for end in ("trailing", "bare")}
+    files: dict[str, str] = {}
+    expected: dict[str, object] = {}
+    for number, (way, (order, end)) in enumerate(ways.items(), 1):
+        ids = [f"{number}{n}" for n in range(1, 6)]
+        jobs = [{"JobID": id_} | (plain if n in (0, 3) else {}) for n, id_ in enumerate(ids)]
+        files[f"sacct {way}.txt"] = dump(order, *jobs, trailing=end == "trailing")
+        expected |= {f"slurm/{id_}": (3600.0, "completed") for id_ in ids}
+    trace = ingest(files)
+    assert {job["job_id"]: (job["run_s"], job["status"]) for job in rows(trace, "jobs")} == expected
+    accounts = {account.path: (account.records, account.rejected) for account in trace.manifest.files}
+    assert accounts == dict.fromkeys(files, (5, 0))
+    assert found_checks(trace)["line_break_in_text"] == (24, None)
 
 
 def test_lines_that_need_not_be_one_record_are_set_aside_with_the_cure(ingest: Ingest, rows: Rows) -> None:
@@ -86,20 +88,24 @@ def test_a_file_of_such_lines_is_refused_with_the_cure(ingest: Ingest) -> None:
         ingest({"sacct.txt": dump(order, {"JobID": "2", "Comment": "a\nb|c", "SubmitLine": "d"})})
 
 
-@pytest.mark.parametrize(
-    "cut",
-    [
-        "2|2024-03-04T10:00:00|train",  # a record that ends early, before the next one
-        "2|2024-03-04T10:00:00|train|sbatch a|2024-03-04T10:\n00:10|2024-03-04T11:00:10|COMPLETED|n1",  # in a time
-        "sacct: error: the database is gone",
-    ],
-)
-def test_damaged_lines_spoil_no_record_beside_them(ingest: Ingest, rows: Rows, cut: str) -> None:
-    good = [{"JobID": str(number), "SubmitLine": "sbatch a"} for number in (1, 3, 4, 5)]
-    header, first, *rest = dump(ORDERS["command inside"], *good).splitlines()
-    trace = ingest({"sacct.txt": "\n".join([header, first, cut, *rest, ""])})
-    assert [job["job_id"] for job in rows(trace, "jobs")] == ["slurm/1", "slurm/3", "slurm/4", "slurm/5"]
-    assert trace.manifest.rejected == cut.count("\n") + 1
+def test_damaged_lines_spoil_no_record_beside_them(ingest: Ingest, rows: Rows) -> None:
+    damaged = {
+        "sacct ends early.txt": "2|2024-03-04T10:00:00|train",
+        "sacct is cut in a time.txt": (
+            "2|2024-03-04T10:00:00|train|sbatch a|2024-03-04T10:\n00:10|2024-03-04T11:00:10|COMPLETED|n1"
+        ),
+        "sacct fails.txt": "sacct: error: the database is gone",
+    }
+    files, ids = {}, set()
+    for number, (name, cut) in enumerate(damaged.items(), 1):
+        good = [{"JobID": f"{number}{n}", "SubmitLine": "sbatch a"} for n in (1, 3, 4, 5)]
+        header, first, *rest = dump(ORDERS["command inside"], *good).splitlines()
+        files[name] = "\n".join([header, first, cut, *rest, ""])
+        ids |= {f"slurm/{job['JobID']}" for job in good}
+    trace = ingest(files)
+    assert {job["job_id"] for job in rows(trace, "jobs")} == ids
+    rejected = {account.path: account.rejected for account in trace.manifest.files}
+    assert rejected == {name: cut.count("\n") + 1 for name, cut in damaged.items()}
 
 
 def test_what_may_be_a_record_is_not_taken_for_the_end_of_a_command(ingest: Ingest, rows: Rows) -> None:

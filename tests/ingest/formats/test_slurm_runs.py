@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,25 +33,30 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("elapsed", [True, False])
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_resized_job_has_an_attempt_for_each_size(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, elapsed: bool, order: int
-) -> None:
-    lines = [LARGE, SMALL] if elapsed else [{**line, "Elapsed": ""} for line in (LARGE, SMALL)]
-    trace = ingest(sacct(*lines[::order]))
-    assert rows(trace, "jobs") == [JOB_ROW | {"attempt_count": 2}]
+def test_a_resized_job_has_an_attempt_for_each_size(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    # Of each job, on two nodes of its own: does Elapsed state its run times, and which line comes first.
+    ways = dict(enumerate(itertools.product((True, False), (1, -1)), 1))
+    lines: list[dict[str, str]] = []
+    for n, (elapsed, order) in ways.items():
+        own = {"JobID": str(n), "JobIDRaw": str(n)} | ({} if elapsed else {"Elapsed": ""})
+        nodes = [{"NodeList": f"n{n}-[1-2]"}, {"NodeList": f"n{n}-1"}]
+        lines += [line | own | node for line, node in zip((LARGE, SMALL), nodes, strict=True)][::order]
+    trace = ingest(sacct(*lines))
+    assert rows(trace, "jobs") == [JOB_ROW | {"job_id": f"slurm/{n}", "attempt_count": 2} for n in ways]
     first = {"end_time": "2024-03-04 08:20:10", "run_s": 1200.0, "status": "unknown"}
     second = {"start_time": "2024-03-04 08:20:10", "run_s": 2400.0, "wait_s": 0.0, "gpu_count": 4.0, "node_count": 1}
-    assert rows(trace, "attempts") == [ATTEMPT_ROW | first, ATTEMPT_ROW | {"attempt": 1} | second]
-    held = sum(row["run_s"] * row["gpu_count"] for row in rows(trace, "attempts"))
-    assert held == 1200 * 8 + 2400 * 4
-    assert [(row["attempt"], row["node_id"], row["gpu_count"]) for row in rows(trace, "placements")] == [
-        (0, "gpu01", 4.0),
-        (0, "gpu02", 4.0),
-        (1, "gpu01", 4.0),
-    ]
-    assert found_checks(trace) == {"resized_runs": (1, 2)}
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for run in rows(trace, "attempts"):
+        runs.setdefault(run["job_id"], []).append(run)
+    held: dict[str, list[tuple[object, ...]]] = {}
+    for row in rows(trace, "placements"):
+        held.setdefault(row["job_id"], []).append((row["attempt"], row["node_id"], row["gpu_count"]))
+    for n, way in ways.items():
+        job = {"job_id": f"slurm/{n}"}
+        assert runs[job["job_id"]] == [ATTEMPT_ROW | job | first, ATTEMPT_ROW | job | {"attempt": 1} | second], way
+        assert sum(run["run_s"] * run["gpu_count"] for run in runs[job["job_id"]]) == 1200 * 8 + 2400 * 4
+        assert held[job["job_id"]] == [(0, f"n{n}-1", 4.0), (0, f"n{n}-2", 4.0), (1, f"n{n}-1", 4.0)], way
+    assert found_checks(trace) == {"resized_runs": (4, 8)}
     # No run was given up, so that nothing is known of requeues.
     assert not trace.capabilities["retries"].available
 
@@ -58,13 +64,13 @@ def test_a_resized_job_has_an_attempt_for_each_size(
 def test_the_second_size_alone_begins_at_the_change_if_elapsed_counts_from_before(
     ingest: Ingest, rows: Rows, found_checks: FoundChecks
 ) -> None:
-    (run,) = rows(ingest(sacct(SMALL)), "attempts")
-    assert (run["start_time"], run["run_s"]) == ("2024-03-04 08:20:10", 2400.0)
     # Where Elapsed does not, or nothing is stated, the start contradicts the submission.
-    for stated in ("00:40:00", ""):
-        trace = ingest(sacct({**SMALL, "Elapsed": stated}))
-        assert "start_time" not in rows(trace, "jobs")[0]
-        assert found_checks(trace)["starts_before_queued"] == (1, 1)
+    trace = ingest(numbered([SMALL, {**SMALL, "Elapsed": "00:40:00"}, {**SMALL, "Elapsed": ""}]))
+    starts = {job["job_id"]: job.get("start_time") for job in rows(trace, "jobs")}
+    assert starts == {"slurm/1": "2024-03-04 08:20:10", "slurm/2": None, "slurm/3": None}
+    (run,) = (run for run in rows(trace, "attempts") if run["job_id"] == "slurm/1")
+    assert (run["start_time"], run["run_s"]) == ("2024-03-04 08:20:10", 2400.0)
+    assert found_checks(trace)["starts_before_queued"] == (2, 3)
 
 
 def test_a_resized_job_of_two_daily_dumps_is_joined(
@@ -204,20 +210,17 @@ def test_a_source_of_gpus_that_does_not_exist_is_refused(ingest: Ingest, text: s
         ingest(sacct({}), options={"gpus_from": text})
 
 
-@pytest.mark.parametrize(
-    ("flags", "by"),
-    [
-        ("SchedBackfill,StartReceived", "backfill"),
-        ("SchedMain,StartRecieved", "main"),
-        ("SchedSubmit", "main"),
-        ("StartReceived", None),
-        ("", None),
-    ],
-)
-def test_flags_tell_what_started_a_job(ingest: Ingest, rows: Rows, flags: str, by: str | None) -> None:
-    (job,) = rows(ingest(sacct({"Flags": flags, "Reason": "None"})), "jobs")
-    assert job.get("started_by") == by
-    assert "wait_reason" not in job
+def test_flags_tell_what_started_a_job(ingest: Ingest, rows: Rows) -> None:
+    started_by = {
+        "SchedBackfill,StartReceived": "backfill",
+        "SchedMain,StartRecieved": "main",
+        "SchedSubmit": "main",
+        "StartReceived": None,
+        "": None,
+    }
+    jobs = rows(ingest(numbered({"Flags": flags, "Reason": "None"} for flags in started_by)), "jobs")
+    assert dict(zip(started_by, [job.get("started_by") for job in jobs], strict=True)) == started_by
+    assert all("wait_reason" not in job for job in jobs)
 
 
 def test_reason_flags_and_suspension_are_those_of_the_runs(ingest: Ingest, rows: Rows) -> None:
@@ -232,16 +235,15 @@ def test_reason_flags_and_suspension_are_those_of_the_runs(ingest: Ingest, rows:
 def test_suspension_in_two_dumps_is_known_where_one_record_tells_all(
     rows: Rows, write_source: Callable[[Mapping[str, str]], Path], tmp_path: Path
 ) -> None:
+    # One job runs at the first dump, the other is preempted before it and runs again later.
     running = {"State": "RUNNING", "End": "Unknown", "Suspended": "00:00:10", "Elapsed": "00:10:00"}
-    ingest_logs(write_source(sacct(running)), tmp_path / "one")
-    trace = ingest_logs(
-        write_source(sacct({"Suspended": "00:01:00", "Elapsed": "00:59:00"})), tmp_path / "one", append=True
-    )
-    assert rows(trace, "jobs")[0]["suspended_s"] == 60.0
-    ingest_logs(write_source(sacct({"State": "PREEMPTED", "Suspended": "00:01:00"})), tmp_path / "two")
+    preempted = {"State": "PREEMPTED", "Suspended": "00:01:00"}
+    ended = {"Suspended": "00:01:00", "Elapsed": "00:59:00"}
     again = {"Submit": "2024-03-04T09:00:10", "Start": "2024-03-04T09:02:10", "End": "2024-03-04T10:02:10"}
-    trace = ingest_logs(write_source(sacct(again)), tmp_path / "two", append=True)
-    assert "suspended_s" not in rows(trace, "jobs")[0]
+    for dump in ([running, preempted], [ended, again]):
+        trace = ingest_logs(write_source(numbered(dump)), tmp_path / "history", append=True)
+    suspended = {job["job_id"]: job.get("suspended_s") for job in rows(trace, "jobs")}
+    assert suspended == {"slurm/1": 60.0, "slurm/2": None}
 
 
 def test_processor_time_is_that_of_the_steps_or_the_runs_own(
@@ -251,15 +253,20 @@ def test_processor_time_is_that_of_the_steps_or_the_runs_own(
     other = {"JobID": "7.0", "JobIDRaw": "7.0", "TotalCPU": "00:30.500"}
     alone = {"JobID": "8", "JobIDRaw": "8", "TotalCPU": "1-00:00:00"}
     without = {"JobID": "9", "JobIDRaw": "9", "TotalCPU": "00:00:00"}
-    trace = ingest(sacct({"TotalCPU": "01:00:30.500"}, step, other, alone, without))
-    assert [(row["job_id"], row.get("instance"), row["cpu_s"]) for row in rows(trace, "job_usage")] == [
-        ("slurm/7", "batch", 3600.0),
-        ("slurm/7", "0", 30.5),
-        ("slurm/8", None, 86_400.0),
-    ]
-    assert found_checks(trace) == {}
-    trace = ingest(sacct({"TotalCPU": "02:00:00"}, step, other))
-    assert found_checks(trace) == {"cpu_time_disagrees": (1, 1)}
+    more = {"JobID": "10", "JobIDRaw": "10", "TotalCPU": "02:00:00"}
+    its_step = {"JobID": "10.0", "JobIDRaw": "10.0", "TotalCPU": "01:00:00"}
+    trace = ingest(sacct({"TotalCPU": "01:00:30.500"}, step, other, alone, without, more, its_step))
+    found = {(row["job_id"], row.get("instance")): row["cpu_s"] for row in rows(trace, "job_usage")}
+    assert found == {
+        ("slurm/7", "batch"): 3600.0,
+        ("slurm/7", "0"): 30.5,
+        ("slurm/8", None): 86_400.0,
+        ("slurm/10", "0"): 3600.0,
+    }
+    assert len(rows(trace, "job_usage")) == len(found)
+    assert found_checks(trace) == {"cpu_time_disagrees": (1, 3)}
+    (example,) = trace.manifest.checks["cpu_time_disagrees"].examples
+    assert example.startswith("slurm/10")
 
 
 NIGHT = {"Submit": "2023-10-29T00:30:00", "Eligible": "", "Suspended": "00:00:00"}
@@ -289,18 +296,22 @@ def test_elapsed_decides_what_a_doubled_hour_means(
     assert rows(trace, "doubtful_times") == []
 
 
-@pytest.mark.parametrize("elapsed", ["", "00:05:00", "00:10:00"])
 def test_a_run_that_nothing_decides_is_kept_with_bounds_of_an_hour(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, elapsed: str
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
 ) -> None:
     # Ten minutes in either of the two hours; or a run time that no reading of the clocks gives.
-    times = {"Start": "2023-10-29T02:30:00", "End": "2023-10-29T02:40:00", "Elapsed": elapsed}
-    trace = ingest(sacct({**NIGHT, **times}), options={"timezone": "Europe/Berlin"})
-    (run,) = rows(trace, "attempts")
-    assert (run["start_time"], run["end_time"]) == ("2023-10-29 00:30:00", "2023-10-29 00:40:00")
-    assert (run["run_s"], run["gpu_count"]) == (600.0, 8.0)
-    assert found_checks(trace)["ambiguous_local_time"] == (2, 3)
-    assert [(row["column"], row["earliest"], row["latest"]) for row in rows(trace, "doubtful_times")] == [
-        ("start_time", "2023-10-29 00:30:00", "2023-10-29 01:30:00"),
-        ("end_time", "2023-10-29 00:40:00", "2023-10-29 01:40:00"),
-    ]
+    times = {"Start": "2023-10-29T02:30:00", "End": "2023-10-29T02:40:00"}
+    stated = ("", "00:05:00", "00:10:00")
+    changes = [{**NIGHT, **times, "Elapsed": elapsed} for elapsed in stated]
+    trace = ingest(numbered(changes), options={"timezone": "Europe/Berlin"})
+    runs = [(r["start_time"], r["end_time"], r["run_s"], r["gpu_count"]) for r in rows(trace, "attempts")]
+    run = ("2023-10-29 00:30:00", "2023-10-29 00:40:00", 600.0, 8.0)
+    assert dict(zip(stated, runs, strict=True)) == dict.fromkeys(stated, run)
+    assert found_checks(trace)["ambiguous_local_time"] == (6, 9)
+    doubts = {(r["job_id"], r["column"]): (r["earliest"], r["latest"]) for r in rows(trace, "doubtful_times")}
+    bounds = {
+        "start_time": ("2023-10-29 00:30:00", "2023-10-29 01:30:00"),
+        "end_time": ("2023-10-29 00:40:00", "2023-10-29 01:40:00"),
+    }
+    assert doubts == {(job, column): bounds[column] for job in "123" for column in bounds}
+    assert len(rows(trace, "doubtful_times")) == 6

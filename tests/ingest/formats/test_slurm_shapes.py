@@ -34,19 +34,23 @@ if TYPE_CHECKING:
 TEXT = sacct({})["sacct.txt"]
 
 
+def parted_by(delimiter: str, number: int = 7) -> str:
+    """Return a dump with another delimiter, of a job whose name holds the usual one."""
+    text = sacct({"JobID": str(number), "JobIDRaw": str(number), "JobName": "a\0b"})["sacct.txt"]
+    return text.replace("|", delimiter).replace("\0", "|")
+
+
+def test_any_delimiter_is_read_off_the_header(ingest: Ingest, rows: Rows) -> None:
+    files = {f"dump-{n}.dat": parted_by(delimiter, n) for n, delimiter in enumerate("^;\t\x1f~", 1)}
+    found = {row["job_id"]: row for row in rows(ingest(files), "jobs")}
+    assert found == {name: JOB_ROW | {"job_id": name, "name": "a|b"} for name in (f"slurm/{n}" for n in range(1, 6))}
+
+
 @pytest.mark.parametrize(
-    ("delimiter", "stated"),
-    [
-        *((delimiter, False) for delimiter in "^;\t\x1f~"),
-        ("^", True),
-        *(pytest.param(delimiter, True, marks=pytest.mark.thorough) for delimiter in ";\t\x1f~"),
-    ],
+    "delimiter", ["^", *(pytest.param(delimiter, marks=pytest.mark.thorough) for delimiter in ";\t\x1f~")]
 )
-def test_any_delimiter_is_read_off_the_header_or_stated(
-    ingest: Ingest, rows: Rows, delimiter: str, stated: bool
-) -> None:
-    text = sacct({"JobName": "a|b"})["sacct.txt"].replace("a|b", "a\0b").replace("|", delimiter).replace("\0", "|")
-    trace = ingest({"dump.dat": text}, options={"delimiter": delimiter} if stated else {})
+def test_any_delimiter_may_be_stated(ingest: Ingest, rows: Rows, delimiter: str) -> None:
+    trace = ingest({"dump.dat": parted_by(delimiter)}, options={"delimiter": delimiter})
     assert rows(trace, "jobs") == [JOB_ROW | {"name": "a|b"}]
 
 
@@ -60,33 +64,39 @@ def saved(delimiter: str, quoting: Literal[0, 1], *jobs: dict[str, str], index: 
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("delimiter", "quoting", "index"),
-    [
+def test_a_table_that_pandas_or_excel_saved_is_read(ingest: Ingest, rows: Rows) -> None:
+    ways: list[tuple[str, Literal[0, 1], bool]] = [
         (",", csv.QUOTE_MINIMAL, False),
         (",", csv.QUOTE_MINIMAL, True),
         (",", csv.QUOTE_ALL, False),
         (";", csv.QUOTE_MINIMAL, False),
         (";", csv.QUOTE_ALL, True),
         ("\t", csv.QUOTE_ALL, False),
-    ],
-)
-def test_a_table_that_pandas_or_excel_saved_is_read(
-    ingest: Ingest, rows: Rows, delimiter: str, quoting: Literal[0, 1], index: bool
-) -> None:
-    name = f'say "hi"{delimiter} all'
-    text = saved(delimiter, quoting, {}, {"JobID": "8", "JobIDRaw": "8", "JobName": name}, index=index)
-    trace = ingest({"jobs.csv": text})
-    assert rows(trace, "jobs") == [JOB_ROW, JOB_ROW | {"job_id": "slurm/8", "name": name}]
-    assert [(f.records, f.rejected) for f in trace.manifest.files] == [(2, 0)]
+    ]
+    files: dict[str, str] = {}
+    expected: dict[str, object] = {}
+    for number, (delimiter, quoting, index) in enumerate(ways, 1):
+        names = ["train", f'say "hi"{delimiter} all']
+        ids = [f"{number}{n}" for n in (1, 2)]
+        jobs = ({"JobID": id_, "JobIDRaw": id_, "JobName": name} for id_, name in zip(ids, names, strict=True))
+        files[f"jobs-{number}.csv"] = saved(delimiter, quoting, *jobs, index=index)
+        for id_, name in zip(ids, names, strict=True):
+            expected[f"slurm/{id_}"] = JOB_ROW | {"job_id": f"slurm/{id_}", "name": name}
+    trace = ingest(files)
+    assert {row["job_id"]: row for row in rows(trace, "jobs")} == expected
+    assert {f.path: (f.records, f.rejected) for f in trace.manifest.files} == dict.fromkeys(files, (2, 0))
 
 
-@pytest.mark.parametrize("delimiter", ["|", ";", "\t", "^"])
-def test_quotes_of_sacct_itself_are_letters(ingest: Ingest, rows: Rows, delimiter: str) -> None:
+def test_quotes_of_sacct_itself_are_letters(ingest: Ingest, rows: Rows) -> None:
     names = ['"', 'a "b" c', '"d"e', 'f"']
-    jobs = ({"JobID": str(n), "JobIDRaw": str(n), "JobName": name} for n, name in enumerate(names, 1))
-    trace = ingest({"dump.dat": sacct(*jobs)["sacct.txt"].replace("|", delimiter)})
-    assert [row["name"] for row in rows(trace, "jobs")] == names
+    files: dict[str, str] = {}
+    expected: dict[str, object] = {}
+    for number, delimiter in enumerate("|;\t^", 1):
+        named = {f"{number}{n}": name for n, name in enumerate(names)}
+        jobs = ({"JobID": id_, "JobIDRaw": id_, "JobName": name} for id_, name in named.items())
+        files[f"dump-{number}.dat"] = sacct(*jobs)["sacct.txt"].replace("|", delimiter)
+        expected |= {f"slurm/{id_}": name for id_, name in named.items()}
+    assert {row["job_id"]: row["name"] for row in rows(ingest(files), "jobs")} == expected
 
 
 def test_a_damaged_line_of_a_saved_table_costs_itself(ingest: Ingest, rows: Rows) -> None:
@@ -119,16 +129,19 @@ def test_several_characters_between_columns_are_reported(ingest: Ingest) -> None
         ingest({"sacct.txt": TEXT.replace("|", "@@")})
 
 
-@pytest.mark.parametrize("trailing", [False, True])
-def test_the_option_names_the_columns_of_a_dump_without_header(ingest: Ingest, rows: Rows, trailing: bool) -> None:
-    header, _, lines = sacct({}, {"JobID": "8", "JobIDRaw": "8"}, trailing=trailing)["sacct.txt"].partition("\n")
-    fields = header.strip("|").replace("|", "%20, ")
-    trace = ingest({"dump.dat": lines}, options={"fields": fields})
-    assert rows(trace, "jobs") == [JOB_ROW, JOB_ROW | {"job_id": "slurm/8"}]
-    (account,) = trace.manifest.files
-    assert (account.records, account.rejected) == (2, 0)
-    # A header line is believed.
-    assert rows(ingest({"sacct.txt": TEXT}, options={"fields": fields}), "jobs") == [JOB_ROW]
+def test_the_option_names_the_columns_of_a_dump_without_header(ingest: Ingest, rows: Rows) -> None:
+    def dump(*ids: str, trailing: bool = False) -> tuple[str, str]:
+        text = sacct(*({"JobID": id_, "JobIDRaw": id_} for id_ in ids), trailing=trailing)["sacct.txt"]
+        header, _, lines = text.partition("\n")
+        return header, lines
+
+    header, lines = dump("1", "2")
+    headed = "\n".join(dump("5"))  # a header line is believed
+    files = {"sacct-1.txt": lines, "sacct-2.txt": dump("3", "4", trailing=True)[1], "sacct-3.txt": headed}
+    trace = ingest(files, options={"fields": header.replace("|", "%20, ")})
+    assert rows(trace, "jobs") == [JOB_ROW | {"job_id": f"slurm/{n}"} for n in range(1, 6)]
+    accounts = {account.path: (account.records, account.rejected) for account in trace.manifest.files}
+    assert accounts == {"sacct-1.txt": (2, 0), "sacct-2.txt": (2, 0), "sacct-3.txt": (1, 0)}
 
 
 def test_a_dump_without_header_is_recognized_and_the_cure_named(ingest: Ingest) -> None:
@@ -153,12 +166,18 @@ TIMES = {
 }
 
 
-@pytest.mark.parametrize("form", TIMES)
-def test_instants_need_no_zone(ingest: Ingest, rows: Rows, form: str) -> None:
-    times = dict(zip(("Submit", "Eligible", "Start", "End"), TIMES[form], strict=True))
+def test_instants_need_no_zone(ingest: Ingest, rows: Rows) -> None:
+    times = (dict(zip(("Submit", "Eligible", "Start", "End"), times, strict=True)) for times in TIMES.values())
+    files = {
+        f"{number}.txt": sacct({"JobID": str(number), "JobIDRaw": str(number), **changes})["sacct.txt"]
+        for number, changes in enumerate(times)
+    }
     for zone in ("UTC", "America/New_York"):
-        trace = ingest(sacct(times), options={"timezone": zone})
-        assert rows(trace, "jobs") == [JOB_ROW]
+        trace = ingest(files, options={"timezone": zone})
+        found = rows(trace, "jobs")
+        assert dict(zip(TIMES, found, strict=True)) == {
+            form: JOB_ROW | {"job_id": f"slurm/{number}"} for number, form in enumerate(TIMES)
+        }
         assert not any("zone" in note for note in trace.manifest.notes)
         assert trace.timezone == zone
 
@@ -171,10 +190,11 @@ def test_instants_and_wall_clocks_may_stand_side_by_side(ingest: Ingest, rows: R
     assert rows(trace, "jobs") == [JOB_ROW]
 
 
-@pytest.mark.parametrize("text", ["99999999999999", "2024-03-04T25:00:00+0100", "Ystday 12:00", "-5"])
-def test_what_is_no_time_is_rejected(ingest: Ingest, rows: Rows, text: str) -> None:
-    trace = ingest(sacct({"JobID": "1", "JobIDRaw": "1"}, {"Start": text}))
-    assert [(row["column"], row["line"]) for row in rows(trace, "rejects")] == [("Start", 3)]
+def test_what_is_no_time_is_rejected(ingest: Ingest, rows: Rows) -> None:
+    texts = ["99999999999999", "2024-03-04T25:00:00+0100", "Ystday 12:00", "-5"]
+    jobs = ({"JobID": str(n), "JobIDRaw": str(n), "Start": text} for n, text in enumerate(texts, 1))
+    trace = ingest(sacct({"JobID": "9", "JobIDRaw": "9"}, *jobs), max_reject_share=0.9)
+    assert [(row["column"], row["line"]) for row in rows(trace, "rejects")] == [("Start", n) for n in range(3, 7)]
 
 
 NAMES = ["jobid", "comment", "constraints", "submit", "jobname", "elapsed", "submitline", "suspended", "workdir"]
@@ -300,30 +320,42 @@ def document(*jobs: object, behind: bool = False) -> str:
     return json.dumps(parts)
 
 
-@pytest.mark.parametrize("newer", [False, True])
-@pytest.mark.parametrize("behind", [False, True])
-def test_json_gives_the_rows_of_the_text(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, newer: bool, behind: bool
-) -> None:
-    job = dict(OBJECT)
+def exported(number: int, *, newer: bool) -> dict[str, Any]:
+    """Return the job with this id, as an older or a newer version of Slurm exports it."""
+    job: dict[str, Any] = {**OBJECT, "job_id": number, "steps": [{**STEP, "step": {"job_id": number, "id": "batch"}}]}
     if newer:
         job = wrapped(job)  # type: ignore[assignment]  # a dict stays one
         job["state"] = {"current": ["COMPLETED"], "reason": "AssocGrpGRES"}
         job["steps"][0]["state"] = ["COMPLETED"]
-        job["steps"][0]["step"] = {"id": "7.batch"}
-    trace = ingest({"export.dat": document(job, behind=behind)})
-    text = sacct(
-        {"TimelimitRaw": "90", "Timelimit": "", "Reason": "AssocGrpGRES", "Flags": "SchedBackfill,StartReceived"},
-        {"JobID": "7.batch", "JobIDRaw": "7.batch", "MaxRSS": "3G", "NTasks": "2", "TotalCPU": "00:05.250"},
+        job["steps"][0]["step"] = {"id": f"{number}.batch"}
+    return job
+
+
+def test_json_gives_the_rows_of_the_text(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    versions = list(enumerate([(False, False), (False, True), (True, False), (True, True)], 1))
+    files = {
+        f"newer={newer},behind={behind}.dat": document(exported(number, newer=newer), behind=behind)
+        for number, (newer, behind) in versions
+    }
+    trace = ingest(files)
+    own = {"TimelimitRaw": "90", "Timelimit": "", "Reason": "AssocGrpGRES", "Flags": "SchedBackfill,StartReceived"}
+    step = {"MaxRSS": "3G", "NTasks": "2", "TotalCPU": "00:05.250"}
+    lines = (
+        {"JobID": id_, "JobIDRaw": id_, **cells}
+        for number, _ in versions
+        for id_, cells in ((str(number), own), (f"{number}.batch", step))
     )
-    same = ingest(text)
-    assert rows(trace, "jobs") == rows(same, "jobs") == [OBJECT_ROW]
+    same = ingest(sacct(*lines))
+    ids = [f"slurm/{number}" for number, _ in versions]
+    assert rows(trace, "jobs") == rows(same, "jobs") == [OBJECT_ROW | {"job_id": id_} for id_ in ids]
     for table in ("attempts", "placements", "nodes", "job_usage"):
         assert rows(trace, table) == rows(same, table), table
-    assert rows(trace, "job_usage") == [{"job_id": "slurm/7", "instance": "batch", "memory_gib": 3.0, "cpu_s": 5.25}]
+    use = {"instance": "batch", "memory_gib": 3.0, "cpu_s": 5.25}
+    assert rows(trace, "job_usage") == [{"job_id": id_, **use} for id_ in ids]
     assert found_checks(trace) == {}
     assert not any("zone" in note for note in trace.manifest.notes)
-    assert [(account.records, account.kept) for account in trace.manifest.files] == [(2, 2)]
+    accounts = {account.path: (account.records, account.kept) for account in trace.manifest.files}
+    assert accounts == dict.fromkeys(files, (2, 2))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,34 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path / "logs")
 
 
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """Return the Trace of four machines, each for a test below."""
+    cluster = Cluster(tmp_path_factory.mktemp("several") / "logs")
+    nodes = ("back", "engines", "anew", "overlap")
+    cluster.jobs(*((str(number), "10:00", "10:20", 1, node) for number, node in enumerate(nodes, 1)))
+    energy = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+    cluster.answer(
+        "a.json",
+        [
+            series(UTIL, {"10:00": 1, "10:01": 2, "10:10": 5, "10:11": 6}, Hostname="back", gpu="0", hpc_job="1"),
+            series(UTIL, {"10:04": 3, "10:05": 4, "10:10": 4}, Hostname="back", gpu="0"),
+            series("DCGM_FI_PROF_GR_ENGINE_ACTIVE", {"10:05": 0.9, "10:06": 0.8}, Hostname="engines", gpu="0"),
+            series(UTIL, {"10:05": 50}, Hostname="engines", gpu="0"),
+            series(energy, {"10:01": 900, "10:02": 5}, Hostname="anew", gpu="0"),
+            series(UTIL, {"10:01": 1}, Hostname="anew", gpu="0"),
+            series(UTIL, {"10:01": 1, "10:02": 2}, Hostname="overlap", gpu="0"),
+        ],
+    )
+    cluster.answer("b.json", [series(UTIL, {"10:02": 2, "10:03": 3}, Hostname="overlap", gpu="0")])
+    return cluster.trace()
+
+
+def on_node(trace: Trace, node: str, *columns: str) -> list[tuple[object, ...]]:
+    """Return the samples of a node, as `samples` returns all."""
+    return [row for row in samples(trace, *columns) if row[1] == node]
+
+
 def samples(trace: Trace, *columns: str) -> list[tuple[object, ...]]:
     """Return time of the day, node and GPU of each sample, and columns."""
     frame = trace.scan("gpu_utilization").collect().sort("time", "node_id", "gpu_index", "gpu_instance")
@@ -120,22 +148,14 @@ def test_a_series_that_goes_on_after_its_end_gives_way_to_the_one_that_began(clu
     assert counts(trace) == {"telemetry_after_its_end": 5}
 
 
-def test_a_job_that_comes_back_to_a_gpu_is_not_taken_for_one_that_had_ended(cluster: Cluster) -> None:
-    cluster.jobs(("7", "10:00", "10:20", 1, "n1"))
-    cluster.answer(
-        "a.json",
-        [
-            series(UTIL, {"10:00": 1, "10:01": 2, "10:10": 5, "10:11": 6}, Hostname="n1", gpu="0", hpc_job="7"),
-            series(UTIL, {"10:04": 3, "10:05": 4, "10:10": 4}, Hostname="n1", gpu="0"),
-        ],
-    )
-    assert samples(cluster.trace(), "utilization_pct") == [
-        ("10:00", "n1", 0, 1.0),
-        ("10:01", "n1", 0, 2.0),
-        ("10:04", "n1", 0, 3.0),
-        ("10:05", "n1", 0, 4.0),
-        ("10:10", "n1", 0, 5.0),
-        ("10:11", "n1", 0, 6.0),
+def test_a_job_that_comes_back_to_a_gpu_is_not_taken_for_one_that_had_ended(several: Trace) -> None:
+    assert on_node(several, "back", "utilization_pct") == [
+        ("10:00", "back", 0, 1.0),
+        ("10:01", "back", 0, 2.0),
+        ("10:04", "back", 0, 3.0),
+        ("10:05", "back", 0, 4.0),
+        ("10:10", "back", 0, 5.0),
+        ("10:11", "back", 0, 6.0),
     ]
 
 
@@ -227,16 +247,9 @@ def test_parts_of_a_gpu_have_samples_of_their_own(cluster: Cluster) -> None:
     ]
 
 
-def test_the_whole_gpus_metric_counts_before_the_engines(cluster: Cluster) -> None:
-    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
-    cluster.answer(
-        "a.json",
-        [
-            series("DCGM_FI_PROF_GR_ENGINE_ACTIVE", {"10:05": 0.9, "10:06": 0.8}, Hostname="n1", gpu="0"),
-            series(UTIL, {"10:05": 50}, Hostname="n1", gpu="0"),
-        ],
-    )
-    assert samples(cluster.trace(), "utilization_pct") == [("10:05", "n1", 0, 50.0), ("10:06", "n1", 0, 80.0)]
+def test_the_whole_gpus_metric_counts_before_the_engines(several: Trace) -> None:
+    found = on_node(several, "engines", "utilization_pct")
+    assert found == [("10:05", "engines", 0, 50.0), ("10:06", "engines", 0, 80.0)]
 
 
 def test_hosts_are_found_by_address_domain_and_uuid(cluster: Cluster) -> None:
@@ -259,15 +272,11 @@ def test_hosts_are_found_by_address_domain_and_uuid(cluster: Cluster) -> None:
     assert counts(trace) == {"telemetry_without_gpu": 1, "telemetry_of_unknown_nodes": 1}
 
 
-def test_exports_that_overlap_count_once(cluster: Cluster) -> None:
-    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
-    one = series(UTIL, {"10:01": 1, "10:02": 2}, Hostname="n1", gpu="0")
-    two = series(UTIL, {"10:02": 2, "10:03": 3}, Hostname="n1", gpu="0")
-    cluster.answer("a.json", [one])
-    cluster.answer("b.json", [two])
-    trace = cluster.trace()
-    assert samples(trace, "utilization_pct") == [(f"10:0{n}", "n1", 0, float(n)) for n in (1, 2, 3)]
-    assert counts(trace) == {}
+def test_exports_that_overlap_count_once(several: Trace) -> None:
+    found = on_node(several, "overlap", "utilization_pct")
+    assert found == [(f"10:0{n}", "overlap", 0, float(n)) for n in (1, 2, 3)]
+    # The one is of the job that comes back: the sample at 10:10 without a label gives way.
+    assert counts(several) == {"telemetry_after_its_end": 1}
 
 
 def test_what_is_not_a_number_is_counted(cluster: Cluster) -> None:
@@ -405,16 +414,8 @@ def test_values_that_no_gpu_can_have_are_left_out(cluster: Cluster) -> None:
     assert not trace.has("node_events")
 
 
-def test_a_counter_that_begins_anew_tells_no_power(cluster: Cluster) -> None:
-    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
-    energy = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
-    labels = {"Hostname": "n1", "gpu": "0"}
-    cluster.answer(
-        "a.json",
-        [series(energy, {"10:01": 900, "10:02": 5}, **labels), series(UTIL, {"10:01": 1}, **labels)],
-    )
-    trace = cluster.trace()
-    assert samples(trace, "utilization_pct", "power_w") == [("10:01", "n1", 0, 1.0, None)]
+def test_a_counter_that_begins_anew_tells_no_power(several: Trace) -> None:
+    assert on_node(several, "anew", "utilization_pct", "power_w") == [("10:01", "anew", 0, 1.0, None)]
 
 
 def test_labels_may_hold_anything(cluster: Cluster) -> None:

@@ -81,34 +81,30 @@ TIMES = ("2026/03/02 10:05:00.000", "2026/03/02 10:06:00.000")
 UUID = "GPU-11111111-2222-3333-4444-55555555555"
 
 
-def values(trace: Trace, *columns: str) -> list[tuple[object, ...]]:
-    frame = trace.scan("gpu_utilization").collect().sort("time", "gpu_index")
+def values(trace: Trace, *columns: str, node: str = "n1") -> list[tuple[object, ...]]:
+    frame = trace.scan("gpu_utilization").filter(node_id=node).collect().sort("time", "gpu_index")
     return frame.select("gpu_index", *columns).rows()
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [
-        ("pci.bus_id", ["00000000:0F:00.0", "00000000:07:00.0"]),  # printed in another order than that of the bus
-        ("gpu_bus_id", ["00000000:0f:00.0", "00000000:07:00.0"]),
-        ("gpu_uuid", [f"{UUID}2", f"{UUID}1"]),
-        ("uuid", [f"{UUID}2", f"{UUID}1"]),
-    ],
-)
-def test_gpus_without_an_index_are_numbered_in_the_order_of_the_bus(
-    cluster: Cluster, name: str, keys: list[str]
-) -> None:
-    cluster.jobs(("1", "10:00", "10:10", 2, "n1"))
-    rows = [f"{time}, {key}, {use} %, 10 %" for time in TIMES for use, key in zip((20, 80), keys, strict=True)]
-    header = f"timestamp, {name}, utilization.gpu [%], utilization.memory [%]"
-    (cluster.folder / "n1.csv").write_text("\n".join([header, *rows]) + "\n")
-    in_order = (
-        [(0, 80.0, "slurm/1"), (1, 20.0, "slurm/1")] if "bus" in name else [(0, 20.0, "slurm/1"), (1, 80.0, "slurm/1")]
-    )
+def test_gpus_without_an_index_are_numbered_in_the_order_of_the_bus(cluster: Cluster) -> None:
+    keys = {
+        "pci.bus_id": ["00000000:0F:00.0", "00000000:07:00.0"],  # printed in another order than that of the bus
+        "gpu_bus_id": ["00000000:0f:00.0", "00000000:07:00.0"],
+        "gpu_uuid": [f"{UUID}2", f"{UUID}1"],
+        "uuid": [f"{UUID}4", f"{UUID}3"],
+    }
+    cluster.jobs(*((str(n), "10:00", "10:10", 2, f"n{n}") for n in range(len(keys))))
+    for n, (name, of_gpus) in enumerate(keys.items()):
+        rows = [f"{time}, {key}, {use} %, 10 %" for time in TIMES for use, key in zip((20, 80), of_gpus, strict=True)]
+        header = f"timestamp, {name}, utilization.gpu [%], utilization.memory [%]"
+        (cluster.folder / f"n{n}.csv").write_text("\n".join([header, *rows]) + "\n")
     trace = cluster.trace()
-    assert values(trace, "utilization_pct", "job_id") == in_order * 2
+    for n, name in enumerate(keys):
+        uses = (80.0, 20.0) if "bus" in name else (20.0, 80.0)
+        in_order = [(gpu, use, f"slurm/{n}") for gpu, use in enumerate(uses)]
+        assert values(trace, "utilization_pct", "job_id", node=f"n{n}") == in_order * 2, name
     check = trace.manifest.checks["gpus_numbered_by_order"]
-    assert (check.count, len(check.examples)) == (2, 2)
+    assert (check.count, len(check.examples)) == (8, 5)
 
 
 def test_a_uuid_whose_index_the_file_states_is_not_numbered(cluster: Cluster) -> None:
@@ -119,32 +115,26 @@ def test_a_uuid_whose_index_the_file_states_is_not_numbered(cluster: Cluster) ->
     assert values(cluster.trace(), "power_w") == [(3, 90.0)]
 
 
-@pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        ("{uuid}, 45, 1024, 250.50", (45.0, 1.0, 250.5)),
-        ("{uuid}, 1024, 45, 250.50", (45.0, 1.0, 250.5)),
-        ("0, 45, 1024, 250.50", (45.0, 1.0, 250.5)),
-        ("00000000:07:00.0, 45", (45.0, None, None)),
-        ("{uuid}, 45 %, 250.50 W, 1024 MiB, 1980 MHz", (45.0, 1.0, 250.5)),
-        ("{uuid}, 45 %, 10 %, 1024 MiB, 81920 MiB", (45.0, None, None)),  # used and total, or total and used
-        ("0, NVIDIA A100, P0, [N/A], 250.50", (None, None, 250.5)),
-    ],
-)
-def test_without_a_header_the_cells_tell_the_columns(
-    cluster: Cluster, cells: str, expected: tuple[float | None, ...]
-) -> None:
-    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
-    (cluster.folder / "n1.csv").write_text("".join(f"{time}, {cells.format(uuid=UUID)}\n" for time in TIMES))
+def test_without_a_header_the_cells_tell_the_columns(cluster: Cluster) -> None:
+    expected = {
+        f"{UUID}1, 45, 1024, 250.50": (45.0, 1.0, 250.5),
+        f"{UUID}2, 1024, 45, 250.50": (45.0, 1.0, 250.5),
+        "0, 45, 1024, 250.50": (45.0, 1.0, 250.5),
+        "00000000:07:00.0, 45": (45.0, None, None),
+        f"{UUID}3, 45 %, 250.50 W, 1024 MiB, 1980 MHz": (45.0, 1.0, 250.5),
+        f"{UUID}4, 45 %, 10 %, 1024 MiB, 81920 MiB": (45.0, None, None),  # used and total, or total and used
+        "0, NVIDIA A100, P0, [N/A], 250.50": (None, None, 250.5),
+        "0, 45, 50, 1024, 90.5": (None, None, 90.5),  # more columns of whole numbers than two stay unknown
+    }
+    cluster.jobs(*((str(n), "10:00", "10:10", 1, f"n{n}") for n in range(len(expected))))
+    for n, cells in enumerate(expected):
+        (cluster.folder / f"n{n}.csv").write_text("".join(f"{time}, {cells}\n" for time in TIMES))
     trace = cluster.trace()
-    assert values(trace, "utilization_pct", "memory_used_gib", "power_w") == [(0, *expected)] * 2
-    assert any("n1.csv has no header" in note for note in trace.manifest.notes)
-
-
-def test_more_columns_of_whole_numbers_than_two_stay_unknown(cluster: Cluster) -> None:
-    cluster.jobs(("1", "10:00", "10:10", 1, "n1"))
-    (cluster.folder / "n1.csv").write_text("".join(f"{time}, 0, 45, 50, 1024, 90.5\n" for time in TIMES))
-    assert values(cluster.trace(), "utilization_pct", "memory_used_gib", "power_w") == [(0, None, None, 90.5)] * 2
+    columns = ("utilization_pct", "memory_used_gib", "power_w")
+    found = {cells: values(trace, *columns, node=f"n{n}") for n, cells in enumerate(expected)}
+    assert found == {cells: [(0, *numbers)] * 2 for cells, numbers in expected.items()}
+    for n in range(len(expected)):
+        assert any(f"n{n}.csv has no header" in note for note in trace.manifest.notes), n
 
 
 def test_a_file_of_processes_is_not_used_and_names_what_it_has(cluster: Cluster) -> None:

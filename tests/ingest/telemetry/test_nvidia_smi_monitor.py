@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tracekit.trace import Trace
+
 COLUMNS = ("gpu_index", "utilization_pct", "memory_used_gib", "power_w")
 DMON = """#Date        Time         gpu    pwr     sm    mem     fb
 #YYYYMMDD    HH:MM:SS     Idx      W      %      %     MB
@@ -36,56 +38,60 @@ DCGMI = """2026-03-02 10:05:00 #Entity   GPUTL   POWER    SMACT
 """
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
-    found = Cluster(tmp_path / "logs")
-    found.jobs(("1", "10:00", "10:10", 2, "n1"))
-    return found
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    """Return the Trace of three machines, each with a table of another program."""
+    cluster = Cluster(tmp_path_factory.mktemp("tables") / "logs")
+    cluster.jobs(*((str(n), "10:00", "10:10", 2, node) for n, node in enumerate(("dmon", "pmon", "dcgmi"), 1)))
+    for node, text in (("dmon", DMON), ("pmon", PMON), ("dcgmi", DCGMI)):
+        (cluster.folder / f"{node}.txt").write_text(text)
+    return cluster.trace(max_reject_share=1)
 
 
-def samples(cluster: Cluster, text: str, *columns: str) -> list[tuple[object, ...]]:
-    (cluster.folder / "n1.txt").write_text(text)
-    trace = cluster.trace(max_reject_share=1)
-    frame = trace.scan("gpu_utilization").collect().sort("time", "gpu_index")
+def samples(trace: Trace, node: str, *columns: str) -> list[tuple[object, ...]]:
+    frame = trace.scan("gpu_utilization").filter(node_id=node).collect().sort("time", "gpu_index")
     return frame.select(frame["time"].dt.strftime("%H:%M"), *columns).rows()
 
 
-def test_a_line_of_dmon_is_a_gpu_at_a_time(cluster: Cluster) -> None:
-    assert samples(cluster, DMON, *COLUMNS) == [
+def test_a_line_of_dmon_is_a_gpu_at_a_time(trace: Trace) -> None:
+    assert samples(trace, "dmon", *COLUMNS) == [
         ("10:05", 0, 45.0, 1.0, 250.0),
         ("10:05", 1, None, 0.0, None),
         ("10:06", 0, 46.0, 2.0, 251.0),
     ]
 
 
-def test_processes_of_a_gpu_are_added_up_and_a_gpu_without_any_uses_nothing(cluster: Cluster) -> None:
-    assert samples(cluster, PMON, *COLUMNS) == [("10:05", 0, 30.0, 1.0, None), ("10:05", 1, 0.0, 0.0, None)]
+def test_processes_of_a_gpu_are_added_up_and_a_gpu_without_any_uses_nothing(trace: Trace) -> None:
+    assert samples(trace, "pmon", *COLUMNS) == [("10:05", 0, 30.0, 1.0, None), ("10:05", 1, 0.0, 0.0, None)]
 
 
-def test_dcgmi_has_the_time_that_ts_puts_before_its_lines(cluster: Cluster) -> None:
-    assert samples(cluster, DCGMI, "gpu_index", "utilization_pct", "sm_active_pct", "power_w") == [
+def test_dcgmi_has_the_time_that_ts_puts_before_its_lines(trace: Trace) -> None:
+    assert samples(trace, "dcgmi", "gpu_index", "utilization_pct", "sm_active_pct", "power_w") == [
         ("10:05", 0, 45.0, 25.0, 250.5),
         ("10:05", 1, None, None, 90.0),
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (DCGMI.replace("2026-03-02 10:05:00 ", ""), "states no times"),
-        (DMON.replace("#Date        Time         gpu", "#gpu").replace(" 20260302    10:05:00", ""), "states no times"),
-        (
+def test_a_table_that_cannot_be_used_is_noted(tmp_path: Path) -> None:
+    tables = {
+        "dcgmi": (DCGMI.replace("2026-03-02 10:05:00 ", ""), "states no times"),
+        "dmon": (
+            DMON.replace("#Date        Time         gpu", "#gpu").replace(" 20260302    10:05:00", ""),
+            "states no times",
+        ),
+        "no-column": (
             "#Date Time gpu pid enc command\n20260302 10:05:00 0 7 1 python3\n",
             "it has Date, Time, command, enc, gpu, pid",
         ),
-    ],
-    ids=["dcgmi", "dmon", "no column"],
-)
-def test_a_table_that_cannot_be_used_is_noted(cluster: Cluster, text: str, words: str) -> None:
-    (cluster.folder / "n1.txt").write_text(text)
+    }
+    cluster = Cluster(tmp_path / "logs")
+    cluster.jobs(*((str(n), "10:00", "10:10", 2, node) for n, node in enumerate(tables, 1)))
+    for node, (text, _) in tables.items():
+        (cluster.folder / f"{node}.txt").write_text(text)
     trace = cluster.trace()
     assert not trace.has("gpu_utilization")
-    assert any(words in note for note in trace.manifest.notes)
+    for node, (_, words) in tables.items():
+        assert any(f"{node}.txt" in note and words in note for note in trace.manifest.notes), node
 
 
 def test_dmon_of_an_h200_has_the_means_that_awk_gives(tmp_path: Path, real_data: Callable[[str], Path]) -> None:
