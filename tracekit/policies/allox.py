@@ -175,53 +175,58 @@ class Allox(Policy):
 
     card: ClassVar[Card] = Card(
         name="allox",
-        title="jobs matched with places in the queues of machines of several types, for the least mean completion time",
+        title="jobs matched to queue positions on machines of several types, for the lowest mean completion time",
         rule=(
-            "After each event the waiting jobs are matched with places in the queues of the machines, so that the sum "
-            "of completion times is least: the k-th from the end of a queue costs k times its run time on that type, "
-            "and the time until the machine is free. Who is first in the queue of a free machine begins; the others "
-            "are matched anew at the next event. Running jobs are neither stopped nor moved. For a gang a machine is "
-            "as many GPUs of one type as it has; each size is matched for itself, and whoever is to begin does so in "
-            "the order of the run times, as long as there is room. Gangs are not spread over more nodes than needed."
+            "After each event the waiting jobs are matched to positions in the queues of the machines, to "
+            "minimize the sum of completion times. Position k from the end of a queue costs k times the job's run "
+            "time on that type, plus the time until the machine is free. The first job in the queue of a free "
+            "machine starts; the others are matched again at the next event. Running jobs are neither stopped nor "
+            "moved. For gangs, a machine is as many GPUs of one type as the gang has. Each size is matched "
+            "separately, and the chosen jobs start in the order of their run times while there is room. Gangs are "
+            "not spread over more nodes than needed."
         ),
         parameters=(
             Parameter(
                 "alpha",
                 1.0,
-                "part of the waiting jobs that is looked at, the oldest, but at least as many as GPUs are free",
+                "share of the waiting jobs to consider, the oldest first, but at least as many jobs as GPUs are free",
                 minimum=0.0,
                 maximum=1.0,
             ),
             Parameter(
                 "machines",
                 "all",
-                "the matching is with all machines, busy ones from when they are free, or with free ones alone",
+                "match with all machines, including busy ones from the time they become free, or with free "
+                "machines only",
                 ("all", "free"),
             ),
             Parameter(
                 "candidates",
                 32,
-                "jobs of each size, the shortest, and machines of each type, the soonest, that a matching looks at",
+                "how many jobs of each size (the shortest) and machines of each type (the soonest free) a "
+                "matching considers",
                 minimum=1,
                 maximum=1000,
             ),
         ),
         assumptions=("D1", "D6", "M4"),
         equal_to=(
-            "With types that are alike: sjf,scan=skip.",
+            "If all types are equally fast: sjf,scan=skip.",
             "With one GPU and alpha=0: fifo.",
         ),
         sources=(
-            "Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version of it.",
+            "Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version.",
             (
-                "Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of "
-                "its generator; this policy has 0.9 to 1.1 % less on the same jobs, 520 to 590 s, and has no rounds "
-                "as that simulator has, of 360 s; what else the difference holds is not known."
+                "Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds "
+                "of its generator. On the same jobs this policy gives 0.9 to 1.1 % less, which is 520 to 590 s; "
+                "unlike that simulator it has no rounds of 360 s. We do not know what else explains the "
+                "difference."
             ),
             (
-                "Own choices: gangs, which the paper does not have; when busy machines are free, from the run times "
-                "left; the bound on what a matching looks at, and five places at least in each machine's queue; types "
-                "on which all jobs are equally fast need no matching, since the shortest first is best there."
+                "Own choices: gangs, which the paper does not have; when busy machines become free, from the "
+                "remaining run times; the limit on what a matching considers, and at least five positions in each "
+                "machine's queue; no matching between types on which all jobs are equally fast, because shortest "
+                "first is optimal there."
             ),
         ),
     )

@@ -315,19 +315,20 @@ class Chronus(Policy):
 
     card: ClassVar[Card] = Card(
         name="chronus",
-        title="leases promised to jobs with deadlines, the rest by the smallest remaining GPU time (Chronus)",
+        title="leases promised to jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus)",
         rule=(
-            "Time is divided into leases. A job with a deadline (D7) is promised to meet it when it comes, if all its "
-            "GPUs can be reserved for as many whole leases before the deadline as it needs, as late as possible; where "
-            "they cannot, all promised jobs' leases are reserved anew, the least slack first, and with "
-            "admission=program by a program of whole numbers. It is held to need its run time, a restart's overhead a "
-            "lease and the margin. When a lease begins, all GPUs are handed out anew: to the promised jobs whose "
-            "lease it is, then to best-effort jobs, then to promised jobs before their time, each group by the run "
-            "time left times the GPUs, the smallest first, and jobs that do not fit are passed over. Who has GPUs "
-            "keeps them for the lease, or to its end; what is free in between goes to waiting jobs in the same order "
-            "for what is left of it (between=on), or stays idle. A promise that cannot be kept any longer is taken "
-            "back. Jobs that are declined, and those without a deadline, are best-effort jobs; with declined=drop the "
-            "declined never run, and how many that are is told. Run times are known. Gangs may be spread over nodes."
+            "Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can "
+            "be reserved for as many whole leases as it needs before the deadline, as late as possible. If they "
+            "cannot, the leases of all admitted jobs are reserved again, the least slack first, and with "
+            "admission=program by an integer program. We assume that a job needs its run time, the restart "
+            "overhead of each lease and the margin. When a lease begins, all GPUs are handed out again: first to "
+            "the admitted jobs that have this lease, then to best-effort jobs, then to admitted jobs ahead of "
+            "their time. Within each group, the smallest remaining run time times GPUs goes first, and jobs that "
+            "do not fit are skipped. A job keeps its GPUs for the lease or until it ends. GPUs that become free "
+            "during a lease go to waiting jobs in the same order for the rest of the lease (between=on), or stay "
+            "idle. A promise that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline "
+            "are best-effort jobs. With declined=drop, declined jobs never run; their number is reported. Run "
+            "times are known. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter("lease", 240.0, "length of a lease [s]", minimum=1, maximum=1e9),
@@ -335,34 +336,48 @@ class Chronus(Policy):
             Parameter(
                 "admission",
                 "greedy",
-                "how leases are reserved; with none no job is promised anything, and deadlines are only counted",
+                "how leases are reserved; with none, no job is admitted and deadlines are only counted",
                 ("greedy", "program", "none"),
             ),
             declined("last"),
-            Parameter("between", True, "free GPUs are handed out between the beginnings of leases too"),
-            Parameter("margin", 1.1, "times its run time that a job is held to take [1]", minimum=1, maximum=1000),
-            Parameter("repack", 64, "with as many promised jobs or more leases stay where they are, 0 always [jobs]"),
-            Parameter("limit", 100, "most nodes of the program's search; unsolved by then, the job is declined"),
+            Parameter("between", True, "also hand out free GPUs between the starts of leases"),
+            Parameter(
+                "margin", 1.1, "a job is assumed to need this many times its run time [1]", minimum=1, maximum=1000
+            ),
+            Parameter(
+                "repack",
+                64,
+                "with this many admitted jobs or more, existing leases stay where they are; 0: always [jobs]",
+            ),
+            Parameter(
+                "limit",
+                100,
+                "most nodes that the program's search visits; if it is still unsolved, the job is declined",
+            ),
             Parameter("cells", 20_000, "most pairs of a job and a lease for which the program is tried"),
-            Parameter("overhead", "chronus", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "chronus", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D7", "M9", "M4"),
         equal_to=(
-            "With slo=0, between=off and overhead=none: srsf,fit=count, if jobs come and end where leases begin.",
-            "With slo=0 and an endless lease: ssf,scan=skip,fit=count.",
-            "With admission=none: slo=0, the deadlines of all being counted.",
+            (
+                "With slo=0, between=off and overhead=none: srsf,fit=count, if jobs arrive and end at the starts of "
+                "leases."
+            ),
+            "With slo=0 and an infinite lease: ssf,scan=skip,fit=count.",
+            "With admission=none: slo=0, but the deadlines of all jobs are counted.",
         ),
         sources=(
             (
-                "Gao et al., Chronus (SoCC'21), as its released code has it: leases, whole leases before a deadline, "
-                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time times "
-                "GPUs and age, the margin, the overhead a lease, and that of the preset chronus."
+                "Gao et al., Chronus (SoCC'21), as in its released code: leases, whole leases before a deadline, "
+                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time "
+                "times GPUs and age, the margin, the overhead per lease, and the overhead of the preset chronus."
             ),
             (
-                "Own choices: 240 s, which ElasticFlow's authors gave it (its own default, 60 units, is an hour where "
-                "a unit is a minute); every job has a deadline; a job that cannot meet it is a best-effort job, where "
-                "the code has it go last (declined=last); promised jobs also run before their time; one job after the "
-                "other is promised, the program asks for any solution, and jobs are not placed by local search."
+                "Own choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an "
+                "hour if a unit is a minute); every job has a deadline; a job that cannot meet its deadline is a "
+                "best-effort job, while the code puts it last (declined=last); admitted jobs also run ahead of "
+                "their time; jobs are admitted one after the other, the program asks for any solution, and no "
+                "local search places jobs."
             ),
         ),
     )

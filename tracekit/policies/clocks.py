@@ -37,17 +37,17 @@ class PowerCapped(Policy):
 
     card: ClassVar[Card] = Card(
         name="power-cap",
-        title="one clock for all GPUs, as high as a power cap allows",
+        title="one clock for all GPUs, as high as the power cap allows",
         rule=(
-            "Jobs start as under fifo, sjf or ssf, and are never stopped. After every event the clock of all running "
-            "jobs is the highest of 1.0, 0.9, ... 0.4 of the full one at which the GPUs, idle ones included, draw at "
-            "most the cap by M7; where not even 0.4 keeps it, 0.4. The cap is `cap_w`, or else `share` of what all "
-            "GPUs would draw when fully used. No job is kept waiting to save power. The recorded run times are taken "
-            "to be at full clock."
+            "Jobs start as under fifo, sjf or ssf, and are never stopped. After every event all running jobs get "
+            "the highest clock of 1.0, 0.9, ... 0.4 of the full clock at which the GPUs, including idle ones, "
+            "draw at most the cap by M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w`, or "
+            "else `share` of the power that all GPUs draw when fully used. No job waits to save power. Recorded "
+            "run times are taken as run times at full clock."
         ),
         parameters=(
-            Parameter("cap_w", 0.0, "power that all GPUs together may draw, 0 for `share` [W]"),
-            Parameter("share", 0.7, "the cap as a share of the power of all GPUs when fully used", maximum=1),
+            Parameter("cap_w", 0.0, "power cap of all GPUs together, 0 to use `share` [W]"),
+            Parameter("share", 0.7, "the cap as a share of the power that all GPUs draw when fully used", maximum=1),
             Parameter("order", "fifo", "which jobs go first", ("fifo", "sjf", "ssf")),
             scan("stop"),
             FIT,
@@ -56,11 +56,14 @@ class PowerCapped(Policy):
         assumptions=("D1", "M4", "M7", "M11"),
         equal_to=(
             "With cap_w=inf, it is the policy that `order` names.",
-            "With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap binds, the clock is 0.4.",
+            "With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap applies, the clock is 0.4.",
         ),
         sources=(
-            "The power of PowerFlow (arXiv 2304.06381) alone, without its choice of GPUs and of clocks job by job.",
-            "One clock for all, and its steps: our choice.",
+            (
+                "Only the power model of PowerFlow (arXiv 2304.06381), without its choice of GPUs and clocks for each "
+                "job."
+            ),
+            "Our choice: one clock for all GPUs, and its steps.",
         ),
     )
 
@@ -95,7 +98,7 @@ def full_w(cluster: Cluster, models: Models) -> float:
     return float((most[cluster.model] * cluster.gpus).sum())
 
 
-CAP_W = Parameter("cap_w", 0.0, "power that all GPUs together may draw, 0 for `share`, inf anything [W]")
+CAP_W = Parameter("cap_w", 0.0, "power cap of all GPUs together, 0 to use `share`, inf for no cap [W]")
 LEAST = Parameter(
     "least", 0.4, "lowest clock, as a share of the full one; clocks are 0.1 apart", minimum=0.1, maximum=1
 )

@@ -122,25 +122,24 @@ class DelayScheduling(Policy):
 
     card: ClassVar[Card] = Card(
         name="delay-scheduling",
-        title="gangs wait a while for GPUs near each other (delay scheduling)",
+        title="gangs wait a while for nearby GPUs (delay scheduling)",
         rule=(
-            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of one "
-            "rack at once; after the time rack it takes any nodes of one rack, after the time any those of one GPU "
-            "model. Until then later jobs may pass it (scan=skip) or wait too (scan=stop). With cost=mean or oracle it "
-            "waits only while that pays too: the wait that is expected is shorter than the run time that it has left "
-            "times the slowdown where it could start now. mean expects the mean wait of the last 20 gangs of its kind "
-            "that got the fewest nodes, from the fifth on, and until then the time to the timer; oracle expects the "
-            "moment at which running jobs have left enough, nobody else starting. A gang that never fits one rack "
-            "takes any nodes at once, and one that could not even have the fewest nodes starts with one rack; where "
-            "racks are not known there is one. Nodes are chosen as by placement consolidate. Speeds follow the tiers "
-            "and the traffic of others on the same links."
+            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of "
+            "one rack at once. After the time rack it takes any nodes of one rack, and after the time any it "
+            "takes any nodes of one GPU model. Until then later jobs may overtake it (scan=skip) or wait too "
+            "(scan=stop). With cost=mean or oracle a gang waits only while that also pays: the expected wait must "
+            "be shorter than its remaining run time times the slowdown of the place where it could start now. "
+            "mean expects the mean wait of the last 20 gangs of its kind that got the fewest nodes, from the "
+            "fifth on, and until then the time to the timer. oracle expects the moment at which running jobs have "
+            "freed enough GPUs if no other job starts. A gang that never fits in one rack takes any nodes at "
+            "once, and a gang that could never have the fewest nodes starts with one rack. If racks are not "
+            "known, all nodes are in one rack. Nodes are chosen as by placement consolidate. Speeds depend on the "
+            "tiers and on other traffic on the same links."
         ),
         parameters=(
             Parameter("rack", 600.0, "wait after which a gang takes any nodes of one rack, inf never [s]"),
             Parameter("any", 1800.0, "wait after which it takes any nodes of one GPU model, inf never [s]"),
-            Parameter(
-                "cost", "off", "whether waiting has to pay, and what wait is expected", ("off", "mean", "oracle")
-            ),
+            Parameter("cost", "off", "whether waiting must pay, and which wait is expected", ("off", "mean", "oracle")),
             scan("skip"),
             NOISE,
             LINKS,
@@ -151,14 +150,14 @@ class DelayScheduling(Policy):
             "With rack=inf, any=inf, gap=0: fifo,scan=skip; with scan=stop: fifo.",
             "With rack=T, any=inf, links=off, gap=0: fifo,scan=skip,relax=T,relax_to=rack.",
             "With rack=0, any=0, links=off, gap=0, one GPU model and no cost of spreading: fifo,scan=skip,fit=count.",
-            "With jobs of one GPU all settings are alike.",
+            "With one-GPU jobs all settings are equal.",
             "With links=off and no cost of spreading, cost=oracle is rack=0, any=0.",
         ),
         sources=(
-            "Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a near place, others go on meanwhile.",
+            "Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others go on.",
             (
-                "Own choices: timers per gang that run from its submission to its start, in seconds and not in "
-                "refusals; the three tiers; the cost test and what it expects."
+                "Own choices: timers per gang that run from its submission to its start, in seconds instead of "
+                "refusals; the three tiers; the cost test and the wait it expects."
             ),
         ),
     )

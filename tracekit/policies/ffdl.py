@@ -137,21 +137,22 @@ class Ffdl(Policy):
         name="ffdl",
         title="gangs in order, packed or spread by biased sampling (FfDL)",
         rule=(
-            "Jobs start in the order of their submission, of those that came at once the largest gang first, each as a "
-            "whole gang on any nodes of one GPU model, and run to their end. So many placements as samples are drawn, "
-            "nodes one after the other, with place=pack by the part of their GPUs that is in use, with place=spread by "
-            "the part that is free; the best of them is taken. Packed, a gang has all free GPUs of a node before those "
-            "of the next, and fewer nodes are better, then less room left on them; spread, it has one GPU of each "
-            "in turn, and more room left on the fullest node is better. Drawn are the so many best nodes "
-            "as nodes says; with samples=0 nothing is drawn: the tightest node with enough room, else those with most "
-            "room, or the nodes with most room. With scan=stop a gang that finds too few GPUs holds up all later ones. "
-            "Speeds follow the tiers and the traffic of others on the same links; where racks are not known there is "
-            "one, and gangs wider than a tier go beyond it."
+            "Jobs start in the order of their submission, and of those submitted at once the largest gang first. "
+            "Each gang starts whole on any nodes of one GPU model and runs to its end. The policy draws as many "
+            "placements as samples says and takes the best. It draws nodes one after the other, with place=pack "
+            "by the share of their GPUs in use, with place=spread by the share that is free. Packed, a gang takes "
+            "all free GPUs of a node before the next node; fewer nodes are better, then less room left on them. "
+            "Spread, it takes one GPU of each node in turn; more room left on the fullest node is better. Nodes "
+            "are drawn from the best ones; nodes says how many. With samples=0 nothing is drawn: a packed gang "
+            "takes the tightest node with enough room, otherwise the nodes with the most room; a spread gang "
+            "takes the nodes with the most room. With scan=stop a gang that finds too few GPUs holds up all later "
+            "ones. Speeds depend on the tiers and on other traffic on the same links. If racks are not known, all "
+            "nodes are in one rack, and gangs wider than a tier go beyond it."
         ),
         parameters=(
-            Parameter("place", "pack", "what placements are sought", ("pack", "spread")),
-            Parameter("samples", 100, "placements drawn for each gang, 0 none", maximum=10_000),
-            Parameter("nodes", 64, "nodes of which they are drawn", minimum=1, maximum=100_000),
+            Parameter("place", "pack", "kind of placement", ("pack", "spread")),
+            Parameter("samples", 100, "placements drawn for each gang; 0: none", maximum=10_000),
+            Parameter("nodes", 64, "number of nodes to draw from", minimum=1, maximum=100_000),
             scan("stop"),
             LINKS,
             GAP,
@@ -159,20 +160,23 @@ class Ffdl(Policy):
         assumptions=("D1", "M4", "M36", "M37", "M38"),
         equal_to=(
             (
-                "With samples=0 and jobs of one GPU that come one by one, gap=0: fifo with placement best-fit, or with "
-                "place=spread worst-fit."
+                "With samples=0 and one-GPU jobs that arrive one by one, gap=0: fifo with placement best-fit, or "
+                "with place=spread worst-fit."
             ),
-            "With one GPU model and jobs of one GPU: pack and spread give the same waits.",
+            "With one GPU model and one-GPU jobs: pack and spread give the same waits.",
             (
-                "With one GPU model, links=off and no cost of spreading, gap=0, and jobs that come one by one: "
+                "With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one: "
                 "fifo,fit=count."
             ),
         ),
         sources=(
-            "Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; released platform: pack is usual.",
             (
-                "Own choices, as the sampler is not released: weights and scores, 100 samples, the nodes drawn from; "
-                "one GPU a learner; no quotas, so nothing is evicted."
+                "Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; in the released platform "
+                "pack is the default."
+            ),
+            (
+                "Own choices, because the sampler is not released: weights and scores, 100 samples, the nodes "
+                "drawn from; one GPU per learner; no quotas, so no job is evicted."
             ),
         ),
     )

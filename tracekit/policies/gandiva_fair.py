@@ -261,44 +261,44 @@ class GandivaFair(Policy):
 
     card: ClassVar[Card] = Card(
         name="gandiva-fair",
-        title="GPU time by tickets: gang-aware stride in slices, and trading of GPU types",
+        title="GPU time by tickets: gang-aware stride scheduling in slices, and trading of GPU types",
         rule=(
-            "Tenants who have jobs share the GPUs by their tickets, none having more than its jobs ask for, of each "
-            "GPU type in proportion to its GPUs. With trade=on the tenant whose jobs gain most by the faster of two "
-            "types buys GPUs of it from the one whose jobs gain least, at the second-largest gain in slow GPUs for a "
-            "fast one, until either has nothing left to give, as long as the largest gain is 1 + margin times the "
-            "smallest. What a tenant has of a type is divided evenly among its jobs there, none having more than it "
-            "asks for; a job goes to the type of which its tenant has most left, and moves when it has too little "
-            "there and enough elsewhere. At each multiple of quantum the jobs of a type run in the order of their "
-            "pass, which grows by GPUs times time over what the job is due: one that does not fit is passed over, "
-            "keeps its pass and so comes to the front. A new job begins with the smallest pass, and has "
-            "a type from the next slice on. GPUs that "
-            "the jobs of a type leave go to those of other types, and, until the next slice, to whoever comes. Gangs "
-            "may be spread over nodes."
+            "Tenants with jobs share the GPUs by their tickets, in proportion to the GPUs of each type; no tenant "
+            "gets more than its jobs ask for. With trade=on the tenant whose jobs gain most from the faster of "
+            "two types buys GPUs of that type from the tenant whose jobs gain least. The price of a fast GPU, in "
+            "slow GPUs, is the second-largest gain. They trade until either has nothing left to give, as long as "
+            "the largest gain is 1 + margin times the smallest. A tenant's share of a type is divided evenly "
+            "among its jobs there, and no job gets more than it asks for. A job goes to the type of which its "
+            "tenant has most left, and moves when it has too little there and enough elsewhere. At each multiple "
+            "of quantum the jobs of a type run in the order of their pass, which grows by GPUs times time over "
+            "the job's due share. A job that does not fit is skipped, keeps its pass and so moves to the front. A "
+            "new job begins with the smallest pass, and gets a type with the next slice. GPUs that the jobs of a "
+            "type leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may be "
+            "spread over nodes."
         ),
         parameters=(
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
-            Parameter("of", "user", "who has tickets: virtual clusters or users", ("vc", "user")),
+            Parameter("of", "user", "the tenants that have tickets: virtual clusters or users", ("vc", "user")),
             WEIGHT,
             Parameter("trade", True, "tenants trade GPU types"),
-            Parameter("margin", 0.1, "least gain of the buyer over the seller for which they trade [1]"),
-            Parameter("overhead", "gandiva", "preset of what each preemption and migration costs (M9)"),
+            Parameter("margin", 0.1, "least gain of the buyer over the seller for a trade [1]"),
+            Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D6", "D9", "M9", "M4"),
         equal_to=(
-            "With room for all: every job starts at once and none is stopped.",
+            "If all jobs fit: every job starts at once and none is stopped.",
             "With one GPU type, or one gain for all: trade=off.",
-            "With equal tickets, jobs of one GPU, and enough of them: equal GPU time for each tenant, to a slice.",
+            "With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.",
         ),
         sources=(
             (
-                "Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, stride by gangs, and trading; the price, the "
-                "second-largest gain, as in an independent reimplementation."
+                "Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, gang-aware stride, and trading; the price, "
+                "the second-largest gain, as in an independent reimplementation."
             ),
             (
-                "Own choices: one circle for all nodes of a type, wide gangs in it as all others, in place of one for "
-                "each node and a central one; tenants trade as much as they can at once; margin; a tenant's speed on a "
-                "type is the mean over its jobs."
+                "Own choices: one circle for all nodes of a type, including wide gangs, instead of one per node "
+                "and a central one; tenants trade as much as they can at once; margin; a tenant's speed on a type "
+                "is the mean over its jobs."
             ),
         ),
     )

@@ -159,35 +159,38 @@ class HadarLike(Policy):
         name="hadar-like",
         title="jobs buy GPUs of the type that is worth most to them, at prices that rise with use (after Hadar)",
         rule=(
-            "In rounds, when a job came or ended, all jobs are offered GPUs, the one with the greatest utility for "
-            "each GPU and time first. Each type has a price for a GPU and a time: with none of its GPUs in use the "
-            "least utility that a job looked at has on any type, with all in use the greatest on this one, and between "
-            "them it rises exponentially with the part in use. A job may buy its gang on a type with enough GPUs free, "
-            "where its utility is at least what it would pay until its end at the present price; it takes the type on "
-            "which most is left over. Who finds every type too dear waits, or (refused=run) has the GPUs that would be "
-            "idle, of the type that is worth most to it. Jobs that have nothing then are stopped, and jobs move where "
-            "another type has become better for them by margin; with preempt=off running jobs keep what they have. "
-            "What is bought by number and finds no place is filled in the next round, for which nobody is stopped. A "
-            "gang's GPUs are of one type, on the fewest nodes."
+            "In rounds, when a job has arrived or ended, all jobs are offered GPUs, the job with the greatest "
+            "utility per GPU and time first. Each type has a price per GPU and time. With none of its GPUs in "
+            "use, the price is the least utility that any considered job has on any type; with all in use, it is "
+            "the greatest utility on this type; in between it rises exponentially with the share in use. A job "
+            "may buy its gang on a type with enough free GPUs if its utility there is at least what it would pay "
+            "until its end at the current price. It takes the type that leaves it the largest surplus. A job that "
+            "finds every type too expensive waits or (refused=run) gets GPUs that would be idle, of the type that "
+            "is worth most to it. Jobs that end up without GPUs are stopped, and jobs move if another type has "
+            "become better for them by margin; with preempt=off running jobs keep what they have. GPUs that are "
+            "bought by number but do not fit on nodes are filled in the next round, and no job is stopped for "
+            "that. A gang's GPUs are of one type, on the fewest nodes."
         ),
         parameters=(
-            Parameter("round", 360.0, "length of a round, 0 at every event [s]"),
+            Parameter("round", 360.0, "length of a round; 0: at every event [s]"),
             Parameter(
                 "utility",
                 "jobs",
-                "what the end of a job is worth: every job the same, its GPU time, or its GPU time over the time "
+                "the value of a job's end: the same for every job, its GPU time, or its GPU time over the time "
                 "from submission to the end",
                 ("jobs", "work", "throughput"),
             ),
-            Parameter("refused", "run", "who finds every type too dear waits, or has idle GPUs", ("wait", "run")),
-            Parameter("preempt", True, "running jobs are offered GPUs anew, and may be stopped or moved"),
             Parameter(
-                "margin", 0.1, "part of its utility that a running job has to gain by moving to another type", maximum=1
+                "refused", "run", "a job that finds every type too expensive waits, or gets idle GPUs", ("wait", "run")
+            ),
+            Parameter("preempt", True, "running jobs are offered GPUs again, and may be stopped or moved"),
+            Parameter(
+                "margin", 0.1, "share of its utility that a running job must gain by moving to another type", maximum=1
             ),
             Parameter(
                 "candidates",
                 500,
-                "waiting jobs that a round looks at, in each part of a divided cluster those of greatest utility",
+                "waiting jobs that a round considers in each part of a divided cluster, those of greatest utility",
                 minimum=1,
                 maximum=100_000,
             ),
@@ -196,19 +199,20 @@ class HadarLike(Policy):
         assumptions=("D1", "D6", "M9"),
         equal_to=(
             "With one type, preempt=off, round=0: ssf,scan=skip; with utility=work: fifo,scan=skip.",
-            "With one type, jobs of one GPU and round=0: srtf.",
+            "With one type, one-GPU jobs and round=0: srtf.",
         ),
         sources=(
             (
-                "Sultana et al., Hadar (IPDPS'24; arXiv 2503.10918), abstracts: types told apart, a primal-dual frame "
-                "with a dual subroutine, decisions in space and time; prices that rise exponentially with use are "
-                "those of online primal-dual algorithms."
+                "Sultana et al., Hadar (IPDPS'24; arXiv 2503.10918), abstracts: GPU types are distinguished, a "
+                "primal-dual framework with a dual subroutine, decisions in space and time; prices that rise "
+                "exponentially with use come from online primal-dual algorithms."
             ),
             (
-                "Own choices: one type for each gang, where the paper mixes types inside a job, as the engine gives a "
-                "gang GPUs of one model; the utilities and the bounds of the prices; jobs offered one after the other "
-                "in place of the dual subroutine; refused=run; run times left are known; a type that a job does not "
-                "name is used where its speed is known; the length of a round, as in Gavel."
+                "Own choices: one type per gang, while the paper mixes types inside a job, because the engine "
+                "gives a gang GPUs of one model; the utilities and the bounds of the prices; jobs are offered "
+                "GPUs one after the other instead of the dual subroutine; refused=run; remaining run times are "
+                "known; a type that a job does not name is used if its speed there is known; the length of a "
+                "round, as in Gavel."
             ),
         ),
     )

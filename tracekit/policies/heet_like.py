@@ -294,43 +294,44 @@ class HeetLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="heet-like",
-        title="elastic jobs matched with GPU types by a price, grown by it, and traded between types (after Heet)",
+        title="elastic jobs matched to GPU types by a price, grown by it, and traded between types (after Heet)",
         rule=(
-            "When a job came or ended, at most once in gap seconds, all GPUs are divided anew. A price weighs how soon "
-            "a job ends against what its GPUs are used for: its time to the end with n GPUs of a type, times n to the "
-            "power of balance, so that 0 looks at the time alone and 1 at the GPU time. Running jobs keep the least "
-            "number of GPUs that they can run on, on their type. Waiting jobs are matched with the types, each with "
-            "the least number: as many as can be have places, for the least sum of prices. A type has as many "
-            "places as the smallest of them would find there; those matched start in the order of their prices, as "
-            "long as there are GPUs, and the others are matched again with what is left. Then one GPU after the other "
-            "goes to the job whose price it lowers most, up to its maximum, and to nobody where no price falls. Last, "
-            "jobs with as many GPUs on different types change places, and jobs move to as many idle GPUs of another "
-            "type as suit them, where that lowers their prices by at least margin, the cost of moving included; what "
-            "they leave goes to those whose prices it lowers. Gangs may be spread over nodes of a type. With "
-            "elastic=off, or where no job is elastic (rigid), jobs have the GPUs they ask for, on the fewest nodes."
+            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price "
+            "weighs how soon a job ends against the GPUs it uses: its time to the end with n GPUs of a type, "
+            "times n to the power of balance. With 0 the price considers only the time, with 1 the GPU time. "
+            "Running jobs keep the minimum number of GPUs that they can run on, on their type. Waiting jobs are "
+            "matched to the types at their minimum: as many jobs as possible get places, for the lowest sum of "
+            "prices. A type has as many places as its smallest job would find there. The matched jobs start in "
+            "the order of their prices while GPUs last, and the others are matched again to what is left. Then "
+            "the GPUs go, one at a time, to the job whose price falls most, up to its maximum, and to no job if "
+            "no price falls. Finally, jobs with the same number of GPUs on different types swap places, and jobs "
+            "move to the same number of idle GPUs of another type, if that lowers their prices by at least "
+            "margin, including the cost of moving. The GPUs they leave go to the jobs whose prices they lower. "
+            "Gangs may be spread over nodes of a type. With elastic=off, or if no job is elastic (rigid), jobs "
+            "get the GPUs they ask for, on the fewest nodes."
         ),
         parameters=(
-            Parameter("balance", 0.5, "power of the number of GPUs in the price [0..1]", maximum=1),
-            Parameter("trade", True, "running jobs may change places with others, or move to idle GPUs"),
-            Parameter("margin", 0.1, "part of the prices of those who trade that has to be saved [0..1]", maximum=1),
+            Parameter("balance", 0.5, "exponent of the number of GPUs in the price [0..1]", maximum=1),
+            Parameter("trade", True, "running jobs may swap places with others, or move to idle GPUs"),
+            Parameter("margin", 0.1, "share of the traders' prices that must be saved [0..1]", maximum=1),
             Parameter("elastic", True, "jobs run on other numbers of GPUs than they ask for"),
             Parameter(
                 "candidates",
                 100,
-                "waiting jobs that a plan looks at, in each part of a divided cluster those of least price",
+                "waiting jobs that a plan considers in each part of a divided cluster, those of lowest price",
                 minimum=1,
                 maximum=1000,
             ),
             GAP,
             RESIZE,
-            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D3", "D6", "M4", "M8", "M9"),
         equal_to=(
             "With one type, elastic=off, gap=0 and balance=1: ssf,scan=skip; with balance=0: sjf,scan=skip.",
             "With one type: trade=off is trade=on.",
-            "With balance=1 and room for the minimum of all: every job has its minimum.",
-            "With one type, balance=0 and room for the maximum of all: every job has its maximum.",
+            "With balance=1, if the minima of all jobs fit: every job gets its minimum.",
+            "With one type and balance=0, if the maxima of all jobs fit: every job gets its maximum.",
         ),
         sources=(
             (
@@ -338,10 +339,10 @@ class HeetLike(Policy):
                 "against scheduling efficiency, minimum-weight full bipartite matching, opportunistic trading."
             ),
             (
-                "Own choices: the price itself; scaling and speeds known, the same curve on all types (M8, D6), in "
-                "place of a profile filled in by collaborative filtering; matchings at the minimum, then growth by "
-                "steps; places by the smallest job; who trades; run times left are known; a type that a job does not "
-                "name is used where its speed is known."
+                "Own choices: the price itself; known scaling and speeds, with the same curve on all types (M8, "
+                "D6), instead of a profile filled in by collaborative filtering; matchings at the minimum, then "
+                "growth by steps; places counted by the smallest job; which jobs trade; remaining run times are "
+                "known; a type that a job does not name is used if its speed there is known."
             ),
         ),
     )

@@ -54,9 +54,9 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is no name for a parameter: use small letters, digits, _ and -")
+            raise ValueError(f"'{self.name}' is not a valid parameter name: use small letters, digits, _ and -")
         if self.words and len(self.words) != len(self.choices):
-            raise ValueError(f"the parameter {self.name} needs words for each of its choices, or none")
+            raise ValueError(f"the parameter {self.name} needs a description for each of its choices, or for none")
         self.read(self.default)
 
     def read(self, value: object) -> Value:
@@ -95,7 +95,7 @@ class Parameter:
         if not isinstance(value, str) or not value.strip():
             raise self._wrong(value, "is not a text")
         if "," in value or value != value.strip():
-            raise self._wrong(value, "has a comma or a blank at an end", "a command line cannot hold it")
+            raise self._wrong(value, "begins or ends with a comma or a blank", "cannot be written on a command line")
         if self.choices and value not in self.choices:
             raise self._wrong(value, "is not one of its values", nearest(value[:80], self.choices))
         return value
@@ -110,7 +110,7 @@ class Parameter:
         most = self.maximum if self.maximum is not None else _LARGEST
         endless = number == math.inf and not whole and self.maximum in (None, math.inf)
         if not least <= number <= most and not endless:
-            raise self._wrong(value, "is out of range", f"it may be from {least:,g} to {most:,g}")
+            raise self._wrong(value, "is out of range", f"the allowed range is {least:,g} to {most:,g}")
         if not whole:
             return float(number)
         if number != int(number):
@@ -138,7 +138,7 @@ def _as_number(value: object) -> int | float | None:
 
 def _shown(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
-        return "(a number of too many digits)"
+        return "(a number with too many digits)"
     text = spell(value) if isinstance(value, (bool, int, float, str)) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -175,7 +175,7 @@ class Card:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is no name for a policy: use small letters, digits, _ and -")
+            raise ValueError(f"'{self.name}' is not a valid policy name: use small letters, digits, _ and -")
         names = [p.name for p in self.parameters]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
@@ -194,7 +194,7 @@ class Card:
             if name not in known:
                 raise UsageError(
                     f"the policy {self.name} has no parameter '{_shown(name)}'",
-                    hint=nearest(name[:80], known) if known else "it takes none",
+                    hint=nearest(name[:80], known) if known else "it has no parameters",
                 )
         filled = {}
         for name, parameter in known.items():
@@ -232,7 +232,7 @@ class Policy(ABC):
         super().__init_subclass__()
         card = getattr(cls, "card", None)
         if card is not None and not isinstance(card, Card):
-            raise TypeError(f"the policy {cls.__name__} has a card that is no Card")
+            raise TypeError(f"the policy {cls.__name__} has a card that is not a Card")
 
     @abstractmethod
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
@@ -316,14 +316,15 @@ def parse_policy(text: str) -> Policy:
     """
     name, *pairs = (part.strip() for part in text.split(","))
     if not name:
-        raise UsageError("no policy is named", hint="write NAME,key=value; 'tracekit policies' lists the names")
+        raise UsageError("no policy named", hint="write NAME,key=value; 'tracekit policies' lists the names")
     kind: type[Policy] = find_policy(name)
     given: dict[str, object] = {}
     for pair in pairs:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not key or not equals:
             raise UsageError(
-                f"the policy {kind.card.name}: '{_shown(pair)}' is no parameter", hint="write NAME,key=value,key=value"
+                f"the policy {kind.card.name}: '{_shown(pair)}' is not a parameter",
+                hint="write NAME,key=value,key=value",
             )
         if key in given:
             raise UsageError(f"the policy {kind.card.name}: {_shown(key)} is given twice", hint="leave one out")

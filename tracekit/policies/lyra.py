@@ -211,54 +211,63 @@ class Lyra(Policy):
         name="lyra",
         title="training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra)",
         rule=(
-            "Waiting jobs start with the GPUs that they ask for, the least run time left first; jobs that find no "
-            "place are passed over. Of those that start at once the largest get their places first, each on the "
-            "tightest node that holds it, or else on whole nodes and one more; training nodes go before servers on "
-            "loan, and GPUs that are free before those that further workers would leave. What is left over goes to "
-            "further workers of elastic jobs, so that the time that these have left falls most in sum: at most one "
-            "number of workers for each job (a multiple-choice knapsack), up to its maximum. Workers are placed the "
-            "largest first, on the tightest server on loan that holds them, else on training nodes, and not where the "
-            "spread gang would be no faster. They give way to every waiting job; no job has less than it asks for. "
-            "Servers join when inference leaves them free, and are back in the moment in which it needs them (M42): "
-            "of servers alike those leave whose loss costs least, the sum over the gangs on them of one over the "
-            "servers that each gang has, reckoned anew after each choice. Further workers there go first; gangs "
-            "there are stopped, keep their progress, and wait again. Jobs that do not fit the training nodes are not "
-            "run. A cluster with nodes in a rack called 'on loan' says itself when these come and go."
+            "Waiting jobs start with the GPUs that they ask for, the least remaining run time first; jobs that do "
+            "not fit are skipped. Of the jobs that start at once, the largest get their places first, each on the "
+            "tightest node that fits it, or else on whole nodes and one more. Training nodes come before servers "
+            "on loan, and free GPUs before those that extra workers would leave. The GPUs that are left go to "
+            "extra workers of elastic jobs, to reduce the sum of their remaining times most. Each job gets at "
+            "most one number of workers (a multiple-choice knapsack), up to its maximum. Workers are placed the "
+            "largest first, on the tightest server on loan that fits them, else on training nodes, and not where "
+            "the spread gang would be no faster. They give way to every waiting job; no job has less than it asks "
+            "for. Servers join when inference leaves them free, and return at the moment when inference needs "
+            "them (M42). Among equal servers, the ones whose loss costs least leave first. This cost is the sum, "
+            "over the gangs on a server, of one over the number of servers that the gang uses; it is computed "
+            "again after each choice. Extra workers there go first; gangs there are stopped, keep their progress, "
+            "and wait again. Jobs that do not fit on the training nodes are not run. In a cluster with nodes in a "
+            "rack called 'on loan', the cluster itself says when these nodes come and go."
         ),
         parameters=(
-            Parameter("loan", True, "inference servers are borrowed (M42)"),
-            Parameter("elastic", True, "some jobs have further workers on GPUs that are left over"),
-            Parameter("share", 0.3, "part of the jobs that are elastic, drawn once per job with the seed", maximum=1.0),
-            Parameter("workers", 4, "workers that a job asks for at most, all alike", minimum=1, maximum=64),
-            Parameter("interval", 300.0, "least time between two divisions of what is left over [s]"),
+            Parameter("loan", True, "borrow inference servers (M42)"),
+            Parameter("elastic", True, "some jobs get extra workers on GPUs that are left over"),
+            Parameter(
+                "share", 0.3, "share of the jobs that are elastic, drawn once per job with the seed", maximum=1.0
+            ),
+            Parameter("workers", 4, "most workers that a job may ask for, all of equal size", minimum=1, maximum=64),
+            Parameter("interval", 300.0, "least time between two divisions of the spare GPUs [s]"),
             Parameter("min_loan", 0.0, "servers that are free for a shorter time are not borrowed [s]"),
             Parameter(
                 "place",
                 "decreasing",
-                "who of the jobs that start at once gets places first: the largest, or the shortest",
+                "which of the jobs that start at once gets places first: the largest, or the shortest",
                 ("decreasing", "order"),
             ),
-            Parameter("core", 6, "jobs on either side of the first that does not fit, over which a program decides"),
+            Parameter(
+                "core",
+                6,
+                "an integer program decides over this many jobs on either side of the first that does not fit",
+            ),
             RESIZE,
-            Parameter("overhead", "uniform", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "uniform", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D3", "M42", "M9", "M4"),
         equal_to=(
             "With loan=off, elastic=off, place=order: sjf,scan=skip.",
-            "With loan=off, elastic=off and jobs of one GPU: sjf,scan=skip.",
-            "With loan=off: sjf,scan=skip and growth. With servers that are free all the time: the same on more nodes.",
+            "With loan=off, elastic=off and one-GPU jobs: sjf,scan=skip.",
+            "With loan=off: sjf,scan=skip and growth. With servers that are always free: the same on more nodes.",
         ),
         sources=(
             (
-                "Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic "
-                "jobs, servers given back by a greedy rule on the cost of preemption. From reading notes: two phases, "
-                "knapsack, best fit decreasing. From memory: that cost, and which servers are preferred."
+                "Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, "
+                "elastic jobs, servers given back by a greedy rule on the cost of preemption. From reading notes: "
+                "two phases, knapsack, best fit decreasing. From memory: that cost, and which servers are "
+                "preferred."
             ),
             (
-                "Own choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; an "
-                "exact step near the end of the knapsack in place of dynamic programming over all; the interval; "
-                "gangs that start go to the fewest nodes; inference servers are as fast as training nodes, and have a "
-                "rack of their own; jobs on nodes that leave for other reasons go on there and are not resized."
+                "Own choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; "
+                "an exact step near the end of the knapsack instead of dynamic programming over all jobs; the "
+                "interval; gangs that start go to the fewest nodes; inference servers are as fast as training "
+                "nodes, and have their own rack; jobs on nodes that leave for other reasons continue there and "
+                "are not resized."
             ),
         ),
     )

@@ -335,25 +335,28 @@ class MigerLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="miger-like",
-        title="GPUs cut into slices by need, slices shared, online jobs in slices of their own",
+        title="GPUs split into slices by need, slices shared, online jobs in their own slices",
         rule=(
-            "Online jobs are taken first, then by submission; one that cannot start is passed over, with all that are "
-            "alike. A job of one GPU goes where the sum of speeds grows most, among all GPUs with fewer than "
-            "residents jobs: for those there and the job together the cut with the largest sum is found, over all "
-            "legal cuts and all ways to place them, up to mps jobs on a slice where their speeds add up to more than "
-            "one alone; online jobs have a slice to themselves, slack larger than their load, which they keep. A slice "
-            "of c of 7 parts gives min(1, c / 7 / u), times M1 with the utilizations of the slice. Where others' "
-            "slices change they stand still for reconfigure seconds; that is done only if the gain over horizon "
-            "seconds is more. When a job ends its GPU is looked at again. Between equals the GPU with most jobs is "
-            "taken, then the first. Gangs have idle GPUs in one place. Utilization and memory count in steps of 5 %."
+            "Online jobs are taken first, then by submission. A job that cannot start is skipped, and so are all "
+            "identical jobs. A one-GPU job goes where the sum of speeds grows most, among all GPUs with fewer "
+            "than residents jobs. For the jobs there and the new job together, the policy finds the split with "
+            "the largest sum, over all legal splits and all ways to place the jobs, with up to mps jobs on a "
+            "slice if their speeds add up to more than one alone. An online job has its own slice, larger than "
+            "its load by slack, and keeps it. A slice of c of 7 parts gives min(1, c / 7 / u), times M1 with the "
+            "utilizations of the slice. If the slices of other jobs change, those jobs stop for reconfigure "
+            "seconds; this happens only if the gain over horizon seconds is larger. When a job ends, its GPU is "
+            "considered again. Among equals, the GPU with the most jobs is taken, then the first. Gangs get idle "
+            "GPUs in one place. Utilization and memory are counted in steps of 5 %."
         ),
         parameters=(
-            Parameter("slices", "all", "which slices are cut: all of M32, or GPUs stay whole", ("all", "whole")),
-            Parameter("mps", 2, "jobs that a slice may have", minimum=1, maximum=4),
-            Parameter("residents", 3, "jobs that a GPU may have", minimum=1, maximum=4),
-            Parameter("slack", 0.2, "what an online job's slice has beyond its load, over that [1]"),
-            Parameter("reconfigure", 10.0, "time that a new cut takes [s]"),
-            Parameter("horizon", 3600.0, "time over which the gain of a new cut counts [s]"),
+            Parameter("slices", "all", "which slices are used: all of M32, or whole GPUs only", ("all", "whole")),
+            Parameter("mps", 2, "most jobs on a slice", minimum=1, maximum=4),
+            Parameter("residents", 3, "most jobs on a GPU", minimum=1, maximum=4),
+            Parameter(
+                "slack", 0.2, "how much larger than its load the slice of an online job is, as a share of the load [1]"
+            ),
+            Parameter("reconfigure", 10.0, "time that a new split takes [s]"),
+            Parameter("horizon", 3600.0, "time over which the gain of a new split counts [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4", "M10", "M32", "M33"),
         equal_to=(
@@ -366,8 +369,9 @@ class MigerLike(Policy):
                 "online jobs protected. The geometry is NVIDIA's."
             ),
             (
-                "Own choices, as the inner rule was not at hand: the aim, exact search for few jobs, the speed of a "
-                "slice, one job at a time, every number among the parameters; an online job's load is the most of M33."
+                "Own choices, because we had no access to the inner rule: the objective, exact search for few "
+                "jobs, the speed of a slice, one job at a time, every number among the parameters; an online "
+                "job's load is the maximum of M33."
             ),
         ),
     )

@@ -241,40 +241,44 @@ class Muri(Policy):
         name="muri",
         title="jobs with complementary stages take turns on the same GPUs",
         rule=(
-            "Jobs are gone through in the order of the key. A job whose GPUs are still left in number reserves them, "
-            "and with it the next group - 1 jobs that ask for the same are looked at. Where these jobs together ask "
-            "for more GPUs than there are, those that ask for the same are matched in pairs, then pairs with pairs, up "
-            "to group jobs, by blossom matching: the sum of the efficiencies is as large as can be, and of the pairs "
-            "found the most efficient are made until the GPUs suffice. The efficiency of a group is the share of its "
-            "time in which storage, CPU, GPU and network are busy when its jobs take turns in the best order. Each of "
-            "its jobs ends an iteration in that time, times 1.31, 1.48 or 1.35 for two, three or four jobs as Muri "
-            "measured; a group that would be faster one after the other is dissolved. The widest groups are placed "
-            "first, then by their first job; jobs for which no GPUs are left are stopped, and waiting ones start where "
-            "there is room. Utilization counts in whole percent."
+            "Jobs are considered in the order of the key. A job reserves its GPUs if enough are left in number, "
+            "and then the next group - 1 jobs that ask for the same number are considered too. If these jobs "
+            "together ask for more GPUs than exist, jobs that ask for the same number are matched in pairs, then "
+            "pairs with pairs, up to group jobs, by blossom matching. The matching maximizes the sum of the "
+            "efficiencies, and the most efficient pairs are formed until the GPUs suffice. The efficiency of a "
+            "group is the share of its time in which storage, CPU, GPU and network are busy when its jobs take "
+            "turns in the best order. Each job of the group completes an iteration in that time, times 1.31, 1.48 "
+            "or 1.35 for two, three or four jobs, as Muri measured. A group that would be faster one job after "
+            "the other is dissolved. The groups with the most GPUs are placed first, then by their first job. "
+            "Jobs for which no GPUs are left are stopped, and waiting jobs start if there is room. Utilization is "
+            "counted in whole percent."
         ),
         parameters=(
             Parameter(
-                "key", "srsf", "order: run time left, that times GPUs, or least GPU time had", ("srtf", "srsf", "las")
+                "key",
+                "srsf",
+                "order: remaining run time, that times GPUs, or least GPU time so far",
+                ("srtf", "srsf", "las"),
             ),
-            Parameter("group", 4, "most jobs of a group", minimum=1, maximum=4),
-            Parameter("round", 360.0, "length of a round, 0 to decide at every arrival and end [s]"),
-            Parameter("candidates", 32, "most groups that one matching looks at, in the order of the key", minimum=2),
-            Parameter("unpack", True, "groups that would be faster one after the other are dissolved"),
-            Parameter("memory", False, "only jobs whose GPU memory fits together share (M2)"),
+            Parameter("group", 4, "most jobs in a group", minimum=1, maximum=4),
+            Parameter("round", 360.0, "length of a round; 0: decide at every arrival and end [s]"),
+            Parameter("candidates", 32, "most groups that one matching considers, in the order of the key", minimum=2),
+            Parameter("unpack", True, "dissolve groups that would be faster one job after the other"),
+            Parameter("memory", False, "jobs share only if their GPU memory fits together (M2)"),
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M5", "M9"),
         equal_to=(
             "With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.",
-            "Where there are GPUs for all, or all ask for as many and use the GPU alone (u = 1): group=1.",
+            "If there are GPUs for all jobs, or all ask for the same number and use only the GPU (u = 1): group=1.",
         ),
         sources=(
-            "Zhao et al., Muri (SIGCOMM'22), and released simulator: order, choice, matching, factors, unpacking.",
+            "Zhao et al., Muri (SIGCOMM'22), and its released simulator: order, choice, matching, factors, unpacking.",
             (
-                "Own choices: rounds in place of every event; a matching looks at no more than candidates groups; "
-                "M5's input stage is half storage, half CPU; ties of the key to running jobs; who stays in its group "
-                "stays on its GPUs, and each job that moves pays its own restart; jobs left out may start where no "
-                "planned job found a place."
+                "Own choices: rounds instead of every event; a matching considers at most candidates groups; M5's "
+                "input stage is half storage, half CPU; running jobs win ties of the key; a job that stays in its "
+                "group keeps its GPUs, and each job that moves pays for its own restart; jobs left out may start "
+                "if a planned job found no place."
             ),
         ),
     )

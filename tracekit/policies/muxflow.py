@@ -206,38 +206,42 @@ class MuxFlowLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="muxflow-like",
-        title="offline jobs matched to the GPUs of online services, which are never slowed",
+        title="offline jobs matched to the GPUs of online services, which they never slow",
         rule=(
-            "Online jobs start first, by submission, on an idle GPU, on the node with the fewest, or on one that an "
-            "offline job of one GPU has alone. Offline jobs start on idle GPUs in one place, by submission; who "
-            "cannot start is passed over, with all that are alike. In rounds offline jobs of one GPU that wait or are "
-            "slowed are matched to GPUs of online jobs with a load below stop and memory for both, one to each, so "
-            "that the sum of their speeds is as large as can be; a pair that is there counts hysteresis more. The "
-            "speed is min(1, (1 - load) * (1 - margin) / u), found anew in each round. From a load of stop on the "
-            "offline job stands still, and after evict seconds of that it waits again. Online jobs run as if alone."
+            "Online jobs start first, by submission, on an idle GPU, on the node with the fewest, or on a GPU "
+            "that a one-GPU offline job has to itself. Offline jobs start on idle GPUs in one place, by "
+            "submission. A job that cannot start is skipped, and so are all identical jobs. In rounds, one-GPU "
+            "offline jobs that wait or are slowed are matched to GPUs of online jobs with a load below stop and "
+            "enough memory for both, one offline job per GPU. The matching maximizes the sum of their speeds; an "
+            "existing pair counts hysteresis more. The speed is min(1, (1 - load) * (1 - margin) / u), computed "
+            "again in each round. At a load of stop or more the offline job pauses, and after evict seconds of "
+            "pause it waits again. Online jobs run as if alone."
         ),
         parameters=(
             Parameter("round", 300.0, "length of a round [s]", minimum=0.001),
-            Parameter("margin", 0.1, "share of what is left that no offline job gets [0..1]", maximum=0.99),
-            Parameter("stop", 0.8, "load from which offline jobs stand still [0..1]", maximum=2.0),
-            Parameter("evict", 600.0, "time after which one that stands still waits again [s]"),
-            Parameter("hysteresis", 0.1, "by how much the speed of another pair has to be larger [1]"),
-            Parameter("candidates", 64, "most waiting jobs, and slowed ones, that a matching looks at", minimum=1),
+            Parameter("margin", 0.1, "share of the free capacity that no offline job gets [0..1]", maximum=0.99),
+            Parameter("stop", 0.8, "load from which offline jobs pause [0..1]", maximum=2.0),
+            Parameter("evict", 600.0, "time after which a paused job waits again [s]"),
+            Parameter("hysteresis", 0.1, "by how much the speed of another pair must be larger [1]"),
+            Parameter(
+                "candidates", 64, "most waiting jobs, and most slowed jobs, that a matching considers", minimum=1
+            ),
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M9", "M10", "M33"),
         equal_to=(
-            "Without online jobs, or with online jobs alone: fifo,scan=skip.",
-            "With stop=0: no offline job ever shares a GPU with an online one that was there first.",
+            "Without online jobs, or with only online jobs: fifo,scan=skip.",
+            "With stop=0: no offline job ever joins a GPU on which an online job already runs.",
         ),
         sources=(
             (
-                "Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online ones, "
-                "with a share of the GPU that follows the load, and online ones are protected."
+                "Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online "
+                "ones, with a share of the GPU that follows the load, and online ones are protected."
             ),
             (
-                "Own choices, as the inner rule was not at hand: all thresholds, the speed in place of a predictor, "
-                "idle GPUs for whoever comes, candidates; loads are those of M33, as no trace records them."
+                "Own choices, because we had no access to the inner rule: all thresholds, the speed instead of a "
+                "predictor, idle GPUs for any job, candidates; loads are those of M33, because no trace records "
+                "them."
             ),
         ),
     )

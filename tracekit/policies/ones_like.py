@@ -177,46 +177,47 @@ class OnesLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="ones-like",
-        title="an evolutionary search over GPUs and batches that goes on while jobs run (after ONES)",
+        title="an evolutionary search over GPUs and batches that continues while jobs run (after ONES)",
         rule=(
-            "A population of schedules, each GPUs and a batch for every job, lives as long as the cluster: jobs "
-            "that come enter it without GPUs, jobs that end leave it. At most once in interval seconds it evolves "
-            "by some generations: children take GPUs and batch of each job from either of two parents, now and then "
-            "drawn anew, and jobs for which there are too few GPUs get what is left; the schedules in which the sum "
-            "over jobs of one over the time left is largest go on, the time left being the work left over the "
-            "speed, and what a change costs. The schedule that is, the same with the best batches, and minima by "
-            "the least work left are always among the parents. Of the waiting jobs as many take part as there are "
-            "GPUs, those with the least work left. The best schedule is carried out: jobs are resized, stopped and "
-            "started. What it leaves free, and what becomes free in between, goes to waiting jobs, those with the "
-            "least work left first, with their minimum. Where there is room for the maximum of all, everybody has "
-            "the number of GPUs that is fastest. With profile=none there are no batches, and the work of a job is "
-            "fixed. With another profile jobs are applications (M43), batches are 1, 2, 4, ... times the recorded "
-            "one and change at no cost, and work is goodput, so that such runs are not to be compared with runs of "
-            "fixed work."
+            "The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs "
+            "and a batch to every job; new jobs enter it without GPUs, and jobs that end leave it. At most once "
+            "every interval seconds the population evolves by some generations. A child takes the GPUs and batch "
+            "of each job from either of two parents, sometimes draws them anew, and jobs for which there are too "
+            "few GPUs get what is left. The schedules with the largest sum over jobs of one over the remaining "
+            "time survive; the remaining time is the remaining work over the speed, plus the cost of a change. "
+            "The current schedule, the same with the best batches, and the schedule of minima by the least "
+            "remaining work are always among the parents. Only as many waiting jobs as GPUs take part, those with "
+            "the least remaining work. The best schedule is carried out: jobs are resized, stopped and started. "
+            "GPUs that it leaves free, or that become free before the next step, go to waiting jobs, the least "
+            "remaining work first, at their minimum. If the maxima of all jobs fit, every job gets its fastest "
+            "number of GPUs. With profile=none there are no batches, and the work of a job is fixed. With another "
+            "profile jobs are applications (M43), batches are 1, 2, 4, ... times the recorded one and change at "
+            "no cost, and work is goodput; do not compare such runs with runs of fixed work."
         ),
         parameters=(
             PROFILE,
             Parameter("population", 12, "schedules in the population", minimum=3, maximum=1000),
-            Parameter("generations", 6, "generations each time", maximum=1000),
+            Parameter("generations", 6, "generations per step", maximum=1000),
             Parameter("interval", 300.0, "least time between two steps of the evolution [s]", minimum=0.001),
-            Parameter("resize", 10.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),
         equal_to=(
-            "With profile=none and room for the maximum of all: every job has its maximum.",
-            "With profile=none, one GPU, and jobs of one GPU that come at once: sjf.",
+            "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
+            "With profile=none, one GPU, and one-GPU jobs that arrive at once: sjf.",
         ),
         sources=(
             (
-                "ONES (SC'21), abstract: batch sizes and workers of elastic jobs are decided by an evolutionary search "
-                "that is made while jobs run, for short mean completion times."
+                "ONES (SC'21), abstract: an evolutionary search, made while jobs run, decides batch sizes and "
+                "workers of elastic jobs for short mean completion times."
             ),
             (
-                "Own choices, as the rule could not be read: what is maximized, with work left known, not predicted; "
-                "the operators, population and interval; goodput by Pollux' model; powers of two as batches; waiting "
-                "jobs get their minimum in between; M8's bounds of GPUs; the placement, which the search does not know."
+                "Own choices, because we could not read the rule: the objective, with remaining work known, not "
+                "predicted; the operators, population and interval; goodput by Pollux' model; powers of two as "
+                "batches; waiting jobs get their minimum between steps; M8's bounds of GPUs; the placement, which "
+                "the search does not know."
             ),
         ),
     )

@@ -50,35 +50,35 @@ class Optimus(Policy):
         name="optimus",
         title="each GPU to the job whose remaining time it shortens most (Optimus)",
         rule=(
-            "At every interval all GPUs are divided anew. The jobs get their minimum in the order of the run time that "
-            "they have left, and jobs whose minimum is not free are passed over. Then, one after the other, the job "
-            "whose remaining time falls most by one GPU more gets it, up to its maximum, until no time falls or the "
-            "next in line finds none left. With servers=on each job has one parameter server too, and a further one "
-            "stands for choice wherever a GPU does: a job takes the one that helps it more, and all ends where the "
-            "next in line finds no GPU, or no place for a server. Remaining times are the true ones. Gangs may be "
+            "At every interval all GPUs are divided anew. The jobs get their minimum in the order of their "
+            "remaining run time; jobs whose minimum is not free are skipped. Then the GPUs go one at a time to "
+            "the job whose remaining time falls most, up to its maximum, until no time falls or the next job in "
+            "line finds no GPU. With servers=on each job also has one parameter server, and each step may add a "
+            "server instead of a GPU: a job takes whichever helps it more, and the division ends when the next "
+            "job in line finds no GPU or no place for a server. Remaining times are the true ones. Gangs may be "
             "spread over nodes."
         ),
         parameters=(
-            Parameter("interval", 600.0, "time between two plans, 0 at every event [s]"),
+            Parameter("interval", 600.0, "time between two plans; 0: at every event [s]"),
             Parameter("servers", False, "jobs have parameter servers, whose number is chosen as well (M28)"),
             RESIZE,
-            Parameter("overhead", "pollux", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "pollux", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D3", "M28", "M9", "M4"),
         equal_to=(
-            "Where no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
-            "Where more GPUs make no job faster (sigma = 1): every job has its minimum.",
-            "With room for the maximum of all: every job has its maximum.",
+            "If no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
+            "If more GPUs make no job faster (sigma = 1): every job gets its minimum.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
         ),
         sources=(
             (
-                "Peng et al., Optimus (EuroSys'18), as its first author's later simulator (DL2) has it: absolute gain, "
-                "at least one worker and one server, an end at the first that finds no room."
+                "Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute "
+                "gain, at least one worker and one server, an end at the first job that does not fit."
             ),
             (
-                "Own choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by least "
-                "time left; no more servers for a job than its most workers; 600 s, from memory."
+                "Own choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by "
+                "least remaining time; a job has no more servers than its maximum of workers; 600 s, from memory."
             ),
         ),
     )

@@ -144,40 +144,40 @@ class PolluxLite(Policy):
 
     card: ClassVar[Card] = Card(
         name="pollux-lite",
-        title="GPUs where they raise the power mean of speedups most (Pollux, by default without profiles)",
+        title="GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles)",
         rule=(
-            "In rounds GPUs are divided anew so that the power mean of all jobs' speedups, with p = -1 the harmonic "
-            "one, is large. A job's speedup is its speed over that with an equal share of the GPUs. Another number of "
-            "GPUs than it holds multiplies it by max(age - R * delta, 0) / (age + delta), with R past changes; a first "
-            "start is free of that. Jobs that run have their minimum; then the GPUs go, step by step, where each gains "
-            "most, the earlier job between equals, up to the maximum. With search=genetic that division is bettered by "
-            "a genetic search over divisions, seeded and of so many generations. Running jobs are never stopped, and "
-            "gangs may be spread over nodes. With profile=none the work of a job is fixed: there is no batch size "
-            "that adapts, so nothing gets less efficient. With another profile work is goodput: jobs are applications "
-            "(M43) whose batch is the best for their GPUs and for the noise of their gradients, which rises with what "
-            "they have done, in stages; a job's speed changes with its stage, at the next round. What is recorded is "
-            "taken to be the work with the recorded GPUs and a batch that did not adapt, so that runs with a profile "
-            "and runs without one are not to be compared."
+            "In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the "
+            "harmonic mean. A job's speedup is its speed over its speed with an equal share of the GPUs. If its "
+            "number of GPUs changes, the speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R "
+            "past changes; a first start is exempt. Running jobs get their minimum. Then the GPUs go, step by "
+            "step, where each gains most, to the earlier job among equals, up to the maximum. With search=genetic "
+            "a seeded genetic search over divisions, with so many generations, improves that division. Running "
+            "jobs are never stopped, and gangs may be spread over nodes. With profile=none the work of a job is "
+            "fixed: no batch size adapts, so no job gets less efficient. With another profile work is goodput. "
+            "Jobs are then applications (M43) with the best batch for their GPUs and for the noise of their "
+            "gradients. The noise rises in stages with the work done, and a job's speed changes with its stage, "
+            "at the next round. The recorded work counts as work on the recorded GPUs with a batch that did not "
+            "adapt. Do not compare runs with a profile and runs without one."
         ),
         parameters=(
             PROFILE,
-            Parameter("p", -1.0, "power of the mean: 1 the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
-            Parameter("search", "greedy", "how divisions are sought", ("greedy", "genetic")),
+            Parameter("p", -1.0, "exponent of the mean: 1 is the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
+            Parameter("search", "greedy", "how to search for divisions", ("greedy", "genetic")),
             Parameter("population", 20, "divisions in a generation of the search", minimum=2, maximum=1000),
             Parameter("generations", 20, "generations of the search", maximum=1000),
             Parameter("round", 60.0, "time between two plans [s]", minimum=0.001),
-            Parameter("delta", 30.0, "cost of a change that the fitness reckons with [s]"),
-            Parameter("resize", 30.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            Parameter("delta", 30.0, "cost of a change in the fitness [s]"),
+            Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),
         equal_to=(
-            "With linear speed and equal jobs that come at once: equally many GPUs for each, to one.",
-            "With profile=none and room for the maximum of all: every job has its maximum.",
+            "With linear speed and equal jobs that arrive at once: the same number of GPUs for each, to within one.",
+            "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
             (
-                "With a profile whose applications have no fixed part, exchange or larger batches (M43): profile=none "
-                "with linear speed."
+                "With a profile whose applications have no fixed part, no exchange and no larger batches (M43): "
+                "profile=none with linear speed."
             ),
         ),
         sources=(
@@ -187,9 +187,10 @@ class PolluxLite(Policy):
                 "genetic search of 100 divisions in 100 generations, begun with earlier divisions."
             ),
             (
-                "Own choices: steps of the largest gain in place of the genetic search, or before it, and fewer "
-                "generations; running jobs are not stopped; a first start bears no penalty; the maximum is that of "
-                "D3, not twice the largest number so far; jobs of several nodes may share them; the numbers of M43."
+                "Own choices: steps of the largest gain instead of the genetic search, or before it, and fewer "
+                "generations; running jobs are not stopped; a first start has no penalty; the maximum is that of "
+                "D3, not twice the largest number so far; jobs on several nodes may share them; the numbers of "
+                "M43."
             ),
         ),
     )

@@ -32,8 +32,8 @@ _KEYS = {"fifo": by_arrival, "sjf": shortest, "ssf": smallest}
 _ENDLESS = 1 << 62
 
 SWITCHING = (
-    Parameter("idle", 900.0, "time that a node is wholly idle before it may be switched off, inf never [s]"),
-    Parameter("reserve", 1, "wholly idle nodes of each pool that stay on [nodes]"),
+    Parameter("idle", 900.0, "time that a node is entirely idle before it may be switched off; inf: never [s]"),
+    Parameter("reserve", 1, "entirely idle nodes of each pool that stay on [nodes]"),
     Parameter("reserve_gpus", 0, "free GPUs of each pool that stay on [GPUs]"),
 )
 """Parameters of every policy that switches nodes off."""
@@ -83,17 +83,18 @@ class PowerDown(Policy):
 
     card: ClassVar[Card] = Card(
         name="power-down",
-        title="idle nodes are switched off, but for a reserve",
+        title="idle nodes are switched off, except for a reserve",
         rule=(
-            "Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model are a "
-            "pool. A node of it that has been wholly idle for `idle` seconds is switched off, the last one of the pool "
-            "first, as long as `reserve` wholly idle nodes and `reserve_gpus` free GPUs stay on, and while no job "
-            "waits that could use the pool. When jobs wait after all starts of a moment, nodes are switched on, the "
-            "first of the pool first, until the wholly idle GPUs and those on their way are as many as those jobs "
-            "ask for; if they still wait then with no node on its way, one more at a time. Nodes are also switched on "
-            "to make the reserve whole. A node takes jobs when its wake-up time (M40) is over; until then it draws "
-            "its idle power. GPUs of nodes that are off or waking count as not there in the utilization of the "
-            "cluster, and the energy and its cost (M41) are those of the nodes as they were switched."
+            "Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model "
+            "form a pool. A node that has been entirely idle for `idle` seconds is switched off, the last node of "
+            "the pool first, as long as `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no "
+            "waiting job could use the pool. If jobs still wait after all starts of a moment, nodes are switched "
+            "on, the first of the pool first, until the entirely idle GPUs and those waking up match what these "
+            "jobs ask for. If jobs then still wait and no node is waking up, one more node at a time is switched "
+            "on. Nodes are also switched on to restore the reserve. A node takes jobs when its wake-up time (M40) "
+            "is over; until then it draws its idle power. GPUs of nodes that are off or waking up do not count in "
+            "the utilization of the cluster. The energy and its cost (M41) follow the actual switching of the "
+            "nodes."
         ),
         parameters=(*SWITCHING, ORDER, scan("stop"), NOISE),
         assumptions=("D1", "M7", "M11", "M40", "M41"),
@@ -103,7 +104,7 @@ class PowerDown(Policy):
         ),
         sources=(
             "Power saving of Slurm: SuspendTime, SuspendExcNodes with a count as the reserve, and ResumeTimeout.",
-            "Which node goes first, and how many are woken for waiting jobs: our choice.",
+            "Our choice: which node goes first, and how many are woken for waiting jobs.",
         ),
     )
 
@@ -183,21 +184,22 @@ class PriceAware(Policy):
 
     card: ClassVar[Card] = Card(
         name="price-aware-like",
-        title="jobs that can wait go to hours of cheap power, and idle nodes are switched off",
+        title="flexible jobs move to hours of cheap power, and idle nodes are switched off",
         rule=(
-            "When a job comes it books its start: at once, or at the beginning of one of the hours that begin within "
-            "its patience, whichever makes the energy of its believed run time cost least by M41, the earlier one "
-            "between equals. An hour is only chosen if it saves `gain` of what a start at once would cost, and if in "
-            "all hours of the run the GPUs booked in the domain stay within `fill` of its GPUs; where none will do, "
-            "the job starts at once. Until its hour a job is not in the queue; then it starts as under power-down, "
-            "by whose rule idle nodes are switched off. With who=opportunistic only jobs of that class (M10) wait. "
-            "Patience is `patience` seconds, and at most `stretch` times the believed run time."
+            "A job books its start on arrival: at once, or at the beginning of one of the hours that begin within "
+            "its patience. It takes the start at which the energy of its believed run time costs least by M41, "
+            "the earlier one among equals. A later hour is chosen only if it saves `gain` of the cost of starting "
+            "at once, and if the GPUs booked in the domain stay within `fill` of its GPUs in all hours of the "
+            "run. If no hour qualifies, the job starts at once. Until its hour a job is not in the queue; then it "
+            "starts as under power-down, whose rule switches idle nodes off. With who=opportunistic only jobs of "
+            "that class (M10) wait. Patience is `patience` seconds, and at most `stretch` times the believed run "
+            "time."
         ),
         parameters=(
-            Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour, 0 none [s]"),
+            Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour; 0: none [s]"),
             Parameter("stretch", math.inf, "the same as a multiple of its believed run time"),
-            Parameter("gain", 0.05, "part of the cost that must be saved", maximum=1),
-            Parameter("fill", 1.0, "part of the GPUs that may be booked", maximum=1),
+            Parameter("gain", 0.05, "share of the cost that must be saved", maximum=1),
+            Parameter("fill", 1.0, "share of the GPUs that may be booked", maximum=1),
             Parameter("who", "all", "which jobs can wait", ("all", "opportunistic")),
             *SWITCHING,
             ORDER,
@@ -212,12 +214,12 @@ class PriceAware(Policy):
         sources=(
             (
                 "Kang et al., Cost Efficient GPU Cluster Management for Training and Inference of Deep Learning "
-                "(CE-DLA; Energies 15:474, 2022), by its abstract: jobs by the price of electricity, idle nodes "
-                "right-sized, classes of training and inference."
+                "(CE-DLA; Energies 15:474, 2022), by its abstract: jobs follow the price of electricity, idle "
+                "nodes are right-sized, training and inference are classes."
             ),
             (
-                "Own choices: bookings hour by hour in place of its integer program; one site, so that a price "
-                "belongs to an hour and not to a node; patience; power-down for the right-sizing."
+                "Own choices: bookings hour by hour instead of its integer program; one site, so a price belongs "
+                "to an hour and not to a node; patience; power-down for the right-sizing."
             ),
         ),
     )

@@ -28,7 +28,7 @@ UNSEEN, FREE, PROMISED, DECLINED, BROKEN = range(5)
 
 def declined(*choices: str) -> Parameter:
     """Return the parameter `declined` with the choices that a policy has beside 'best-effort' and 'drop'."""
-    said = "a job whose deadline is not promised, or cannot be met any longer, runs as best effort"
+    said = "a job runs as best effort if its deadline is not promised or can no longer be met"
     if "last" in choices:
         said += ", or after all others"
     return Parameter("declined", "best-effort", f"{said}, or never", ("best-effort", *choices, "drop"))

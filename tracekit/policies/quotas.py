@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_QUOTA", "NO_USE_COUNTS", "OF", "QUEUES", "WEIGHT", "quotas", "tenants", "weights"]
 
-OF = Parameter("of", "vc", "who shares: virtual clusters or users", ("vc", "user"))
+OF = Parameter("of", "vc", "the tenants that share: virtual clusters or users", ("vc", "user"))
 
 QUEUES = Parameter(
     "queues",
     "one",
-    "whom a job that cannot start holds up: all later ones, or those of its VC, user or partition",
+    "what a job that cannot start holds up: all later jobs, or those of its VC, user or partition",
     ("one", "vc", "user", "partition"),
 )
 
-WEIGHT = Parameter("weight", "equal", "what a tenant's share is worth: all alike, or by its quota", ("equal", "quota"))
+WEIGHT = Parameter("weight", "equal", "weight of a tenant's share: equal for all, or its quota", ("equal", "quota"))
 
 
 NO_QUOTA = 10**9
@@ -97,7 +97,7 @@ def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> NDArray[np.int
     ran = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms > jobs.recorded_start_ms)
     if not ran.any():
         raise UsageError(
-            "the cluster states no quotas, and the log has no starts to derive them from",
+            "the cluster defines no quotas, and the log has no starts to derive them from",
             hint="give a cluster file with a table [vc.NAME] and quota = ... for each VC",
         )
     begin, end = int(jobs.recorded_start_ms[ran].min()), int(jobs.recorded_end_ms[ran].max())

@@ -23,7 +23,7 @@ __all__ = ["GAP", "RESIZE", "Sizes", "Wish", "ragged", "speedup", "steps_taken"]
 
 GAP = Parameter("gap", 30.0, "least time between two plans [s]")
 
-RESIZE = Parameter("resize", 30.0, "cost of a change in the number of GPUs [s]")
+RESIZE = Parameter("resize", 30.0, "cost of changing the number of GPUs [s]")
 
 
 def speedup(models: Models, gpus: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -335,11 +335,11 @@ class _Windows:
 
     def tell(self, outcome: Outcome) -> Outcome:
         """Return an outcome with what became of the windows."""
-        value = f"{self.windows:,} windows were shared out, {self.relaxed:,} without the bound on the finish-time ratio"
+        value = f"{self.windows:,} windows were planned, {self.relaxed:,} without the bound on the finish-time ratio"
         if self.p["solver"] == "program":
             value += (
-                f"; {self.programs:,} programs were solved, of which {self.stopped:,} ended at the limit with the best "
-                f"found so far, or nothing ({self.failed:,}, shared out greedily)"
+                f"; {self.programs:,} programs were solved, of which {self.stopped:,} hit the limit with the best "
+                f"solution so far, or with none ({self.failed:,}, planned greedily)"
             )
         fact = {"title": "windows of rounds", "value": value, "source": "the engine"}
         return replace(outcome, facts={**outcome.facts, "windows": fact})
@@ -350,57 +350,63 @@ class ShockwaveLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="shockwave-like",
-        title="rounds shared out by Nash welfare over a window to come, the longest job in view (after Shockwave)",
+        title="rounds planned by Nash welfare over a future window and its longest job (after Shockwave)",
         rule=(
-            "Time is divided into rounds. When a job came or ended, or a window of rounds is over, the rounds of the "
-            "next window are shared out so that the sum of the logarithms of the progress that jobs will have made is "
-            "large, and the longest run time left, at the price k a second, is short; the sum is divided by the jobs "
-            "and the rounds, the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every "
-            "job's expected end after the window is to be no later than rhomax times its fair one: the time from "
-            "submission that it would take at a share of one GPU in as many as there are jobs, at most a whole one, "
-            "on average since it came. Where that cannot be had the bound is left out, and jobs that are beyond it "
-            "weigh as much as the ratio to it, to the given power (100 with less than a round left), at most 1e6. GPUs "
-            "that are idle in a round go to the jobs with the longest run time left. solver=program solves this with "
-            "whole rounds; solver=greedy takes rounds by what they add for a GPU, for several bounds of the longest "
-            "run time left. Where all jobs have room all run. A job is not stopped before it has made progress. Run "
-            "times are known. Gangs may be spread over nodes."
+            "Time is divided into rounds. When a job arrives or ends, or a window of rounds is over, the rounds "
+            "of the next window are planned. The plan makes the sum of the logarithms of the jobs' progress large "
+            "and the longest remaining run time short, which costs k per second. The sum is divided by the jobs "
+            "and the rounds; the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. "
+            "Every job's expected end after the window must be at most rhomax times its fair end. The fair end is "
+            "the time from submission that the job would take at a share of one GPU in as many as there are jobs, "
+            "at most a whole one, on average since it arrived. If that is impossible the bound is dropped, and "
+            "jobs beyond it get as weight their ratio to it, to the given power (100 with less than a round "
+            "left), at most 1e6. GPUs that are idle in a round go to the jobs with the longest remaining run "
+            "time. solver=program solves this with whole rounds; solver=greedy takes rounds by their gain per "
+            "GPU, for several bounds on the longest remaining run time. If all jobs fit, all run. A job is not "
+            "stopped before it has made progress. Run times are known. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter("round", 120.0, "length of a round [s]", minimum=0.001, maximum=1e9),
-            Parameter("window", 20, "rounds that are shared out at once", minimum=1, maximum=10_000),
-            Parameter("k", 0.001, "price of the longest run time left [1/s]", maximum=1e9),
+            Parameter("window", 20, "rounds planned at once", minimum=1, maximum=10_000),
+            Parameter("k", 0.001, "price of the longest remaining run time [1/s]", maximum=1e9),
             Parameter(
-                "rhomax", 1.0, "bound on the ratio of the expected to the fair time, inf none [1]", maximum=math.inf
+                "rhomax", 1.0, "bound on the ratio of the expected to the fair time; inf: none [1]", maximum=math.inf
             ),
             Parameter("power", 12.0, "exponent of the weight of jobs beyond the bound [1]", maximum=1000),
-            Parameter("solver", "greedy", "how windows are shared out", ("greedy", "program")),
-            Parameter("limit", 15.0, "time for a program, whose best so far then counts [s]"),
-            Parameter("gap", 0.001, "what a program may miss of the best, as a share of it [1]"),
-            Parameter("cells", 2000, "most pairs of a job and a round for a program; larger windows go greedily"),
-            Parameter("overhead", "shockwave", "preset of what each preemption and migration costs (M9)"),
+            Parameter("solver", "greedy", "how windows are planned", ("greedy", "program")),
+            Parameter("limit", 15.0, "time limit of a program; then its best solution so far counts [s]"),
+            Parameter("gap", 0.001, "accepted gap of a program to the optimum, as a share [1]"),
+            Parameter(
+                "cells", 2000, "most pairs of a job and a round in a program; larger windows are planned greedily"
+            ),
+            Parameter("overhead", "shockwave", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M9", "M4"),
         equal_to=(
             (
-                "With solver=program, k=0, rhomax=inf, window=1: in every round the jobs whose logarithms of progress "
-                "grow most in sum."
+                "With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of "
+                "progress grow most in sum."
             ),
-            "With solver=program, rhomax=inf, large k: the longest run time left after a window is as short as can be.",
-            "With room for all: every job starts with the next round and none is stopped.",
+            (
+                "With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short "
+                "as possible."
+            ),
+            "If all jobs fit: every job starts with the next round and none is stopped.",
         ),
         sources=(
             (
-                "Zheng et al., Shockwave (NSDI'23), as its released code has it: the objective, the fair finish by "
-                "jobs for a GPU whatever their gangs, the relaxed program and its weights, who gets idle GPUs, rounds "
-                "of 120 s, windows of 20, gap and limit; k and power those given for 32 GPUs (elsewhere 10 and 5, "
-                "0.001 and 15, 1e5 and 5, for 64, 128 and 256 GPUs)."
+                "Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by "
+                "jobs per GPU whatever their gangs, the relaxed program and its weights, the jobs that get idle "
+                "GPUs, rounds of 120 s, windows of 20, gap and limit; k and power are those given for 32 GPUs "
+                "(elsewhere 10 and 5, 0.001 and 15, 1e5 and 5, for 64, 128 and 256 GPUs)."
             ),
             (
-                "Own choices: the greedy way, which is the default, as programs over hundreds of jobs take minutes; "
-                "one regime a job, whose run time is known, as no trace tells batch sizes, so that what the paper is "
-                "about - efficiency that changes while a job runs, and its forecast - is not here; ratios of times "
-                "since submission, where the code divides times since the log began; the largest weight; jobs with "
-                "several GPU models to choose from count for the one that is asked for least."
+                "Own choices: the greedy solver is the default, because programs over hundreds of jobs take "
+                "minutes; each job has one regime with a known run time, because no trace records batch sizes. "
+                "The paper's subject - efficiency that changes while a job runs, and its forecast - is therefore "
+                "missing here. Ratios use times since submission, while the code divides times since the log "
+                "began; the largest weight; a job that accepts several GPU models counts for the model in least "
+                "demand."
             ),
         ),
     )

@@ -250,34 +250,35 @@ class Synergy(Policy):
 
     card: ClassVar[Card] = Card(
         name="synergy",
-        title="CPUs and memory by need and not in proportion to GPUs",
+        title="CPUs and memory by need, not in proportion to GPUs",
         rule=(
-            "In rounds jobs are taken in the order of base, srtf and las stopping running jobs that those before them "
-            "leave no GPUs for, by number; one that finds no place is passed over. Under mode=proportional each GPU "
-            "has its part of the node's CPUs and memory. Under tune a job of one node goes where its need is left, the "
-            "CPUs and memory beyond which it is no faster; else where the lesser of need and fair part is left; else "
-            "wherever its GPUs are. On the nodes of who came or left everyone then has the lesser of need and fair "
-            "part, and in the order those have all that they need for which that is left: nobody has less than its "
-            "fair part, or than it can use. Under greedy a job waits until its need is left. Between nodes that will "
-            "do the one with the fewest free GPUs is taken. Speed is that of M6 over the speed with the fair part."
+            "In rounds, jobs are taken in the order of base. With srtf and las, running jobs are stopped if "
+            "earlier jobs leave them no GPUs, in number. A job that does not fit is skipped. With "
+            "mode=proportional each GPU has its part of the node's CPUs and memory. With tune a job of one node "
+            "goes to a node where its need is free: the CPUs and memory beyond which it gets no faster. If there "
+            "is none, it goes where the smaller of need and fair part is free, otherwise to any node with its "
+            "GPUs. On nodes where a job arrived or left, every job first gets the smaller of need and fair part; "
+            "then, in order, the jobs whose full need is still free get it. So no job has less than its fair "
+            "part, or than it can use. With greedy a job waits until its need is free. Among suitable nodes the "
+            "one with the fewest free GPUs is taken. Speed is that of M6 over the speed with the fair part."
         ),
         parameters=(
-            Parameter("mode", "tune", "how CPUs and memory are shared out", ("tune", "proportional", "greedy")),
+            Parameter("mode", "tune", "how CPUs and memory are divided", ("tune", "proportional", "greedy")),
             Parameter("base", "fifo", "the order of jobs", ("fifo", "srtf", "las")),
-            Parameter("round", 300.0, "length of a round, 0 to decide at every arrival and end [s]"),
+            Parameter("round", 300.0, "length of a round; 0: decide at every arrival and end [s]"),
             OVERHEAD,
         ),
         assumptions=("D1", "M4", "M6", "M9"),
         equal_to=(
             "With mode=proportional, round=0: fifo,scan=skip.",
-            "Where no family is faster with more than its fair part, or each node has one GPU: mode=proportional.",
+            "If no family is faster with more than its fair part, or each node has one GPU: mode=proportional.",
         ),
         sources=(
             "Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, curves of the families.",
             (
-                "Own choices: who has more than the fair part is decided anew, in the order, on the nodes that "
-                "change, in place of taking from the fewest nodes; a job has its whole need or the lesser part, never "
-                "anything between; nodes that do not state CPUs and memory have M6's."
+                "Own choices: which jobs get more than the fair part is decided again, in order, on the nodes "
+                "that change, instead of taking from the fewest nodes; a job gets its whole need or the smaller "
+                "part, nothing in between; nodes without known CPUs and memory get M6's."
             ),
         ),
     )

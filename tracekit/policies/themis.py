@@ -321,50 +321,61 @@ class Themis(Policy):
         name="themis",
         title="GPUs under leases, auctioned to the jobs whose finish-time fairness is worst",
         rule=(
-            "Who gets GPUs has them for a lease. At most once in interval seconds, when jobs came or ended or leases "
-            "are over, the GPUs that no lease holds are auctioned: of the n jobs without a lease the (1 - f) * n with "
-            "the largest ratio bid, at least one, by lot between equals. The ratio is the time from submission to the "
-            "end expected with the GPUs asked for, over the work; a waiting job's is the one that it had when it lost "
-            "its GPUs times the minutes since then plus one (waiting=released), or the same estimate "
-            "(waiting=estimate). In the rigid form a bid is for all GPUs that a job asks for; those win whose values "
-            "gain most as a product, a value being the inverse of the ratio now, against that after another lease "
-            "without GPUs, by a program of whole numbers. In the elastic form each bidder gets its least number of "
-            "GPUs, the worst ratio first, and then every GPU goes where the logarithm of the speed grows most; "
-            "nothing is paid for a bid. What bidders leave goes to the other jobs, the worst ratio first. A job whose "
-            "lease is renewed stays where it is. Gangs may be spread over nodes."
+            "A job that gets GPUs has them for a lease. When jobs arrive or end or leases are over, but at most "
+            "once every interval seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease "
+            "the (1 - f) * n with the largest ratio bid, at least one, by lot among equals. The ratio is the time "
+            "from submission to the expected end with the requested GPUs, over the work. For a waiting job it is "
+            "the ratio when it lost its GPUs, times the minutes since then plus one (waiting=released), or the "
+            "same estimate (waiting=estimate). In the rigid form a bid is for all GPUs that a job asks for. An "
+            "integer program chooses the winners: the bids with the largest product of gains, where a gain "
+            "compares the value now with the value after another lease without GPUs, and a value is the inverse "
+            "of the ratio. In the elastic form each bidder gets its minimum number of GPUs, the worst ratio "
+            "first, and then every GPU goes where the logarithm of the speed grows most; bids cost nothing. GPUs "
+            "that bidders leave go to the other jobs, the worst ratio first. A job whose lease is renewed stays "
+            "where it is. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter(
-                "form", "rigid", "jobs keep the GPUs that they ask for, or change them by lease", ("rigid", "elastic")
+                "form",
+                "rigid",
+                "jobs keep the GPUs that they ask for, or change them with each lease",
+                ("rigid", "elastic"),
             ),
             Parameter("f", 0.8, "share of the jobs, those with the smallest ratios, that do not bid [1]", maximum=1),
             Parameter("lease", 1200.0, "length of a lease [s]", minimum=0.001),
             Parameter("waiting", "released", "ratio of a waiting job", ("released", "estimate")),
             Parameter("interval", 60.0, "least time between two auctions [s]"),
             Parameter("bidders", 64, "most jobs that bid at once", minimum=1, maximum=10_000),
-            Parameter("gap", 0.01, "what the program may miss of the largest product, as a share of its logarithm [1]"),
-            Parameter("limit", 1000, "most nodes of the program's search, whose best so far then counts, 0 any number"),
-            Parameter("resize", 30.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "none", "preset of what each preemption and migration costs (M9)"),
+            Parameter(
+                "gap", 0.01, "accepted gap of the program to the largest product, as a share of its logarithm [1]"
+            ),
+            Parameter(
+                "limit",
+                1000,
+                "most nodes that the program's search visits; then its best solution so far counts; 0: no limit",
+            ),
+            Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M8", "M9", "M4"),
         equal_to=(
-            "With room for all, form=rigid: every job starts at the next auction and none is stopped.",
+            "If all jobs fit, with form=rigid: every job starts at the next auction and none is stopped.",
             (
-                "With an endless lease, interval=0, and jobs of one GPU alike in work, form=rigid: the ends of "
-                "fifo,scan=skip, up to who of those that came together goes first."
+                "With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of "
+                "fifo,scan=skip, except for the order of jobs that arrive together."
             ),
         ),
         sources=(
             (
-                "Mahajan et al., Themis (NSDI'20): leases, partial auctions, f; by the first author's released "
-                "simulator the ideal time is the work at full size without a factor for contention, a waiting job's "
-                "ratio, the number of bidders and the lot, the product of speeds, no payments and no cost of leases."
+                "Mahajan et al., Themis (NSDI'20): leases, partial auctions, f. From the first author's released "
+                "simulator: the ideal time is the work at full size without a factor for contention; a waiting "
+                "job's ratio; the number of bidders and the lot; the product of speeds; no payments and no cost "
+                "of leases."
             ),
             (
-                "Own choices: each job is an app; 20 minutes and the minute of a waiting job's ratio, as units are not "
-                "stated; the value of a rigid bid; interval, bidders; the released lease test, by which a job spread "
-                "over nodes ends its lease sooner, is a fault and left out."
+                "Own choices: each job is an app; 20 minutes and the minute of a waiting job's ratio, because "
+                "units are not given; the value of a rigid bid; interval, bidders. We leave out the released "
+                "lease test, which ends the lease of a spread job sooner, because it is a fault."
             ),
         ),
     )
