@@ -41,7 +41,7 @@ _ROWS = 20
 _NAME = 200
 _VERDICTS = {
     "better": ("Yes", ""),
-    "worse": ("No", "the replay speaks against the advice, so look for the reason before you follow it"),
+    "worse": ("No", "the replay contradicts the advice; find the reason before you follow it"),
     "no change": ("No", "the replay shows no gain"),
     "undecided": ("Cannot tell", "the interval or the assumptions allow both gain and loss"),
 }
@@ -222,7 +222,7 @@ def _missing(effect: Effect) -> str:
     names = dict.fromkeys(
         shorten(u.cluster, _NAME) for u in effect.untold if u.change in {first.change, ""} and u.cluster not in told
     )
-    return f"it cannot be told of {' and '.join(names)}" if names else ""
+    return f"unknown for {' and '.join(names)}" if names else ""
 
 
 def _sentence_of(verdict: str, what: str, untold: str = "") -> str:

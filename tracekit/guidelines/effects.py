@@ -168,7 +168,7 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
                     untold.append(Untold(cluster.found.name, *key, found))
                 else:
                     replayed.setdefault(key, []).append(found)
-    left_out = [Untold(name, "", "", f"there is no twin: {why}") for name, why in twins.left_out.items()]
+    left_out = [Untold(name, "", "", f"no twin: {why}") for name, why in twins.left_out.items()]
     if not replayed:
         first = [one for one in untold if (one.change, one.assumption) == (untold[0].change, untold[0].assumption)]
         return UntoldEffect((*first, *left_out), _support_of_twin(twins.clusters[0], first[0].reason))
@@ -248,7 +248,7 @@ def _name(change: str | RuleChange) -> str:
 
 
 _TAIL = "; the effect cannot be told"
-_ALREADY = "the log behaves like this already"
+_ALREADY = "the log already behaves like this"
 
 
 def _reasons(untold: Sequence[Untold]) -> dict[str, list[str]]:

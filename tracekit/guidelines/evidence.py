@@ -40,7 +40,7 @@ class Evidence:
             found = self.trace.capabilities.get(name)
             if found is None or not found.available:
                 note = f": {found.note.rstrip('.')}" if found and found.note else ""
-                sentences.append(f"The trace does not state {name.replace('_', ' ')}{note}.")
+                sentences.append(f"The trace does not record {name.replace('_', ' ')}{note}.")
         # A missing capability says more than the missing table behind it.
         return sentences or [f"The trace has no table '{table}'." for table in tables if not self.trace.has(table)]
 

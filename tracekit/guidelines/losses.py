@@ -52,7 +52,7 @@ class Losses:
         ettr = ""
         if best.ettr is not None and best.changed_ettr is not None:
             before, after = percent(best.ettr), percent(best.changed_ettr)
-            ettr = f"; in the twin the effective training time ratio goes from {before} to {after}"
+            ettr = f"; in the simulation the effective training time ratio goes from {before} to {after}"
         return f"{best.change}: {best.words}{ettr}"
 
 
@@ -98,7 +98,7 @@ def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twi
             if isinstance(found, str):
                 where = "the cluster" if one.found.name == UNNAMED else f"cluster {one.found.name}"
                 why = found.removesuffix("; the effect cannot be told")
-                untold[f"Cannot tell what {where} would gain {change.name}: {why}."] = None
+                untold[f"Cannot tell the gain in {where}, {change.name}: {why}."] = None
             else:
                 effects.append(found)
     if not effects:

@@ -119,9 +119,7 @@ def guidelines(
         The Trace or the twin cannot be used, or there is no such guideline.
     """
     if sum(given is not None for given in (twin, replay, try_jobs)) > 1:
-        raise UsageError(
-            "there is one twin for all effects", where="twin", hint="give one of twin, replay and try_jobs"
-        )
+        raise UsageError("all effects use one twin", where="twin", hint="give one of twin, replay and try_jobs")
     if try_jobs is not None and try_jobs < 1:
         raise UsageError("at least one job must be replayed", where="try_jobs")
     chosen = Trace.of(trace).by(by)
@@ -151,8 +149,8 @@ def twin_of_replays(out: Path) -> Path:
         return file
     hint = "make a twin with 'tracekit calibrate TRACE -o twin.toml', and give it with --twin"
     if (out / "comparison.parquet").is_file():
-        raise UsageError("holds replays of no twin, which tell no effect against the log", where=out, hint=hint)
-    raise UsageError("is no output of 'tracekit replay --twin'", where=out, hint=hint)
+        raise UsageError("contains no replays of a twin, so there is no effect against the log", where=out, hint=hint)
+    raise UsageError("is not an output of 'tracekit replay --twin'", where=out, hint=hint)
 
 
 def judge_all(
@@ -209,7 +207,7 @@ def _judged(guideline: Guideline, evidence: Evidence) -> Judgement:
         return Judgement(guideline, "cannot tell", error.sentences)
     absent = [measure.key for measure in guideline.measures if measure.key not in finding.numbers]
     if absent:
-        raise ValueError(f"it gives no number '{absent[0]}'")
+        raise ValueError(f"it does not return the number '{absent[0]}'")
     verdict, why = _verdict(guideline, finding)
     return Judgement(guideline, verdict, why, finding)
 
@@ -237,7 +235,7 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
     headline = guideline.measures[0]
     n = finding.numbers[headline.key].n
     if n < guideline.least_n:
-        return "cannot tell", (f"{n:,} {headline.n_of} are too few: {guideline.least_n:,} are needed.",)
+        return "cannot tell", (f"{n:,} {headline.n_of} are too few: at least {guideline.least_n:,} are needed.",)
     unknown, missed, unsure = [], [], []
     for threshold in guideline.thresholds:
         number, measure = finding.numbers[threshold.key], measures[threshold.key]
@@ -248,12 +246,12 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
             missed.append(f"{_capital(measure.what)}: {shown(number.value, measure.unit)} (needed: {limit}).")
         elif not threshold.settled(number) and number.low is not None and number.high is not None:
             ends = span(number.low, number.high, measure.unit)
-            unsure.append(f"{_capital(measure.what)}: {ends} (95 %), so that chance may decide (needed: {limit}).")
+            unsure.append(f"{_capital(measure.what)}: {ends} (95 %), which may be chance (needed: {limit}).")
     # One threshold that is surely missed is enough, whatever the others say.
     if missed:
         if finding.covers is not None and finding.covers < LEAST_COVERED:
             few, needed = shown(finding.covers, "share"), shown(LEAST_COVERED, "share")
-            text = f"Only {few} of {finding.covers_of} are measured: the problem may stand elsewhere"
+            text = f"Only {few} of {finding.covers_of} are measured: the problem may lie elsewhere"
             return "cannot tell", (f"{text} ({needed} are needed).", *missed)
         return "does not hold", tuple(missed)
     if unknown or unsure:

@@ -20,8 +20,8 @@ LOW_PCT = 50.0
 """Mean utilization up to which a job counts as low, as Gao et al. (ICSE'24) have it [percent]."""
 
 NOTE = (
-    "A job's utilization is the mean of its samples, or what job_usage states, as in utilization/idle_jobs; jobs "
-    "without either are in no number."
+    "A job's utilization is the mean of its samples, or the value in job_usage, as in utilization/idle_jobs; jobs "
+    "without either are not counted."
 )
 
 _JOBS = f"""

@@ -146,12 +146,12 @@ def _find(evidence: Evidence) -> Finding:
     """
     samples = evidence.sql(_SAMPLES, merge=("sampled", "counted"))
     if not len(strata_with_both(samples)):
-        raise LackingError("No size of job ran on different numbers of nodes while its GPUs were sampled.")
+        raise LackingError("No job size was sampled on different numbers of nodes.")
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
-            f"Spread attempts never had as many neighbours on their nodes as {_LEAST_ATTEMPTS} attempts of the same "
-            f"size on the fewest, so that a loss by spreading cannot be told from one by neighbours."
+            f"No {_LEAST_ATTEMPTS} attempts on the fewest nodes had as many neighbours as the spread attempts of "
+            "the same size, so a loss from spreading cannot be separated from a loss from neighbours."
         )
     spread = compared.filter("worse")
     rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization", "node_events"))
@@ -171,18 +171,19 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             *rows.notes,
             (
-                "Sizes are compared with themselves at equal neighbours: attempts on the fewest nodes seen for the "
-                "size against those on more, while as many other jobs (0, 1, 2, 3 or more) are on one of their nodes."
+                "Each size is compared with itself at equal neighbours: attempts on the fewest nodes seen for the "
+                "size against attempts on more, with the same number of other jobs (0, 1, 2, 3 or more) on one of "
+                "their nodes."
             ),
-            "Which jobs are spread is not drawn by lot: jobs that are spread may differ in more than their nodes.",
+            "Spread jobs are not chosen at random: they may differ in more than their nodes.",
             (
-                f"The wait is from the start of each spread attempt to the first moment at which the fewest nodes had "
-                f"room for it, by the recorded schedule; {never:,} of {len(waits):,} had none before they ended, and "
-                f"count with their run time."
+                "The wait runs from the start of each spread attempt to the first moment at which the fewest "
+                f"nodes had room for it, by the recorded schedule; {never:,} of {len(waits):,} never had room "
+                "before they ended, and count with their run time."
             ),
         ),
         covers=None if too_long else covered,
-        covers_of="the samples of spread gangs",
+        covers_of="the samples of spread multi-GPU jobs",
     )
 
 
@@ -198,11 +199,11 @@ def _wait(minutes: float) -> RuleChange:
         changed = replace(rules, relax_s=60.0 * minutes, fit="place")
         fault = changed.fault()
         if fault is not None:
-            raise LackingError(f"Waiting for locality is not replayed beside these rules: {fault}.")
+            raise LackingError(f"Waiting for locality cannot be replayed with these rules: {fault}.")
         return changed
 
     words = f"at most {minutes:g} min" if minutes else "as long as it takes"
-    return RuleChange(f"gangs wait for the fewest nodes {words}", change)
+    return RuleChange(f"jobs wait for the fewest nodes {words}", change)
 
 
 GUIDELINE = Guideline(
@@ -218,48 +219,49 @@ GUIDELINE = Guideline(
         ),
         Measure(
             "extra_wait_share",
-            "wait of spread gangs until the fewest nodes had been free over their run time",
+            "wait of spread jobs until the fewest nodes had been free, over their run time",
             "share",
             "spread attempts",
         ),
         Measure(
-            "extra_wait_s", "mean wait of spread gangs until the fewest nodes had been free", "s", "spread attempts"
+            "extra_wait_s", "mean wait of spread jobs until the fewest nodes had been free", "s", "spread attempts"
         ),
     ),
     thresholds=(
-        Threshold("drop_pct", "at least", 5, "ours; the direction is Philly's (ATC'19), first guideline"),
+        Threshold("drop_pct", "at least", 5, "ours; the direction is that of Philly's first guideline (ATC'19)"),
         Threshold("extra_wait_share", "at most", _MOST_WAIT, "ours: run time above 10 times the wait"),
     ),
     finding=(
-        "GPUs of gangs on more nodes than needed are {drop_pct} less busy than those of gangs of the same size on the "
-        "fewest with as many neighbours; the fewest nodes would have cost them {extra_wait_s} of wait on average, "
-        "{extra_wait_share} of their run time."
+        "GPUs of jobs on more nodes than needed are {drop_pct} less busy than GPUs of jobs of the same size on "
+        "the fewest nodes with as many neighbours. The fewest nodes would have cost them {extra_wait_s} of wait "
+        "on average, {extra_wait_share} of their run time."
     ),
     find=_find,
     advice=(
-        "Let a gang wait a bounded time for the fewest nodes before it takes GPUs further apart, longer for long jobs; "
-        "move a long job when a better set of GPUs becomes free. The expected effect tells which time is best by size."
+        "Let a multi-GPU job wait a limited time for the fewest nodes before it takes GPUs further apart, longer "
+        "for long jobs; move a long job when a better set of GPUs becomes free. The expected effect shows which "
+        "time is best by size."
     ),
-    cost="Gangs wait longer before they start, and free GPUs stand idle meanwhile.",
-    risk="With a time that is too long large gangs starve; without telemetry of links the loss may have other causes; "
-    "how long gangs wait once many do so depends on the others: the expected effect tells.",
+    cost="Multi-GPU jobs wait longer before they start, and free GPUs are idle during that time.",
+    risk="If the time is too long, large jobs starve. Without telemetry of links the loss may have other causes. "
+    "Once many jobs wait, their waits depend on each other: the expected effect shows this.",
     practice=Practice(
         slurm=(
-            "topology/tree with '--switches=1@MAX-WAIT', which max_switch_wait in SchedulerParameters caps (300 s by "
-            "default); '--segment' with topology/block, without a time. '--nodes=N' asks for N nodes exactly and is "
-            "not relaxed."
+            "topology/tree with '--switches=1@MAX-WAIT', which max_switch_wait in SchedulerParameters caps (300 s "
+            "by default); '--segment' with topology/block, without a time. '--nodes=N' asks for exactly N nodes "
+            "and is never relaxed."
         ),
         kubernetes=(
             "Kueue topology-aware scheduling: 'kueue.x-k8s.io/podset-required-topology' waits for one domain, "
-            "'kueue.x-k8s.io/podset-preferred-topology' takes what there is; Volcano 'networkTopology' with "
-            "HyperNodes, 'mode: hard' and 'highestTierAllowed' or 'mode: soft', and the binpack plugin. Neither has a "
-            "time after which the strict form is relaxed: submit again with the other."
+            "'kueue.x-k8s.io/podset-preferred-topology' takes what is available; Volcano 'networkTopology' with "
+            "HyperNodes, 'mode: hard' and 'highestTierAllowed' or 'mode: soft', and the binpack plugin. Neither "
+            "has a time after which the strict form is relaxed: submit again with the other form."
         ),
         yarn=(
             "Capacity Scheduler 'yarn.scheduler.capacity.node-locality-delay' and "
-            "'yarn.scheduler.capacity.rack-locality-additional-delay': they count missed scheduling opportunities, "
-            "not seconds, and serve requests that name nodes or racks. Placement constraints (affinity) are never "
-            "relaxed. YARN knows no gangs."
+            "'yarn.scheduler.capacity.rack-locality-additional-delay': they count missed scheduling "
+            "opportunities, not seconds, and serve requests that name nodes or racks. Placement constraints "
+            "(affinity) are never relaxed. YARN has no gang scheduling."
         ),
     ),
     sources=(

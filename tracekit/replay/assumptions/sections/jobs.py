@@ -60,9 +60,9 @@ class Overhead(ModelSection):
             if half or by_size == bool(preset.seconds):
                 yield f"presets.{name}", "needs either seconds, or base_s and per_doubling_s"
             elif not by_size and len(preset.seconds) != len(preset.up_to) + 1:
-                yield f"presets.{name}", "needs one more of seconds than of up_to"
+                yield f"presets.{name}", "needs one more value in seconds than in up_to"
             elif any(a >= b for a, b in pairwise(preset.up_to)):
-                yield f"presets.{name}.up_to", "has to ascend"
+                yield f"presets.{name}.up_to", "must ascend"
         for family, sizes in self.families.items():
             for size in sizes:
                 if not is_count(size):
@@ -92,7 +92,7 @@ class Estimates(ModelSection):
     def faults(self) -> Iterator[Fault]:
         """Yield what does not fit together."""
         if not self.errors or any(len(band) != 3 or band[1] > band[2] for band in self.errors):
-            yield "errors", "has to be bands of three numbers: share, from, to"
+            yield "errors", "must be bands of three numbers: share, from, to"
         elif abs(sum(band[0] for band in self.errors) - 1) > 1e-9:
             yield "errors", "has shares that do not sum to 1"
         elif any(band[1] < 1 < band[2] for band in self.errors):
@@ -108,7 +108,7 @@ class Deadlines(ModelSection):
     def faults(self) -> Iterator[Fault]:
         """Yield what does not fit together."""
         if len(self.factor) != 2 or self.factor[0] > self.factor[1]:
-            yield "factor", "has to be two numbers, ascending"
+            yield "factor", "must be two numbers, ascending"
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ class Loans(ModelSection):
         """What is free, for people."""
         if self.series:
             span = f"{100 * min(self.series):g} to {100 * max(self.series):g} %"
-            return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, over and over"
+            return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, repeated"
         wave = f"{100 * self.mean:g} % and {100 * self.swing:g} % more or less"
-        return f"{wave}, a sine wave of {self.period_h:g} h with most at {self.peak_h:g} h UTC, in steps of an hour"
+        return (
+            f"{wave}, a sine wave of {self.period_h:g} h with its maximum at {self.peak_h:g} h UTC, in steps of an hour"
+        )

@@ -74,7 +74,7 @@ class Power(ModelSection):
             yield from chosen(f"gpu_models.{model}", config, "configs", self.configs)
         for name, config_power in self.configs.items():
             if config_power.idle_w > config_power.max_w:
-                yield f"configs.{name}", "has more power idle than at most"
+                yield f"configs.{name}", "has more idle power than maximum power"
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ class PowerPrice(ModelSection):
         prices = self.series or self.day
         span = f"{min(prices):g} to {max(prices):g} {self.unit} per kWh" if prices else "no price"
         if self.series:
-            return f"{span}, {counted(len(self.series), 'hours')} from the first submission on, over and over"
+            return f"{span}, {counted(len(self.series), 'hours')} from the first submission on, repeated"
         return f"{span} by the hour of the day (UTC{self.utc_offset_h:+g}), the same every day"
 
     def faults(self) -> Iterator[Fault]:
         """Yield what does not fit together."""
         if not 0 < len(self.unit) <= 20:
-            yield "unit", "has to be the name of a currency, such as EUR"
+            yield "unit", "must be the name of a currency, such as EUR"
         if len(self.day) != 24:
             yield "day", "needs a price for each of 24 hours"
 

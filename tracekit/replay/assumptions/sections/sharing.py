@@ -38,9 +38,9 @@ class Interference(ModelSection):
         """Yield what does not fit together."""
         yield from chosen("level", self.level, "levels", self.levels)
         if len(self.class_thresholds) != 2 or self.class_thresholds[0] > self.class_thresholds[1]:
-            yield "class_thresholds", "has to be two numbers, ascending"
+            yield "class_thresholds", "must be two numbers, ascending"
         if [len(row) for row in self.class_speed] != [3, 3, 3]:
-            yield "class_speed", "has to be three rows of three numbers"
+            yield "class_speed", "must be three rows of three numbers"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Slices(ModelSection):
             yield "profiles", "has no slice that is the whole GPU"
         for name, profile in self.profiles.items():
             if not profile.starts or max(profile.starts) + profile.memory > self.memory:
-                yield f"profiles.{name}.starts", "has to be starts from which the slice stays within the memory"
+                yield f"profiles.{name}.starts", "must be starts at which the slice stays within the memory"
             if profile.compute > self.compute:
                 yield f"profiles.{name}.compute", "is more than the whole GPU"
 

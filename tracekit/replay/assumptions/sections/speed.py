@@ -84,7 +84,7 @@ class Stages(ModelSection):
                 if not is_count(size):
                     yield f"families.{family}.{size}", "is not a number of GPUs"
                 if len(shares) != 3 or sum(shares) <= 0:
-                    yield f"families.{family}.{size}", "has to be three shares: input, GPU, network"
+                    yield f"families.{family}.{size}", "must be three shares: input, GPU, network"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Cpu(ModelSection):
     def faults(self) -> Iterator[Fault]:
         """Yield what does not fit together."""
         if not self.cpus or any(a >= b for a, b in pairwise(self.cpus)):
-            yield "cpus", "has to ascend"
+            yield "cpus", "must ascend"
         if abs(self.split.image + self.split.language + self.split.speech - 1) > 1e-9:
             yield "split", "does not sum to 1"
         for kind in ("image", "language", "speech"):
@@ -128,9 +128,9 @@ class Cpu(ModelSection):
                 yield f"split.{kind}", "has no family of this kind"
         for family, curve in self.families.items():
             if len(curve.speed) != len(self.cpus) or any(a > b for a, b in pairwise(curve.speed)):
-                yield f"families.{family}.speed", f"has to be {len(self.cpus)} numbers that never fall, one per point"
+                yield f"families.{family}.speed", f"must be {len(self.cpus)} numbers that never fall, one per point"
             if curve.memory_gb and len(curve.memory_gb) != len(self.cpus):
-                yield f"families.{family}.memory_gb", f"has to be {len(self.cpus)} numbers, one per point"
+                yield f"families.{family}.memory_gb", f"must be {len(self.cpus)} numbers, one per point"
 
 
 @dataclass(frozen=True)
@@ -228,9 +228,9 @@ class Applications(ModelSection):
     def faults(self) -> Iterator[Fault]:
         """Yield what does not fit together."""
         if list(self.classes) != ["small", "medium", "large", "xlarge"]:
-            yield "classes", "has to be small, medium, large, xlarge"
+            yield "classes", "must be small, medium, large, xlarge"
         if any(a.gpu_h >= b.gpu_h for a, b in pairwise(self.classes.values())):
-            yield "classes", "needs gpu_h that ascend"
+            yield "classes", "needs ascending gpu_h"
         for name, application in self.classes.items():
             if len(application.noise) != 2 or min(application.noise) <= 0:
-                yield f"classes.{name}.noise", "has to be two numbers above 0: at the begin and the end"
+                yield f"classes.{name}.noise", "must be two numbers above 0: at the start and at the end"
