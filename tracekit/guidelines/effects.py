@@ -248,7 +248,7 @@ def _name(change: str | RuleChange) -> str:
 
 
 _TAIL = "; the effect cannot be told"
-_ALREADY = "the log already behaves like this"
+_ALREADY = "the log behaves like this already"
 
 
 def _reasons(untold: Sequence[Untold]) -> dict[str, list[str]]:

@@ -25,9 +25,9 @@ __all__ = ["ASrptLike", "virtual_order"]
 def virtual_order(arrival_ms: NDArray[np.int64], service: NDArray[np.int64], gpus: int) -> NDArray[np.int64]:
     """Return the place of each job in the order in which one virtual machine ends them (n,).
 
-    The machine does `gpus` GPU*ms of work in a millisecond, always of the job that has least of it left, the earlier
-    one among equals. Of two jobs that are there at once, the one with less left ends first, whoever comes later: so the
-    order among the jobs that have come is known before they end, and what comes later decides nothing about it.
+    The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left, the earlier one
+    among equals. Of two present jobs, the one with less work left ends first, whatever arrives later. The order among
+    the arrived jobs is therefore known before they end, and later arrivals do not change it.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def virtual_order(arrival_ms: NDArray[np.int64], service: NDArray[np.int64], gpu
     left: list[tuple[int, int]] = []
     ended, now = 0, 0
     for job, (arrival, work) in enumerate(zip(arrival_ms.tolist(), service.tolist(), strict=True)):
-        # Time is counted in work that the machine can do, so that all is whole numbers.
+        # Time is counted in work that the machine can do, so all values are whole numbers.
         able, now = arrival * gpus - now, arrival * gpus
         while left and left[0][0] <= able:
             done, other = heappop(left)

@@ -33,7 +33,7 @@ def sum_of_ends(first: float, second: float, slower_first: float, slower_second:
     first, second : float
         Time that each takes alone.
     slower_first, slower_second : float
-        How many times as long it takes beside the other, at least 1.
+        How many times as long it takes next to the other, at least 1.
     """
     early, late = first * slower_first, second * slower_second
     if early <= late:
@@ -42,7 +42,7 @@ def sum_of_ends(first: float, second: float, slower_first: float, slower_second:
 
 
 class _Links(Gangs):
-    """Smallest service first, with a test of who may send where others do."""
+    """Smallest service first, with a test of which gangs may share a link."""
 
     def __init__(
         self,

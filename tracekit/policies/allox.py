@@ -24,7 +24,7 @@ _SPARE = 4
 
 
 def match_queues(time_ms: NDArray[np.float64], ready_ms: list[NDArray[np.float64]]) -> NDArray[np.int64]:
-    """Return who goes next on each machine, so that the sum of all completion times is least.
+    """Return which job goes next on each machine, for the smallest sum of completion times.
 
     The job that is k-th from the end of a machine's queue delays k jobs by its run time, itself included, and waits for
     the machine to be ready: its cost. Each machine and k is matched with at most one job.
@@ -63,7 +63,7 @@ def match_queues(time_ms: NDArray[np.float64], ready_ms: list[NDArray[np.float64
         return np.zeros((0, 2), np.int64)
     of, which, k, wait = (np.concatenate(c) for c in (kind, machine, place, ready))
     cost = k * time_ms[:, of] + wait
-    # A cost that no schedule reaches, so that matchings with as few such as can be are cheapest.
+    # A cost that no schedule reaches, so matchings with the fewest such costs are cheapest.
     able = np.isfinite(cost)
     never = (float(cost[able].max(initial=1.0)) + 1.0) * (m + 1)
     job, column = linear_sum_assignment(np.where(able, cost, never))
@@ -88,19 +88,19 @@ class _Matching:
         self.pools: Pools = make_pools(jobs, cluster, "place")
         self.speed = pool_speeds(self.pools, jobs, cluster, models)
         highest = self.speed.max(axis=1, initial=0)
-        # Where all types that a kind of job may use are alike, and are those that it accepts, times do not matter.
+        # If all types that a kind of job may use are equally fast, and are those that it accepts, times do not matter.
         open_to = (self.speed == highest[:, None]) & self.pools.accepts
         self.alike = bool((open_to == (self.speed > 0)).all() and (highest[highest > 0] == 1_000_000).all())
 
     def plan(self, view: View) -> Plan:
-        """Return who begins now, and where."""
+        """Return which jobs start now, and where."""
         room = np.bincount(self.pools.group_pool[view.node_group], view.node_free, len(self.pools.model))
         free = room.astype(np.int64)
         if free.sum() <= 0:
             return self._named(np.zeros(0, np.int64), None, None)
         job, held = view.job, view.held
         waiting = np.flatnonzero(held == 0)
-        # Only the oldest, but at least as many as there are GPUs for.
+        # Only the oldest, but at least as many jobs as there are GPUs.
         waiting = waiting[: max(int(self.share * len(waiting)), int(free.sum()))]
         who = job[waiting]
         left = view.remaining_ms[waiting].astype(np.float64)
@@ -112,11 +112,11 @@ class _Matching:
         return Plan(job, self.gpus[job], rate=rate, model=model, keep=True, optional=len(job))
 
     def _shortest(self, who: NDArray[np.int64], left: NDArray[np.float64], free: NDArray[np.int64]) -> Plan:
-        """Return the shortest first: on machines that are alike that is the best matching."""
+        """Return the shortest first: on equal machines this is the best matching."""
         fits = np.flatnonzero(self.gpus[who] <= free.max(initial=0))
         order = fits[np.argsort(left[fits], kind="stable")]
         kind = self.pools.kind[who[order]]
-        # Of each kind no more than there are GPUs for in all.
+        # Of each kind at most as many jobs as there are GPUs in total.
         by_kind = np.argsort(kind, kind="stable")
         start = np.searchsorted(kind[by_kind], kind[by_kind])
         near = np.zeros(len(kind), np.bool_)

@@ -44,7 +44,7 @@ class _Seats:
 
     def _begin(self, view: View) -> None:
         demand = self.demand
-        # Jobs of one line are alike in class and tenant too: both decide who may start.
+        # Jobs of one line have the same class and tenant too: both decide which jobs may start.
         self.view, self.books = view, Residents(demand, view)
         self.hosts, self.lodgers = Lines(demand.type), Lines(demand.type)
         self.held = np.zeros(self.quota.shape[1], np.int64)
@@ -55,7 +55,7 @@ class _Seats:
         self.where: dict[int, list[int]] = {}
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, and how fast everyone is now."""
+        """Return which jobs start, and the current speed of every job."""
         if self.view is not view:
             self._begin(view)
         new, ended = self.books.follow(view)
@@ -76,7 +76,7 @@ class _Seats:
         return self.books.plan(self._speed, wake)
 
     def _host(self, job: int, limit: NDArray[np.int64], room: NDArray[np.int64]) -> bool:
-        """Start a guaranteed job, if its tenant may have more GPUs and there are some without guaranteed jobs."""
+        """Start a guaranteed job, if its tenant may have more GPUs and some have no guaranteed jobs."""
         tenant = self.tenant[job]
         if self.held[tenant] + self.demand.gpus[job] > limit[tenant]:
             return False

@@ -55,7 +55,7 @@ class Reservations:
         self._first = 0
 
     def reserve(self, need: Need, low: int, capacity: int) -> bool:
-        """Give a job its leases from `low` on, as late as possible; False, and nothing, where there are too few."""
+        """Give a job its leases from `low` on, as late as possible; False, and no lease, if there are too few."""
         used = self._between(need.pool, low, need.end)
         room = np.flatnonzero(capacity - used >= need.gpus)
         if len(room) < need.leases:
@@ -64,7 +64,7 @@ class Reservations:
         return True
 
     def extend(self, job: int, more: int, low: int, capacity: int) -> bool:
-        """Give a job so many leases more, from `low` on; False, and nothing, where there are too few."""
+        """Give a job this many more leases from `low` on; False, and no lease, if there are too few."""
         need, had = self.of[job]
         used = self._between(need.pool, low, need.end).copy()
         used[had[had >= low] - low] = capacity
@@ -77,20 +77,20 @@ class Reservations:
         return True
 
     def free(self, jobs: Iterable[int], low: int) -> None:
-        """Take from jobs what they have from a lease on, and forget them."""
+        """Remove the leases of jobs from one lease on, and forget these jobs."""
         for job in jobs:
             self.drop_first(job, len(self.of[job][1]), low)
             del self.of[job]
 
     def drop_first(self, job: int, count: int, low: int) -> None:
-        """Take from a job the first so many leases that it has from `low` on, and those before, which are over."""
+        """Remove a job's first leases from `low` on, up to this number, and its past leases."""
         need, had = self.of[job]
         had = had[had >= low]
         self._used[need.pool, had[:count] - self._first] -= need.gpus
         self.of[job] = need, had[count:]
 
     def move_all(self, needs: Sequence[Need], low: int, capacity: NDArray[np.int64]) -> bool:
-        """Reserve anew for these jobs, which are all that have leases, the least slack first.
+        """Reserve again for these jobs, which are all that have leases, the least slack first.
 
         False, and nothing changes, where one finds no room.
         """
@@ -105,7 +105,7 @@ class Reservations:
         return True
 
     def solve(self, needs: Sequence[Need], low: int, capacity: NDArray[np.int64], limit: int, cells: int) -> bool:
-        """Reserve anew for these jobs, which are all that have leases, wherever there is room (HiGHS).
+        """Reserve again for these jobs, which are all that have leases, anywhere with room (HiGHS).
 
         Parameters
         ----------
@@ -190,14 +190,14 @@ class _Leasing:
         restart = overheads(models, p["overhead"], jobs)[jobs.devices]
         whole = self.lease_ms / np.maximum(self.lease_ms - restart, 1)
         self.longer: NDArray[np.float64] = p["margin"] * whole
-        """How many times its run time a job is held to take: a restart in every lease, and the margin (n,)."""
+        """Assumed need of a job as a multiple of its run time: a restart in every lease, and the margin (n,)."""
         self.left: NDArray[np.int64] = np.zeros(len(jobs), np.int64)
         self.seen: NDArray[np.int64] = np.full(len(jobs), -1)
         if self.admission == "none":
             self.promises.state[:] = FREE
 
     def plan(self, view: View) -> Plan:
-        """Return who has GPUs until the next lease begins."""
+        """Return which jobs have GPUs until the next lease begins."""
         job, now = view.job, view.now_ms
         running = self.turns.running(view)
         waits = running < 0
@@ -390,7 +390,7 @@ class Chronus(Policy):
         def plan(view: View) -> Plan:
             nonlocal run
             if run.view is not view:
-                # A run that begins anew.
+                # A run that starts over.
                 run = _Leasing(self, jobs, cluster, models, seed, view)
             return run.plan(view)
 

@@ -152,12 +152,12 @@ def clock_power(jobs: Jobs, cluster: Cluster, models: Models, cap: int) -> Clock
 
 
 class ClockProgram:
-    """One clock for each job, so that the sum of costs is small while that of power keeps within what there is.
+    """One clock for each job, for a small sum of costs within the available power.
 
     By the Lagrangian dual of the program in which jobs may divide their time between clocks: with a price on power each
     kind of job takes the clock at which cost and power together cost least. As the price falls, one kind after the
-    other goes to its next clock; at the price at which there is no more room, the jobs of the kind that would be next
-    go on in the order given while they fit. That is within one job's change of the best there is.
+    other moves to its next clock. At the price at which no room is left, the jobs of the next kind move on in the given
+    order while they fit. The result is within one job's change of the optimum.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class ClockProgram:
     def __init__(self, power: NDArray[np.float64], cost: NDArray[np.float64]) -> None:
         self.power = power
         rows = np.arange(len(power))
-        # Of clocks that draw alike the one that costs least, and then the first, which is the fastest.
+        # Of clocks with equal power the one that costs least, and then the first, which is the fastest.
         self.least = np.where(power <= power.min(axis=1, keepdims=True), cost, np.inf).argmin(axis=1)
         """The clock at which each kind draws least (D,)."""
         steps = []
@@ -185,7 +185,7 @@ class ClockProgram:
             now[moves] = to[moves]
         self.free = now
         """The clock at which each kind costs least (D,)."""
-        # A kind's steps are worth less and less, so that they stay in order.
+        # Each further step of a kind is worth less, so they stay in order.
         found = np.concatenate(steps) if steps else np.zeros((0, 4))
         found = found[np.argsort(-found[:, 0], kind="stable")]
         self.step_kind, self.step_to = found[:, 1].astype(np.int64), found[:, 2].astype(np.int64)

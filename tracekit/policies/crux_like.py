@@ -27,7 +27,7 @@ __all__ = ["CruxLike", "intensity"]
 def intensity(models: Models, jobs: Jobs, seed: int) -> NDArray[np.float64]:
     """Return the GPU time of an iteration over the time that its traffic takes on a node's link, alone (n,).
 
-    Infinite where there is no traffic.
+    Infinite without traffic.
     """
     message_mb, compute_s = traffic_of(models, jobs, seed)
     sends = ring_s(message_mb, jobs.devices, models.links.gbit.node_gbit)
@@ -37,7 +37,7 @@ def intensity(models: Models, jobs: Jobs, seed: int) -> NDArray[np.float64]:
 
 
 class _Nearest(Gangs):
-    """Gangs on the nearest GPUs there are."""
+    """Gangs on the nearest free GPUs."""
 
     def choose(self, job: int) -> Spot | None:
         """Return the nearest GPUs."""

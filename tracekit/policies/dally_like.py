@@ -29,7 +29,7 @@ __all__ = ["DallyLike"]
 _REFERENCE = 0.3
 """Slowdown from one tier to the next from which on a gang waits for the whole timer."""
 _KNOWN = 5
-"""Waits that have to be known before a timer is tuned."""
+"""Number of known waits that tuning a timer needs."""
 
 
 class _Tiers(Gangs):
@@ -60,7 +60,7 @@ class _Tiers(Gangs):
         self.waits, self.moved_ms = Waits(), dict[int, int]()
 
     def reset(self) -> None:
-        """Forget what gangs waited, and who moved."""
+        """Forget the waits of gangs and their moves."""
         self.waits, self.moved_ms = Waits(), {}
 
     def _timer_ms(self, job: int, tier: int) -> float:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["DelayScheduling"]
 
 _KNOWN = 5
-"""Waits that have to be known before their mean counts."""
+"""Number of known waits that a mean needs."""
 
 
 class _Delays(Gangs):
@@ -62,7 +62,7 @@ class _Delays(Gangs):
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the nearest GPUs that there are, where the job does not wait for nearer ones."""
+        """Return the nearest free GPUs, if the job does not wait for nearer ones."""
         nearest = self.places.nearest[int(self.places.kind[job])]
         for tier in range(nearest, ANYWHERE + 1):
             spot = self.places.find(job, tier)
@@ -89,7 +89,7 @@ class _Delays(Gangs):
         return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
 
     def _release_ms(self, job: int, tier: int) -> float:
-        """Return when a tier has room if nobody else starts, running jobs ending at their present speed; inf never."""
+        """Return when a tier has room if no other job starts and running jobs end at their present speed; inf never."""
         ends = self._ends_of_running()
         low, high = 0, len(ends) + 1
         while high - low > 1:

@@ -1,4 +1,4 @@
-"""Divisions of GPUs among jobs, drawn at random, for searches: how many each may have, and how many there are."""
+"""Divisions of GPUs among jobs, drawn at random, for searches: how many GPUs each job may have, and how many exist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Bounds:
     """GPUs of each pool beyond `least` (P,)."""
 
     def drawn(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Return so many divisions, every number of GPUs of a job as likely, whatever there is room for (count, k)."""
+        """Return this many divisions; every number of GPUs of a job is equally likely, whatever fits (count, k)."""
         gpus = random.integers(self.low - 1, self.high + 1, (count, len(self.low)))
         return np.where(gpus < self.low, self.least, gpus)
 

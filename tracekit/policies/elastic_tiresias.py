@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SPAN = 1 << 44
 """Above every submission [ms]: 557 years."""
 _STEPS = 32
-"""Steps inside a queue at which the Gittins index is asked for anew."""
+"""Steps inside a queue at which the Gittins index is computed again."""
 _SCALE = 1 << 14
 
 
@@ -54,7 +54,7 @@ def read_thresholds(text: str) -> tuple[int, ...]:
     Raises
     ------
     UsageError
-        They are no ascending positive numbers.
+        They are not ascending positive numbers.
     """
     if text == "none":
         return ()
@@ -285,19 +285,19 @@ class ElasticTiresias(Policy):
 
 @dataclass
 class _Queues:
-    """Which queue each job is in, by the GPU time it has had since it began anew."""
+    """The queue of each job, by its GPU time since it started over."""
 
     thresholds: NDArray[np.int64]
     """Ends of the queues but the last [GPU*ms]."""
     promote: float
-    """A job that waits so many times its last run begins anew; 0 never."""
+    """A job that waits this many times its last run starts over; 0: never."""
     view: View | None = None
     """Of the run that the books are of."""
     base: NDArray[np.int64] | None = None
     """GPU time that does not count any more (n,) [GPU*ms]."""
 
     def find(self, view: View, wish: Wish) -> NDArray[np.int64]:
-        """Return the queue of each job, after letting those begin anew that have waited long (k,)."""
+        """Return the queue of each job, after jobs that have waited long start over (k,)."""
         table, job = view.table, wish.job
         if self.view is not view or self.base is None:
             self.view, self.base = view, np.zeros(len(table), np.int64)
@@ -308,7 +308,7 @@ class _Queues:
         return np.searchsorted(self.thresholds, attained[job] - self.base[job], side="right")
 
     def next_ms(self, view: View, wish: Wish) -> int:
-        """Return when, if nothing comes or ends, a job falls or begins anew [ms]; -1 never."""
+        """Return when, if no job arrives or ends, a job falls or starts over [ms]; -1 never."""
         assert self.base is not None  # noqa: S101 -- `find` goes first
         had = view.table["attained"][wish.job] - self.base[wish.job]
         queue = np.searchsorted(self.thresholds, had, side="right")

@@ -1,4 +1,4 @@
-"""ElasticFlow: the fewest GPUs by which each promised deadline is met, and the rest where it costs least GPU time."""
+"""ElasticFlow: the fewest GPUs that meet each promised deadline, and the rest where they cost least GPU time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Levels:
         for g, least, most in zip(size.tolist(), low[place].tolist(), high[place].tolist(), strict=True):
             powers = [2**k for k in range(most.bit_length()) if least <= 2**k <= most]
             speed = elastic_ppm(models, g, powers or [g]).tolist()
-            # More GPUs that make it no faster are no level.
+            # Numbers of GPUs that make it no faster are not levels.
             kept = [n for i, n in enumerate(powers or [g]) if i == 0 or speed[i] > max(speed[:i])]
             gpus += kept
             count.append(len(kept))
@@ -134,7 +134,7 @@ class _Flow:
         return found
 
     def _rest(self, wish: Wish, kept: NDArray[np.int64], late: NDArray[np.int64]) -> None:
-        """Give best-effort jobs their fewest GPUs: those that are late for a promise, who runs, then by submission."""
+        """Give best-effort jobs their fewest GPUs: jobs late for a promise, running jobs, then by submission."""
         rest = ~self.promises.waits_for_nothing(wish.job)
         rest[kept] = rest[late] = False
         best = np.flatnonzero(rest)
@@ -230,7 +230,7 @@ class ElasticFlow(Policy):
         def plan(view: View) -> Plan:
             nonlocal run
             if run.view is not view:
-                # A run that begins anew.
+                # A run that starts over.
                 run = _Flow(self, jobs, cluster, models, seed, view)
             return run.plan(view)
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tracekit.policies.places import Pool
 
 
-# Which running jobs to evict, so that a gang gets its place with the least harm.
+# Which running jobs to evict to place a gang with the least harm.
 
 
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
-    """Return the least harm that frees so many GPUs of a node, and the jobs that do; None where all are too few.
+    """Return the least harm that frees this many GPUs of a node, and the jobs that do; None if all are too few.
 
     A knapsack over the few GPUs of one node: a program for each node would cost milliseconds.
 
@@ -136,7 +136,7 @@ class Evictable:
     guarantee_ms, checkpoint_ms : float
         Guaranteed time, and run time between two checkpoints [ms].
     each : int
-        Harm of an eviction beside the time lost [GPU*ms].
+        Harm of an eviction in addition to the lost time [GPU*ms].
     restart_ms : array
         What a restart costs by gang size [ms].
     limit : int
@@ -203,7 +203,7 @@ class Evictable:
         """Return the harm of evicting each of some jobs, at least 1 [GPU*ms]."""
         harm = self.gpus[jobs] * self.lost_ms(jobs, now_ms) + self.each
         past = now_ms - self._start_ms[jobs] >= self.guarantee_ms
-        # One more, so that of equals the fewest jobs are evicted.
+        # One more, so the fewest jobs are evicted among equals.
         return np.asarray(np.where(past, harm // 2, harm) + 1)
 
     def cheapest(
@@ -251,7 +251,7 @@ class Evictable:
     def _one_node(
         self, fits: NDArray[np.bool_], gpus: int, free: NDArray[np.int64], now_ms: int
     ) -> tuple[Spot, list[int]]:
-        """Return the node on which a gang gets its GPUs with the least harm, and who leaves."""
+        """Return the node on which a gang gets its GPUs with the least harm, and the jobs that leave."""
         job, node, held = self._rows(fits)
         harm = self.harm(job, now_ms)
         # No choice on a node costs less than if a part of its cheapest job could leave.

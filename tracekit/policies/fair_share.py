@@ -51,7 +51,7 @@ class FairShare(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return turns by GPUs held."""
+        """Return turns by allocated GPUs."""
         p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(

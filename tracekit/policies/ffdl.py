@@ -51,7 +51,7 @@ class _Sampled(Gangs):
         return np.random.default_rng((self.seed % 2**64, _STREAM))
 
     def reset(self) -> None:
-        """Begin the random numbers anew."""
+        """Reset the random numbers."""
         self.draws = self._stream()
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -99,7 +99,7 @@ def _least(times: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 def _best_order(room: NDArray[np.int64], gpus: int, *, pack: bool) -> int:
     """Return the best row of nodes, given by their free GPUs in the order drawn: fewest nodes, or most room left."""
     if not pack:
-        # One GPU of each; where gangs have several of all nodes, all orders are alike.
+        # One GPU of each; if gangs have several of all nodes, all orders are equal.
         return int((room.min(axis=1) if room.shape[1] == gpus else np.zeros(len(room))).argmax())
     used = np.cumsum(room, axis=1) - room < gpus
     return int(np.lexsort(((room * used).sum(axis=1), used.sum(axis=1)))[0])
@@ -109,14 +109,14 @@ def _best_first(free: NDArray[np.int64], gpus: int, *, pack: bool) -> NDArray[np
     """Return nodes as a rule without chance takes them: the tightest that has room for all first, or the emptiest."""
     if not pack:
         return np.argsort(-free, kind="stable")
-    # Those with room for all stand first, the tightest of them at the head; the others by most room.
+    # Nodes with room for all come first, the tightest at the head; then the others by most room.
     return np.lexsort((np.where(free >= gpus, free, -free), free < gpus))
 
 
 def _given(
     nodes: NDArray[np.int64], free: NDArray[np.int64], order: NDArray[np.intp], gpus: int, *, pack: bool
 ) -> Spot:
-    """Return the GPUs of nodes in an order: as many as each has, or one of each, again and again."""
+    """Return the GPUs of nodes in an order: all of each node, or one of each, again and again."""
     if pack:
         return gathered(nodes, free, order, gpus)
     left, share = gpus, np.zeros(len(order), np.int64)

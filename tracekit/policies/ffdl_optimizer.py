@@ -1,4 +1,4 @@
-"""The FfDL optimizer: GPUs so that the jobs' speedups are largest in sum."""
+"""The FfDL optimizer: GPUs for the largest sum of the jobs' speedups."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class FfdlOptimizer(Policy):
 
 
 def _choose(sizes: Sizes, wish: Wish) -> None:
-    """Promise a GPU to the earliest jobs, as many as there are: these take part."""
+    """Promise a GPU to the earliest jobs, as many jobs as GPUs: these take part."""
     sizes.give(wish, np.arange(len(wish.job)), np.ones(len(wish.job), np.int64))
 
 

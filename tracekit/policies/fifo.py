@@ -56,7 +56,7 @@ class Fifo(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Tenants:
-        """Return keys by submission, in turns where there are several queues."""
+        """Return keys by submission, in turns if there are several queues."""
         p = self.parameters
         if p["queues"] != "one":
             return self._queues(jobs)

@@ -42,7 +42,7 @@ def fill_segments(
     weight : array (k,)
         Above 0.
     capacity : array (S,)
-        What each segment has to give.
+        GPUs that each segment can give.
     """
     if not len(segment):
         return np.zeros(0)
@@ -73,7 +73,7 @@ def fill_shares(limit: NDArray[np.float64], weight: NDArray[np.float64], capacit
 
 
 def trade(have: NDArray[np.float64], speedup: NDArray[np.float64], margin: float) -> tuple[NDArray[np.float64], int]:
-    """Return what tenants have on each type after trading fast GPUs for slow ones, and how many deals there were.
+    """Return each tenant's GPUs of each type after trading fast GPUs for slow ones, and the number of trades.
 
     For each pair of types, most different first, the tenant with the largest speedup from the slow to the fast one
     buys from the one with the smallest, at the second-largest speedup in slow GPUs for a fast one, as long as the
@@ -156,7 +156,7 @@ class _Stride:
         self.free: NDArray[np.int64] = np.zeros(0, np.int64)
 
     def plan(self, view: View) -> Plan:
-        """Return who runs until the next slice, or until something happens."""
+        """Return which jobs run until the next slice or event."""
         job, running = view.job, self.turns.running(view)
         self.passed[self.ran] += self.turns.gpus[self.ran] / self.due[self.ran] * (view.now_ms - self.now_ms)
         self.now_ms = view.now_ms
@@ -184,7 +184,7 @@ class _Stride:
             asked = np.arange(len(job))
         asked = asked[np.lexsort((asked, running[asked] < 0, self.passed[job[asked]]))]
         found = self.turns.choose(job, asked, running, free, self.home[job])
-        # What nobody at home can use goes to jobs of other pools, in the same order.
+        # GPUs that no home job can use go to jobs of other pools, in the same order.
         rest = asked[found[asked] < 0]
         if len(rest) and (free > 0).any():
             more = self.turns.choose(job, rest, running, free)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Rounds that approach shares of time: books of what each job was entitled to and had, and who runs next.
+# Rounds that approximate shares of time: each job's entitlement and use, and which job runs next.
 
 _LEVELS = 5
-"""Levels of GPU utilization that pairs of jobs are told apart by."""
+"""Levels of GPU utilization that distinguish pairs of jobs."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Aims:
     round_ms: int
     again_ms: int
     once: bool
-    """Whether what the least cannot use is nobody's share."""
+    """Whether GPUs that the least cannot use belong to no share."""
     inside: str
     """How a VC's part is divided, for hierarchical."""
     aware: bool
@@ -66,7 +66,7 @@ class _Book:
     met: NDArray[np.bool_]
     """Whether its shares have been found yet (n,)."""
     partner: NDArray[np.int64]
-    """With whom it shares its GPUs by the last plan that named it; -1 nobody (n,)."""
+    """The partner with which it shares its GPUs in the last plan that named it; -1 none (n,)."""
     left_ms: NDArray[np.float64]
     """Run time left when shares were found last (n,) [ms]."""
     isolated: NDArray[np.float64]
@@ -105,7 +105,7 @@ class Rounds:
         self.book: _Book | None = None
 
     def plan(self, view: View) -> Plan:
-        """Return who runs in the next round, and where."""
+        """Return which jobs run in the next round, and where."""
         job, held, group = view.job, view.held, view.group
         running = np.where(held > 0, self.pools.group_pool[group], -1)
         book = self.book
@@ -114,7 +114,7 @@ class Rounds:
         place_of = np.full(len(self.gpus), -1)
         place_of[job] = np.arange(len(job))
         known = book.partner[job]
-        # Who ended, was stopped or found no place is nobody's partner any more.
+        # A job that ended, was stopped or found no place is no longer a partner.
         place = np.where(known >= 0, place_of[known], -1)
         together = np.where((place >= 0) & (running >= 0) & (running[place] >= 0), place, -1)
         self._settle(book, view.now_ms, job, running, together)
@@ -304,7 +304,7 @@ class Rounds:
 
 
 def _second(partner: NDArray[np.int64], running: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of the jobs with partners is put beside the other: the one that does not run there, or the later."""
+    """Return which of two partners joins the other: the one that does not run there, or the later."""
     place = np.arange(len(partner))
     here, there = running == chosen, running[partner] == chosen
     return np.where(here == there, partner < place, there)

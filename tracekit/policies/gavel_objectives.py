@@ -27,7 +27,7 @@ OBJECTIVES = ("max_min", "makespan", "finish_time_fairness", "throughput", "cost
 PACKABLE = ("max_min", "throughput", "cost")
 """Objectives whose kinds of jobs stay few enough for pairs of them."""
 _STEP = 1.25
-"""Run times and needs within this factor count as alike, as the larger."""
+"""Run times and needs within this factor count as equal, at the larger value."""
 _NEAR = 1.05
 """How near the search for the least worst slowdown comes."""
 
@@ -67,7 +67,7 @@ class Found:
     alone: NDArray[np.float64]
     """Share of time on each type (k, J)."""
     packed: NDArray[np.float64]
-    """Share of time on each type beside another job (k, J)."""
+    """Share of time on each type next to another job (k, J)."""
     kind: NDArray[np.int64]
     """Kind of each job (k,)."""
     pairs: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
@@ -135,7 +135,7 @@ def _grouped(*columns: NDArray[np.generic]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def _stepped(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return values rounded up to powers of the step, so that few differ."""
+    """Return values rounded up to powers of the step, so few of them differ."""
     return np.asarray(_STEP ** np.ceil(np.log(np.maximum(values, 1e-12)) / np.log(_STEP) - 1e-9))
 
 
@@ -155,7 +155,7 @@ def _fair_finish(active: Active) -> NDArray[np.float64]:
 
     def at(ratio: float) -> tuple[NDArray[np.float64], float]:
         need = left / np.maximum(ratio * alone - active.age_ms, 1e-9)
-        # Never more than the fastest: rounding up may not ask for what nobody can have.
+        # Never more than the fastest: rounding up must not ask for more than any job can have.
         stepped = np.minimum(_stepped(need), fastest)
         first, of, count = _grouped(active.gpus, active.speed, stepped)
         demand = Demand(count, active.gpus[first], active.speed[first], active.capacity)
@@ -247,7 +247,7 @@ def _in_order(gpus: NDArray[np.int64], speed: NDArray[np.float64], part: NDArray
 
 
 def _packed(objective: str, active: Active, able: NDArray[np.int64], *, once: bool) -> Found:
-    """Return shares of jobs alone and of pairs of jobs that share GPUs, of as many GPUs each."""
+    """Return shares of single jobs and of pairs of jobs that share GPUs, with equal numbers of GPUs."""
     own = _rows(active, able)
     first, of, count = _grouped(own.gpus, own.speed, own.load)
     gpus, speed, load = own.gpus[first], own.speed[first], own.load[first]

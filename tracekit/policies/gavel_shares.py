@@ -28,7 +28,7 @@ class Demand:
     capacity: NDArray[np.float64]
     """GPUs of each type (J,)."""
     pair: NDArray[np.int64] | None = None
-    """Kinds that may share GPUs, of as many GPUs each (R, 2)."""
+    """Kinds that may share GPUs, with equal numbers of GPUs (R, 2)."""
     pair_speed: NDArray[np.float64] | None = None
     """Speed of each of both on each type; 0 where they may not (R, J, 2)."""
 
@@ -39,7 +39,7 @@ class Demand:
 
     @property
     def alike(self) -> bool:
-        """Whether every kind is equally fast on all types, so that they are one."""
+        """Whether every kind is equally fast on all types, so they count as one."""
         return self.pair is None and bool((self.speed == self.speed[:, :1]).all())
 
     def merged(self) -> Demand:
@@ -71,7 +71,7 @@ def max_min_shares(
     capacity : array (J,)
         GPUs of each type.
     once : bool
-        Raise the least speed alone: what the program then leaves is nobody's share.
+        Raise only the least speed: GPUs that the program leaves belong to no share.
 
     Returns
     -------
@@ -97,9 +97,9 @@ def max_min_shares(
 
 
 def fastest_for_all(demand: Demand, value: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return shares that give every job all its time where its value is largest; None where there is no room for that.
+    """Return shares that give every job all its time where its value is largest; None if there is no room for that.
 
-    Types of one value are filled in their order, large gangs first, so that a job rarely has shares of two.
+    Types of one value are filled in order, large gangs first, so a job rarely has shares of two.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def _fill(demand: Demand, need: NDArray[np.float64], *, once: bool) -> tuple[NDA
 def spread_over(
     gpus: NDArray[np.int64], time: NDArray[np.float64], capacity: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the time on each of types that are alike; they are filled in their order, large gangs first.
+    """Return the time on each of several equal types; they are filled in their order, large gangs first.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def _programs(
         stuck = growing & (prices > _SLACK)
         if once or not stuck.any():
             break
-        # A little less than it is, so that rounding does not leave the next program without a solution.
+        # Slightly less than it is, so rounding leaves the next program a solution.
         floor[stuck] = level * need[stuck] * (1 - _SLACK)
         growing &= ~stuck
     return program.shares(time), max(first, 0.0)
@@ -229,7 +229,7 @@ def most_value(
     Parameters
     ----------
     value : array (K, J)
-        Value of a GPU's time, in place of the speed.
+        Value of a GPU's time, instead of the speed.
     floor : array (K,), optional
         Least speed of each kind.
 
@@ -303,7 +303,7 @@ class _Program:
         level : array (A,), optional
             Coefficients of the level in these rows; the level is then made as large as can be.
         aim : array (ways,), optional
-            What is made as large as can be where there is no level.
+            The objective if there is no level.
         """
         from scipy.optimize import linprog
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Guaranteed jobs and spot jobs on the same nodes: who starts where, and who is evicted.
+# Guaranteed jobs and spot jobs on the same nodes: which start where, and which are evicted.
 
 # A quota for spot jobs: the GPUs that guaranteed jobs are not expected to need, by their demand up to now.
 #
@@ -116,7 +116,7 @@ class Demand:
 
 
 class Feedback:
-    """The factor by which the quota is corrected each hour: by evictions, and by how long spot jobs wait.
+    """The hourly factor of the quota, corrected by evictions and by the waits of spot jobs.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class SpotJobs:
         self._submitted = 0
 
     def plan(self, view: View) -> Plan:
-        """Return who starts and who is evicted now."""
+        """Return which jobs start and which are evicted now."""
         self._follow(view)
         self.free = view.node_free.copy()
         self.there = view.node_gpus > 0
@@ -231,7 +231,7 @@ class SpotJobs:
         return self._written((self.demand.hour + 1) * HOUR_MS if wakes else -1)
 
     def _follow(self, view: View) -> None:
-        """Take out who ended, and let who came wait."""
+        """Remove ended jobs, and let new jobs wait."""
         status, names = view.status, kernel()
         count = len(self.hosts) + len(self.spots.where)
         if view.running_jobs < count:
@@ -311,7 +311,7 @@ class SpotJobs:
         return True
 
     def _start_guaranteed(self, job: int) -> bool:
-        """Start a guaranteed job, by evicting spot jobs if it has to."""
+        """Start a guaranteed job, by evicting spot jobs if necessary."""
         gpus, nodes = self.gpus[job], self._pool(job).nodes
         free, spots = self.free[nodes], self.spots.on[nodes]
         fits = free >= gpus
@@ -445,7 +445,7 @@ class GfsLike(Policy):
         """Return plans that name the nodes of every job."""
         p = self.parameters
         spot = classes(models, jobs, seed) == 1
-        # What a stopped job has to do again is told by `checkpoint`, so that M9's share of it is not charged as well.
+        # `checkpoint` already gives the work that a stopped job repeats, so M9's share of it is not charged as well.
         restarts = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
         overhead_ms = overheads(restarts, p["overhead"], jobs)
         run: SpotJobs | None = None

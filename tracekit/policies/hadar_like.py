@@ -45,12 +45,12 @@ class _Market:
         """GPUs of the pools then."""
 
     def plan(self, view: View) -> Plan:
-        """Return who runs until something happens, and where."""
+        """Return which jobs run until the next event, and where."""
         if self.view is not view:
             self.view, self.seen = view, np.zeros(0, np.int64)
         job, running = view.job, self.pools.held(view)
         there = self.pools.gpus(view)
-        # Asked again without news: who was to have GPUs found no place, and others may have them.
+        # Asked again without news: the planned jobs found no place, and others may have the GPUs.
         news = not (np.array_equal(job, self.seen) and np.array_equal(there, self.there))
         self.seen, self.there = job, there
         offers = self.preempt and news
@@ -110,7 +110,7 @@ class _Market:
         order = np.lexsort((job, running < 0, -worth.max(axis=1, initial=0.0)))
         able = worth > 0
         high = worth.max(axis=0, initial=0.0)
-        # Nobody asks for the price of what nobody may use.
+        # A price that no job may use is never read.
         high[high <= 0] = 1.0
         first, part = np.unique(self.pools.domain, return_index=True, return_inverse=True)[1:]
         low = np.minimum.reduceat(np.min(worth, axis=0, initial=np.inf, where=able), first)[part]
@@ -132,7 +132,7 @@ class _Market:
         order: NDArray[np.int64],
         offered_ms: int,
     ) -> Plan:
-        """Return the plan: who stops, who starts or moves, and who has what those leave for whom no place is found."""
+        """Return the plan: which jobs stop, start or move, and which get the GPUs of jobs that find no place."""
         stops = order[(before[order] >= 0) & (chosen[order] < 0)]
         goes = order[(chosen[order] >= 0) & (chosen[order] != before[order])]
         late = order[(chosen[order] < 0) & (before[order] < 0)] if self.refused == "run" else order[:0]

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the pool of each job, -1 none: matchings in which as many jobs as can be have places, for the least sum.
+    """Return the pool of each job, -1 none: matchings that place as many jobs as possible, for the lowest sum.
 
-    A pool has as many places as the smallest of the jobs would find in it. Those that are matched have their GPUs in
-    the order of their prices, as long as there are enough; the others are matched with what is left, again and again.
+    A pool has as many places as its smallest job would find in it. Matched jobs get their GPUs in the order of their
+    prices while GPUs last; the others are matched again to what is left.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArr
             row = row[np.argsort(price[rest[row], pools[0]], kind="stable")]
             pairs = np.column_stack([row, np.full(len(row), pools[0])])
         else:
-            # A price that no matching reaches, so that those with as few such as can be are cheapest.
+            # A price that no matching reaches, so matchings with the fewest such prices are cheapest.
             highest = float(price[rest][able].max())
             cost = np.where(able, price[rest], (highest + 1.0) * (len(rest) + 1))
             row, column = linear_sum_assignment(cost[:, pools])
@@ -77,7 +77,7 @@ def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArr
 class Traders:
     """Jobs with GPUs; m jobs, P pools. The price of a job with n GPUs is that of one GPU times `factor[n]`.
 
-    Where it has to leave a pool for that, `toll[n]` is added.
+    If it must leave a pool for that, `toll[n]` is added.
     """
 
     price: NDArray[np.float64]
@@ -97,23 +97,23 @@ class Traders:
     pool: NDArray[np.int64]
     """Where each is; overwritten (m,)."""
     margin: float
-    """Part of the prices of those who trade that a trade has to save, and more [0..1]."""
+    """Share of the traders' prices that a trade must save, and more [0..1]."""
 
     def prices(self, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the prices with so many GPUs (m, 1) or (m, P) in each pool (m, P)."""
+        """Return the prices with this many GPUs (m, 1) or (m, P) in each pool (m, P)."""
         leaves = (self.before[:, None] >= 0) & (self.before[:, None] != np.arange(self.price.shape[1]))
         return self.price * self.factor[gpus] + np.where(leaves, self.toll[gpus], 0.0)
 
 
 def change_places(traders: Traders) -> None:
-    """Let jobs of two pools with as many GPUs change places, while that saves enough.
+    """Let jobs of two pools with equal numbers of GPUs swap places, while that saves enough.
 
     Between two pools the jobs that gain most by moving change first, the most with the most; that is the least sum of
     prices that jobs of one size reach between them.
     """
     price = traders.prices(traders.gpus[:, None])
     here = price[np.arange(len(price)), traders.pool]
-    # Of two who save a part of their prices together, one saves as large a part of its own.
+    # If two jobs save a share of their prices together, one of them saves at least that share of its own.
     if not (price.min(axis=1, initial=np.inf) < (1 - traders.margin) * here).any():
         return
     for one, other in combinations(range(price.shape[1]), 2):
@@ -140,7 +140,7 @@ def change_places(traders: Traders) -> None:
 
 
 def move_to_idle(traders: Traders, free: NDArray[np.int64]) -> None:
-    """Let jobs move to idle GPUs of another type, as many as suit them, while that saves enough: the most first.
+    """Let jobs move to suitable idle GPUs of another type while that saves enough: the largest saving first.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ class _Prices:
         self.sizes.grow(wish, place, time * (self.factor[gpus] - self.factor[gpus + 1]))
 
     def _trade(self, wish: Wish, left_ms: NDArray[np.float64]) -> None:
-        """Let jobs of as many GPUs change places, and move to idle ones, where that saves enough."""
+        """Let jobs with equal numbers of GPUs swap places, or move to idle GPUs, if that saves enough."""
         has = np.flatnonzero(wish.gpus > 0)
         job = wish.job[has]
         traders = Traders(

@@ -110,7 +110,7 @@ class Parameter:
         most = self.maximum if self.maximum is not None else _LARGEST
         endless = number == math.inf and not whole and self.maximum in (None, math.inf)
         if not least <= number <= most and not endless:
-            raise self._wrong(value, "is out of range", f"the allowed range is {least:,g} to {most:,g}")
+            raise self._wrong(value, "is out of range", f"it may be from {least:,g} to {most:,g}")
         if not whole:
             return float(number)
         if number != int(number):
@@ -312,7 +312,7 @@ def parse_policy(text: str) -> Policy:
     Raises
     ------
     UsageError
-        There is no such policy or parameter, or a value cannot be used.
+        The policy or parameter does not exist, or a value cannot be used.
     """
     name, *pairs = (part.strip() for part in text.split(","))
     if not name:

@@ -1,6 +1,6 @@
 """Multiple-choice knapsacks: how many steps of each row are worth most together, within a capacity.
 
-A row is a chain of steps, each with a size and a gain, of which any number from the first on may be taken.
+A row is a chain of steps, each with a size and a gain; any number of steps from the first on may be taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def take_chains(
     core: int,
     limit_s: float = 1.0,
 ) -> NDArray[np.int64]:
-    """Return how many steps of each row to take, so that the sum of gains is as large as can be.
+    """Return how many steps of each row to take, for the largest sum of gains.
 
     Steps are taken by their gain for the size, first steps of a row before others between equals, until one does not
     fit. What is left over, if anything is, is made use of
@@ -47,8 +47,8 @@ def take_chains(
     rows : int
         Number of rows.
     core : int
-        Rows on either side of the step that does not fit over which the program decides; with as many as there are
-        rows the result is the best of all.
+        Rows on either side of the first step that does not fit; the program decides over them. With the number of all
+        rows the result is the optimum.
     limit_s : float
         Time for the program [s]; the best found by then is used, or else the steps that fit, one after the other.
     """
@@ -88,7 +88,7 @@ def _filled(
     for step in order.tolist():
         r = int(row[step])
         if size[step] > left:
-            # The steps behind it in its row have to wait for it.
+            # The steps behind it in its row must wait for it.
             closed.add(r)
         elif r not in closed:
             found[r] += 1
@@ -100,7 +100,7 @@ def _filled(
 
 
 def _last(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return the first so many different rows of a list."""
+    """Return the first different rows of a list, up to a number."""
     first = np.sort(np.unique(rows, return_index=True)[1])[:count]
     return rows[first]
 

@@ -184,7 +184,7 @@ class Network:
         return speeds
 
     def speed_alone(self, job: int, nodes: Sequence[int]) -> int:
-        """Return the speed of a gang on nodes if nobody else sent [ppm]."""
+        """Return the speed of a gang on nodes if no other gang sent [ppm]."""
         return min(round(PPM * float(self.best_s[job] / self.alone_s[job, self.tier_of(nodes)])), PPM)
 
     def speeds_with(self, job: int, nodes: Sequence[int]) -> dict[int, int]:

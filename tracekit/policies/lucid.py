@@ -25,7 +25,7 @@ __all__ = ["Lucid"]
 _CHECK_MS = 100_000
 """Time between two looks at the arrivals."""
 _WINDOW_MS = 600_000
-"""Arrivals that are looked at."""
+"""Arrivals to consider."""
 _WIDEST = 8
 """GPUs of the largest jobs that are packed."""
 
@@ -58,14 +58,14 @@ class _Packing:
         self.alone: dict[tuple[int, int], dict[int, None]] = {}
         """Jobs that run alone, in the order of their starts, by kind of place and GPUs."""
         self.listed: dict[int, tuple[int, int]] = {}
-        """Under which of these each stands."""
+        """The key under which each is filed."""
         self.fits: dict[int, bool] = {}
-        """Whether jobs of a kind fit on the profiler's nodes that are there."""
+        """Whether jobs of a kind fit on the profiler's present nodes."""
         self.there: NDArray[np.int64] | None = None
         self.packing, self.checked_ms = False, -1
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, and how fast pairs are."""
+        """Return which jobs start, and the speed of pairs."""
         if self.view is not view:
             self._begin(view)
         new, ended = self.books.follow(view)
@@ -120,7 +120,7 @@ class _Packing:
         return True
 
     def _start(self, job: int) -> bool:
-        """Start a job beside another, or alone."""
+        """Start a job next to another, or alone."""
         tries = (self._alone, self._beside) if self.p["idle_first"] else (self._beside, self._alone)
         return any(attempt(job) for attempt in tries)
 
@@ -175,7 +175,7 @@ class _Packing:
 
 
 def _profiler(cluster: Cluster, nodes: int) -> NDArray[np.bool_]:
-    """Return which nodes are the profiler's: so many of the largest of each domain, at most a quarter of all (N,)."""
+    """Return the profiler's nodes: this many of the largest of each domain, at most a quarter of all (N,)."""
     found = np.zeros(cluster.nodes, np.bool_)
     for domain in np.unique(cluster.domain).tolist():
         own = np.flatnonzero(cluster.domain == domain)

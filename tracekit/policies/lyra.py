@@ -1,4 +1,4 @@
-"""Lyra: training borrows idle inference servers, and elastic jobs grow into the GPUs that nobody asks for."""
+"""Lyra: training borrows idle inference servers, and elastic jobs grow into spare GPUs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class LyraPlans:
         self._view: View | None = None
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, is resized or gives way now."""
+        """Return which jobs start, are resized or give way now."""
         if view is not self._view:
             self._view = view
             self.books = Servers(self.cluster, self.lent, self.may_grow)
@@ -359,7 +359,7 @@ class _Growth:
         return max(range(len(workers)), key=lambda i: (not self.lent[workers[i].nodes[0]], i))
 
     def _add(self, books: Servers, job: int, count: int, nodes: NDArray[np.int64]) -> None:
-        """Place workers of a job until it has so many, and leave them out where they would not make it faster."""
+        """Place this many workers of a job, except workers that would not make it faster."""
         had = len(books.workers.get(job, ()))
         for _ in range(had, count):
             spot = self._spot(books.free, nodes, int(self.worker[job]))
@@ -370,7 +370,7 @@ class _Growth:
             books.drop(job)
 
     def _pace(self, books: Servers, job: int, workers: int | None) -> float:
-        """Return the speed of a job with the first so many of its further workers, or all, by GPUs and nodes."""
+        """Return the speed of a job with its first extra workers, or all of them, by GPUs and nodes."""
         spots = [books.base[job], *books.workers.get(job, ())[:workers]]
         nodes = {n for spot in spots for n in spot.nodes}
         gpus = sum(sum(spot.gpus) for spot in spots)
@@ -390,5 +390,6 @@ class _Growth:
 
 
 def _parts(gpus: int, workers: int) -> int:
-    """Return into how many equal workers a gang is divided: as many as divide its GPUs evenly, up to a limit."""
+    """Return the number of equal workers into which a gang is divided: as many as divide its GPUs evenly, up to a
+    limit."""
     return max((k for k in range(1, min(max(gpus, 1), workers) + 1) if gpus % k == 0), default=1)

@@ -1,4 +1,4 @@
-"""Which GPUs of which servers each gang and each further worker has, and which servers go back at the end of a loan."""
+"""Which GPUs of which servers each gang and each extra worker has, and which servers are returned at the end of a loan."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Servers:
         self.extra = np.zeros(cluster.nodes, np.int64)
         """GPUs of such workers on each node (N,)."""
         self.free = cluster.gpus.astype(np.int64)
-        """GPUs of each node that nobody has now (N,)."""
+        """Free GPUs of each node now (N,)."""
         self.up = np.ones(cluster.nodes, np.bool_)
-        """Whether each node is there (N,)."""
+        """Whether each node is present (N,)."""
         self._gone: NDArray[np.bool_] | None = None
         self._there: NDArray[np.int64] | None = None
         self.left = _NO_NODES
@@ -145,7 +145,7 @@ class Servers:
         self._take(spot, -1)
 
     def reclaim(self) -> None:
-        """Clear the servers on loan that have left: further workers go, and jobs whose gangs are there are stopped."""
+        """Clear the servers on loan that have left: extra workers go, and jobs whose gangs run there are stopped."""
         if not len(self.left):
             return
         gone = np.zeros(len(self.up), np.bool_)
@@ -161,11 +161,11 @@ class Servers:
                 self.stopped.add(job)
 
     def borrows(self) -> bool:
-        """Return whether a server on loan is there."""
+        """Return whether a server on loan is present."""
         return bool((self.lent & self.up).any())
 
     def exchange(self, due_ms: int) -> NDArray[np.int64] | None:
-        """Return the nodes to exchange so that those servers leave at a time that cost least; None for none.
+        """Return the nodes to exchange, so the servers that cost least leave; None for none.
 
         One after the other that server goes whose loss costs least: the sum over the gangs on it of one over the
         servers that each gang has. Gangs on a server that goes count on no other any more.
@@ -191,7 +191,7 @@ class Servers:
         return np.array(pairs, np.int64) if pairs else None
 
     def _cheapest(self, some: list[int], count: int, on: dict[int, set[int]], named: set[int]) -> set[int]:
-        """Return so many of some servers; between equals those with fewer workers, then those that are named."""
+        """Return this many of some servers; among equals those with fewer workers, then the named ones."""
         server = np.array(some, np.int64)
         cost = np.array([sum(1 / len(self.base[j].nodes) for j in on.get(n, ())) for n in some], np.float64)
         unnamed = np.array([n not in named for n in some])

@@ -65,7 +65,7 @@ class Layouts:
     def __init__(
         self, slices: Slices, beside: Callable[[int, int], int], *, most: int, slack: float, whole_only: bool = False
     ) -> None:
-        """Take M32, the speed of a job beside another by utilization [ppm], and how many may have a slice.
+        """Set M32, the speed of a job next to another by utilization [ppm], and the largest number of jobs per slice.
 
         `slack` is what an online job's slice has beyond its load, as a share of that; with `whole_only` a GPU is one
         slice.
@@ -121,7 +121,7 @@ class Layouts:
         return not job.online or needed * self.compute <= piece.compute * _WHOLE
 
     def _speeds(self, jobs: tuple[Resident, ...], place: tuple[Slice, ...]) -> tuple[int, ...] | None:
-        """Return the speed of each job; None where a slice has too many, or more than are good for it."""
+        """Return the speed of each job; None if a slice has too many jobs, or more than it can serve well."""
         speeds = []
         for at, (job, piece) in enumerate(zip(jobs, place, strict=True)):
             others = [jobs[i] for i, other in enumerate(place) if other == piece and i != at]
@@ -202,15 +202,15 @@ class _Cuts:
         """How each GPU with jobs of one GPU is cut, places in the order of `Residents.on`."""
         self.alike: dict[tuple[tuple[Resident, ...], Cut | None], int] = {}
         self.code = np.zeros(len(self.demand.node), np.int64)
-        """GPUs with equal numbers have alike jobs and slices: 0 idle, -1 taken whole by a gang (T,)."""
+        """GPUs with equal numbers have equal jobs and slices: 0 idle, -1 fully taken by a gang (T,)."""
         self.order: dict[int, list[int]] = {}
         """Jobs of each GPU when it was cut last, in the order of the places."""
         self.stopped: dict[int, int] = {}
-        """Until when jobs stand still because their GPU is cut anew [ms]."""
+        """Time until which jobs pause because their GPU is split again [ms]."""
         self.where: dict[int, list[int]] = {}
 
     def plan(self, view: View) -> Plan:
-        """Return who starts where, and how fast everyone is now."""
+        """Return which jobs start where, and the current speed of every job."""
         if self.view is not view:
             self._begin(view)
         new, ended = self.books.follow(view)
@@ -264,7 +264,7 @@ class _Cuts:
         self.where[job] = gpus
 
     def _candidates(self, job: int) -> list[int]:
-        """Return the GPUs that a job may join, one of all that are alike."""
+        """Return the GPUs that a job may join, one of each group of equal ones."""
         found = []
         for own in self.demand.gpus_of(job):
             there = own[self.books.view.node_gpus[self.demand.node[own]] > 0]
@@ -280,9 +280,9 @@ class _Cuts:
         return self.cut[gpu].place if gpu in self.cut else ()
 
     def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
-        """Return how a GPU would be cut for some jobs, the first of which have slices now; None where they cannot be.
+        """Return how to split a GPU for some jobs, the first of which have slices now; None if that is impossible.
 
-        It is cut anew only where that gains more than what stands still meanwhile.
+        It is split again only if the gain is larger than the loss of the pause.
         """
         kinds = tuple(self.kinds[job] for job in jobs)
         rest = (None,) * (len(jobs) - len(now))
@@ -299,7 +299,7 @@ class _Cuts:
         return anew if gain * self.horizon_ms > cost else kept
 
     def _stop_moved(self, gpu: int, cut: Cut) -> None:
-        """Let jobs whose slice changes stand still while the GPU is cut anew."""
+        """Pause jobs whose slice changes while the GPU is split again."""
         if not self.reconfigure_ms or gpu not in self.cut:
             return
         for job, old, new in zip(self.books.on[gpu], self.cut[gpu].place, cut.place, strict=False):

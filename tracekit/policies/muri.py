@@ -41,7 +41,7 @@ def group_time(group: tuple[Stages, ...]) -> int:
     Parameters
     ----------
     group : tuple
-        Times of each job's stages, any unit; at most as many jobs as stages.
+        Times of each job's stages, in any unit; at most as many jobs as stages.
     """
     stages = range(len(group[0]))
     turns = permutations(stages[1:], len(group) - 1)
@@ -63,7 +63,7 @@ def group_speed(group: tuple[Stages, ...]) -> int:
 
 
 def gains(group: tuple[Stages, ...]) -> bool:
-    """Return whether a group is no slower than its jobs one after the other."""
+    """Return whether a group is at least as fast as its jobs one after the other."""
     return len(group) == 1 or group_time(group) * _MEASURED[len(group)] <= sum(map(sum, group))
 
 
@@ -96,7 +96,7 @@ class Groups:
         """Whether the last plan has groups of several jobs."""
 
     def plan(self, view: View) -> Plan:
-        """Return who runs with whom."""
+        """Return which jobs run together."""
         job = view.job
         there = np.bincount(self.pools.domain, self.pools.gpus(view), self.domains).astype(np.int64)
         if not self.sharing and (self._asked(job) <= there).all():
@@ -135,7 +135,7 @@ class Groups:
         return left if self.key == "srtf" else left * self.gpus[job]
 
     def _chosen(self, ranked: NDArray[np.int64], there: int) -> tuple[list[int], list[int]]:
-        """Return the jobs that are looked at, those for which there are GPUs and the next alike, and the rest."""
+        """Return the considered jobs (those with enough GPUs, and the next equal ones), and the rest."""
         slots: dict[int, int] = {}
         chosen: list[int] = []
         others: list[int] = []
@@ -154,7 +154,7 @@ class Groups:
         return chosen, others
 
     def _packed(self, chosen: list[int], there: int) -> list[list[int]]:
-        """Return the groups of the jobs chosen, made while together they ask for more GPUs than there are."""
+        """Return the groups of the chosen jobs, formed while together they ask for more GPUs than exist."""
         buckets: dict[int, list[list[int]]] = {}
         for j, kind in zip(chosen, self.pools.kind[chosen].tolist(), strict=True):
             buckets.setdefault(kind, []).append([j])
@@ -183,7 +183,7 @@ class Groups:
         return tuple(sorted(self.shapes[self.shape[j]] for j in group))
 
     def _merged(self, groups: list[list[int]], excess: int) -> tuple[list[list[int]], int]:
-        """Return groups of one kind, matched for the largest efficiency until so many GPUs are freed, and the GPUs."""
+        """Return groups of one kind, matched for the largest efficiency until this many GPUs are freed, and the GPUs."""
         gpus = int(self.gpus[groups[0][0]])
         pairs: list[tuple[int, int, int]] = []
         for low in range(0, len(groups), self.candidates):
@@ -200,7 +200,7 @@ class Groups:
         return sum(self.memory[j] for j in group)
 
     def _told(self, groups: list[list[int]], running: set[int], active: int) -> Plan:
-        """Return the plan for groups; who runs already stands first in its group, so that the others come to it."""
+        """Return the plan for groups; a running job comes first in its group, so the others join it."""
         named, beside, rate = [], [], []
         for group in groups:
             ordered = group if len(group) == 1 else sorted(group, key=lambda j: j not in running)
@@ -229,7 +229,7 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
         if len(groups[a]) + len(groups[b]) <= most and need[a] + need[b] <= _PPM
     ]
     if len({weight for weight, _, _ in edges}) == 1 and len(edges) == len(groups) * (len(groups) - 1) // 2:
-        # All alike: neighbours are as good as any.
+        # All equal: every neighbour is equally good.
         return [(edges[0][0], a, a + 1) for a in range(0, len(groups) - 1, 2)]
     return [(weight, a, b) for weight, a, b in heaviest_pairs(edges)]
 

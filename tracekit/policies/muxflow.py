@@ -60,7 +60,7 @@ class _Pairs:
         self.matched_ms = -1
 
     def plan(self, view: View) -> Plan:
-        """Return who starts where, and how fast everyone is now."""
+        """Return which jobs start where, and the current speed of every job."""
         if self.view is not view:
             self._begin(view)
         new, ended = self.books.follow(view)
@@ -162,7 +162,7 @@ class _Pairs:
         return pairs
 
     def _move(self, held: list[int], chosen: list[tuple[int, int]]) -> None:
-        """Put jobs where they are matched; who moves leaves first, so that nobody finds a GPU taken."""
+        """Put jobs where they are matched; moving jobs leave first, so no job finds a GPU taken."""
         place = dict(chosen)
         for job in sorted(held):
             if self.where[job] != [place.get(job, -1)]:
@@ -202,7 +202,7 @@ class _Pairs:
 
 
 class MuxFlowLike(Policy):
-    """Offline jobs beside online services."""
+    """Offline jobs next to online services."""
 
     card: ClassVar[Card] = Card(
         name="muxflow-like",

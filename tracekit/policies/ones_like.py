@@ -77,8 +77,8 @@ class BatchTable:
         self._speed, self._best = np.concatenate(speeds), np.concatenate(best)
         table = np.array(columns, np.int64).reshape(-1, 5).T
         self._first, self._first_best, self._width, self.batches, self.fastest = table
-        """Of each row: where its goodputs and its best batches begin, from one batch to the next, how many batches
-        there are, and the number of GPUs with which it is fastest."""
+        """For each row: the start of its goodputs and best batches, the step from one batch to the next, the number of
+        batches, and the fastest number of GPUs."""
 
     def rows(self, job: NDArray[np.int64], left_ms: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of jobs, by what is left of their work (k,)."""
@@ -91,7 +91,7 @@ class BatchTable:
         return self._speed[self._first[row] + batch * self._width[row] + gpus]
 
     def best_batch(self, row: NDArray[np.int64], gpus: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the batch with which each is fastest on so many GPUs (..., k)."""
+        """Return the fastest batch of each on this many GPUs (..., k)."""
         return np.asarray(self._best[self._first_best[row] + gpus])
 
 
@@ -110,7 +110,7 @@ _STREAM = 21
 
 @dataclass(frozen=True)
 class Moment:
-    """The k jobs of which a search decides at a moment."""
+    """The k jobs that a search decides about at one moment."""
 
     row: NDArray[np.int64]
     """Row of each in the table."""
@@ -118,7 +118,7 @@ class Moment:
     """Work left, at least 1 [ms]."""
     held: NDArray[np.int64]
     resize_ms: NDArray[np.float64]
-    """What another number of GPUs than held costs each [ms]."""
+    """Cost of changing the number of GPUs of each [ms]."""
     bounds: Bounds
 
     def worths(self, table: BatchTable, gpus: NDArray[np.int64], batch: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -139,9 +139,9 @@ def evolved(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return a later population of schedules, the best first (m, k).
 
-    Each generation has as many children as there are schedules: of two parents, each the better of two drawn, a child
-    has GPUs and batch of each job from either; with a chance of one in k a job is drawn anew, GPUs and batch. The best
-    of all go on.
+    Each generation has as many children as schedules. A child has two parents, each the better of two drawn, and takes
+    GPUs and batch of each job from either. With a chance of one in k a job's GPUs and batch are drawn again. The best
+    of all survive.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ class _Search:
         rate = np.maximum(ppm(self.table.speed(row, wish.gpus, self.batch[job])), 1)
         also = rate != self.rate[job]
         if not due:
-            # Between two steps nobody's speed changes but that of those who get GPUs.
+            # Between two steps only the jobs that get GPUs change speed.
             also &= wish.gpus != wish.held
             rate = np.where(wish.gpus == wish.held, self.rate[job], rate)
         self.rate[job] = np.where(wish.gpus > 0, rate, 0)

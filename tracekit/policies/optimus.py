@@ -152,7 +152,7 @@ def _with_servers(
     """Divide GPUs and places for servers; return the servers of each job that has GPUs, one for others (k,)."""
     places = (wish.free * per_gpu).astype(np.int64)
     sizes.give(wish, order, sizes.low[wish.job])
-    # Every job has a server, so that no more jobs run in a pool than it has places.
+    # Every job has a server, so a pool runs at most as many jobs as it has places.
     for p in range(len(places)):
         mine = order[(wish.pool[order] == p) & (wish.gpus[order] > 0)][places[p] :]
         wish.free[p] += int(wish.gpus[mine].sum())
@@ -177,6 +177,6 @@ def _with_servers(
 
 
 def _rates(sizes: Sizes, models: Models, wish: Wish, servers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return speeds relative to as many workers and servers as the request has GPUs [ppm]."""
+    """Return speeds relative to a job with as many workers and servers as the request has GPUs [ppm]."""
     requested = sizes.requested[wish.job]
     return ppm(server_speed(models, np.maximum(wish.gpus, 1), servers) / server_speed(models, requested, requested))

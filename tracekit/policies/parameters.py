@@ -1,4 +1,4 @@
-"""Parameters that several policies have, spelled alike everywhere."""
+"""Parameters that several policies share, with the same spelling everywhere."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.in
     Raises
     ------
     UsageError
-        The trace tells no time limits, or the noise is none.
+        The trace has no time limits, or the noise is unknown.
     """
     if noise == "limit":
         if not (jobs.limit_ms >= 0).any():

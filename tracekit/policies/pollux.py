@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # The fitness of Pollux, a power mean of speedups, and the genetic search for the division in which it is largest.
 
 _NOTHING = 1e-3
-"""Speedup of a job without GPUs, in place of 0."""
+"""Speedup of a job without GPUs, instead of 0."""
 
 
 def worths(
@@ -74,9 +74,9 @@ def evolve(
 ) -> NDArray[np.int64]:
     """Return the best division found, at least as good as `first` (k,).
 
-    Each generation has as many children as there are parents: of two parents, each the better of two drawn, a child
-    has each number of GPUs from either; then each number is drawn anew with a chance of one in k. The best of parents
-    and children go on.
+    Each generation has as many children as parents. A child has two parents, each the better of two drawn, and takes
+    each number of GPUs from either. Then each number is drawn again with a chance of one in k. The best of parents and
+    children survive.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ PROFILE = Parameter(
         "batches adapt: all jobs are very large applications",
     ),
 )
-"""What is known of a job's batches and steps: nothing, so that work is fixed, or a class of applications."""
+"""Knowledge about a job's batches and steps: none, so its work is fixed, or a class of applications."""
 
 
 class PolluxLite(Policy):
@@ -272,7 +272,7 @@ class _Rounds:
         if len(named) or (gpus < high).any():
             wake = view.now_ms + self.round_ms
         elif table.stages > 1:
-            # With all that they may have nobody gains, however much time passes, until somebody's speed changes.
+            # At their maxima no job gains, however much time passes, until the speed of a job changes.
             left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
             wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
         return Plan(
@@ -286,7 +286,7 @@ class _Rounds:
         )
 
     def _divided(self, rows: NDArray[Any], free: NDArray[np.int64], now_ms: int) -> NDArray[np.int64]:
-        """Return the GPUs of each job, of whose pools so many are free beyond the minima of running jobs (k,)."""
+        """Return the GPUs of each job; its pools have this many free GPUs beyond the minima of running jobs (k,)."""
         from tracekit.replay.kernel import raise_fitness
 
         power, left = float(self.given["p"]), free.copy()

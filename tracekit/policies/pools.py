@@ -41,7 +41,7 @@ class Pools:
     """Whether a kind takes the GPUs of a pool (K, P)."""
 
     def gpus(self, view: View) -> NDArray[np.int64]:
-        """Return the GPUs of each pool's nodes that are there (P,)."""
+        """Return the GPUs of each pool's present nodes (P,)."""
         return np.bincount(self.group_pool, view.group_gpus, len(self.model)).astype(np.int64)
 
     def used(self, pool: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -55,7 +55,7 @@ class Pools:
         return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)
 
     def best(self, worth: NDArray[np.float64], kind: NDArray[np.int32], most: int) -> NDArray[np.int64]:
-        """Return the places of the jobs that are worth most, at most so many in each domain, ascending.
+        """Return the places of the most valuable jobs, at most a number in each domain, ascending.
 
         Parameters
         ----------

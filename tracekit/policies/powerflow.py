@@ -67,10 +67,10 @@ class _Clocks:
         return np.full(len(kind), fits[0] if len(fits) else self.steps - 1)
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, and whose clock changes."""
+        """Return which jobs start, and whose clock changes."""
         job, held = view.job, view.held
         running = np.flatnonzero(held > 0)
-        # A millisecond after jobs were started the clocks alone are looked at.
+        # A millisecond after jobs have started, only the clocks are considered.
         fresh = np.zeros(0, np.int64)
         if view.now_ms != self.tried_ms:
             fresh = startable(view, self.pools, self.gpus, job, held, self.most)
@@ -217,12 +217,12 @@ class _Flow:
         self.tried_ms = -1
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, who has other GPUs, and whose clock changes."""
+        """Return which jobs start, which get other GPUs, and whose clock changes."""
         from tracekit.replay.kernel import raise_flow
 
         job, held, remaining = view.job, view.held, view.remaining_ms
         before = self.pools.held(view)
-        # A millisecond after jobs were started the clocks alone are looked at.
+        # A millisecond after jobs have started, only the clocks are considered.
         again = view.now_ms == self.tried_ms
         self.tried_ms = -1
         running = np.flatnonzero(held > 0)

@@ -79,7 +79,7 @@ def switching(
 
 
 class PowerDown(Policy):
-    """Idle nodes are switched off, but for a reserve."""
+    """Idle nodes are switched off, except for a reserve."""
 
     card: ClassVar[Card] = Card(
         name="power-down",
@@ -160,7 +160,7 @@ def booked_starts(
         starts = np.arange(hour[j] + 1, latest[j] + 1) * HOUR_MS - lead
         starts = np.concatenate([arrival_ms[j : j + 1], starts])
         cost = prices.paid(starts + run) - prices.paid(starts)
-        # Power may cost less than nothing, and then a start at once is no measure.
+        # Power may have a negative price, and then the cost of starting at once is not a measure.
         worth = cost <= cost[0] - gain * abs(cost[0])
         worth[0] = False
         order = np.flatnonzero(worth & (cost < cost[0]))

@@ -1,4 +1,4 @@
-"""Promises to meet deadlines: who has a deadline, who was promised to meet it, and what became of it."""
+"""Promises to meet deadlines: which jobs have a deadline, which were admitted, and what happened to them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["BROKEN", "DECLINED", "FREE", "PROMISED", "SLO", "UNSEEN", "Promises"
 SLO = Parameter("slo", 1.0, "share of the jobs that have a deadline (D7); the others run as best effort [1]", maximum=1)
 
 UNSEEN, FREE, PROMISED, DECLINED, BROKEN = range(5)
-"""A job that was not looked at yet; has no deadline; was promised to meet it; was declined; can meet it no longer."""
+"""A job that was not considered yet; has no deadline; was admitted; was declined; can no longer meet it."""
 
 
 def declined(*choices: str) -> Parameter:
-    """Return the parameter `declined` with the choices that a policy has beside 'best-effort' and 'drop'."""
+    """Return the parameter `declined` with a policy's choices in addition to 'best-effort' and 'drop'."""
     said = "a job runs as best effort if its deadline is not promised or can no longer be met"
     if "last" in choices:
         said += ", or after all others"

@@ -1,7 +1,7 @@
 """Jobs planned by number and placed afterwards, as the simulators of Helios (SRTF) and Lucid (Tiresias) do.
 
-At a decision all jobs are gone through in order. Each takes its GPUs off the number that its domain has, or is passed
-over. Running ones passed over are stopped; planned ones that find no place wait, and nobody else has their GPUs.
+At a decision all jobs are considered in order. Each takes its GPUs from the number of its domain, or is skipped.
+Skipped running jobs are stopped. Planned jobs that find no place wait, and their GPUs stay idle.
 """
 
 from __future__ import annotations

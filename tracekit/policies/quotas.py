@@ -35,7 +35,7 @@ NO_QUOTA = 10**9
 """A quota that no tenant can reach [GPUs]."""
 
 NO_USE_COUNTS = 1 << 60
-"""A weight beside which no use counts: turns go to the earlier job."""
+"""A weight so large that use does not matter: turns go to the earlier job."""
 
 
 def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
@@ -51,9 +51,9 @@ def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
 def quotas(jobs: Jobs, cluster: Cluster, models: Models) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the quotas of the VCs (Q, T), and from when they hold [ms] (Q,).
 
-    The columns are the VCs of the jobs, then jobs without one, which have no quota, then VCs without jobs.
-    They are those of the cluster. Where it has none they follow from the log (D9): a high percentile of the GPUs that
-    each VC held at once, scaled so that together they are the cluster's.
+    The columns are the VCs of the jobs, then jobs without a VC, which have no quota, then VCs without jobs. The quotas
+    come from the cluster. If it has none, they follow from the log (D9): a high percentile of the GPUs that each VC
+    used at once, scaled to sum to the cluster's GPUs.
 
     Raises
     ------
@@ -109,7 +109,8 @@ def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> NDArray[np.int
 
 
 def _percentile(jobs: Jobs, own: NDArray[np.int64], begin: int, end: int, percentile: float) -> int:
-    """Return the GPUs that some jobs held at once, or fewer, in so many percent of the time from begin to end."""
+    """Return the number of GPUs that some jobs used at once, or fewer, in this percentage of the time from begin to
+    end."""
     times = np.concatenate([[begin], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own], [end]])
     steps = np.concatenate([[0], jobs.devices[own], -jobs.devices[own], [0]]).astype(np.int64)
     order = np.argsort(times, kind="stable")

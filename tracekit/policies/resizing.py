@@ -32,7 +32,7 @@ def speedup(models: Models, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def ragged(count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return for rows of so many entries each the row of every entry, and its place in the row: 0, 1, ..."""
+    """For rows with these numbers of entries, return the row of every entry and its place in the row: 0, 1, ..."""
     row = np.repeat(np.arange(len(count)), count)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
 
@@ -42,8 +42,8 @@ def steps_taken(
 ) -> NDArray[np.int64]:
     """Return how many steps of one GPU each row takes, the steps with the largest keys first, as long as GPUs last.
 
-    Keys may not rise inside a row, so that no step is taken before the one in front of it; between equals the earlier
-    row goes first.
+    Keys may not rise inside a row, so no step is taken before the one in front of it; among equals the earlier row goes
+    first.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def steps_taken(
 
 @dataclass
 class Wish:
-    """The active jobs of a moment, and what each is to have; k jobs, P pools."""
+    """The active jobs of a moment, and the GPUs that each gets; k jobs, P pools."""
 
     job: NDArray[np.int64]
     """Jobs, as in the view (k,)."""
@@ -103,7 +103,7 @@ class Sizes:
         self._accepts = self.pools.accepts.view(np.uint8)
 
     def begin(self, view: View) -> Wish:
-        """Return the jobs of a moment, to none of which anything is promised yet."""
+        """Return the jobs of a moment, before any GPU is promised."""
         job, held, before = view.job, view.held, self.pools.held(view)
         # GPUs that nodes took with them are still their jobs'.
         free = np.maximum(self.pools.gpus(view), self.pools.used(before, held))
@@ -112,7 +112,7 @@ class Sizes:
     def give(
         self, wish: Wish, order: NDArray[np.int64], least: NDArray[np.int64], *, running_first: bool = False
     ) -> None:
-        """Promise jobs without GPUs `least` of them each, in an order, passing over those for whom there are too few.
+        """Promise jobs without GPUs `least` of them each, in an order; jobs for which there are too few are skipped.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class Sizes:
         )
 
     def steps(self, wish: Wish) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the steps of one GPU by which jobs that have some may grow: place, and GPUs before the step."""
+        """Return the steps of one GPU by which jobs with GPUs may grow: place, and GPUs before the step."""
         room = np.minimum(self.high[wish.job] - wish.gpus, wish.free[wish.pool])
         place, step = ragged(np.where(wish.gpus > 0, np.maximum(room, 0), 0))
         return place, wish.gpus[place] + step

@@ -1,4 +1,4 @@
-"""Jobs of one GPU that go wherever a score is least, alone or beside others; gangs have their GPUs alone."""
+"""One-GPU jobs that go where a score is lowest, alone or next to others; gangs have their GPUs to themselves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Company:
     gpu: NDArray[np.int64]
     """The GPUs (m,)."""
     idle: NDArray[np.bool_]
-    """Whether nobody is there (m,)."""
+    """Whether it is empty (m,)."""
     speed: NDArray[np.float64]
     """Speed of the job there [0..1] (m,)."""
     left_s: NDArray[np.float64]
@@ -53,7 +53,7 @@ class ScoredSeats:
     """Plans of one replay; of one run at a time. A policy says what GPUs are worth."""
 
     idle_first: ClassVar[bool] = False
-    """Whether an idle GPU is never worse than a shared one, so that nobody looks at those while there is one."""
+    """Whether an idle GPU is never worse than a shared one, so shared ones can be ignored while one is idle."""
 
     def __init__(self, demand: Demand, residents: int, key: NDArray[np.int64] | None = None) -> None:
         """Take the demand, how many jobs a GPU may have, and the order of waiting jobs, by submission if None."""
@@ -73,10 +73,10 @@ class ScoredSeats:
         self.gangs: dict[int, list[int]] = {}
         self.nodes: NDArray[np.int64] | None = None
         self.there: dict[int, list[NDArray[np.int64]]] = {}
-        """GPUs on nodes that are there for each kind of demand, by GPU model."""
+        """GPUs on present nodes for each kind of demand, by GPU model."""
 
     def plan(self, view: View) -> Plan:
-        """Return who starts where, and how fast everyone is now."""
+        """Return which jobs start where, and the current speed of every job."""
         if self.view is not view:
             self.begin(view)
         new, ended = self.books.follow(view)
@@ -160,7 +160,7 @@ class ScoredSeats:
         return gpus, np.arange(len(gpus)) < len(idle)
 
     def _accepted(self, job: int) -> list[NDArray[np.int64]]:
-        """Return the GPUs that a job may use on nodes that are there, by GPU model."""
+        """Return the GPUs that a job may use on present nodes, by GPU model."""
         kind, view = self.demand.kind[job], self.books.view
         if kind not in self.there:
             up = (view.node_gpus > 0)[self.demand.node]

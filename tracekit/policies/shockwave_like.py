@@ -61,7 +61,7 @@ class Window:
     """What a round of the longest remaining time costs."""
 
     def value(self, planned: NDArray[np.float64]) -> float:
-        """Return the objective where jobs have so many rounds each (k,)."""
+        """Return the objective if jobs have this many rounds each (k,)."""
         done = np.minimum(planned, self.left)
         progress = (self.whole - self.left + done) / self.whole
         welfare = float((self.weight * log_progress(progress)).sum()) / (self.rounds * len(self.left))
@@ -82,9 +82,9 @@ class Solved(NamedTuple):
 def greedy(window: Window) -> NDArray[np.int64] | None:
     """Return how many rounds each job has (k,); None where the needs, or one of them, are more than the window holds.
 
-    Needs come first, then rounds by what they add to the welfare for a GPU, as long as the GPUs of the window last,
-    and this for several bounds of the longest remaining time, of which the best counts. That gangs have to fit into
-    each round side by side is not looked at.
+    Needs come first, then rounds by their gain in welfare per GPU, while the GPUs of the window last. This is repeated
+    for several bounds on the longest remaining time, and the best result counts. It does not check that gangs fit side
+    by side in each round.
     """
     most = np.minimum(np.ceil(window.left - 1e-9), window.rounds).astype(np.int64)
     need = np.minimum(np.ceil(window.need - 1e-9), most).astype(np.int64)
@@ -139,13 +139,13 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
     load = (window.pool[of_round] * rounds + np.tile(np.arange(rounds), jobs)) + 3 * jobs
     one = np.ones
     parts = [
-        # Time planned is no more than the rounds given.
+        # Planned time is at most the rounds given.
         (at, planned + at, one(jobs)),
         (of_round, np.arange(planned), -one(planned)),
-        # The pieces sum to the progress, in units of all that a job has to do.
+        # The pieces sum to the progress, in units of a job's total work.
         (jobs + of_piece, piece + np.arange(jobs * pieces), window.whole[of_piece]),
         (jobs + at, planned + at, -one(jobs)),
-        # The longest time left is no less than any.
+        # The longest remaining time is at least that of any job.
         (2 * jobs + at, np.full(jobs, longest), one(jobs)),
         (2 * jobs + at, planned + at, one(jobs)),
         # GPUs of each round.
@@ -218,7 +218,7 @@ class _Windows:
         self.windows = self.relaxed = self.programs = self.stopped = self.failed = 0
 
     def plan(self, view: View) -> Plan:
-        """Return who has GPUs in the round that begins."""
+        """Return which jobs have GPUs in the round that begins."""
         job, now = view.job, view.now_ms
         running = self.turns.running(view)
         free = self.turns.capacity(view, running)
@@ -279,7 +279,7 @@ class _Windows:
         fair = p["rhomax"] * self.work_ms[job] * crowded
         need = np.zeros(len(job))
         if np.isfinite(p["rhomax"]):
-            # The end that is expected after the window is no later than the fair one.
+            # The expected end after the window is no later than the fair end.
             need = left - (fair - age - rounds * self.round_ms) / crowd[pool]
         window = Window(
             gpus=self.turns.gpus[job],
@@ -322,7 +322,8 @@ class _Windows:
         return True
 
     def _order(self, running: NDArray[np.int64], left: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return who is asked first in this round: who is to have it, the heaviest first; then the longest left."""
+        """Return which jobs are considered first in this round: the planned ones, the heaviest first; then the longest
+        left."""
         waits = running < 0
         if self.table is not None:
             now = self.table[:, self.at]
@@ -418,7 +419,7 @@ class ShockwaveLike(Policy):
         def plan(view: View) -> Plan:
             nonlocal run
             if run.view is not view:
-                # A run that begins anew.
+                # A run that starts over.
                 run = _Windows(self, jobs, cluster, models, view)
             return run.plan(view)
 

@@ -35,7 +35,7 @@ _SOURCES = (
 
 
 class _Estimated(Policy):
-    """Order by what jobs are believed to need, never stopping one."""
+    """Order by the estimated needs of jobs; never stop a job."""
 
     key: ClassVar[Any]
 
@@ -67,7 +67,7 @@ class _Remaining(Policy):
             scan=p["scan"],
             fit=p["fit"],
             preemptive=True,
-            # A stalled job's time left stands still, so that it must be asked for.
+            # A stalled job's remaining time does not change, so it must be asked for.
             drift="any" if p["charge"] == "event" else self.drift,
             **charged(models, p["overhead"], p["charge"], jobs),
         )

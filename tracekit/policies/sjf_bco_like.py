@@ -42,7 +42,7 @@ class _Balanced(Gangs):
         self.links, self.place, self.kappa = network, place, kappa
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the smallest gangs first, those alike by submission."""
+        """Return the smallest gangs first, equal sizes by submission."""
         return waiting[np.argsort(self.gpus[waiting], kind="stable")]
 
     def choose(self, job: int) -> Spot | None:

@@ -1,4 +1,4 @@
-"""Synergy: CPUs and memory by need, so that GPUs do not wait for their input."""
+"""Synergy: CPUs and memory by need, so GPUs do not wait for their input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Hosts:
     fair: NDArray[np.float64]
     """The same for each of its GPUs (N, 2)."""
     want: NDArray[np.float64]
-    """CPUs and memory [GB] for each GPU with which a family is no faster with more (F, 2)."""
+    """CPUs and memory [GB] per GPU beyond which a family gets no faster (F, 2)."""
     models: Models
     names: list[str]
 
@@ -86,7 +86,7 @@ class _Rounds:
         self.rate: dict[int, int] = {}
 
     def plan(self, view: View) -> Plan:
-        """Return who runs in the next round, where, and how fast."""
+        """Return which jobs run in the next round, where, and how fast."""
         if self.view is not view:
             self._begin(view)
         job, running = view.job, view.running
@@ -126,7 +126,7 @@ class _Rounds:
         return found
 
     def _start(self, view: View, ranked: list[int], touched: set[int]) -> list[int]:
-        """Place waiting jobs in the order, passing over those for which there is no place."""
+        """Place waiting jobs in the order; skip jobs that have no place."""
         up, new, full = view.node_gpus > 0, [], set[tuple[int, int]]()
         for j in ranked:
             alike = self.demand.kind[j], self.family[j]
@@ -150,7 +150,7 @@ class _Rounds:
         return new
 
     def _place(self, j: int, room: NDArray[np.int64]) -> list[tuple[int, int]] | None:
-        """Return where a job goes: where its need is there, else its fair share, else wherever GPUs are."""
+        """Return where a job goes: where its need is free, otherwise its fair share, otherwise wherever GPUs are."""
         demand, gpus, hosts = self.demand, self.demand.gpus[j], self.hosts
         want = hosts.want[self.family[j]]
         narrow = gpus <= int(room.max(initial=0))
@@ -176,7 +176,7 @@ class _Rounds:
         return fair if self.mode == "proportional" else np.minimum(fair, self.hosts.want[self.family[j]])
 
     def _give(self, j: int, share: NDArray[np.float64] | None) -> None:
-        """Let a job have CPUs and memory for each GPU, in place of what it had; None nothing."""
+        """Give a job CPUs and memory per GPU, instead of its previous ones; None for nothing."""
         nodes, gpus = self.at[j]
         old = self.share.pop(j, None)
         if old is not None:
@@ -196,7 +196,7 @@ class _Rounds:
         return {node for node, _ in place}
 
     def _tune(self, touched: set[int], rank: dict[int, int]) -> list[int]:
-        """Divide CPUs and memory of some nodes anew; return the jobs that have another speed."""
+        """Divide CPUs and memory of some nodes again; return the jobs whose speed changes."""
         near = sorted({j for node in touched for j in self.on[node]}, key=rank.__getitem__)
         if self.mode != "proportional":
             for j in near:

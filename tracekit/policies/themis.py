@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Auctions of GPUs: which bids win, so that the product of the bidders' values is largest.
+# Auctions of GPUs: the winning bids maximize the product of the bidders' values.
 
 
 def best_bundles(
@@ -36,11 +36,11 @@ def best_bundles(
     nodes: int = 0,
     gap: float = 0.0,
 ) -> NDArray[np.int64]:
-    """Return the pool that each bidder gets its GPUs in, so that the sum of gains is largest; -1 none (k,).
+    """Return the pool in which each bidder gets its GPUs, for the largest sum of gains; -1 none (k,).
 
-    By a program of whole numbers (HiGHS); of bidders alike in what they ask for only those with most gain can win, so
-    that no more of them than there is room for are looked at. The best found within the limit counts; that
-    is one of nodes, not of time, so that the same comes out on every machine.
+    An integer program (HiGHS) decides. Of bidders with equal requests only those with the largest gains can win, so at
+    most as many as fit are considered. The best solution within the limit counts. The limit is a number of nodes, not a
+    time, so every machine gives the same result.
 
     Parameters
     ----------
@@ -137,8 +137,8 @@ class _Bids:
 def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int, int], float]) -> tuple[list[int], int]:
     """Return GPUs for bidders in their order, and what is left: first the least of each that fits, then one by one.
 
-    Each GPU goes where the logarithm of the value grows most, so that the product of the values is largest, as long as
-    the logarithm grows less with every GPU. A bidder whose least does not fit gets none.
+    Each GPU goes where the logarithm of the value grows most. This maximizes the product of the values as long as the
+    logarithm grows less with every GPU. A bidder whose minimum does not fit gets none.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class _Auctions:
         self.draws = np.random.default_rng(0)
 
     def plan(self, view: View) -> Plan:
-        """Return who has GPUs until the first of their leases ends."""
+        """Return which jobs have GPUs until the first of their leases ends."""
         job, held, now = view.job, view.held, view.now_ms
         running = self.turns.running(view)
         age = (now - self.submit_ms[job]).astype(np.float64)
@@ -219,7 +219,7 @@ class _Auctions:
                 bidders = self._bidders(order, rho)
                 gain = np.log1p(self.lease_ms / np.maximum(expected[bidders], 1))
                 may = self.turns.speed[self.turns.pools.kind[job[bidders]]] > 0
-                # A job that runs bids for its own pool alone, so that nobody moves without need.
+                # A running job bids only for its own pool, so no job moves without need.
                 own = np.arange(len(free)) == running[bidders][:, None]
                 may &= own | (running[bidders] < 0)[:, None]
                 won = best_bundles(gain, gpus[bidders], may, free, self.nodes, self.gap)

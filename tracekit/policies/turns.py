@@ -1,7 +1,7 @@
 """Turns: GPUs handed out for a time, by slices of one clock or by leases that each job has of its own.
 
-A policy ranks the jobs that may have GPUs next; here is what follows from the rank: who gets them in which pool, and
-the plan that names only the jobs for which something changes.
+A policy ranks the jobs that may have GPUs next. This module derives from the rank which jobs get them in which pool,
+and the plan that names only the jobs that change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Leases:
 
 
 class Turns:
-    """Pools of GPUs, and who gets which by rank.
+    """Pools of GPUs, and which jobs get which by rank.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Turns:
         job : array (k,)
             Jobs.
         order : array
-            Places in `job`: who is asked, first to last.
+            Places in `job`: the jobs to consider, first to last.
         running : array (k,)
             Pool of each now, -1 none.
         free : array (P,)

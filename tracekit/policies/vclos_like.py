@@ -1,4 +1,4 @@
-"""vClos, as far as its rule is known: links are allocated with the GPUs, so that no gang meets another."""
+"""vClos, as far as its rule is known: links are allocated with the GPUs, and no gang meets another."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Isolated(Gangs):
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the nearest GPUs whose links nobody has."""
+        """Return the nearest GPUs whose links are free."""
         kind = int(self.places.kind[job])
         if kind in self._none:
             return None

@@ -150,8 +150,8 @@ def _find(evidence: Evidence) -> Finding:
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
-            f"No {_LEAST_ATTEMPTS} attempts on the fewest nodes had as many neighbours as the spread attempts of "
-            "the same size, so a loss from spreading cannot be separated from a loss from neighbours."
+            f"Fewer than {_LEAST_ATTEMPTS} attempts of each size on the fewest nodes had as many neighbours as its spread "
+            "attempts, so a loss from spreading cannot be separated from a loss from neighbours."
         )
     spread = compared.filter("worse")
     rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization", "node_events"))

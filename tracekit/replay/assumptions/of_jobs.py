@@ -139,7 +139,7 @@ def _noise(noise: str | float) -> str | float:
             f"'{str(noise)[:80]}' is not a noise of estimates", hint=f"{nearest(str(noise)[:80], _NOISES)}; or a number"
         ) from None
     if not 0 <= sigma <= 5:
-        raise UsageError(f"a noise of {sigma:g} is out of range", hint="the allowed range is 0 to 5")
+        raise UsageError(f"a noise of {sigma:g} is out of range", hint="it may be from 0 to 5")
     return sigma
 
 
