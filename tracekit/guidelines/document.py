@@ -37,7 +37,7 @@ __all__ = ["FORMAT", "document_of"]
 FORMAT = "tracekit-guidelines"
 
 _ROWS = 20
-"""Most rows of details; what follows is counted."""
+"""Largest number of detail rows; the rows beyond it are counted."""
 _NAME = 200
 _VERDICTS = {
     "better": ("Yes", ""),
@@ -45,11 +45,11 @@ _VERDICTS = {
     "no change": ("No", "the replay shows no gain"),
     "undecided": ("Cannot tell", "the interval or the assumptions allow both gain and loss"),
 }
-"""Whether advice helps by its replays, and what is said of that besides."""
+"""Whether advice helps in its replays, and the notes on that."""
 
 
 def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None = None) -> dict[str, Any]:
-    """Return the document: the keys are the same whatever the verdicts, null where there is nothing to say.
+    """Return the document: the keys are the same for every verdict, null if there is nothing to report.
 
     Text from a log appears in `finding.rows` only, made visible and cut. A guideline that cannot be written down says
     so, and is one of `faults`.
@@ -216,7 +216,7 @@ def _losses(losses: Losses) -> dict[str, Any]:
 
 
 def _missing(effect: Effect) -> str:
-    """Say of which clusters the effect cannot be told."""
+    """Name the clusters whose effect is unknown."""
     first = effect.changes[0]
     told = {one.cluster for one in first.clusters}
     names = dict.fromkeys(
@@ -261,7 +261,7 @@ def _change(change: ExpectedChange) -> dict[str, Any]:
 
 
 def _record(judged: Judgement) -> dict[str, Any] | None:
-    """Return what the log recorded beside the effect, and whether a twin carries that; None where nothing was tried."""
+    """Return what the log recorded next to the effect, and whether a twin supports it; None if nothing was tried."""
     if judged.untold is not None:
         first = judged.untold.untold[0]
         return _record_of(first.change, judged.untold.support)

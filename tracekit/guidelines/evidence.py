@@ -29,7 +29,8 @@ class Evidence:
         self.trace = trace
         self.session = Session(trace, memory_limit, engine)
         whole = trace.ingested
-        # What does not tell tenants apart is the same whichever are chosen, and never split by thousands of them.
+        # Queries that do not separate tenants have one answer for every choice, and are never split by thousands of
+        # them.
         self._whole = (trace, self.session) if whole is trace else (whole, Session(whole, memory_limit, engine))
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
 
@@ -72,7 +73,7 @@ class Evidence:
             Values that are bound to its parameters. $timezone and $time_base are those of the Trace; a timeline's
             parameters have their defaults.
         also : tuple of str
-            Tables that are empty where the Trace has none.
+            Tables that are empty if the Trace does not have them.
         merge : tuple of str
             Common tables that may be computed day by day and merged (`Query.merge`).
 

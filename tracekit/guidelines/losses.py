@@ -32,8 +32,8 @@ FROM attempt_interruptions AS i
 WHERE i.run_s IS NOT NULL AND i.gpu_count > 0
 GROUP BY i.job_id
 """
-"""Under the rule that the twin is replayed with: of the time held a part is saving, and an attempt that an outage
-stopped loses its work since the last checkpoint and a restart, of which that part is counted already."""
+"""The rule of the twin's replay: a share of the allocated time goes into saving. An attempt stopped by an outage loses
+its work since the last checkpoint and a restart; that share is already counted in it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Losses:
     effects: tuple[LossEffect, ...]
     """Of each change in each cluster that carries it; the change that saves most first."""
     untold: tuple[str, ...] = ()
-    """Why others cannot be told, one sentence each."""
+    """Why other effects are unknown, one sentence each."""
 
     @property
     def words(self) -> str:
@@ -80,7 +80,7 @@ def recorded_losses(evidence: Evidence) -> RecordedLosses:
 
 
 def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twins) -> Losses | str:
-    """Return the effect of a trial, or a sentence that says why there is none.
+    """Return the effect of a trial, or a sentence that explains why it is missing.
 
     Raises
     ------

@@ -95,7 +95,7 @@ def expected_text(entry: Mapping[str, Any]) -> str:
 
 
 def _best_by_size(effect: Mapping[str, Any]) -> str:
-    """Return which change is the best for which size of job, where they differ; '' otherwise."""
+    """Return which change is best for which job size, if they differ; '' otherwise."""
     found = effect["best_by_gpu_class"]
     if len({best["policy"] for best in found}) < 2:
         return ""

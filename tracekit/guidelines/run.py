@@ -103,7 +103,7 @@ def guidelines(
     replay : path, optional
         The OUT of `tracekit replay --twin` of this Trace, whose twin is taken.
     try_jobs : int, optional
-        Search for the twin now, in the first so many jobs.
+        Search for the twin now, in the first N jobs.
     only : sequence of str
         Ids of guidelines; all by default.
     by : str, optional
@@ -116,7 +116,7 @@ def guidelines(
     Raises
     ------
     TracekitError
-        The Trace or the twin cannot be used, or there is no such guideline.
+        The Trace or the twin cannot be used, or the guideline does not exist.
     """
     if sum(given is not None for given in (twin, replay, try_jobs)) > 1:
         raise UsageError("all effects use one twin", where="twin", hint="give one of twin, replay and try_jobs")
@@ -132,7 +132,7 @@ def guidelines(
         file = twin_of_replays(Path(replay)) if replay is not None else None if twin is None else Path(twin)
         twins = Twins(opened, try_jobs or 0, file=file, progress=progress)
         if file is not None:
-            twins.check()  # a file that cannot be used is refused even where nothing is tried in it
+            twins.check()  # a file that cannot be used is refused even if no effect is tried with it
     return judge_all(Evidence(chosen, memory_limit), twins, only=only, progress=progress, faults=Faults(progress))
 
 
@@ -142,7 +142,7 @@ def twin_of_replays(out: Path) -> Path:
     Raises
     ------
     UsageError
-        The folder is no such output, or its replays are of no twin.
+        The folder is not such an output, or its replays have no twin.
     """
     file = out / TWIN / TWIN_FILE
     if file.is_file():
@@ -166,7 +166,7 @@ def judge_all(
     Raises
     ------
     TracekitError
-        There is no such guideline, or a table cannot be read.
+        The guideline does not exist, or a table cannot be read.
     """
     faults = Faults() if faults is None else faults
     chosen = [find_guideline(name) for name in only] if only else list(all_guidelines().values())
@@ -183,8 +183,8 @@ def judge(
 ) -> Judgement:
     """Return the judgement of one guideline.
 
-    It holds when every threshold is crossed, and no 95 % interval reaches to the other side of its threshold. Whether
-    it holds cannot be told if its function fails; an effect that fails leaves the finding. `faults` records both.
+    It holds if every threshold is crossed, and no 95 % interval reaches to the other side of its threshold. The verdict
+    is unknown if its function fails; a failing effect leaves the finding. `faults` records both.
     """
     faults = Faults() if faults is None else faults
     judged = faults.run(f"the guideline {guideline.id}", _judged, guideline, evidence)
@@ -213,7 +213,7 @@ def _judged(guideline: Guideline, evidence: Evidence) -> Judgement:
 
 
 def _tried(judged: Judgement, finding: Finding, evidence: Evidence, twins: Twins | None) -> Judgement:
-    """Return a guideline that holds with its expected effect, or with why there is none."""
+    """Return a guideline that holds with its expected effect, or with the reason why that is missing."""
     trial = judged.guideline.trial
     if trial is None:
         return replace(judged, no_effect=judged.guideline.no_trial)

@@ -390,6 +390,5 @@ class _Growth:
 
 
 def _parts(gpus: int, workers: int) -> int:
-    """Return the number of equal workers into which a gang is divided: as many as divide its GPUs evenly, up to a
-    limit."""
+    """Return the number of equal workers of a gang: the most that divide its GPUs evenly, up to a limit."""
     return max((k for k in range(1, min(max(gpus, 1), workers) + 1) if gpus % k == 0), default=1)

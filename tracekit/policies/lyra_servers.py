@@ -1,4 +1,4 @@
-"""Which GPUs of which servers each gang and each extra worker has, and which servers are returned at the end of a loan."""
+"""The GPUs of servers that gangs and extra workers have, and the servers returned at the end of a loan."""
 
 from __future__ import annotations
 

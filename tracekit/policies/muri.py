@@ -183,7 +183,7 @@ class Groups:
         return tuple(sorted(self.shapes[self.shape[j]] for j in group))
 
     def _merged(self, groups: list[list[int]], excess: int) -> tuple[list[list[int]], int]:
-        """Return groups of one kind, matched for the largest efficiency until this many GPUs are freed, and the GPUs."""
+        """Return groups of one kind, matched for the largest efficiency until enough GPUs are freed, and the GPUs."""
         gpus = int(self.gpus[groups[0][0]])
         pairs: list[tuple[int, int, int]] = []
         for low in range(0, len(groups), self.candidates):

@@ -109,8 +109,7 @@ def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> NDArray[np.int
 
 
 def _percentile(jobs: Jobs, own: NDArray[np.int64], begin: int, end: int, percentile: float) -> int:
-    """Return the number of GPUs that some jobs used at once, or fewer, in this percentage of the time from begin to
-    end."""
+    """Return a time percentile, from begin to end, of the number of GPUs that some jobs used at once."""
     times = np.concatenate([[begin], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own], [end]])
     steps = np.concatenate([[0], jobs.devices[own], -jobs.devices[own], [0]]).astype(np.int64)
     order = np.argsort(times, kind="stable")

@@ -322,8 +322,7 @@ class _Windows:
         return True
 
     def _order(self, running: NDArray[np.int64], left: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which jobs are considered first in this round: the planned ones, the heaviest first; then the longest
-        left."""
+        """Return the order of jobs in this round: the planned ones, the heaviest first; then the longest left."""
         waits = running < 0
         if self.table is not None:
             now = self.table[:, self.at]

@@ -29,12 +29,12 @@ WHERE w.wait_us > 0 AND w.gpu_count > 0 AND j.submit_time IS NOT NULL
 def waits(evidence: Evidence) -> Answer:
     """Return one row a wait of more than 0 s: its length, the part of each cause [s], and the day of submission.
 
-    The causes are those of queuing/delay_causes; fragmentation_s is NULL where no nodes are known.
+    The causes are those of queuing/delay_causes; fragmentation_s is NULL if no nodes are known.
 
     Raises
     ------
     LackingError
-        There is no wait.
+        No wait exists.
     """
     answer = evidence.answer(_WAITS)
     if answer.frame.is_empty():

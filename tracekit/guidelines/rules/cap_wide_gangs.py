@@ -1,4 +1,4 @@
-"""Cap or split gangs so wide that a failure is likely to hit them before they end."""
+"""Cap or split jobs on so many nodes that a failure is likely to hit them before they end."""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ def _find(evidence: Evidence) -> Finding:
                 else []
             ),
             (
-                ("Attempts are cut short as in failures/lost_work with rule=retried: those that failed, were "
+                "Attempts are cut short as in failures/lost_work with rule=retried: those that failed, were "
                 "preempted or lost a node, or ended in an unknown way and were tried again. Checkpoints are not "
-                "known, so what jobs already save today is not subtracted.")
+                "known, so what jobs already save today is not subtracted."
             ),
         ),
         text="" if failures else none,

@@ -34,7 +34,7 @@ INNER JOIN jobs AS j ON p.job_id = j.job_id
 INNER JOIN node_gpus AS g ON p.node_id = g.node_id
 WHERE o.failed AND g.observed > 0 AND j.gpu_count IS DISTINCT FROM 0
 """
-"""Nodes with GPUs on which jobs failed that may have held some."""
+"""GPU nodes with failed jobs that may have used GPUs."""
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -85,7 +85,7 @@ def _find(evidence: Evidence) -> Finding:
 
 
 def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
-    """Return which of the suspects go out of service too often as well, where the log has outages."""
+    """Return which of the suspects also go out of service too often, if the log has outages."""
     if suspects.is_empty() or not evidence.trace.has("node_events"):
         return []
     lemons = evidence.query("failures/lemon_nodes").frame.filter("lemon")
@@ -94,7 +94,7 @@ def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
 
 
 def _texts(evidence: Evidence, suspects: pl.DataFrame) -> tuple[str, str]:
-    """Return the advice and the cost, empty where the guideline's own speak of what all of these nodes have."""
+    """Return the advice and the cost; empty if the guideline's own texts fit all of these nodes."""
     if suspects.is_empty():
         return "", ""
     with_gpus = evidence.sql(_WITH_GPUS, also=("nodes", "gpu_utilization"))

@@ -1,4 +1,4 @@
-"""Keep spare nodes for wide gangs that wait after each failure."""
+"""Keep spare nodes for multi-node jobs that wait after each failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Let VCs use what others leave idle, and give quota where it is used."""
+"""Let VCs use what others leave idle, and give quota to VCs that use it."""
 
 from __future__ import annotations
 

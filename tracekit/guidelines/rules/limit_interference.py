@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GUIDELINE"]
 
-# The shared times of a node do not overlap, so that the last one that began tells whether a sample is shared.
+# The shared times of a node do not overlap, so the last one that began shows whether a sample is shared.
 _SAMPLES = f"""
 WITH judged AS (
     SELECT s.job_id, s.attempt, s.utilization_pct, coalesce(s.time < t.until, FALSE) AS worse

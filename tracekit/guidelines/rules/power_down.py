@@ -1,4 +1,4 @@
-"""Power down nodes that nobody uses."""
+"""Power down unused nodes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WHERE time <= (SELECT max(submit_time) FROM jobs)
 GROUP BY time
 ORDER BY time
 """
-"""Every hour, the default step of free_gpus, up to the last submission: after it the log holds no new jobs, and nodes
-that run empty then are not idle ones. Nodes of jobs that still run when the log ends are held."""
+"""Every hour, the default step of free_gpus, up to the last submission: after it the log has no new jobs, and nodes
+that run empty then do not count as idle. Nodes of jobs that still run when the log ends count as used."""
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -82,7 +82,7 @@ def _find(evidence: Evidence) -> Finding:
 
 
 def _text(*, unused: int, used: int, idle: bool) -> str:
-    """Return the sentences of the finding: each only where there is something to tell."""
+    """Return the sentences of the finding, without those that have nothing to report."""
     if not idle:
         return "No node is ever entirely idle."
     if not unused:
@@ -148,6 +148,8 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts", "placements"),
     needs=("placement",),
     least_n=24,
-    no_trial=("We cannot estimate the gain: the simulation compares waits, not energy. 'tracekit replay -p fifo -p "
-        "power-down' shows both."),
+    no_trial=(
+        "We cannot estimate the gain: the simulation compares waits, not energy. 'tracekit replay -p fifo -p "
+        "power-down' shows both."
+    ),
 )

@@ -61,7 +61,7 @@ def _find(evidence: Evidence) -> Finding:
 
 def _naming(nodes: list[str]) -> str:
     """Return the sentence of the guideline with the names of the worst nodes."""
-    # A name is text, also where it has braces.
+    # A name is text, even with braces.
     names = [shorten(node, 30).replace("{", "{{").replace("}", "}}") for node in nodes[:_NAMED]]
     more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
     return f"{', '.join(names)}{more} {_SENTENCE}"

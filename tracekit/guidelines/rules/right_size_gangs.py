@@ -1,4 +1,4 @@
-"""Ask for fewer GPUs where a gang leaves them half idle."""
+"""Ask for fewer GPUs if a multi-GPU job leaves them half idle."""
 
 from __future__ import annotations
 

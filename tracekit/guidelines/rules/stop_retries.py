@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["GUIDELINE"]
 
 _MEMORY = "'gpu_out_of_memory', 'cpu_out_of_memory'"
-"""Reasons beside the user's own that come back when nothing is changed."""
+"""Reasons other than user errors that come back if nothing is changed."""
 
 _TRIALS = f"""
 SELECT DISTINCT

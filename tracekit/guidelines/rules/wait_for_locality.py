@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["GUIDELINE"]
 
 _MOST_NEIGHBOURS = 3
-"""From so many other jobs on a node on, attempts count as alike."""
+"""With this many other jobs on a node or more, attempts count as equal."""
 
 _MOST_WAIT = 0.1
 """Most that waiting may cost, of the run time [1]."""
@@ -40,8 +40,8 @@ _LEAST_ATTEMPTS = 5
 
 _BY = ("gpu_count", "neighbours")
 
-# The times of a node follow each other without gaps, so that the last one that began holds a sample. A gang keeps step:
-# what holds up one of its nodes holds up all, hence the most over its nodes.
+# The times of a node follow each other without gaps, so the last one that began contains a sample. A gang runs in step:
+# a delay on one of its nodes delays all, so the maximum over its nodes counts.
 _SAMPLES = f"""
 WITH spread AS (
     SELECT job_id, attempt, count(DISTINCT node_id) AS node_count
@@ -134,14 +134,14 @@ def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
 def _find(evidence: Evidence) -> Finding:
     """Return the loss by spreading at equal size and neighbours, and what waiting for fewer nodes would have cost.
 
-    drop_pct: spread attempts against those of the same size on the fewest nodes seen for it, among samples taken while
-    as many other jobs (0, 1, 2, 3 or more) held GPUs on the node of the attempt that had most of them; the strata are
-    weighted by their spread samples, and those with fewer than five attempts on either side are out. Without the
-    neighbours the loss by interference would count as one by spreading, since a gang in parts of nodes has neighbours,
-    and one on whole nodes has none.
+    drop_pct: compares spread attempts with attempts of the same size on the fewest nodes seen for it. It uses samples
+    taken while the same number of other jobs (0, 1, 2, 3 or more) used GPUs on the attempt's most crowded node. The
+    strata are weighted by their spread samples; strata with fewer than five attempts on either side are excluded. If
+    neighbours were ignored, loss from interference would count as loss from spreading, because a gang on parts of nodes
+    has neighbours and a gang on whole nodes has none.
 
     extra_wait_share: over the spread attempts of these sizes, the sum of extra_wait_us of the timeline locality_waits
-    over the sum of their run times. How long attempts on the fewest nodes waited is no measure of it: they waited for
+    over the sum of their run times. The waits of attempts on the fewest nodes do not measure this: they waited for
     other reasons, or found the place free.
     """
     samples = evidence.sql(_SAMPLES, merge=("sampled", "counted"))
@@ -150,8 +150,8 @@ def _find(evidence: Evidence) -> Finding:
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
-            f"Fewer than {_LEAST_ATTEMPTS} attempts of each size on the fewest nodes had as many neighbours as its spread "
-            "attempts, so a loss from spreading cannot be separated from a loss from neighbours."
+            f"Fewer than {_LEAST_ATTEMPTS} attempts of each size on the fewest nodes had as many neighbours as its "
+            "spread attempts, so a loss from spreading cannot be separated from a loss from neighbours."
         )
     spread = compared.filter("worse")
     rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization", "node_events"))

@@ -49,7 +49,7 @@ def overhead_ms(
     Raises
     ------
     UsageError
-        There is no such preset.
+        The preset does not exist.
     """
     presets = models.overhead.presets
     if preset not in presets:
@@ -97,7 +97,7 @@ def _beginning(table: Mapping[str, object], gpu_model: str) -> str | None:
 
 
 def gpu_prices(models: Models, gpu_models: Sequence[str]) -> NDArray[np.float64]:
-    """Return the price of an hour of a GPU of each model (M25); where models are unknown, of one without a name."""
+    """Return the price per hour of a GPU of each model (M25); if models are unknown, that of one without a name."""
     starts = [_beginning(models.gpu_price.models, name) for name in gpu_models or [""]]
     prices = models.gpu_price
     return np.array([prices.default if start is None else prices.models[start] for start in starts])

@@ -33,7 +33,7 @@ class Note:
     says: str
     """Template of the line that a result prints; {key} is a field of the section."""
     sources: tuple[tuple[tuple[str, ...], str, str], ...]
-    """Keys, where their numbers are from, and the kind of evidence."""
+    """The source of the numbers of some keys, and the kind of evidence."""
 
 
 def read_notes(document: TomlText) -> dict[str, Note]:
@@ -186,7 +186,7 @@ def used_assumptions(models: Models, names: Iterable[str], overhead: str | None 
     Raises
     ------
     UsageError
-        There is no such id or preset.
+        The id or preset does not exist.
     """
     sections_used: dict[str, str] = {}
     for name in names:
@@ -226,7 +226,7 @@ def _value(models: Models, section: str, preset: str) -> str:
 
 
 def _source(models: Models, section: str, preset: str) -> str:
-    """Return where the numbers are from, alternatives that are not in use left out."""
+    """Return the sources of the numbers, without alternatives that are not in use."""
     chosen = {"presets": preset, "levels": getattr(getattr(models, section), "level", None)}
     parts = []
     changed = (models.changed or {}).get(section)

@@ -22,7 +22,7 @@ _MEGABYTE_GBIT = 0.008
 def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a family for each job (M37), as an index into `list(models.traffic.families)`.
 
-    Drawn once per job name, or per user where the name is unknown, or per job.
+    Drawn once per job name, or per user if the name is unknown, or per job.
 
     Returns
     -------

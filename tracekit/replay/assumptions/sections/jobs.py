@@ -113,6 +113,6 @@ class Deadlines(ModelSection):
 
 @dataclass(frozen=True)
 class Quotas(ModelSection):
-    """D9: quotas where no table has them."""
+    """D9: quotas if no table has them."""
 
     percentile: Annotated[float, Range(0, 100)]

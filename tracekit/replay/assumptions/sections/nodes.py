@@ -32,7 +32,7 @@ class Loans(ModelSection):
     mean: Share
     """Part that is free on average."""
     swing: Share
-    """Part by which that rises and falls."""
+    """Amplitude of that share."""
     period_h: Annotated[float, Range(0.001, 10_000)]
     peak_h: Annotated[float, Range(0, 24)]
     """Hour of the day at which most are free, UTC [h]."""

@@ -58,12 +58,12 @@ class Power(ModelSection):
 
     @property
     def idle_w(self) -> float:
-        """Idle power where the GPU model is unknown [W]."""
+        """Idle power if the GPU model is unknown [W]."""
         return self.configs[self.config].idle_w
 
     @property
     def max_w(self) -> float:
-        """Full power where the GPU model is unknown [W]."""
+        """Full power if the GPU model is unknown [W]."""
         return self.configs[self.config].max_w
 
     def faults(self) -> Iterator[Fault]:

@@ -24,7 +24,7 @@ class Interference(ModelSection):
     level: str
     levels: dict[str, Annotated[float, Range(0, 0.99)]]
     utilization: Share
-    """GPU utilization of a job where it is unknown [0..1]."""
+    """GPU utilization of a job if it is unknown [0..1]."""
     utilization_sweep: tuple[Share, ...]
     class_thresholds: tuple[Share, ...]
     class_speed: tuple[tuple[Annotated[float, Range(0.000001, 2)], ...], ...]
@@ -112,5 +112,5 @@ class Online(ModelSection):
 
     load: Share
     swing: Share
-    """Share of the load by which it rises and falls [0..1]."""
+    """Amplitude as a share of the load [0..1]."""
     period_h: Annotated[float, Range(0.001, 10_000)]
