@@ -107,7 +107,7 @@ def test_it_holds_when_all_thresholds_are_crossed_by_whole_intervals(trace: Trac
             "cannot tell",
             "The share: 40.0 to 90.0 % (95 %), which may be chance (needed: at least 50.0 %).",
         ),
-        (Number(0.9, 29), Number(5, 1), "cannot tell", "29 jobs are too few: at least 30 are needed."),
+        (Number(0.9, 29), Number(5, 1), "cannot tell", "29 jobs are too few: 30 are needed."),
         (Number(0.9, 40), Number(None, 0), "cannot tell", "The wait cannot be computed."),
         # One threshold that is surely missed decides, whatever is unknown beside it.
         (Number(0.1, 40), Number(None, 0), "does not hold", "The share: 10.0 % (needed: at least 50.0 %)."),

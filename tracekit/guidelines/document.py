@@ -75,7 +75,7 @@ def _written(judged: Judgement, trace: Trace, faults: Faults) -> dict[str, Any]:
 
 
 def _in_site_words(judged: Judgement, trace: Trace) -> dict[str, Any]:
-    """Return an entry with tenants called by the site's word; what was replayed knows the ingested ones.
+    """Return an entry with the site's word for tenants; replayed text knows the ingested word.
 
     A value that JSON does not have is an error here, which costs one guideline and not the document.
     """
@@ -226,7 +226,7 @@ def _missing(effect: Effect) -> str:
 
 
 def _sentence_of(verdict: str, what: str, untold: str = "") -> str:
-    """Return whether advice helps, with the reason; what replays show of a part of the clusters alone is likely."""
+    """Return whether advice helps, with the reason; results for only some of the clusters count as likely."""
     word, why = _VERDICTS[verdict]
     word = "Likely" if word == "Yes" and untold else word
     return f"{word}: {'; '.join(filter(None, (what, why, untold)))}."

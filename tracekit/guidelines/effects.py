@@ -1,8 +1,8 @@
-"""The expected effect of a change: what the twins of the log say that it would do to the recorded waits.
+"""The expected effect of a change: what the twins of the log predict for the recorded waits.
 
-A change is replayed in the twin of every cluster, and its effect there, twin with the change against twin, is applied
-to what the log recorded (see `tracekit.calibration.effect`). Effects are added up over the clusters whose twin carries
-them; of the others the reason is given instead.
+A change is replayed in the twin of every cluster. Its effect there (twin with the change against twin) is applied to
+what the log recorded (see `tracekit.calibration.effect`). Effects are summed over the clusters whose twin supports
+them; for the other clusters the reason is given instead.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEFAULTS = "defaults"
 
 @dataclass(frozen=True)
 class ExpectedChange:
-    """What one change would do under one assumption."""
+    """The effect of one change under one assumption."""
 
     change: str
     """A policy as on a command line, or the name of a change of rules."""
@@ -46,11 +46,11 @@ class ExpectedChange:
     clusters: tuple[TwinEffect, ...]
     """The effect on the headline mean, one for each cluster with a known effect."""
     queue: TwinEffect
-    """On the mean wait, over all of these clusters."""
+    """Effect on the mean wait, over all of these clusters."""
     jct: TwinEffect
-    """On the mean completion time."""
+    """Effect on the mean completion time."""
     support: Support
-    """What the log recorded of these jobs, and what they wait in the twins and with the change."""
+    """Recorded waits of these jobs, and their waits in the twins and with the change."""
 
     @property
     def main(self) -> TwinEffect:
@@ -74,7 +74,7 @@ class UntoldEffect:
     """An effect that no twin carries."""
 
     untold: tuple[Untold, ...]
-    """Of the change that is meant first."""
+    """Effect of the intended change."""
     support: Support
 
     @property
@@ -111,7 +111,7 @@ class Effect:
     best_by_class: tuple[ClassBest, ...]
     """Under the first assumption; empty with one change."""
     assumptions: tuple[str, ...]
-    """What the effect rests on, one sentence each."""
+    """The assumptions behind the effect, one sentence each."""
     untold: tuple[Untold, ...] = ()
     """Changes that were tried and have no known effect."""
 

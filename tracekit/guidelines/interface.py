@@ -65,7 +65,7 @@ class Finding:
     rows: tuple[Mapping[str, Any], ...] = ()
     """Details, such as the nodes concerned; all rows have the same keys."""
     rows_title: str = ""
-    """What the rows are."""
+    """Content of the rows."""
     covers: float | None = None
     """Share of `covers_of` that the numbers cover [0..1]; None if they cover all. Below `LEAST_COVERED` the problem may
     lie outside, and the verdict is 'cannot tell' instead of 'does not hold'."""
@@ -86,19 +86,19 @@ class Measure:
     key: str
     """Its name in JSON."""
     what: str
-    """What it is, for people."""
+    """Its meaning, for people."""
     unit: str
-    """share, percent (points too), s, ratio, or what it counts."""
+    """share, percent (points too), s, ratio, or the counted thing."""
     n_of: str
-    """What is counted in `Number.n`."""
+    """What `Number.n` counts."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """What a measure must reach before the advice is given."""
+    """The value that a measure must reach before the advice is given."""
 
     key: str
-    """Of the measure."""
+    """Key of the measure."""
     side: Literal["at least", "at most", "more than"]
     value: float
     source: str
@@ -140,7 +140,7 @@ class RuleChange:
     """A change of a twin's rules that a policy for its order cannot express."""
 
     name: str
-    """What it does, for people, such as 'quotas lent while they are idle'."""
+    """Its effect, for people, such as 'quotas lent while they are idle'."""
     change: Callable[[Rules], Rules]
     """Returns the changed rules; raises LackingError if there is nothing to change."""
 
@@ -161,7 +161,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class LossTrial:
-    """How the effect on what outages cost is tried: by replays of the twin with the recorded outages."""
+    """How the effect on the cost of outages is tried: by replays of the twin with the recorded outages."""
 
     changes: Callable[[Finding], tuple[LossChange, ...]]
     """The changes that represent the advice, from the finding; of several, the one that saves most comes first."""
@@ -169,7 +169,7 @@ class LossTrial:
 
 @dataclass(frozen=True)
 class Guideline:
-    """One piece of advice, and what must be found before it is given."""
+    """One piece of advice, and the finding that it requires."""
 
     id: str
     """Small letters, digits and hyphens."""

@@ -56,7 +56,7 @@ def over_days(
         return Number(value if np.isfinite(value) else None, n)
     drawn = np.random.default_rng(seed).multinomial(days, np.full(days, 1 / days), size=_RESAMPLES)
     values = _quietly(statistic, names, drawn @ sums)
-    # A resample without any of what is divided by has no value, though NumPy calls it infinite.
+    # A resample with a divisor of 0 has no value, though NumPy calls it infinite.
     values[np.isinf(values)] = np.nan
     if np.isnan(values).mean() > 0.1:
         return Number(value, n)

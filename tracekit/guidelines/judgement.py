@@ -22,9 +22,9 @@ class Judgement:
     guideline: Guideline
     verdict: Verdict
     why: tuple[str, ...]
-    """What is lacking, or which threshold was not crossed; empty when it holds."""
+    """The missing data, or the threshold that was not crossed; empty if it holds."""
     finding: Finding | None = None
-    """None when the Trace lacks what it needs."""
+    """None if the Trace lacks what it needs."""
     effect: Effect | None = None
     """The expected effect by replay; only of guidelines that hold."""
     no_effect: str = ""

@@ -1,4 +1,4 @@
-"""The expected effect of a change on what outages cost: what the twins of the log say that it would save."""
+"""The expected effect of a change on the cost of outages: the saving that the twins of the log predict."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ its work since the last checkpoint and a restart; that share is already counted 
 
 @dataclass(frozen=True)
 class Losses:
-    """The expected effect of a guideline on what outages cost."""
+    """The expected effect of a guideline on the cost of outages."""
 
     effects: tuple[LossEffect, ...]
-    """Of each change in each cluster that carries it; the change that saves most first."""
+    """The effect of each change in each cluster that supports it; the change that saves most first."""
     untold: tuple[str, ...] = ()
     """Why other effects are unknown, one sentence each."""
 
@@ -57,7 +57,7 @@ class Losses:
 
 
 def recorded_losses(evidence: Evidence) -> RecordedLosses:
-    """Return what the log lost to outages, by job, if its jobs save their work as `ASSUMED`.
+    """Return the log's losses to outages, by job, if its jobs save their work as in `ASSUMED`.
 
     Raises
     ------

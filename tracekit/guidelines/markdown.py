@@ -83,13 +83,13 @@ def _advice(entry: Mapping[str, Any]) -> list[str]:
 
 
 def effect_text(entry: Mapping[str, Any]) -> str:
-    """Return what is expected of a guideline that holds, or why that is not known."""
+    """Return the expected effect of a guideline that holds, or why it is unknown."""
     effect = entry["effect"]
     return expected_text(entry) + (_best_by_size(effect) if effect is not None else "")
 
 
 def expected_text(entry: Mapping[str, Any]) -> str:
-    """Return the same without what is best for which size of job."""
+    """Return the same without the best change for each job size."""
     expected = entry["effect"] or entry["losses"]
     return expected["text"] if expected else entry["no_effect"] or "Not tried."
 

@@ -97,7 +97,7 @@ def guidelines(
     Parameters
     ----------
     trace : Trace or path
-        What to judge.
+        The Trace to judge.
     twin : path, optional
         The twin.toml of this Trace, in which the effect of each guideline that holds is replayed.
     replay : path, optional
@@ -235,7 +235,7 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
     headline = guideline.measures[0]
     n = finding.numbers[headline.key].n
     if n < guideline.least_n:
-        return "cannot tell", (f"{n:,} {headline.n_of} are too few: at least {guideline.least_n:,} are needed.",)
+        return "cannot tell", (f"{n:,} {headline.n_of} are too few: {guideline.least_n:,} are needed.",)
     unknown, missed, unsure = [], [], []
     for threshold in guideline.thresholds:
         number, measure = finding.numbers[threshold.key], measures[threshold.key]

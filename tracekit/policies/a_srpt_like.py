@@ -32,7 +32,7 @@ def virtual_order(arrival_ms: NDArray[np.int64], service: NDArray[np.int64], gpu
     Parameters
     ----------
     arrival_ms : array (n,)
-        When the jobs come, ascending [ms].
+        Submission times of the jobs, ascending [ms].
     service : array (n,)
         Work of each [GPU*ms].
     gpus : int

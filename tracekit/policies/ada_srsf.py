@@ -1,4 +1,4 @@
-"""Ada-SRSF: a gang joins another on a link only where both gain by it; GPUs with the least work first."""
+"""Ada-SRSF: a gang shares a link with another only if both gain; GPUs with the least work first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["AdaSrsf", "sum_of_ends"]
 
 
 def sum_of_ends(first: float, second: float, slower_first: float, slower_second: float) -> float:
-    """Return the sum of the ends of two jobs that begin together and slow each other down until one ends.
+    """Return the sum of the ends of two jobs that start together and slow each other down until one ends.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class _Links(Gangs):
         return np.lexsort((work, np.where(free >= gpus, -(2**40), -free)))
 
     def _may_send(self, job: int, spot: Spot) -> bool:
-        """Return whether a gang may send over the links of a spot with those that do."""
+        """Return whether a gang may share the links of a spot with the gangs that send there."""
         others = self.links.neighbours(spot.nodes)
         if self.accept == "any" or not others:
             return True

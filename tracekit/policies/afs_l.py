@@ -1,4 +1,4 @@
-"""AFS-L: between a shorter and a longer job the next GPU goes by what it adds to each."""
+"""AFS-L: the next GPU goes to a shorter or a longer job, depending on what it adds to each."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Allox", "match_queues"]
 
 _SPARE = 4
-"""Places in a machine's queue beyond those that all jobs need at least."""
+"""Places in a machine's queue in addition to those that all jobs need."""
 
 
 def match_queues(time_ms: NDArray[np.float64], ready_ms: list[NDArray[np.float64]]) -> NDArray[np.int64]:
@@ -32,14 +32,14 @@ def match_queues(time_ms: NDArray[np.float64], ready_ms: list[NDArray[np.float64
     Parameters
     ----------
     time_ms : array (m, J)
-        Run time of each job on each type [ms]; infinite where it may not run.
+        Run time of each job on each type [ms]; infinite if it may not run there.
     ready_ms : list of J arrays
         When each machine of a type is free, ascending [ms from now].
 
     Returns
     -------
     array (s, 2)
-        Rows (job, type) of the jobs that begin now, on machines that are free.
+        Rows (job, type) of the jobs that start now, on free machines.
     """
     from scipy.optimize import linear_sum_assignment
 

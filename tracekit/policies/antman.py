@@ -128,7 +128,7 @@ class _Seats:
             self.room[self.demand.node[gpu]] -= sign
 
     def _speed(self, job: int, gpu: int) -> int:
-        """Return the speed of a job: guaranteed ones are never slowed, the others share what is left."""
+        """Return the speed of a job: guaranteed jobs are never slowed, the others share what is left."""
         if not self.guest[job]:
             return FULL
         host = int(self.host[gpu])
@@ -138,7 +138,7 @@ class _Seats:
 
 
 class AntMan(Policy):
-    """Guaranteed jobs by quota, opportunistic ones in what these leave."""
+    """Guaranteed jobs by quota, opportunistic jobs on what these leave."""
 
     card: ClassVar[Card] = Card(
         name="antman",

@@ -1,4 +1,4 @@
-"""Backfilling: later jobs go ahead where, by the estimates, they delay none that was promised a start."""
+"""Backfilling: later jobs start early if, by the estimates, they delay no job with a promised start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) ->
 
 
 class Easy(Policy):
-    """Later jobs may pass the first that waits as long as they do not delay it."""
+    """Later jobs may overtake the first waiting job if they do not delay it."""
 
     card: ClassVar[Card] = Card(
         name="easy",
@@ -60,7 +60,7 @@ class Easy(Policy):
 
 
 class Conservative(Policy):
-    """Later jobs may pass those that wait as long as they delay none that has a reservation."""
+    """Later jobs may overtake waiting jobs if they delay none with a reservation."""
 
     card: ClassVar[Card] = Card(
         name="conservative",

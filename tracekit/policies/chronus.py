@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
 
 
-# Leases to come, and the GPUs that are promised in each: reserved as late as possible, moved, or by a program.
+# Future leases, and the GPUs promised in each: reserved as late as possible, moved, or by an integer program.
 
 
 class Need(NamedTuple):
-    """What a job needs before its deadline."""
+    """The need of a job before its deadline."""
 
     job: int
     pool: int
@@ -50,7 +50,7 @@ class Reservations:
 
     def __init__(self, pools: int) -> None:
         self.of: dict[int, tuple[Need, NDArray[np.int64]]] = {}
-        """By job what it needed, and its leases, ascending."""
+        """The need of each job, and its leases, ascending."""
         self._used: NDArray[np.int64] = np.zeros((pools, 1024), np.int64)
         self._first = 0
 
@@ -92,7 +92,7 @@ class Reservations:
     def move_all(self, needs: Sequence[Need], low: int, capacity: NDArray[np.int64]) -> bool:
         """Reserve again for these jobs, which are all that have leases, the least slack first.
 
-        False, and nothing changes, where one finds no room.
+        False, without any change, if one finds no room.
         """
         self._between(0, low, max(need.end for need in needs))
         old, used = self.of, self._used.copy()
@@ -117,7 +117,7 @@ class Reservations:
         Returns
         -------
         bool
-            Whether there is room for all; if not, nothing changes.
+            Whether all fit; if not, nothing changes.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
@@ -137,7 +137,7 @@ class Reservations:
         asked = np.array([need.leases for need in needs], np.float64)
         room = np.repeat(capacity.astype(np.float64), span)
         limits = LinearConstraint(matrix, np.concatenate([asked, np.zeros(len(room))]), np.concatenate([asked, room]))
-        # The later the better: what is free soon may serve jobs that come.
+        # The later the better: capacity that is free soon may serve new jobs.
         options: Any = {"node_limit": limit, "mip_rel_gap": 1.0}
         ones = np.ones(len(row), np.int64)
         found = milp(-lease.astype(float), integrality=ones, bounds=Bounds(0, 1), constraints=limits, options=options)
@@ -233,7 +233,7 @@ class _Leasing:
         return self.turns.plan(job, running, chosen, wake)
 
     def _admit(self, view: View, fresh: NDArray[np.int64], job: NDArray[np.int64]) -> None:
-        """Promise jobs that came to meet their deadlines, or decline them, one after the other."""
+        """Admit new jobs to meet their deadlines, or decline them, one after the other."""
         low = -(-view.now_ms // self.lease_ms)
         # Who ended needs no leases any more.
         self.seen[job] = view.now_ms
@@ -244,7 +244,7 @@ class _Leasing:
             self.promises.state[j] = PROMISED if found else DECLINED
 
     def _needs(self, j: int, low: int) -> list[Need]:
-        """Return what a job needs in each pool in which it could meet its deadline, the fastest first."""
+        """Return the need of a job in each pool in which it could meet its deadline, the fastest first."""
         end = int(self.promises.deadline_ms[j]) // self.lease_ms
         kind = self.turns.pools.kind[j]
         found = []
@@ -275,7 +275,7 @@ class _Leasing:
         return self.admission == "program" and self.reserved.solve(all_needs, low, capacity, self.nodes, self.cells)
 
     def _due(self, view: View, job: NDArray[np.int64], line: NDArray[np.int64], only: NDArray[np.int64]) -> None:
-        """Mark the jobs whose leases begin now, and take back promises that cannot be kept."""
+        """Mark the jobs whose leases begin now, and withdraw promises that cannot be kept."""
         low = view.now_ms // self.lease_ms
         place = {j: i for i, j in enumerate(job.tolist())}
         capacity = self.turns.pools.gpus(view)

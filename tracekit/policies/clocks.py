@@ -1,4 +1,4 @@
-"""Clocks that policies choose between, what GPUs draw at each, and which is best for each job under a cap."""
+"""Clocks that policies choose from, the power of GPUs at each, and the best clock of each job under a cap."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ENDLESS = 1 << 62
 
 
 class PowerCapped(Policy):
-    """All clocks are lowered together as far as a cap on the power asks."""
+    """All clocks are lowered together as far as a power cap requires."""
 
     card: ClassVar[Card] = Card(
         name="power-cap",
@@ -68,7 +68,7 @@ class PowerCapped(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> PowerCap:
-        """Return the order, and the cap with what each job draws."""
+        """Return the order, and the cap with the power of each job."""
         p = self.parameters
         fifo = p["order"] == "fifo"
         order = Ordered(
@@ -93,7 +93,7 @@ class PowerCapped(Policy):
 
 
 def full_w(cluster: Cluster, models: Models) -> float:
-    """Return what all GPUs draw when fully used [W]."""
+    """Return the power of all GPUs when fully used [W]."""
     most = np.array([power_config(models, name).max_w for name in cluster.models])
     return float((most[cluster.model] * cluster.gpus).sum())
 
@@ -108,22 +108,22 @@ _MOST_MW = 1 << 60
 
 @dataclass(frozen=True)
 class ClockTable:
-    """K clocks, the full one first, and what a GPU draws at each with a job of each of D kinds."""
+    """K clocks, the full one first, and the power of a GPU at each with a job of each of D kinds."""
 
     ppm: NDArray[np.int64]
     """The clocks [ppm] (K,)."""
     speed_ppm: NDArray[np.int64]
     """Speed of a job (K,) [ppm]."""
     kind: NDArray[np.int64]
-    """Kind of each job, by what it draws (n,)."""
+    """Kind of each job, by its power (n,)."""
     on_top_mw: NDArray[np.float64]
-    """What a GPU draws beyond its idle power (D, K) [mW]."""
+    """Power of a GPU beyond its idle power (D, K) [mW]."""
     full_mw: NDArray[np.float64]
-    """What it draws with that (D, K) [mW]."""
+    """Power of a GPU including its idle power (D, K) [mW]."""
 
 
 def clock_table(jobs: Jobs, cluster: Cluster, models: Models, power: ClockPower, least: float) -> ClockTable:
-    """Return the clocks 1.0, 0.9, ... down to `least`, and what the jobs draw at them (M7)."""
+    """Return the clocks 1.0, 0.9, ... down to `least`, and the power of the jobs at them (M7)."""
     steps = np.arange(10, 0, -1)[: 1 + round((1 - least) * 10 - 1e-9)] / 10
     u = utilization_ppm(models, jobs) / 1e6
     draw = power.draw
@@ -147,7 +147,7 @@ def cap_mw(cluster: Cluster, models: Models, cap_w: float, share: float) -> int:
 
 
 def clock_power(jobs: Jobs, cluster: Cluster, models: Models, cap: int) -> ClockPower:
-    """Return what the GPUs draw by their clock, under a cap [mW]."""
+    """Return the power of the GPUs by their clock, under a cap [mW]."""
     return ClockPower(power_draw_mw(jobs, cluster, models), models.power.s0, cap)
 
 
@@ -192,7 +192,7 @@ class ClockProgram:
         self.step_mw = found[:, 3]
 
     def choose(self, kind: NDArray[np.int64], gpus: NDArray[np.int64], room: float) -> NDArray[np.int64]:
-        """Return the index of the clock of each job; where even the least power is more than `room`, that of least.
+        """Return the index of the clock of each job; if even the least power is more than `room`, that of least.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class ClockProgram:
         if taken == len(drawn):
             return np.asarray(self.free[kind] if left >= 0 else self.least[kind])
         clock = self.least.copy()
-        # Later steps of a kind come after its earlier ones, and the last that is written stays.
+        # Later steps of a kind come after its earlier ones, and the last write stays.
         clock[self.step_kind[:taken]] = self.step_to[:taken]
         found: NDArray[np.int64] = clock[kind]
         left -= float(drawn[taken - 1]) if taken else 0.0

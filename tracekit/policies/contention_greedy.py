@@ -1,4 +1,4 @@
-"""The placement that costs least at the moment, or waiting: what a policy that learns contention would approach."""
+"""The placement that costs least at the moment, or waiting: the target of a policy that learns contention."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Greedy(Gangs):
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the cheapest of some placements, None where waiting for the next end is cheaper."""
+        """Return the cheapest of some placements, None if waiting for the next end is cheaper."""
         least, best = math.inf, None
         alone = self.left_ms(job)
         for spot in self._spots(job):
@@ -70,7 +70,7 @@ class _Greedy(Gangs):
         return found
 
     def _next_end_ms(self) -> float:
-        """Return when the first of the jobs that ran before this plan ends at its present speed; inf where none did."""
+        """Return when the first job that ran before this plan ends at its present speed; inf if there was none."""
         if self._next_ms < 0:
             running, left = self.view.running, self.view.remaining_ms.astype(np.float64)
             ends = self.view.overhead_ms + left * PPM / np.maximum(self.view.rate, 1)

@@ -1,4 +1,4 @@
-"""Crux, as far as a replay of jobs can show it: gangs that compute much for their traffic go first on links."""
+"""Crux, as far as a replay of jobs can show it: gangs with much computation for their traffic go first on links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dally, as far as its rule is known: waits for tiers whose timers tune themselves, and moves to nearer GPUs."""
+"""Dally, as far as its rule is known: waits for tiers with self-tuning timers, and moves to nearer GPUs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class _Tiers(Gangs):
             self.waits.add((int(self.jobs.model[job]), self.tier_of(spot.nodes)), wait)
 
     def moves(self) -> dict[int, Spot]:
-        """Return the gangs that move to a nearer tier, those that got least done for their time first."""
+        """Return the gangs that move to a nearer tier, those with the least work done for their time first."""
         if not self.migrate:
             return {}
         far = [j for j, spot in self.spots.items() if len(spot.nodes) > 1 and self.tier_of(spot.nodes) > self.best[j]]
@@ -120,7 +120,7 @@ class _Tiers(Gangs):
         return done / max(float(table["ran"][job]), 1.0)
 
     def _nearer(self, job: int, old: Spot) -> Spot | None:
-        """Return where a running gang goes if that pays, and let it be there."""
+        """Return the new place of a running gang if a move pays, and move it there."""
         tier = self.tier_of(old.nodes)
         self.places.give(old)
         for near in range(FEWEST, ANYWHERE):
@@ -136,7 +136,7 @@ class _Tiers(Gangs):
         return None
 
     def _speeds(self, job: int, old: Spot, new: Spot) -> tuple[int, int]:
-        """Return the speed of a gang where it is and where it could go; its traffic is on the new links then."""
+        """Return the speed of a gang at its place and at a possible new one, where its traffic uses the new links."""
         if self.network is None:
             return self.speed_on(job, old), self.speed_on(job, new)
         now = self.network.speed(job)

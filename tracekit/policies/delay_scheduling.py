@@ -1,4 +1,4 @@
-"""Delay scheduling: gangs wait a while for GPUs that are near each other, or as long as that pays."""
+"""Delay scheduling: gangs wait a while for nearby GPUs, or as long as waiting pays."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Delays(Gangs):
         self._release: dict[int, float] = {}
 
     def reset(self) -> None:
-        """Forget what gangs waited."""
+        """Forget the waits of gangs."""
         self.waits = Waits()
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ class _Delays(Gangs):
         return None
 
     def _waits(self, job: int, spot: Spot, tier: int, nearest: int) -> bool:
-        """Return whether a job waits for a nearer tier than that of a spot it could have."""
+        """Return whether a job waits for a nearer tier than that of a possible spot."""
         due_ms = float(self.arrival_ms[job]) + self.after_ms[tier]
         if due_ms <= self.now_ms or (self.cost != "off" and not self._pays(job, spot, nearest, due_ms)):
             return False
@@ -101,7 +101,7 @@ class _Delays(Gangs):
         return ends[high - 1][0] if high <= len(ends) else math.inf
 
     def _ends_of_running(self) -> list[tuple[float, int]]:
-        """Return the ends of running jobs, ascending [ms]; those that start now are not among them."""
+        """Return the ends of running jobs, ascending [ms], without those that start now."""
         if self._ends is None:
             job, rate, overhead, running = self.view.job, self.view.rate, self.view.overhead_ms, self.view.running
             rows = zip(job[running].tolist(), rate[running].tolist(), overhead[running].tolist(), strict=True)
@@ -118,7 +118,7 @@ class _Delays(Gangs):
 
 
 class DelayScheduling(Policy):
-    """First in, first out, where gangs wait for near GPUs."""
+    """First in, first out, where gangs wait for nearby GPUs."""
 
     card: ClassVar[Card] = Card(
         name="delay-scheduling",

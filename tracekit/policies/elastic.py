@@ -50,7 +50,7 @@ class _Elastic(Policy):
             return np.argsort(view.remaining_ms + view.overhead_ms, kind="stable")
 
         def queue(view: View) -> Plan:
-            """Let jobs of fixed size start where there is room for them."""
+            """Let jobs of fixed size start if there is room for them."""
             order = order_of(view)
             waiting = view.job[order[view.held[order] == 0]]
             return Plan(waiting, requested[waiting], keep=True, optional=len(waiting))

@@ -1,4 +1,4 @@
-"""Elastic Tiresias: least GPU time first in two queues; GPUs that are left go where they speed jobs up most."""
+"""Elastic Tiresias: least GPU time first in two queues; the GPUs that are left go where they speed jobs up most."""
 
 from __future__ import annotations
 
@@ -262,8 +262,8 @@ class ElasticTiresias(Policy):
             order = np.lexsort((np.where(first < 0, np.iinfo(np.int64).max, first), queue))
             sizes.give(wish, order, sizes.requested[wish.job])
             _shrink(sizes, wish, queue, p["crowd"])
-            # Of jobs without GPUs those come first whose minimum is fastest for its GPUs: the smallest. On a concave
-            # curve that is more than any further GPU adds.
+            # Of jobs without GPUs the smallest come first: their minimum is fastest for its GPUs. On a concave curve
+            # that is more than any further GPU adds.
             waits = order[wish.gpus[order] == 0]
             least = sizes.low[wish.job]
             density = sizes.speed[least[waits]] / least[waits]
@@ -288,11 +288,11 @@ class _Queues:
     """The queue of each job, by its GPU time since it started over."""
 
     thresholds: NDArray[np.int64]
-    """Ends of the queues but the last [GPU*ms]."""
+    """Ends of all queues except the last [GPU*ms]."""
     promote: float
     """A job that waits this many times its last run starts over; 0: never."""
     view: View | None = None
-    """Of the run that the books are of."""
+    """The run that the books describe."""
     base: NDArray[np.int64] | None = None
     """GPU time that does not count any more (n,) [GPU*ms]."""
 
@@ -330,7 +330,7 @@ class _Queues:
 
 
 def _shrink(sizes: Sizes, wish: Wish, queue: NDArray[np.int64], crowd: int) -> None:
-    """Take jobs behind the first queue down to their minimum in the domains where too many have nothing."""
+    """Shrink jobs behind the first queue to their minimum in domains with too many jobs without GPUs."""
     domain = sizes.pools.kind_domain[sizes.pools.kind[wish.job]]
     crowded = np.bincount(domain[wish.gpus == 0], minlength=int(domain.max(initial=0)) + 1) > crowd
     mine = np.flatnonzero((wish.gpus > 0) & (queue > 0) & crowded[domain])

@@ -59,7 +59,7 @@ class Levels:
 
 
 class _Shares(NamedTuple):
-    """What promised jobs have now, by place in the wish; -1 where no number of GPUs meets the deadline."""
+    """GPUs of admitted jobs now, by place in the wish; -1 if no number of GPUs meets the deadline."""
 
     line: NDArray[np.int64]
     share: NDArray[np.int64]
@@ -84,7 +84,7 @@ class _Flow:
         self.accepts: NDArray[np.uint8] = self.sizes.pools.accepts.view(np.uint8)
 
     def plan(self, view: View) -> Plan:
-        """Return what every job has until something happens."""
+        """Return the GPUs of every job until the next event."""
         wish, now = self.sizes.begin(view), view.now_ms
         job, state = wish.job, self.promises.state
         left = view.remaining_ms

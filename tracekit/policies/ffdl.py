@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Ffdl"]
 
 _STREAM = 36
-"""Of the random numbers."""
+"""Seed of the random numbers."""
 
 
 class _Sampled(Gangs):
@@ -55,7 +55,7 @@ class _Sampled(Gangs):
         self.draws = self._stream()
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the order of submission, of those that came at once the largest gang first."""
+        """Return the order of submission, and of jobs submitted at once the largest gang first."""
         return waiting[np.lexsort((waiting, -self.gpus[waiting], self.jobs.arrival_ms[waiting]))]
 
     def choose(self, job: int) -> Spot | None:
@@ -75,11 +75,11 @@ class _Sampled(Gangs):
         best = _best_first(free, gpus, pack=self.pack)
         if self.samples == 0:
             return _given(nodes, free, best, gpus, pack=self.pack)
-        # As many of the best nodes as may be drawn, and those that it takes to have enough.
+        # As many of the best nodes as may be drawn, and those needed to have enough.
         enough = int(np.searchsorted(np.cumsum(free[best]), gpus)) + 1
         best = best[: max(self.most_nodes, enough)]
         bias = (used if self.pack else free)[best] / self.places.gpus[nodes[best]]
-        # The order of exponential times over weights is that of drawing one node after the other by weight.
+        # The order of exponential times over weights equals drawing one node after the other by weight.
         times = self.draws.standard_exponential((self.samples, len(best))) / (bias + 1 / (1 + len(best)))
         orders = best[_least(times, min(gpus, len(best)))]
         chosen = _best_order(free[orders], gpus, pack=self.pack)
@@ -131,7 +131,7 @@ def _given(
 
 
 class Ffdl(Policy):
-    """First come, first served gangs, packed or spread."""
+    """Gangs, first come, first served, packed or spread."""
 
     card: ClassVar[Card] = Card(
         name="ffdl",

@@ -22,7 +22,7 @@ __all__ = ["Fifo"]
 
 
 class Fifo(Policy):
-    """Jobs start in the order in which they came."""
+    """Jobs start in the order of their arrival."""
 
     card: ClassVar[Card] = Card(
         name="fifo",

@@ -31,7 +31,7 @@ def fill_segments(
     weight: NDArray[np.float64],
     capacity: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return shares in proportion to weights, none above its limit, what that leaves going to the others.
+    """Return shares in proportion to weights, none above its limit; what limits leave goes to the others.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def fill_segments(
     seg, most, worth = segment[by], limit[by], weight[by]
     start = np.flatnonzero(np.concatenate([[True], seg[1:] != seg[:-1]]))
     count = np.diff(np.append(start, len(seg)))
-    # Before each: what those with less need have taken, and the weight that is left from here on.
+    # Before each: the share taken by those with less need, and the weight that is left from here on.
     taken = np.cumsum(most) - most
     taken -= np.repeat(taken[start], count)
     passed = np.cumsum(worth) - worth
@@ -59,7 +59,7 @@ def fill_segments(
     total = np.repeat(np.add.reduceat(worth, start), count)
     level = (capacity[seg] - taken) / (total - passed)
     short = need[by] > level
-    # The level of a segment is that at its first place whose need is above it; endless where none is.
+    # The level of a segment is that at its first place whose need is above it; infinite if there is none.
     first = np.full(len(capacity), np.inf)
     first[seg[short][::-1]] = level[short][::-1]
     found = np.empty(len(seg))
@@ -75,17 +75,17 @@ def fill_shares(limit: NDArray[np.float64], weight: NDArray[np.float64], capacit
 def trade(have: NDArray[np.float64], speedup: NDArray[np.float64], margin: float) -> tuple[NDArray[np.float64], int]:
     """Return each tenant's GPUs of each type after trading fast GPUs for slow ones, and the number of trades.
 
-    For each pair of types, most different first, the tenant with the largest speedup from the slow to the fast one
-    buys from the one with the smallest, at the second-largest speedup in slow GPUs for a fast one, as long as the
-    largest is at least 1 + margin times the smallest. Nobody is worse off: the seller gets at least its own speedup,
-    and the buyer pays at most its own.
+    For each pair of types, most different first, the tenant with the largest speedup from the slow to the fast one buys
+    from the tenant with the smallest. The price is the second-largest speedup, in slow GPUs for a fast one. They trade
+    as long as the largest is at least 1 + margin times the smallest. No tenant is worse off: the seller gets at least
+    its own speedup, and the buyer pays at most its own.
 
     Parameters
     ----------
     have : array (T, J)
         GPUs of each tenant on each type.
     speedup : array (T, J)
-        Speed of the tenant's jobs on each type; 0 where they do not run.
+        Speed of the tenant's jobs on each type; 0 if they do not run there.
     margin : float
         Least gain for which a deal is made.
     """
@@ -128,7 +128,7 @@ def trade(have: NDArray[np.float64], speedup: NDArray[np.float64], margin: float
 
 
 _LEAST = 1e-6
-"""An entitlement that counts as none [GPUs]."""
+"""An entitlement that counts as zero [GPUs]."""
 
 
 class _Stride:
@@ -148,7 +148,7 @@ class _Stride:
         self.due: NDArray[np.float64] = np.full(n, _LEAST)
         """GPUs to which each is entitled (n,)."""
         self.passed: NDArray[np.float64] = np.zeros(n)
-        """Time that each had over what it was entitled to [ms] (n,)."""
+        """Time that each ran, divided by its entitlement [ms] (n,)."""
         self.now_ms = 0
         self.known = 0
         self.ran: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -164,7 +164,7 @@ class _Stride:
         ticks = view.now_ms % self.slice_ms == 0
         split = int(np.searchsorted(job, self.known))
         if split < len(job):
-            # A job begins level with those that are furthest behind.
+            # A job begins level with the jobs that are furthest behind.
             self.passed[job[split:]] = self.passed[job[:split]].min() if split else 0.0
             self.due[job[split:]] = self.turns.gpus[job[split:]]
         self.known = view.submitted
@@ -202,7 +202,7 @@ class _Stride:
         return found
 
     def _entitle(self, job: NDArray[np.int64], pools: NDArray[np.int64]) -> None:
-        """Find what each tenant is entitled to in each pool, where its jobs go, and what each of them is due."""
+        """Compute each tenant's entitlement in each pool, the pools of its jobs, and the due share of each job."""
         turns, layout = self.turns, self.turns.pools
         speed = turns.speed[layout.kind[job]]
         domain = layout.kind_domain[layout.kind[job]]
@@ -232,7 +232,7 @@ class _Stride:
         low: int,
         speed: NDArray[np.int64],
     ) -> None:
-        """Give new jobs a pool, the one in which their tenant has most left; move one job a tenant where it has more.
+        """Give new jobs the pool in which their tenant has most left; move one job per tenant to a pool with more.
 
         `index` is the tenant of each job by its row in `have`.
         """

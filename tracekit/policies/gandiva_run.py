@@ -37,9 +37,9 @@ class Homes:
     Parameters
     ----------
     jobs, cluster
-        As a policy gets them.
+        The parameters as a policy gets them.
     depth : float
-        GPUs that the jobs of a node may ask for together, over those that it has.
+        GPUs that the jobs of a node may ask for together, relative to the GPUs of the node.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster, depth: float) -> None:
@@ -65,7 +65,7 @@ class Homes:
         self.members: NDArray[np.int64] = np.zeros(nodes, np.int64)
         """How many jobs it has (N,)."""
         self.sort: NDArray[np.int64] = np.zeros(nodes, np.int64)
-        """GPUs of the job that came first, while it has any: the node's class (N,)."""
+        """GPUs of the node's earliest job, while it has any: the node's class (N,)."""
         self.first: NDArray[np.int64] = np.zeros(n, np.int64)
         self.rows: NDArray[np.int64] = np.zeros(n, np.int64)
         """Rows of each job: `rows` of them from `first` on; 0 it has no home (n,)."""
@@ -122,7 +122,7 @@ class Homes:
         return True
 
     def _narrow(self, gpus: int, room: NDArray[np.bool_]) -> int:
-        """Return the least loaded of some nodes, one of the job's class first, then an empty one; -1 none."""
+        """Return the least loaded of some nodes: first one of the job's class, then an empty one; -1 none."""
         if not room.any():
             return -1
         share = self.load / np.maximum(self.there, 1)
@@ -167,9 +167,9 @@ class GandivaRun:
         """Whose turn is first: the place in the circle, larger after each turn (n,)."""
         self.turns = n
         self.host: NDArray[np.int64] = np.full(n, -1, np.int64)
-        """The job on whose GPUs a job sits; -1 none (n,)."""
+        """The job whose GPUs a job shares; -1 none (n,)."""
         self.guest: NDArray[np.int64] = np.full(n, -1, np.int64)
-        """The job that sits on a job's GPUs; -1 none (n,)."""
+        """The job that shares a job's GPUs; -1 none (n,)."""
         self.pairs = 0
         """How many sit on the GPUs of another."""
         self.changed: set[int] = set()
@@ -380,7 +380,7 @@ class GandivaRun:
         return job[named], after[named], after
 
     def _take(self, jobs: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of those that run if all are asked in turn; `free` is what is left."""
+        """Return the places of the jobs that run if all are considered in turn; `free` is what is left."""
         from tracekit.replay.kernel import take_homes
 
         homes = self.homes

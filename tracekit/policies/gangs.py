@@ -28,20 +28,20 @@ _CHUNK = 256
 
 
 class Gangs(ABC):
-    """Plans of a policy that looks at waiting jobs one after the other and never stops one for another.
+    """Plans of a policy that considers waiting jobs one after the other and never stops one for another.
 
     Parameters
     ----------
     jobs : Jobs
         All jobs.
     places : Places
-        Of these jobs and the cluster.
+        Places of these jobs and the cluster.
     network : Network, optional
-        Of these jobs and the cluster; None leaves speeds to the engine (M4).
+        Links of these jobs and the cluster; None leaves speeds to the engine (M4).
     models : Models
         Assumptions.
     stop : bool
-        Whether a job that does not start holds up all after it in its domain.
+        Whether a job that does not start holds up all later jobs in its domain.
     believed_ms : array, optional
         Run times believed in (n,) [ms]; the truth when None.
     look : int
@@ -89,14 +89,14 @@ class Gangs(ABC):
         """Begin a run."""
 
     def moves(self) -> dict[int, Spot]:
-        """Return running jobs that move, and where they go: taken in `places`, and left in them and in `network`."""
+        """Return running jobs that move, and their new spots; the old ones leave `places` and `network`."""
         return {}
 
     def started(self, job: int, spot: Spot) -> None:  # noqa: B027 -- most policies need not know
         """Look at a job that starts."""
 
     def ended(self, job: int, spot: Spot) -> None:  # noqa: B027 -- most policies need not know
-        """Look at a job that has ended since the last plan."""
+        """Process a job that has ended since the last plan."""
 
     def left_ms(self, job: int) -> float:
         """Return the run time that a job is believed to have left at its recorded speed, at least 1 [ms]."""
@@ -131,7 +131,7 @@ class Gangs(ABC):
         return None
 
     def wake(self, time_ms: float) -> None:
-        """Ask for a plan at a time to come [ms]."""
+        """Ask for a plan at a later time [ms]."""
         if time_ms < 2**62 and (self._wake_ms < 0 or time_ms < self._wake_ms):
             self._wake_ms = int(np.ceil(time_ms))
 

@@ -33,7 +33,7 @@ _LEVELS = 5
 
 @dataclass(frozen=True)
 class Aims:
-    """What the shares are for."""
+    """The objective of the shares."""
 
     objective: str
     round_ms: int
@@ -64,7 +64,7 @@ class _Book:
     share: NDArray[np.float64]
     """Its shares now (n, 2 J)."""
     met: NDArray[np.bool_]
-    """Whether its shares have been found yet (n,)."""
+    """Whether its shares have been computed yet (n,)."""
     partner: NDArray[np.int64]
     """The partner with which it shares its GPUs in the last plan that named it; -1 none (n,)."""
     left_ms: NDArray[np.float64]
@@ -136,7 +136,7 @@ class Rounds:
             mine, other = self.utilization[job[named]], self.utilization[job[partner[named]]]
             slower = np.where(partner[named] >= 0, interference_ppm(self.models, mine, other), 1_000_000)
             rate = rate * slower // 1_000_000
-            # Of two that part, both to go on without the other, the later one moves.
+            # If two jobs separate and both continue alone, the later one moves.
             parts = (together >= 0) & (chosen >= 0) & (chosen[together] >= 0) & ~follows & ~follows[together]
             moves = parts & (partner != together) & (together < np.arange(len(job)))
             at = np.where(moves, job, -1)
@@ -177,7 +177,7 @@ class Rounds:
         running: NDArray[np.int64],
         together: NDArray[np.int64],
     ) -> None:
-        """Book what happened since the last round."""
+        """Record what happened since the last round."""
         elapsed = now_ms - book.now_ms
         book.now_ms = now_ms
         book.entitled_ms[job] += book.share[job] * elapsed
@@ -235,7 +235,7 @@ class Rounds:
         book.had[fresh] += half * np.maximum(book.share[fresh], 1e-9)
 
     def _beside(self, one: int, other: int) -> tuple[float, float]:
-        """Return the speeds of jobs of two levels of utilization on the same GPUs; (0, 0) where memory is too small."""
+        """Return the speeds of jobs of two levels of utilization on the same GPUs; (0, 0) if memory is too small."""
         if one < 0 or other < 0:
             return 0.0, 0.0
         a, b = (round((level + 0.5) / _LEVELS * 1_000_000) for level in (one, other))
@@ -283,7 +283,7 @@ class Rounds:
         together: NDArray[np.int64],
         priority: NDArray[np.float64],
     ) -> NDArray[np.int64]:
-        """Return the pairs that may run: rows (place, other place, pool), those that run first, then by priority."""
+        """Return the pairs that may run: rows (place, other place, pool), running pairs first, then by priority."""
         kind, rows = book.kind[job], []
         for a, b, pool in book.pairs.tolist():
             column = int(self.column[pool]) + self.types

@@ -1,4 +1,4 @@
-"""Objectives of Gavel: what the shares of time on the GPU types are chosen for."""
+"""Objectives of Gavel, for which the shares of time on the GPU types are chosen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKABLE = ("max_min", "throughput", "cost")
 _STEP = 1.25
 """Run times and needs within this factor count as equal, at the larger value."""
 _NEAR = 1.05
-"""How near the search for the least worst slowdown comes."""
+"""Precision of the search for the least worst slowdown."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Active:
     gpus: NDArray[np.int64]
     """GPUs of each (k,)."""
     speed: NDArray[np.float64]
-    """Speed on each type, 0 where it may not or cannot run (k, J)."""
+    """Speed on each type, 0 if it may not or cannot run there (k, J)."""
     capacity: NDArray[np.float64]
     """GPUs of each type (J,)."""
     price: NDArray[np.float64]
@@ -49,15 +49,15 @@ class Active:
     age_ms: NDArray[np.float64]
     """Time since submission (k,) [ms]."""
     isolated_ms: NDArray[np.float64]
-    """Time that what is done would have taken on an equal part of the cluster (k,) [ms]."""
+    """Time that the work done would have taken on an equal part of the cluster (k,) [ms]."""
     due_ms: NDArray[np.float64]
     """Time until the deadline, below 0 after it (k,) [ms]."""
     tenant: NDArray[np.int64]
     """VC (k,)."""
     load: NDArray[np.int64]
-    """Level of GPU utilization (k,); all 0 where jobs are not packed."""
+    """Level of GPU utilization (k,); all 0 if jobs are not packed."""
     beside: Callable[[int, int], tuple[float, float]] | None = None
-    """Speeds of jobs of two levels that share GPUs, (0, 0) where they may not; None: jobs are not packed."""
+    """Speeds of jobs of two levels that share GPUs, (0, 0) if they may not; None: jobs are not packed."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
     objective : str
         One of `OBJECTIVES`.
     once : bool
-        For max_min: raise the least speed alone.
+        For max_min: raise only the least speed.
     inside : str
-        For hierarchical: 'fair' or 'fifo', how a VC's part is divided among its jobs.
+        For hierarchical: 'fair' or 'fifo', how the part of a VC is divided among its jobs.
     """
     shares = np.zeros(active.speed.shape)
     able = np.flatnonzero((active.speed > 0).any(axis=1))
@@ -99,7 +99,7 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
         return Found(found[of], shares, of)
     own = _rows(active, able)
     value = own.speed / (own.price if objective in {"cost", "slo"} else 1.0)
-    # Nothing is better for anyone than all the time that he can use, where he is fastest.
+    # No job can do better than all the time that it can use, where it is fastest.
     first, of, count = _grouped(own.gpus, own.speed)
     room = fastest_for_all(Demand(count, own.gpus[first], own.speed[first], own.capacity), value[first])
     if room is not None and objective != "slo":
@@ -178,7 +178,7 @@ def _fair_finish(active: Active) -> NDArray[np.float64]:
 
 
 def _valued(active: Active, value: NDArray[np.float64], *, due: bool) -> NDArray[np.float64]:
-    """Return the shares of the largest total value; with deadlines, those that can be met as far as all can be."""
+    """Return the shares of the largest total value; with deadlines, meet them as far as all can be met."""
     floor = np.zeros(len(active.gpus))
     if due:
         need = _stepped(active.left_ms / np.maximum(active.due_ms, 1.0))

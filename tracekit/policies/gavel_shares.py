@@ -24,13 +24,13 @@ class Demand:
     gpus: NDArray[np.int64]
     """GPUs of each (K,)."""
     speed: NDArray[np.float64]
-    """Speed on each type; 0 where it may not or cannot run (K, J)."""
+    """Speed on each type; 0 if it may not or cannot run there (K, J)."""
     capacity: NDArray[np.float64]
     """GPUs of each type (J,)."""
     pair: NDArray[np.int64] | None = None
     """Kinds that may share GPUs, with equal numbers of GPUs (R, 2)."""
     pair_speed: NDArray[np.float64] | None = None
-    """Speed of each of both on each type; 0 where they may not (R, J, 2)."""
+    """Speed of both jobs on each type; 0 if they may not share (R, J, 2)."""
 
     @property
     def equal(self) -> NDArray[np.float64]:
@@ -67,7 +67,7 @@ def max_min_shares(
     gpus : array (K,)
         GPUs of each.
     speed : array (K, J)
-        Speed on each type; 0 where it may not or cannot run.
+        Speed on each type; 0 if it may not or cannot run there.
     capacity : array (J,)
         GPUs of each type.
     once : bool
@@ -104,7 +104,7 @@ def fastest_for_all(demand: Demand, value: NDArray[np.float64]) -> NDArray[np.fl
     Parameters
     ----------
     value : array (K, J)
-        Value of time on each type; 0 where a kind may not run.
+        Value of time on each type; 0 if a kind may not run there.
     """
     best = value.max(axis=1)
     left = demand.capacity.copy()
@@ -135,9 +135,10 @@ def raise_least(
     need : array (K,)
         Speed that each kind needs for a level of 1, above 0. Every kind can run on some type.
     once : bool
-        Stop there; else the next least level is raised, and so on, as long as time is left.
+        Stop there; otherwise the next least level is raised, and so on, while time is left.
     together : array (E, K), optional
-        Weights with which the speeds of the kinds add up to those of E entities, which have the needs and levels then.
+        Weights that sum the speeds of the kinds to those of E entities; needs and levels are then those of the
+        entities.
 
     Returns
     -------
@@ -201,7 +202,7 @@ def spread_over(
 def _programs(
     demand: Demand, need: NDArray[np.float64], together: NDArray[np.float64] | None, *, once: bool
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the shares by one linear program after the other; each fixes those that can have no more."""
+    """Return the shares by a sequence of linear programs; each fixes the jobs that cannot get more."""
     program = _Program(demand)
     gain = program.gain if together is None else together @ program.gain
     growing, floor = np.ones(len(need), np.bool_), np.zeros(len(need))
@@ -224,7 +225,7 @@ def _programs(
 def most_value(
     demand: Demand, value: NDArray[np.float64], floor: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64] | None:
-    """Return the shares of the largest total value, GPUs times value times time; None where a floor cannot be had.
+    """Return the shares of the largest total value, GPUs times value times time; None if a floor is impossible.
 
     Parameters
     ----------
@@ -294,7 +295,7 @@ class _Program:
         level: NDArray[np.float64] | None,
         aim: NDArray[np.float64] | None = None,
     ) -> tuple[NDArray[np.float64], float, NDArray[np.float64]] | None:
-        """Return times, the level, and prices of the further rows; None where the program has no solution.
+        """Return times, the level, and prices of the further rows; None if the program has no solution.
 
         Parameters
         ----------

@@ -56,7 +56,7 @@ class Demand:
     q : float
         Quantile of the peak that is forecast [0..1], neither end.
     span_ms : int
-        For how long a spot job is to be left alone [ms].
+        Guaranteed time of a spot job [ms].
     """
 
     def __init__(self, accepts: NDArray[np.bool_], q: float, span_ms: int) -> None:
@@ -103,7 +103,7 @@ class Demand:
         return np.clip(worst, 0, gpus)
 
     def _hour(self, hour: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and variance of the peak of each series in an hour to come (S,), (S,)."""
+        """Return mean and variance of the peak of each series in a future hour (S,), (S,)."""
         past = hour - _WEEK * np.arange(1, _WEEKS + 1)
         past = past[past >= 0]
         if len(past) > 1:
@@ -164,7 +164,7 @@ class SpotJobs:
     spot : array of bool (n,)
         Which jobs are spot jobs.
     overhead_ms : array
-        What a preemption costs by gang size [ms].
+        Cost of a preemption by gang size [ms].
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class SpotJobs:
         if view.running_jobs < count:
             running = np.fromiter(chain(self.hosts, self.spots.where), np.int64, count)
             ended = running[status[running] != names.RUNNING]
-            # No plan is asked for while nothing runs or waits: an hour may have ended since.
+            # No plan is requested while nothing runs or waits: an hour may have ended since.
             failed = status[ended] == names.WAITING
             end_ms = np.where(failed, view.now_ms, view.table["end"][ended])
             for at in np.lexsort((ended, end_ms)).tolist():
@@ -279,7 +279,7 @@ class SpotJobs:
                 self.feedback.end_hour(longest)
 
     def _set_limit(self, view: View) -> None:
-        """Look at the quotas again if an hour has passed, or nodes came or left."""
+        """Update the quotas if an hour has passed, or nodes arrived or left."""
         gpus = self.pools.gpus(view)
         known = self.demand.hour, gpus.tobytes()
         if known == self._known:
@@ -289,7 +289,7 @@ class SpotJobs:
             self.limit = np.full(len(gpus), _MANY)
         else:
             left = gpus - self.demand.forecast(gpus)
-            # Rounded first: the sum of many fractions is to be whole where it is meant to be.
+            # Rounded first: a sum of many fractions should be whole if it is meant to be.
             self.limit = np.floor(np.round(self.feedback.factor * left, 6)).astype(np.int64)
 
     def _start_spot(self, job: int) -> bool:

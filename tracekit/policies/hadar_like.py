@@ -37,7 +37,7 @@ class _Market:
         self.pools: Pools = make_pools(jobs, cluster, "place")
         speed = pool_speeds(self.pools, jobs, cluster, models)
         self.speed = np.where(pool_fits(self.pools, jobs, cluster), speed, 0)
-        """Speed of each kind in each pool; 0 where it may not run [ppm] (K, P)."""
+        """Speed of each kind in each pool; 0 if it may not run there [ppm] (K, P)."""
         self.view: View | None = None
         self.seen: NDArray[np.int64] = np.zeros(0, np.int64)
         """Jobs of the last plan."""
@@ -68,7 +68,7 @@ class _Market:
     def _looked_at(
         self, view: View, running: NDArray[np.int64], kept: NDArray[np.bool_], free: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the places of the jobs that are offered GPUs: of those that wait the best of each domain."""
+        """Return the places of the jobs that are offered GPUs: of waiting jobs the best of each domain."""
         job = view.job
         kind = self.pools.kind[job]
         fits = ((self.gpus[job, None] <= free) & (self.speed[kind] > 0)).any(axis=1)
@@ -81,7 +81,7 @@ class _Market:
     def _worth(
         self, view: View, running: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what jobs need in each pool [GPU*ms], and their utility there for each GPU*ms (m, P)."""
+        """Return the need of jobs in each pool [GPU*ms], and their utility there per GPU*ms (m, P)."""
         job = view.job[rows]
         speed = self.speed[self.pools.kind[job]]
         left = view.remaining_ms[rows, None] / np.maximum(speed / 1e6, 1e-9) + view.overhead_ms[rows, None]

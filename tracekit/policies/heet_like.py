@@ -1,4 +1,4 @@
-"""Heet, as far as its rule is known: elastic jobs matched with GPU types by a price, grown by it, and traded."""
+"""Heet, as far as its rule is known: elastic jobs matched to GPU types by a price, grown by it, and traded."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArr
     Parameters
     ----------
     price : array (m, P)
-        Price for each job in each pool; infinite where it may not run.
+        Price for each job in each pool; infinite if it may not run there.
     gpus : array (m,)
         GPUs of each job.
     free : array (P,)
-        Free GPUs of each pool; lowered by those taken.
+        Free GPUs of each pool; reduced by the GPUs taken.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -53,7 +53,7 @@ def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArr
         least = np.min(np.broadcast_to(gpus[rest, None], able.shape), axis=0, initial=2**62, where=able)
         pools = np.repeat(np.arange(len(free)), np.minimum(free // least, len(rest)))
         if pools[0] == pools[-1]:
-            # With one column for all the cheapest are the best.
+            # With one column for all, the cheapest are the best.
             row = np.flatnonzero(able[:, pools[0]])
             row = row[np.argsort(price[rest[row], pools[0]], kind="stable")]
             pairs = np.column_stack([row, np.full(len(row), pools[0])])
@@ -81,9 +81,9 @@ class Traders:
     """
 
     price: NDArray[np.float64]
-    """Price of each on one GPU of each pool; infinite where it may not run (m, P)."""
+    """Price of each on one GPU of each pool; infinite if it may not run there (m, P)."""
     factor: NDArray[np.float64]
-    """What 0, 1, ... GPUs do to a price; it falls, and then rises."""
+    """Factor of a price by 0, 1, ... GPUs; it falls, and then rises."""
     toll: NDArray[np.float64]
     """Price of leaving a pool with 0, 1, ... GPUs."""
     before: NDArray[np.int64]
@@ -186,21 +186,21 @@ class _Prices:
         self.pools = self.sizes.pools
         fits = pool_fits(self.pools, jobs, cluster) if self.rigid else True
         self.speed = np.where(fits, pool_speeds(self.pools, jobs, cluster, models), 0)
-        """Speed of each kind in each pool with the GPUs it asks for; 0 where it may not run [ppm] (K, P)."""
+        """Speed of each kind in each pool with the GPUs it asks for; 0 if it may not run there [ppm] (K, P)."""
         power = np.arange(most + 1) ** self.balance
         scale = np.ones(most + 1) if self.rigid else np.maximum(self.sizes.speed, 1.0)
         self.on_one = scale[self.sizes.requested]
-        """Run time of each job on one GPU, in units of that on those it asks for (n,)."""
+        """Run time of each job on one GPU, relative to that on the GPUs it asks for (n,)."""
         self.factor = power / scale
         self.factor[0] = np.inf
-        """What 0, 1, ... GPUs do to the price of a job, which is its time on one GPU (most + 1,)."""
+        """Factor of a job's price by 0, 1, ... GPUs; the price is its time on one GPU (most + 1,)."""
         self.toll = power * self.cost_ms
         price = self._on_one(np.arange(len(jobs)), jobs.work_ms.astype(np.float64))
         self.least = (price * self.factor[self.sizes.low][:, None]).min(axis=1, initial=np.inf)
         """Least price of each job at its minimum, before it runs (n,)."""
 
     def plan(self, view: View) -> Plan:
-        """Return what each job has until something happens."""
+        """Return the GPUs of each job until the next event."""
         wish, left = self.sizes.begin(view), view.remaining_ms.astype(np.float64)
         job, before = wish.job, wish.before
         runs = np.flatnonzero(before >= 0)
@@ -221,14 +221,14 @@ class _Prices:
         return self._named(wish, rows, price)
 
     def _on_one(self, job: NDArray[np.int64], left_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the time of jobs on one GPU of each pool; infinite where they may not run [ms] (m, P)."""
+        """Return the time of jobs on one GPU of each pool; infinite if they may not run there [ms] (m, P)."""
         speed = self.speed[self.pools.kind[job]] / PPM
         time = np.full(speed.shape, np.inf)
         np.divide((left_ms * self.on_one[job])[:, None], speed, out=time, where=speed > 0)
         return time
 
     def _waiting(self, wish: Wish, least: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of the jobs that are matched: of those for which there is room the cheapest."""
+        """Return the places of the jobs to match: of the jobs that fit, the cheapest."""
         rows = np.flatnonzero((wish.before < 0) & (least <= wish.free.max(initial=0)))
         kind = self.pools.kind[wish.job[rows]]
         if len(wish.free) > 1:
@@ -237,7 +237,7 @@ class _Prices:
         return rows[self.pools.best(-self.least[wish.job[rows]], kind, self.candidates)]
 
     def _grow(self, wish: Wish, left_ms: NDArray[np.float64]) -> None:
-        """Give jobs GPUs one by one, where that lowers a price most."""
+        """Give jobs GPUs one by one, where each lowers a price most."""
         if self.rigid:
             return
         place, gpus = self.sizes.steps(wish)
@@ -266,11 +266,11 @@ class _Prices:
         wish.pool[has], wish.gpus[has] = traders.pool, traders.gpus
 
     def _named(self, wish: Wish, rows: NDArray[np.int64], price: NDArray[np.float64]) -> Plan:
-        """Return the plan: running jobs that change, then those that were matched, the cheapest first."""
+        """Return the plan: running jobs that change, then the matched jobs, the cheapest first."""
         changes = (wish.gpus != wish.held) | (wish.pool != wish.before)
         moved = np.flatnonzero(changes & (wish.before >= 0))
         starts = rows[wish.gpus[rows] > 0]
-        # Gangs on the fewest nodes may find no place: those after them may then have theirs.
+        # Gangs on the fewest nodes may find no place; later jobs may then get theirs.
         late = rows[wish.gpus[rows] == 0] if self.rigid else rows[:0]
         pool = wish.pool.copy()
         if len(late):

@@ -25,7 +25,7 @@ _MOST = 10**9
 
 
 class HiveD(Policy):
-    """Guaranteed jobs in cells of their virtual cluster, opportunistic ones on what is idle."""
+    """Guaranteed jobs in cells of their virtual cluster, opportunistic ones on idle GPUs."""
 
     card: ClassVar[Card] = Card(
         name="hived",
@@ -91,7 +91,7 @@ class HiveD(Policy):
 
     @property
     def lends(self) -> bool:
-        """Whether opportunistic jobs run on what VCs leave idle."""
+        """Whether opportunistic jobs run on GPUs that VCs leave idle."""
         return bool(self.parameters["opportunistic"] != "none")
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Cells:

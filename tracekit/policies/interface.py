@@ -1,4 +1,4 @@
-"""What users see of a policy: its card, its parameters and how a command line spells them.
+"""What users see of a policy: its card, its parameters and their spelling on a command line.
 
     srtf,scan=skip,overhead=helios
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Card", "Parameter", "Policy", "Value", "parse_policy"]
 
 Value: TypeAlias = bool | int | float | str
-"""What a parameter may be; durations are seconds."""
+"""The type of a parameter; durations are seconds."""
 
 _LARGEST = 10**15
 """No finite number may be larger: as seconds it is 30 million years."""
@@ -50,7 +50,7 @@ class Parameter:
     maximum: float | None = None
     """Greatest number; None is 10^15, and for a float also 'inf'."""
     words: tuple[str, ...] = ()
-    """What the policy does with each of the choices, for people; empty where a policy says it in its own words."""
+    """What the policy does with each of the choices, for people; empty if a policy describes it itself."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -75,7 +75,7 @@ class Parameter:
 
     @property
     def kind(self) -> str:
-        """What values look like, for the card: 'on|off', the choices, or the range of numbers."""
+        """The form of values, for the card: 'on|off', the choices, or the range of numbers."""
         if isinstance(self.default, bool):
             return "on|off"
         if isinstance(self.default, str):
@@ -160,16 +160,16 @@ class Card:
     name: str
     """What -p takes."""
     title: str
-    """What it is, a few words."""
+    """What it is, in a few words."""
     rule: str
-    """What it does, in whole sentences."""
+    """What it does, in full sentences."""
     parameters: tuple[Parameter, ...] = ()
     assumptions: tuple[str, ...] = ()
     """Ids of the assumption models that it uses, such as 'M4'."""
     quotas: bool = False
-    """Whether the quotas of virtual clusters decide which jobs may start, or go on."""
+    """Whether the quotas of virtual clusters decide which jobs may start or continue."""
     equal_to: tuple[str, ...] = ()
-    """With which parameters or inputs it does the same as another policy, one sentence each."""
+    """The parameters or inputs with which it equals another policy, one sentence each."""
     sources: tuple[str, ...] = ()
     """Where the rule is from: paper, artifact or own choice."""
 
@@ -246,7 +246,7 @@ class Policy(ABC):
         models : Models
             Assumptions about what the trace does not record.
         seed : int
-            Of every random draw.
+            Seed of every random draw.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class Policy(ABC):
         return False
 
     def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
-        """Return the cluster with the nodes that the policy borrows from elsewhere, and when; the same where none.
+        """Return the cluster with the nodes that the policy borrows from elsewhere, and when; unchanged without loans.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ class Policy(ABC):
 
     @property
     def what(self) -> str:
-        """What it is, a few words: the card's title, and what the parameters off their defaults do."""
+        """What it is, in a few words: the card's title, and the effect of parameters off their defaults."""
         other = [
             p.words[p.choices.index(str(self.parameters[p.name]))]
             for p in self.card.parameters

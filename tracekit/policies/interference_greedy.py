@@ -1,4 +1,4 @@
-"""Interference-greedy: what a learned placement such as Harmony's would come near to."""
+"""Interference-greedy: the target that a learned placement such as Harmony's would approach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits to what one user or virtual cluster may hold at once."""
+"""Limits on what one user or virtual cluster may use at once."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ON_LOAN", "loaned", "with_loans", "without_loans"]
 
 ON_LOAN = "on loan"
-"""The rack of nodes on loan. A cluster that has such a rack says itself when its nodes come and go."""
+"""The rack of nodes on loan. A cluster with such a rack itself says when its nodes come and go."""
 
 _MOST_HOURS = 200_000
 """After this many hours no server is lent any more."""
@@ -58,7 +58,7 @@ def with_loans(cluster: Cluster, jobs: Jobs, models: Models, min_loan_ms: int) -
     models : Models
         Assumptions (M42).
     min_loan_ms : int
-        Servers that are free for a shorter time than this stay where they are [ms].
+        Servers that are free for a shorter time than this are not borrowed [ms].
     """
     if loaned(cluster).any():
         return cluster

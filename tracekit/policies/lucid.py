@@ -42,14 +42,14 @@ class _Packing:
         self.profile_ms = round(p["time"] * 1000)
         self.nodes = _profiler(cluster, p["profile"])
         per_node = int(cluster.gpus.max(initial=1))
-        # As released: on two nodes of 8 GPUs and a factor of 4, jobs of up to 8 GPUs.
+        # As in the released code: on two nodes of 8 GPUs and a factor of 4, jobs of up to 8 GPUs.
         self.small = min(p["profile"] * p["factor"], per_node) if self.nodes.any() else 0
         self.view: View | None = None
 
     def _begin(self, view: View) -> None:
         demand = self.demand
         self.view, self.books = view, Residents(demand, view)
-        # In the profiler the smallest jobs are first, then the earliest.
+        # In the profiler the smallest jobs come first, then the earliest.
         self.fresh = Lines([g << 32 | t for g, t in zip(demand.gpus, demand.type, strict=True)], demand.gpus)
         self.main = Lines(demand.type, self.value)
         self.profiled: dict[int, int] = {}

@@ -42,7 +42,7 @@ class LyraPlans:
     models : Models
         Assumptions.
     grow : callable
-        Divides what is left over, given the books, the view and the elastic jobs that run.
+        Divides what is left over, given the books, the view and the running elastic jobs.
     may_grow : array of bool (n,)
         Which jobs are elastic.
     interval_ms : int
@@ -113,7 +113,7 @@ class LyraPlans:
         return self._written(wake, exchange)
 
     def _start(self, view: View, waits: NDArray[np.int64]) -> None:
-        """Let jobs at places of the view start, the least time left first, passing over those without a place."""
+        """Let jobs at places of the view start, the least remaining time first; skip those without a place."""
         books, places = self.books, self.places
         open_kind = self.possible & self._room()
         waits = waits[open_kind[places.kind[view.job[waits]]]]
@@ -142,7 +142,7 @@ class LyraPlans:
             self._place_decreasing(chosen, view)
 
     def _place_decreasing(self, chosen: list[tuple[int, Spot]], view: View) -> None:
-        """Give jobs that start at once other places, the largest first; all keep theirs where one would find none."""
+        """Give jobs that start at once other places, the largest first; all keep theirs if one would find none."""
         books = self.books
         if books.gave:
             # Workers went to make room just there.
@@ -170,7 +170,7 @@ class LyraPlans:
         return np.asarray(self.asks <= np.where(self.wide, total[self.pool], most[self.pool]))
 
     def _find(self, job: int) -> Spot | None:
-        """Return GPUs for a job: on training nodes before those on loan, free ones before those of further workers."""
+        """Return GPUs for a job: training nodes before nodes on loan, free GPUs before those of extra workers."""
         books = self.books
         sources = [books.free, books.loose()] if any(books.workers.values()) else [books.free]
         for free in sources:
@@ -181,7 +181,7 @@ class LyraPlans:
         return None
 
     def _written(self, wake_ms: int, exchange: NDArray[np.int64] | None) -> Plan:
-        """Return the plan that makes of what was before what the books say."""
+        """Return the plan that leads from the previous state to that of the books."""
         named = self.books.changes()
         if not named:
             return Plan(_NOBODY, _NOBODY, keep=True, wake_ms=wake_ms, exchange=exchange)
@@ -205,7 +205,7 @@ _STREAM = 42
 
 
 class Lyra(Policy):
-    """Loans of inference servers, and elastic jobs in what is left."""
+    """Loans of inference servers, and elastic jobs on what is left."""
 
     card: ClassVar[Card] = Card(
         name="lyra",
@@ -274,7 +274,7 @@ class Lyra(Policy):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Those of the card; without loans not theirs, nor those of elastic jobs without any."""
+        """Those of the card; without loans or elastic jobs, the assumptions about them are left out."""
         unused = {"M42"} if not self.parameters["loan"] else set[str]()
         unused |= set() if self.parameters["elastic"] else {"D3"}
         return tuple(name for name in self.card.assumptions if name not in unused)

@@ -39,7 +39,7 @@ class Servers:
         self.elastic: dict[int, None] = {}
         """Running jobs that may grow, in the order in which they started."""
         self.workers: dict[int, list[Spot]] = {}
-        """Where its further workers are, the first to come first."""
+        """Places of its extra workers, the first to arrive first."""
         self.extra = np.zeros(cluster.nodes, np.int64)
         """GPUs of such workers on each node (N,)."""
         self.free = cluster.gpus.astype(np.int64)
@@ -49,13 +49,13 @@ class Servers:
         self._gone: NDArray[np.bool_] | None = None
         self._there: NDArray[np.int64] | None = None
         self.left = _NO_NODES
-        """Servers on loan that left since the last plan."""
+        """Servers on loan that have left since the last plan."""
         self.changed = False
-        """Whether any node came or left since the last plan."""
+        """Whether any node has arrived or left since the last plan."""
         self.fixed: set[int] = set()
         """Jobs whose workers cannot be taken from them, as they run on nodes that left too."""
         self.gave = False
-        """Whether a worker went in this plan to make room for a gang."""
+        """Whether a worker left in this plan to make room for a gang."""
         self.stopped: set[int] = set()
         """Jobs stopped in this plan."""
         self.ended = False
@@ -213,7 +213,7 @@ class Servers:
         return chosen
 
     def changes(self) -> list[tuple[int, Spot]]:
-        """Return where the jobs are now that are not where they were before the plan; those without GPUs first."""
+        """Return the current places of jobs that have moved since before the plan; those without GPUs first."""
         found = []
         for job, was in self._was.items():
             now = self.where(job) if job in self.base else None

@@ -47,11 +47,11 @@ class Resident(NamedTuple):
     memory: int
     """Memory of a whole GPU [ppm]."""
     online: bool
-    """Whether it has a slice to itself, that is large enough and never changes."""
+    """Whether it has its own slice, which is large enough and never changes."""
 
 
 class Cut(NamedTuple):
-    """How a GPU is cut, and where its jobs are."""
+    """The split of a GPU, and the places of its jobs."""
 
     place: tuple[Slice, ...]
     """The slice of each job."""
@@ -67,8 +67,8 @@ class Layouts:
     ) -> None:
         """Set M32, the speed of a job next to another by utilization [ppm], and the largest number of jobs per slice.
 
-        `slack` is what an online job's slice has beyond its load, as a share of that; with `whole_only` a GPU is one
-        slice.
+        `slack` is how much larger than its load an online job's slice is, as a share of the load; with `whole_only` a
+        GPU is one slice.
         """
         self.compute, self.memory = slices.compute, slices.memory
         self.beside, self.most, self.slack = beside, most, slack
@@ -82,7 +82,7 @@ class Layouts:
         self._best: dict[tuple[tuple[Resident, ...], tuple[Slice | None, ...]], Cut | None] = {}
 
     def best(self, jobs: tuple[Resident, ...], fixed: tuple[Slice | None, ...]) -> Cut | None:
-        """Return a cut with the largest sum of speeds; None where the jobs find no room together.
+        """Return a split with the largest sum of speeds; None if the jobs do not fit together.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ def _scaled(used: int, part: int) -> int:
 
 
 def _maximal(slices: list[Slice]) -> list[tuple[Slice, ...]]:
-    """Return the sets of slices that do not overlap in memory and to which none can be added."""
+    """Return the maximal sets of slices that do not overlap in memory."""
 
     @cache
     def cells(piece: Slice) -> frozenset[int]:
@@ -331,7 +331,7 @@ class _Cuts:
 
 
 class MigerLike(Policy):
-    """Slices by need, shared where that adds up."""
+    """Slices by need, shared where that increases the sum of speeds."""
 
     card: ClassVar[Card] = Card(
         name="miger-like",

@@ -30,7 +30,7 @@ Stages: TypeAlias = tuple[int, ...]
 
 _PPM = 1_000_000
 _MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
-"""Time of a group over that of its plan, by its jobs."""
+"""Time of a group relative to its plan, by number of jobs."""
 _PERCENT = 10_000
 
 
@@ -119,7 +119,7 @@ class Groups:
                     left_over += group
             left_over += others
         groups.sort(key=lambda group: -self.size[group[0]])
-        # Whom the plan leaves out has what finds no other use; stopped ones would only move.
+        # Jobs that the plan leaves out get GPUs that find no other use; stopped jobs would only move.
         late = [j for j in left_over if j not in running][: 4 * self.candidates]
         return self._told([*groups, *([j] for j in late)], running, len(job))
 

@@ -116,7 +116,7 @@ class _Pairs:
         return self.demand.used[self.books.on[gpu][0]]
 
     def _alone(self, job: int) -> bool:
-        """Start an offline job on idle GPUs; one that was matched since it came here waits no longer."""
+        """Start an offline job on idle GPUs; a job matched since its arrival no longer waits."""
         if self.demand.gpus[job] == 1 and job not in self.waiting:
             return True
         found = self.books.idle_gpus(job)
@@ -131,7 +131,7 @@ class _Pairs:
         return online_load(self.demand.models, self.books.view.now_ms, phases)
 
     def _match(self, view: View) -> None:
-        """Match offline jobs with GPUs of online ones, and look after those that are matched already."""
+        """Match offline jobs with GPUs of online ones, and update the existing pairs."""
         hosts = sorted(self.host)
         if not hosts:
             return
@@ -151,7 +151,7 @@ class _Pairs:
             self._move(held, [(jobs[row], gpus[column]) for row, column in best_assignment(weight)])
 
     def _pairs(self, view: View, hosts: list[int], load: dict[int, float]) -> dict[int, int]:
-        """Return the offline job on each shared GPU, once those that stood still for too long wait again."""
+        """Return the offline job on each shared GPU, after jobs that paused too long wait again."""
         pairs = {gpu: self._guest(gpu) for gpu in hosts if len(self.books.on[gpu]) > 1}
         for gpu, job in list(pairs.items()):
             if load[gpu] < self.stop:
@@ -172,7 +172,7 @@ class _Pairs:
                 self._seat(job, [gpu])
 
     def _weight(self, job: int, gpu: int, load: float, pairs: dict[int, int]) -> float:
-        """Return what a pair is worth, 0 where it cannot be."""
+        """Return the value of a pair, 0 if it is impossible."""
         if pairs.get(gpu) == job:
             return self._gain(job, load) * (load < self.stop) + self.hysteresis
         own = self.demand.memory[job]

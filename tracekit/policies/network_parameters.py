@@ -1,4 +1,4 @@
-"""What the policies of gangs, tiers and links have in common: two parameters, and the parts of a plan."""
+"""Shared parts of the policies of gangs, tiers and links: two parameters, and the parts of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systems of this field that a replay of jobs cannot show: why, and what can be shown instead."""
+"""Systems of this field that a replay of jobs cannot show: why, and what it can show instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["NOT_REPLAYED", "NotReplayed"]
 
 @dataclass(frozen=True)
 class NotReplayed:
-    """A system whose decisions lie outside what a log of jobs holds."""
+    """A system whose decisions a log of jobs does not contain."""
 
     name: str
     decides: str
@@ -17,7 +17,7 @@ class NotReplayed:
     why: str
     """What a replay of jobs lacks for it."""
     instead: str
-    """What can be shown in its place, and for what not to take it."""
+    """What a replay can show instead, and what that does not prove."""
     policies: tuple[str, ...]
     """Policies that `instead` names, as on a command line."""
     assumptions: tuple[str, ...]
@@ -144,4 +144,4 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "RLTune (arXiv 2512.10271); abstract read.",
     ),
 )
-"""What cannot be replayed, the one place where it is written."""
+"""The systems that cannot be replayed; this is the only list of them."""

@@ -43,7 +43,7 @@ class BatchTable:
     low, high : array (n,)
         Fewest and most GPUs of each job.
     profile : str
-        As for `goodput.goodput_table`; or 'none', where speeds are M8's and there is one batch and one stage.
+        As for `goodput.goodput_table`; or 'none', if speeds are M8's and there is one batch and one stage.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class BatchTable:
         batches, and the fastest number of GPUs."""
 
     def rows(self, job: NDArray[np.int64], left_ms: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows of jobs, by what is left of their work (k,)."""
+        """Return the rows of jobs, by their remaining work (k,)."""
         done = 1 - left_ms / np.maximum(self._work_ms[job], 1)
         stage = np.clip((done * self._stages).astype(np.int64), 0, self._stages - 1)
         return self._kind[job] * self._stages + stage
@@ -105,7 +105,7 @@ def _in_stage(
 
 
 _STREAM = 21
-"""Of the random numbers."""
+"""Seed of the random numbers."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Moment:
     bounds: Bounds
 
     def worths(self, table: BatchTable, gpus: NDArray[np.int64], batch: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return one over the time that each job would have left; 0 for those without GPUs (m, k) [1/ms]."""
+        """Return one over the remaining time of each job; 0 for jobs without GPUs (m, k) [1/ms]."""
         speed = table.speed(self.row, gpus, batch)
         cost = np.where(gpus != self.held, self.resize_ms, 0.0)
         return np.asarray(speed / (self.left + speed * cost))
@@ -151,7 +151,7 @@ def evolved(
         The population; batches are exponents of two.
     generations : int
     random : Generator
-        Of all draws.
+        Source of all draws.
     """
     count, k = gpus.shape
     score = moment.worths(table, gpus, batch).sum(axis=1)

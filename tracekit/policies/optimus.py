@@ -29,7 +29,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class _Paths:
-    """In which order jobs of each size take workers and servers; K sizes, rows of steps side by side."""
+    """The order in which jobs of each size take workers and servers; K sizes, rows of steps side by side."""
 
     size: NDArray[np.int64]
     """Row of each job (n,)."""
@@ -38,7 +38,7 @@ class _Paths:
     count: NDArray[np.int64]
     """Steps (K,)."""
     gain: NDArray[np.float64]
-    """What each step takes off the time for a unit of work; it never rises inside a row."""
+    """Time that each step saves per unit of work; it never rises inside a row."""
     worker: NDArray[np.int64]
     """1 for a worker, 0 for a server."""
 
@@ -97,7 +97,7 @@ class Optimus(Policy):
 
         def plan(view: View) -> Plan:
             wish = sizes.begin(view)
-            # Without the cost of the last change: else jobs that do nothing but change have more and more left.
+            # Without the cost of the last change: otherwise jobs that only change would have more and more time left.
             left = view.remaining_ms
             order = np.argsort(left, kind="stable")
             if paths is None:

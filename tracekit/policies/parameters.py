@@ -85,7 +85,7 @@ def scan(default: str) -> Parameter:
 
 
 def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.int64] | None:
-    """Return the estimates [ms], None where they are the truth; where a job has no time limit, that is the truth.
+    """Return the estimates [ms], None if they are the truth; a job without a time limit has the true run time.
 
     Raises
     ------

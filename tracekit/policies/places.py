@@ -59,14 +59,14 @@ class Pool:
 
 
 class Places:
-    """Free GPUs of the nodes during a plan, and where gangs fit.
+    """Free GPUs of the nodes during a plan, and the places where gangs fit.
 
     Parameters
     ----------
     jobs : Jobs
         All jobs.
     cluster : Cluster
-        All nodes; where racks are not known, all are in one.
+        All nodes; if racks are not known, all are in one.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster) -> None:
@@ -199,7 +199,7 @@ def _fewest(pool: Pool, gpus: int, free: NDArray[np.int64]) -> Spot | None:
 
 
 def _within(pool: Pool, gpus: int, free: NDArray[np.int64], *, near: bool) -> Spot | None:
-    """Return nodes of the first rack, or else GPU model, with enough free GPUs, those with most first."""
+    """Return nodes of the first rack, or else GPU model, with enough free GPUs, those with the most first."""
     for low, high, _ in pool.racks if near else pool.models:
         here = free[low:high]
         if int(here.sum()) >= gpus:

@@ -1,4 +1,4 @@
-"""Pollux: GPUs where they raise a power mean of the jobs' speedups most, without profiles of the jobs or with them."""
+"""Pollux: GPUs where they raise a power mean of the jobs' speedups most, with or without profiles of the jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOTHING = 1e-3
 def worths(
     gpus: NDArray[np.int64], rows: NDArray[Any], speed: NDArray[np.float64], power: float
 ) -> NDArray[np.float64]:
-    """Return what each job adds to the mean in each of several divisions: numbers that rise with speedups.
+    """Return each job's contribution to the mean in each of several divisions: numbers that rise with speedups.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def worths(
     speed : array
         Speeds of all kinds of jobs.
     power : float
-        Of the mean.
+        Exponent of the mean.
     """
     speedup = speed[rows["first"] + gpus] / rows["fair"]
     speedup = np.where(gpus != rows["held"], speedup * rows["factor"], speedup)
@@ -81,7 +81,7 @@ def evolve(
     Parameters
     ----------
     rows : array (k,)
-        FitnessRows; running jobs keep at least their minimum, waiting ones have none or at least that.
+        FitnessRows; running jobs keep at least their minimum, waiting jobs have no GPU or at least their minimum.
     free : array (P,)
         GPUs of each pool beyond the minima of running jobs.
     speed, power
@@ -91,7 +91,7 @@ def evolve(
     population, generations : int
         Divisions in a generation, and generations.
     random : Generator
-        Of all draws.
+        Source of all draws.
     """
     k = len(rows)
     if not k:
@@ -117,7 +117,7 @@ def evolve(
 
 
 _STREAM = 14
-"""Of the random numbers."""
+"""Seed of the random numbers."""
 _LONGEST_MS = 10**13
 """No job is waited for longer [ms]."""
 
@@ -230,7 +230,7 @@ class _Rounds:
         )
         self.view: View | None = None
         self.stage = np.zeros(len(jobs), np.int64)
-        """In which stage of its training each job was when it was planned last (n,)."""
+        """The stage of its training when each job was last planned (n,)."""
 
     def plan(self, view: View) -> Plan:
         """Return the GPUs of each job."""

@@ -1,4 +1,4 @@
-"""GPUs and a clock for each job where a further watt saves most time (after PowerFlow)."""
+"""GPUs and a clock for each job, where one more watt saves most time (after PowerFlow)."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class _Clocks:
         self.clock: NDArray[np.int64] = np.full(len(jobs), -1)
         self.tried_ms = -1
         self.bound = False
-        """Whether the cap decided about clocks."""
+        """Whether the cap limited the clocks."""
 
     def kinds(self, view: View, job: NDArray[np.int64], remaining: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the kind of each job: by what it draws."""
+        """Return the kind of each job, by its power."""
         return self.table.kind[job]
 
     def choose(self, kind: NDArray[np.int64], gpus: NDArray[np.int64], room: float) -> NDArray[np.int64]:
@@ -86,7 +86,7 @@ class _Clocks:
         self.clock[own] = np.where(starts, -1, clock)
         wake = -1
         if len(fresh) and self.bound:
-            # Some may have found no place, and what was laid by for them is free.
+            # Some jobs may have found no place, and the power reserved for them is free.
             wake = self.tried_ms = view.now_ms + 1
         return Plan(
             own[named],
@@ -104,22 +104,22 @@ class _ByDeadline(_Clocks):
 
     deadline_ms: NDArray[np.int64]
     program: ClockProgram
-    """Kinds are D * K: by what a job draws, and the slowest clock in time."""
+    """Kinds are D * K: by a job's power, and the slowest clock that ends in time."""
 
     def prepare(self, deadline_ms: NDArray[np.int64], aim: str, late_w: float) -> None:
-        """Set the deadlines, and what each clock costs a GPU, for each unit of work [mW]."""
+        """Set the deadlines, and the cost of each clock per GPU and unit of work [mW]."""
         self.deadline_ms = deadline_ms
         self.time = 1e6 / self.table.speed_ppm
         kinds = len(self.table.on_top_mw)
         aimed = self.table.full_mw if aim == "energy" else np.full((kinds, self.steps), 1e5)
         late = np.maximum(self.time[None, :] - self.time[:, None], 0) * late_w * 1000
-        # By what a job draws, the slowest clock in time, and the clock chosen.
+        # By a job's power, the slowest clock that ends in time, and the chosen clock.
         cost = (aimed * self.time)[:, None, :] + late[None, :, :]
         power = np.repeat(self.table.on_top_mw, self.steps, axis=0)
         self.program = ClockProgram(power, cost.reshape(kinds * self.steps, self.steps))
 
     def kinds(self, view: View, job: NDArray[np.int64], remaining: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the kind of each job: by what it draws, and the slowest clock at which it ends in time.
+        """Return the kind of each job: by its power, and the slowest clock at which it ends in time.
 
         One that is late whatever is done counts as one that needs the full clock.
         """
@@ -276,7 +276,7 @@ class _Flow:
     def _named(
         self, view: View, own: NDArray[np.int64], held: NDArray[np.int64], rows: NDArray[np.void], *, rigid: bool
     ) -> Plan:
-        """Return the plan of those whose GPUs or clock change."""
+        """Return the plan of the jobs whose GPUs or clock change."""
         gpus, clock = rows["gpus"].astype(np.int64), rows["clock"].astype(np.int64)
         starts = held == 0
         named = np.flatnonzero(starts | (gpus != held) | (self.clock[own] != clock))

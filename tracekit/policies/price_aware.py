@@ -115,7 +115,7 @@ class PowerDown(Policy):
 
 
 _LONGEST_MS = 400 * 24 * HOUR_MS
-"""Of a run time, as much is booked at most: beyond a year all hours cost the same [ms]."""
+"""The longest part of a run time to book: beyond a year all hours cost the same [ms]."""
 
 
 def booked_starts(
@@ -134,11 +134,11 @@ def booked_starts(
     Parameters
     ----------
     arrival_ms, run_ms, gpus, patience_ms : array (n,)
-        When it comes, ascending, how long it is believed to run [ms], its GPUs, and how long it may wait [ms].
+        Their arrivals, ascending [ms], believed run times [ms], GPUs, and longest waits [ms].
     room : float
         GPUs that may be booked in any hour.
     prices : PowerPrices
-        What power costs.
+        The price of power.
     gain : float
         Part of the cost of a start at once that must be saved, at least [0..1].
 
@@ -152,7 +152,7 @@ def booked_starts(
     last = int((arrival_ms + patience_ms + run_ms).max(initial=0)) + lead
     booked = np.zeros(last // HOUR_MS + 2)
     found = arrival_ms.copy()
-    # Hours are counted from the beginning of that of time 0.
+    # Hours are counted from the start of the hour of time 0.
     hour = (arrival_ms + lead) // HOUR_MS
     latest = (arrival_ms + patience_ms + lead) // HOUR_MS
     for j in range(len(arrival_ms)):

@@ -35,13 +35,13 @@ def declined(*choices: str) -> Parameter:
 
 
 class Promises:
-    """The deadlines of one run, and what was said of each job."""
+    """The deadlines of one run, and the decision about each job."""
 
     def __init__(self, jobs: Jobs, models: Models, seed: int, share: float, *, drop: bool) -> None:
         self.deadline_ms: NDArray[np.int64] = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed, share)
         """Deadlines, -1 of jobs without one [ms] (n,)."""
         self.state: NDArray[np.int8] = np.where(self.deadline_ms < 0, FREE, UNSEEN).astype(np.int8)
-        """What was said of each (n,)."""
+        """Decision about each (n,)."""
         self._drop = drop
 
     def waits_for_nothing(self, job: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Quasi-shortest service first: run times foretold from what had ended before."""
+"""Quasi-shortest service first: run times predicted from jobs that had ended before."""
 
 from __future__ import annotations
 

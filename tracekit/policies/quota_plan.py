@@ -36,7 +36,7 @@ class _Order(Protocol):
         """Return places in the view, the first in rank first."""
 
     def change_in_ms(self, view: View, gpus: NDArray[np.int64], runs: NDArray[np.bool_]) -> int:
-        """Return after what time the order may be another without any event, with these running; -1 never [ms]."""
+        """Return the time after which the order may change without an event, with these jobs running; -1 never [ms]."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RemainingOrder:
     """Least run time left first, waiting jobs first between equals, then by submission."""
 
     by_gpus: bool
-    """Whether what is left is taken times the GPUs."""
+    """Whether the remaining time is multiplied by the GPUs."""
 
     def _left(self, view: View, gpus: NDArray[np.int64]) -> NDArray[np.int64]:
         left = view.remaining_ms + view.overhead_ms

@@ -39,7 +39,7 @@ NO_USE_COUNTS = 1 << 60
 
 
 def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
-    """Return the VC, user or partition of each job; jobs where that is not known are one, after the others."""
+    """Return the VC, user or partition of each job; jobs without a known one share one number, after the others."""
     if of == "partition":
         codes = np.full(len(jobs), -1, np.int32) if jobs.partition is None else jobs.partition
         names = jobs.partitions
@@ -91,7 +91,7 @@ def weights(
 
 
 def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> NDArray[np.int64]:
-    """Return one row of quotas from what ran at once."""
+    """Return one row of quotas from concurrent use."""
     if not jobs.tenants:
         return np.array([[cluster.total_gpus]], np.int64)
     ran = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms > jobs.recorded_start_ms)

@@ -1,4 +1,4 @@
-"""What the log says, carried out again."""
+"""Carries out what the log records."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ class NodeSearch:
     def find(self, room: NDArray[np.int64]) -> list[tuple[int, int]] | None:
         """Return the nodes that the gang takes as (node, GPUs); None if there is no place.
 
-        In one place: the node with the fewest GPUs that suffice, the first of equals; larger gangs on whole nodes of
-        the first group that has them, and one more for what is left.
+        In one place: the node with the fewest GPUs that suffice, the first of equals. Larger gangs take whole nodes of
+        the first group that has them, and one more for the rest.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ _PERCENT = 10_000
 
 
 class Demand:
-    """What jobs ask for and use, and which GPUs they may have. n jobs, T GPUs, N nodes, K kinds of demand."""
+    """Requests and use of jobs, and the GPUs they may have. n jobs, T GPUs, N nodes, K kinds of demand."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, extra: NDArray[np.int64] | None = None) -> None:
         """Take jobs and cluster; `extra` (n,) sets jobs of different numbers into different types."""
@@ -181,7 +181,8 @@ class Demand:
     def nodes_for(self, job: int, room: NDArray[np.int64]) -> list[tuple[int, int]] | None:
         """Return the nodes that a gang takes if each has this many GPUs for it (N,), as (node, GPUs), or None.
 
-        In one place: the node with the fewest that suffice; larger gangs on whole nodes, and one more for what is left.
+        In one place: the node with the fewest GPUs that suffice; larger gangs take whole nodes, and one more for the
+        rest.
         """
         kind = self.kind[job]
         search = self._searches.get(kind)
@@ -219,7 +220,7 @@ class Residents:
         self.seat = np.full((len(demand.node), seats), -1)
         """The first jobs on each GPU, -1 none (T, seats)."""
         self.on: list[list[int]] = [[] for _ in demand.node]
-        """Jobs on each GPU, in the order in which they came."""
+        """Jobs on each GPU, in the order of arrival."""
         self.of: dict[int, list[int]] = {}
         """GPUs of each job that runs."""
         self.count = np.zeros(len(demand.node), np.int64)
@@ -238,7 +239,7 @@ class Residents:
     def follow(self, view: View) -> tuple[list[int], list[int]]:
         """Remove ended jobs; return (jobs that arrived since, jobs that ended).
 
-        A job under which a node failed is both: it ended where it was, and waits again.
+        A job whose node failed is both: it ended at its place, and waits again.
         """
         status, names = view.status, kernel()
         ended: list[int] = []
@@ -291,7 +292,7 @@ class Residents:
         self._touched.update(gpus)
 
     def idle_gpus(self, job: int) -> list[int] | None:
-        """Return GPUs without jobs, in one place, for a job; None where it finds none."""
+        """Return GPUs without jobs, in one place, for a job; None if it finds none."""
         found = self.demand.nodes_for(job, np.where(self.view.node_gpus > 0, self.idle, 0))
         return None if found is None else self.lowest(found)
 
@@ -310,7 +311,7 @@ class Residents:
         return found
 
     def plan(self, speed: Callable[[int, int], int], wake_ms: int = -1) -> Plan:
-        """Return the plan that makes the engine do what was put and stopped.
+        """Return the plan that makes the engine carry out what was placed and stopped.
 
         Parameters
         ----------
@@ -376,7 +377,7 @@ class Lines:
     def start(self, begin: Callable[[int], bool], *, skip: bool = True) -> None:
         """Consider the jobs in order; `begin` starts a job, or reports that no job of its type can start.
 
-        With skip=False the first that cannot start ends the pass.
+        With skip=False the first job that cannot start ends the pass.
         """
         heads = [(*line[0], kind) for kind, line in self._lines.items() if line]
         heapq.heapify(heads)

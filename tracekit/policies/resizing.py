@@ -1,4 +1,4 @@
-"""What planners share that give jobs other numbers of GPUs than they ask for: bounds, minima, steps, plans."""
+"""Shared parts of planners that resize jobs: bounds, minima, steps, plans."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ragged(count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int6
 def steps_taken(
     key: NDArray[np.float64], row: NDArray[np.int64], pool: NDArray[np.int64], free: NDArray[np.int64], rows: int
 ) -> NDArray[np.int64]:
-    """Return how many steps of one GPU each row takes, the steps with the largest keys first, as long as GPUs last.
+    """Return how many steps of one GPU each row takes, the steps with the largest keys first, while GPUs last.
 
     Keys may not rise inside a row, so no step is taken before the one in front of it; among equals the earlier row goes
     first.
@@ -48,13 +48,13 @@ def steps_taken(
     Parameters
     ----------
     key : array (s,)
-        Worth of each step; those of 0 or less are not taken.
+        Value of each step; steps of 0 or less are not taken.
     row : array (s,)
         Its row, ascending.
     pool : array (rows,)
         Pool of each row.
     free : array (P,)
-        GPUs of each pool; lowered by those taken.
+        GPUs of each pool; reduced by the GPUs taken.
     rows : int
         Number of rows.
     """
@@ -81,7 +81,7 @@ class Wish:
     held: NDArray[np.int64]
     """GPUs that each holds (k,)."""
     before: NDArray[np.int64]
-    """Pool in which each runs, -1 where it waits (k,)."""
+    """Pool in which each runs, -1 if it waits (k,)."""
     free: NDArray[np.int64]
     """GPUs of each pool that are not promised yet (P,)."""
     gpus: NDArray[np.int64]
@@ -123,7 +123,7 @@ class Sizes:
         least : array (k,)
             GPUs by place.
         running_first : bool
-            Whether jobs that run have theirs before all others.
+            Whether running jobs get their GPUs before all others.
         """
         from tracekit.replay.kernel import divide_gpus
 
@@ -178,7 +178,7 @@ class Sizes:
         Parameters
         ----------
         wish : Wish
-            What each job is to have.
+            The planned GPUs of each job.
         rate : array (k,), optional
             Speed of each with its GPUs [ppm]; that of M8 by default.
         also : array (k,), optional
@@ -197,5 +197,5 @@ class Sizes:
         return Plan(job, gpus, rate=np.maximum(speed, 1), model=model, keep=True, optional=len(named), wake_ms=wake_ms)
 
     def unfinished(self, wish: Wish) -> bool:
-        """Tell whether another plan could come out later, though nothing came or ended meanwhile."""
+        """Report whether a later plan could differ even if no job arrives or ends."""
         return bool((wish.gpus < self.high[wish.job]).any() or (wish.gpus != wish.held).any())

@@ -24,7 +24,7 @@ __all__ = ["SchedTuneLike"]
 
 
 class _Seats(ScoredSeats):
-    """Least completion, counting the delay of those there."""
+    """Least completion, including the delay of the jobs there."""
 
     def __init__(
         self,

@@ -20,12 +20,12 @@ __all__ = ["Company", "ScoredSeats"]
 
 _PERCENT = 10_000
 _REMAINING = 1e9
-"""What the engine counts remaining work in, to a second."""
+"""Unit in which the engine counts remaining work, per second."""
 
 
 @dataclass(frozen=True)
 class Company:
-    """GPUs that a job may join, m of them with at most C jobs each, and what that does. An empty seat has zeros."""
+    """GPUs that a job may join, m of them with at most C jobs each, and the effect of that. An empty seat has zeros."""
 
     gpu: NDArray[np.int64]
     """The GPUs (m,)."""
@@ -44,13 +44,13 @@ class Company:
 
     @property
     def harm_s(self) -> NDArray[np.float64]:
-        """By how much later those there would end together, if all stayed as it is then [s] (m,)."""
+        """How much later the jobs there would end in total, if all stayed as it is then [s] (m,)."""
         found: NDArray[np.float64] = (self.left_s * (1 / self.after - 1 / self.before)).sum(axis=1)
         return found
 
 
 class ScoredSeats:
-    """Plans of one replay; of one run at a time. A policy says what GPUs are worth."""
+    """Plans of one replay, for one run at a time. A policy gives the value of GPUs."""
 
     idle_first: ClassVar[bool] = False
     """Whether an idle GPU is never worse than a shared one, so shared ones can be ignored while one is idle."""
@@ -116,7 +116,7 @@ class ScoredSeats:
         return self.books.memory[gpus] + self.demand.memory[job] <= FULL
 
     def score(self, job: int, company: Company) -> NDArray[np.float64]:
-        """Return what is least where a job should go; infinite where it should not (m,)."""
+        """Return a score, lowest where a job should go; infinite where it must not (m,)."""
         raise NotImplementedError
 
     def _begin_job(self, job: int) -> bool:
@@ -154,7 +154,7 @@ class ScoredSeats:
             shared.append(taken[self.allowed(job, taken)])
             empty = own[count == 0]
             if len(empty):
-                # As others place it: on the node with the fewest idle GPUs.
+                # As other policies place it: on the node with the fewest idle GPUs.
                 idle.append(int(empty[self.books.idle[self.demand.node[empty]].argmin()]))
         gpus = np.concatenate([np.array(idle, np.int64), *shared])
         return gpus, np.arange(len(gpus)) < len(idle)

@@ -1,4 +1,4 @@
-"""Shortest first with two jobs on a GPU: first fit (FFS), and only where both gain (BSBF)."""
+"""Shortest first with two jobs on a GPU: first fit (FFS), or only if both gain (BSBF)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Shared(Policy):
     test: ClassVar[bool]
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Sharing:
-        """Return the key, and what the models say of utilization and memory."""
+        """Return the key, and utilization and memory from the models."""
         p = self.parameters
         parts = [s for s in (1, 2, 4) if s <= p["subbatch"]]
         memory = np.stack([accumulated_memory_ppm(models, memory_ppm(models, jobs), s) for s in parts])
@@ -92,7 +92,7 @@ class SjfFfs(_Shared):
 
 
 class SjfBsbf(_Shared):
-    """Shortest job first, sharing where that is better than waiting."""
+    """Shortest job first, sharing if that is better than waiting."""
 
     test = True
     card: ClassVar[Card] = Card(

@@ -54,11 +54,11 @@ class Window:
     weight: NDArray[np.float64]
     """Weight of each in the welfare (k,)."""
     need: NDArray[np.float64]
-    """Run time that each must have in the window, at most what is left [rounds] (k,)."""
+    """Run time that each must have in the window, at most its remaining time [rounds] (k,)."""
     rounds: int
     """Rounds of the window."""
     k: float
-    """What a round of the longest remaining time costs."""
+    """Price of a round of the longest remaining time."""
 
     def value(self, planned: NDArray[np.float64]) -> float:
         """Return the objective if jobs have this many rounds each (k,)."""
@@ -69,10 +69,10 @@ class Window:
 
 
 class Solved(NamedTuple):
-    """What the program found."""
+    """Result of the program."""
 
     rounds: NDArray[np.bool_] | None
-    """Which job has which round (k, T); None where nothing was found."""
+    """The jobs of each round (k, T); None if nothing was found."""
     impossible: bool
     """Whether the needs cannot be met together."""
     stopped: bool
@@ -80,7 +80,7 @@ class Solved(NamedTuple):
 
 
 def greedy(window: Window) -> NDArray[np.int64] | None:
-    """Return how many rounds each job has (k,); None where the needs, or one of them, are more than the window holds.
+    """Return how many rounds each job has (k,); None if one or all of the needs exceed the window.
 
     Needs come first, then rounds by their gain in welfare per GPU, while the GPUs of the window last. This is repeated
     for several bounds on the longest remaining time, and the best result counts. It does not check that gangs fit side
@@ -125,7 +125,7 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
     limit_s : float
         Time for the program [s]; the best found by then counts.
     gap : float
-        What may be missing of the best, as a share of it.
+        Accepted gap to the optimum, as a share.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
@@ -201,14 +201,14 @@ class _Windows:
         self.turns = Turns(jobs, cluster, models)
         self.submit_ms, self.work_ms = jobs.submit_ms, np.maximum(jobs.work_ms, 1)
         self.contended: NDArray[np.float64] = np.zeros(len(jobs))
-        """Integral of the jobs for a GPU, at least 1, since each job came [ms] (n,)."""
+        """Integral of the jobs per GPU, at least 1, since each job arrived [ms] (n,)."""
         self.seen_ms = 0
         self.begun_ms: NDArray[np.int64] = jobs.work_ms.copy()
-        """What each had left when it last waited [ms] (n,)."""
+        """Remaining time of each when it last waited [ms] (n,)."""
         self.of: NDArray[np.int64] = np.zeros(0, np.int64)
         """Jobs of the window, as they stood in the view (k,)."""
         self.table: NDArray[np.bool_] | None = None
-        """Which job has which round (k, T); None where only numbers of rounds are known."""
+        """The jobs of each round (k, T); None if only numbers of rounds are known."""
         self.counts: NDArray[np.int64] = np.zeros(0, np.int64)
         """Rounds that each still has (k,)."""
         self.weight: NDArray[np.float64] = np.zeros(0)
@@ -227,9 +227,9 @@ class _Windows:
         since = np.maximum(self.submit_ms[job], self.seen_ms)
         self.contended[job] += crowd[pool] * (now - since)
         self.seen_ms = now
-        # Without the cost of the last change: else jobs that do nothing but change have more and more left.
+        # Without the cost of the last change: otherwise jobs that only change would have more and more time left.
         left = view.remaining_ms
-        # Who has done nothing yet since its start goes on, or rounds shorter than a restart would end no job.
+        # A job that has made no progress since its start continues, or rounds shorter than a restart would end no job.
         stuck = (running >= 0) & (left >= self.begun_ms[job])
         self.begun_ms[job[running < 0]] = left[running < 0]
         gpus = self.turns.gpus[job]
@@ -251,7 +251,7 @@ class _Windows:
         return self.turns.plan(job, running, chosen, wake)
 
     def _pools(self, job: NDArray[np.int64], running: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the pool that each job counts for: its own, or that with fewest GPUs asked for among those it may."""
+        """Return the pool that each job counts for: its own, or the least requested of those it may use."""
         if len(free) == 1:
             return np.zeros(len(job), np.int64)
         gpus, found = self.turns.gpus[job], running.copy()
@@ -303,7 +303,7 @@ class _Windows:
             self._decide(replace(window, weight=self.weight, need=np.zeros(len(job))))
 
     def _decide(self, window: Window) -> bool:
-        """Find the rounds of a window; False where the needs cannot be met."""
+        """Plan the rounds of a window; False if the needs cannot be met."""
         self.table = None
         if self.p["solver"] == "program" and len(window.left) * window.rounds <= self.p["cells"]:
             self.programs += 1
@@ -334,7 +334,7 @@ class _Windows:
         return np.lexsort((by_left, -self.counts, waits, late, np.where(has, -self.weight, 0.0), ~has))
 
     def tell(self, outcome: Outcome) -> Outcome:
-        """Return an outcome with what became of the windows."""
+        """Return an outcome with the results of the windows."""
         value = f"{self.windows:,} windows were planned, {self.relaxed:,} without the bound on the finish-time ratio"
         if self.p["solver"] == "program":
             value += (
@@ -346,7 +346,7 @@ class _Windows:
 
 
 class ShockwaveLike(Policy):
-    """Nash welfare over the rounds to come."""
+    """Nash welfare over future rounds."""
 
     card: ClassVar[Card] = Card(
         name="shockwave-like",

@@ -52,13 +52,13 @@ class _Estimated(Policy):
 
 
 class _Remaining(Policy):
-    """Order by what is truly left, stopping jobs that have more left than a waiting one."""
+    """Order by true remaining time, stopping jobs that have more left than a waiting one."""
 
     key: ClassVar[Any]
     drift: ClassVar[Any]
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Planner:
-        """Return keys by what is left."""
+        """Return keys by remaining time."""
         p = self.parameters
         if p["fit"] == "quota":
             return quota_plan(RemainingOrder(by_gpus=self.card.name == "srsf"), p, jobs, cluster, models)

@@ -60,7 +60,7 @@ class _Balanced(Gangs):
         tightest = int(enough.argmin())
         packs = self.place == "packed" or (self.place == "kappa" and gpus <= self.kappa)
         if free[tightest] >= gpus and (packs or self.place == "best"):
-            # On one node a gang sends over no link: nothing is better.
+            # On one node a gang sends over no link, which is optimal.
             return Spot([int(nodes[tightest])], [gpus])
         idle = free == self.places.gpus[nodes]
         packed = gathered(nodes, free, np.lexsort((-free, idle)), gpus)

@@ -28,7 +28,7 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Hosts:
-    """CPUs and memory of N nodes, and what families of jobs make of them."""
+    """CPUs and memory of N nodes, and the speed that families of jobs get from them."""
 
     supply: NDArray[np.float64]
     """CPUs and memory [GB] of each node (N, 2)."""
@@ -47,7 +47,7 @@ class Hosts:
 
 
 def make_hosts(cluster: Cluster, models: Models) -> Hosts:
-    """Return the CPUs and memory of a cluster; M6's for each GPU where it does not state them."""
+    """Return the CPUs and memory of a cluster; M6's for each GPU if the cluster does not define them."""
     cpu, gpus = models.cpu, cluster.gpus.astype(np.float64)
     cores = np.where(cluster.cpu_milli > 0, cluster.cpu_milli / 1000, gpus * cpu.reference_cpus)
     memory = np.where(cluster.memory_mib > 0, cluster.memory_mib * 1.048576e-3, gpus * cpu.reference_memory_gb)
@@ -79,7 +79,7 @@ class _Rounds:
         self.at: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         """The same as nodes (m,) and GPUs on each (m, 1)."""
         self.least: dict[int, NDArray[np.float64]] = {}
-        """What each job has at least for each GPU on its nodes (m, 2)."""
+        """Guaranteed amounts of each job per GPU on its nodes (m, 2)."""
         self.share: dict[int, NDArray[np.float64]] = {}
         """CPUs and memory for each GPU of every job on each of its nodes (nodes, 2)."""
         self.on: list[set[int]] = [set() for _ in range(nodes)]
@@ -171,7 +171,7 @@ class _Rounds:
         return demand.nodes_for(j, room)
 
     def _least(self, j: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return what a job has at least for each GPU on its nodes (m, 2)."""
+        """Return the guaranteed amounts of a job per GPU on its nodes (m, 2)."""
         fair = self.hosts.fair[nodes]
         return fair if self.mode == "proportional" else np.minimum(fair, self.hosts.want[self.family[j]])
 

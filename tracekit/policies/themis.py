@@ -45,18 +45,18 @@ def best_bundles(
     Parameters
     ----------
     gain : array (k,)
-        What each adds when it wins, 0 or more.
+        Gain of each if it wins, 0 or more.
     gpus : array (k,)
         GPUs that each asks for: all or none.
     may : array (k, P)
-        In which pools.
+        The pools it may use.
     free : array (P,)
         GPUs to be had.
     nodes : int
         Most nodes of the program's search tree; 0 any number.
     gap : float
-        What may be missing of the largest sum [1]. Where those with most gain for a GPU, as long as they fit, come as
-        near as that to the sum if gangs could be divided, they win without a program.
+        Accepted gap to the largest sum [1]. The bids with the largest gain per GPU win without a program if, as far as
+        they fit, they come this close to the sum for divisible gangs.
     """
     won = np.full(len(gain), -1, np.int64)
     may = may & (gpus[:, None] <= free) & (gain > 0)[:, None]
@@ -71,7 +71,7 @@ def best_bundles(
         return won
     row, pool = np.nonzero(may[some])
     if len(alike) == 1 and len(np.unique(pool)) == 1:
-        # One size and one pool: those with most gain, no more than there is room for.
+        # One size and one pool: the bids with the largest gains, as many as fit.
         won[some] = pool[0]
         return won
     bids = _Bids(gain[some][row], gpus[some][row], row, pool, free)
@@ -115,7 +115,7 @@ class _Bids:
         return taken, float(self.gain[taken].sum()) >= bound * (1 - gap) - 1e-12
 
     def solve(self, nodes: int, gap: float) -> list[int] | None:
-        """Return the bids that win by the program; None where it found none within the limit."""
+        """Return the bids that win by the program; None if it found none within the limit."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
@@ -135,7 +135,7 @@ class _Bids:
 
 
 def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int, int], float]) -> tuple[list[int], int]:
-    """Return GPUs for bidders in their order, and what is left: first the least of each that fits, then one by one.
+    """Return GPUs for bidders in their order, and what is left: first the minimum of each that fits, then one by one.
 
     Each GPU goes where the logarithm of the value grows most. This maximizes the product of the values as long as the
     logarithm grows less with every GPU. A bidder whose minimum does not fit gets none.
@@ -226,7 +226,7 @@ class _Auctions:
                 chosen[bidders] = won
                 free -= np.bincount(won[won >= 0], gpus[bidders[won >= 0]], len(free)).astype(np.int64)
                 order = order[chosen[order] < 0]
-            # What bidders leave goes to the others, the worst ratio first.
+            # GPUs that bidders leave go to the others, the worst ratio first.
             if len(order) and (free > 0).any():
                 chosen[order] = self.turns.choose(job, order, running, free)[order]
             size = np.where(chosen >= 0, gpus, 0)
@@ -244,7 +244,7 @@ class _Auctions:
         return int(gpus[order].sum()) <= int(free.sum())
 
     def _bidders(self, order: NDArray[np.int64], rho: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return those with the worst ratio, drawn by lot between equals."""
+        """Return the jobs with the worst ratio, drawn by lot among equals."""
         count = min(max(int(round(self.share * len(order), 9)), 1), self.most, len(order))
         lots = self.draws.random(len(order))
         return order[np.lexsort((lots, -rho[order]))][:count]

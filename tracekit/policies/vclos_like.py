@@ -33,7 +33,7 @@ class _Isolated(Gangs):
         self._none: set[int] = set()
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the order of submission; what found no links in the last plan is tried again."""
+        """Return the order of submission; jobs that found no links in the last plan are tried again."""
         self._none.clear()
         return waiting
 
@@ -50,7 +50,7 @@ class _Isolated(Gangs):
         return spot
 
     def _own(self, job: int) -> Spot | None:
-        """Return the nearest GPUs on several nodes whose links are free; a rack's, where racks are left."""
+        """Return the nearest GPUs on several nodes whose links are free; those of a rack, if racks are left."""
         used = np.array([len(self.links.on.get(link, ())) for link in range(len(self.links.lanes))])
         has = used < self.links.lanes
         nodes, racks = has[: self.links.nodes], has[self.links.nodes :]

@@ -1,4 +1,4 @@
-"""What outages did to attempts, for the guidelines about them."""
+"""The effect of outages on attempts, for the guidelines about them."""
 
 from __future__ import annotations
 

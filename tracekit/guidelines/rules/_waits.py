@@ -1,4 +1,4 @@
-"""Waits with what caused them, for the guidelines about the queue."""
+"""Waits and their causes, for the guidelines about the queue."""
 
 from __future__ import annotations
 

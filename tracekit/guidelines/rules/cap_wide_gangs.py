@@ -40,7 +40,7 @@ WHERE nodes > 0
 GROUP BY gpus
 ORDER BY gpus
 """
-"""Sizes of gangs as in failures/ettr, with what they run in the median."""
+"""Job sizes as in failures/ettr, with their median run time."""
 
 
 def _find(evidence: Evidence) -> Finding:

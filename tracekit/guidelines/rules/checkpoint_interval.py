@@ -25,7 +25,8 @@ _SAVING = ASSUMED.cost_s / (_EVERY_S + ASSUMED.cost_s)
 def _find(evidence: Evidence) -> Finding:
     attempts = attempts_with_stops(evidence)
     hit = pl.col("by_event")
-    # As in tracekit.guidelines.losses: a part of the time is saving, and a stop costs what was not saved and a restart.
+    # As in tracekit.guidelines.losses: a share of the time goes into saving, and a stop costs the unsaved work and a
+    # restart.
     unsaved = (pl.col("run_s") % (_EVERY_S + ASSUMED.cost_s) + ASSUMED.restart_s) * pl.col("gpus") * (1 - _SAVING)
     cost = pl.col("gpu_s") * _SAVING + pl.when(hit).then(unsaved).otherwise(0.0)
     costs = attempts.select("day", held="gpu_s", cost=cost)
@@ -63,7 +64,7 @@ def _find(evidence: Evidence) -> Finding:
 
 
 def _rows(attempts: pl.DataFrame, rate_per_s: float) -> tuple[dict[str, Any], ...]:
-    """Return what theory says of gangs of each number of nodes, of stops of a node in a second."""
+    """Return the theory's values for jobs of each number of nodes, from the stops of a node per second."""
     rows = []
     sizes = (
         attempts.group_by("nodes", maintain_order=True)

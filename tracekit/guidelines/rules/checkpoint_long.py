@@ -31,7 +31,7 @@ ORDER BY job_id, attempt
 def _find(evidence: Evidence) -> Finding:
     held = pl.col("gpu_count") * pl.col("run_s") / 3600
     long = pl.col("run_s") >= _LONG_S
-    # As in failures/lost_work with a checkpoint each hour: what is left is lost.
+    # As in failures/lost_work with a checkpoint every hour: the rest is lost.
     kept = pl.col("gpu_count") * (pl.col("run_s") - pl.col("run_s") % _SAVE_EVERY_S) / 3600
     attempts = evidence.sql(_ATTEMPTS, also=("placements", "node_events")).select(
         "day",

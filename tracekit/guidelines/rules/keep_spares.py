@@ -44,7 +44,7 @@ WHERE us > 0
 GROUP BY down
 ORDER BY down
 """
-"""For how long how many nodes were out of service at a time, as in failures/cluster_availability."""
+"""How long each number of nodes was out of service at once, as in failures/cluster_availability."""
 
 
 def _find(evidence: Evidence) -> Finding:

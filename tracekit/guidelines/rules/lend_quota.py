@@ -38,7 +38,7 @@ def _find(evidence: Evidence) -> Finding:
     waited = waits(evidence)
     frame = waited.frame
     owned = float(known["capacity_gpus"].sum())
-    # What a VC borrows does not make the idle quota of another any smaller.
+    # GPUs that a VC borrows do not reduce the idle quota of another VC.
     unused = (pl.col("capacity_gpus") * (1 - pl.col("allocated_share_mean").clip(0, 1))).sum()
     sums = frame.select("day", "wait_s", "fair_share_s")
     rows = known.select("cluster", "vc", "capacity_gpus", "allocated_share_mean", "queue_p50_s")

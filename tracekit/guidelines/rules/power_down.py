@@ -148,8 +148,5 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts", "placements"),
     needs=("placement",),
     least_n=24,
-    no_trial=(
-        "We cannot estimate the gain: the simulation compares waits, not energy. 'tracekit replay -p fifo -p "
-        "power-down' shows both."
-    ),
+    no_trial=("The simulation compares waits, not energy. 'tracekit replay -p fifo -p power-down' shows both."),
 )

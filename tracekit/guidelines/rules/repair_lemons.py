@@ -1,4 +1,4 @@
-"""Repair or replace the nodes that go out of service much more often than the others."""
+"""Repair or replace nodes that go out of service much more often than the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stop trying again what fails in the same way."""
+"""Stop retrying jobs that fail in the same way."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _MOST_WAIT = 0.1
 """Most that waiting may cost, of the run time [1]."""
 
 _LEAST_ATTEMPTS = 5
-"""Fewest attempts on each side that are compared: the mean of fewer is that of one user's jobs."""
+"""Fewest attempts to compare on each side: the mean of fewer is that of one user's jobs."""
 
 _BY = ("gpu_count", "neighbours")
 
@@ -132,7 +132,7 @@ def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find(evidence: Evidence) -> Finding:
-    """Return the loss by spreading at equal size and neighbours, and what waiting for fewer nodes would have cost.
+    """Return the loss from spreading at equal size and neighbours, and the cost of waiting for fewer nodes.
 
     drop_pct: compares spread attempts with attempts of the same size on the fewest nodes seen for it. It uses samples
     taken while the same number of other jobs (0, 1, 2, 3 or more) used GPUs on the attempt's most crowded node. The
@@ -159,7 +159,7 @@ def _find(evidence: Evidence) -> Finding:
     never = len(waits) - int(waits["found"].sum())
     sums = waits.select("day", "one", "extra_s", "run_s")
     share = over_days(sums, ratio("extra_s", "run_s"), n=len(waits))
-    # Where waiting would have cost too much, what was lost in the samples without comparison does not matter.
+    # If waiting would have cost too much, the loss in samples without comparison does not matter.
     too_long = share.value is not None and share.value > _MOST_WAIT
     covered = int(spread["samples"].sum()) / int(samples.filter("worse")["samples"].sum())
     return Finding(

@@ -37,7 +37,7 @@ def overhead_ms(
     gpus : array
         Gang sizes, at least 1 [GPUs].
     event : str
-        What happened; presets without a cost of its own for it charge that of a preemption.
+        The event; presets without their own cost for it charge that of a preemption.
     family : str, optional
         Model family of the jobs, for the preset muri.
 
@@ -85,7 +85,7 @@ def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArra
 
 
 def power_config(models: Models, gpu_model: str = "") -> PowerConfig:
-    """Return the power of a GPU model: that of the longest beginning of its name in models.toml, else the default."""
+    """Return the power of a GPU model: that of the longest matching prefix in models.toml, else the default."""
     start = _beginning(models.power.gpu_models, gpu_model)
     return models.power.configs[models.power.config if start is None else models.power.gpu_models[start]]
 

@@ -173,7 +173,7 @@ def online_services(models: Models, jobs: Jobs, seed: int) -> NDArray[np.bool_]:
 
 
 def online_phases(jobs: Jobs, seed: int) -> NDArray[np.float64]:
-    """Return in which part of its period each job would begin as an online service [0..1] (n,)."""
+    """Return the phase of its period at which each job would begin as an online service [0..1] (n,)."""
     return _draws(seed, _PHASES).random(len(jobs))
 
 
@@ -221,7 +221,7 @@ def drawn_per_name(
     weight : list of float
         Chances, which sum to 1.
     what : str
-        What is drawn: draws of one kind do not disturb the other.
+        Kind of draw: draws of one kind do not disturb the other.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Assumptions about what a job is and costs: restarts, classes, estimates, deadlines, quotas."""
+"""Assumptions about jobs and their costs: restarts, classes, estimates, deadlines, quotas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Classes", "Deadlines", "Estimates", "Overhead", "Preset", "Quotas"]
 
 @dataclass(frozen=True)
 class Preset:
-    """What one preset of M9 charges: by steps of gang size, or by its logarithm."""
+    """The charge of one preset of M9: by steps of gang size, or by its logarithm."""
 
     seconds: tuple[Seconds, ...] = ()
     up_to: tuple[Annotated[int, Range(1, 1_000_000)], ...] = ()
@@ -52,7 +52,7 @@ class Overhead(ModelSection):
     """Costs of the preset muri by family and least gang size [s]."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that do not fit together."""
         yield from chosen("default", self.default, "presets", self.presets)
         for name, preset in self.presets.items():
             by_size = preset.base_s is not None and preset.per_doubling_s is not None
@@ -90,7 +90,7 @@ class Estimates(ModelSection):
         return ", ".join(f"{100 * share:g} % off by {low:g} to {high:g}" for share, low, high in self.errors)
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that do not fit together."""
         if not self.errors or any(len(band) != 3 or band[1] > band[2] for band in self.errors):
             yield "errors", "must be bands of three numbers: share, from, to"
         elif abs(sum(band[0] for band in self.errors) - 1) > 1e-9:
@@ -106,7 +106,7 @@ class Deadlines(ModelSection):
     factor: tuple[Annotated[float, Range(0, 1000)], ...]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that do not fit together."""
         if len(self.factor) != 2 or self.factor[0] > self.factor[1]:
             yield "factor", "must be two numbers, ascending"
 

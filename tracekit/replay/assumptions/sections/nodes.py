@@ -17,7 +17,7 @@ class SwitchedNodes(ModelSection):
     """M40: nodes that are switched off and on."""
 
     wake_s: Seconds
-    """From switching on until jobs may start [s]."""
+    """Time from switching on until jobs may start [s]."""
     wake_sweep_s: tuple[Seconds, Seconds, Seconds]
     off_share: Share
     """Power of a node that is off, of its idle power [0..1]."""
@@ -28,7 +28,7 @@ class Loans(ModelSection):
     """M42: inference servers that are free for training."""
 
     servers: Annotated[float, Range(0, 100)]
-    """For each training node of a domain and GPU model."""
+    """Servers for each training node of a domain and GPU model."""
     mean: Share
     """Part that is free on average."""
     swing: Share
@@ -41,7 +41,7 @@ class Loans(ModelSection):
 
     @property
     def told(self) -> str:
-        """What is free, for people."""
+        """The free share, for people."""
         if self.series:
             span = f"{100 * min(self.series):g} to {100 * max(self.series):g} %"
             return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, repeated"

@@ -48,12 +48,12 @@ class Power(ModelSection):
 
     @property
     def s0(self) -> float:
-        """Of the workload in use."""
+        """Numbers of the workload in use."""
         return self.workloads[self.workload].s0
 
     @property
     def a(self) -> float:
-        """Of the workload in use."""
+        """Numbers of the workload in use."""
         return self.workloads[self.workload].a
 
     @property
@@ -83,9 +83,9 @@ class PowerPrice(ModelSection):
 
     unit: str
     day: tuple[Annotated[float, Range(-1000, 100_000)], ...]
-    """Of each hour of the day [per kWh]."""
+    """Price in each hour of the day [per kWh]."""
     series: tuple[Annotated[float, Range(-1000, 100_000)], ...]
-    """Of each hour from that of the first submission on [per kWh]; empty for those of the day."""
+    """Price in each hour from that of the first submission on [per kWh]; empty to use those of the day."""
     utc_offset_h: Annotated[float, Range(-24, 24)]
     """Local time less UTC [h]."""
 

@@ -1,4 +1,4 @@
-"""Assumptions about jobs that share a GPU: how they slow each other down, what memory they need, how a GPU is cut."""
+"""Assumptions about jobs that share a GPU: their mutual slowdown, the memory they need, the split of a GPU."""
 
 from __future__ import annotations
 

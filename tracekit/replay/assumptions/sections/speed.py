@@ -203,7 +203,7 @@ class Application:
     gamma: Annotated[float, Range(1, 10)]
     """How much computing and exchange overlap: 1 not at all."""
     noise: tuple[Annotated[float, Range(0, 1_000_000)], ...]
-    """Gradient noise scale at the begin and the end, in units of the recorded batch."""
+    """Gradient noise scale at the start and the end, in units of the recorded batch."""
     most: Annotated[float, Range(1, 1_000_000)]
     """Largest batch, in units of the recorded one."""
 
