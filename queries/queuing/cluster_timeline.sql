@@ -1,5 +1,5 @@
 -- title: Load of each cluster through time
--- question: When is the cluster full, and how many GPUs do jobs wait for then?
+-- question: When is the cluster full, and how long is the queue then?
 -- paper: Helios Fig 3 (SC'21)
 -- tables: jobs, attempts
 -- also: capacity, nodes

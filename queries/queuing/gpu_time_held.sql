@@ -1,5 +1,5 @@
 -- title: GPU time allocated
--- question: How much of the clusters' GPU time is allocated to jobs?
+-- question: How much of the GPU time is allocated?
 -- paper: Helios Fig 3 (SC'21)
 -- tables: jobs, attempts
 -- also: capacity, nodes, placements

@@ -1,5 +1,5 @@
 -- title: Running and waiting through time
--- question: When do the jobs of each VC run and wait, and for how many GPUs?
+-- question: When does each VC run and wait, and for how many GPUs?
 -- paper: Helios Fig 3 and 4 (SC'21)
 -- tables: jobs, attempts
 -- needs: queueing

@@ -1,5 +1,5 @@
 -- title: Submissions and waits by hour of the week
--- question: At which hours of the week do jobs arrive, and how long do those jobs wait?
+-- question: When in the week do jobs arrive, and how long do they wait?
 -- paper: none
 -- tables: jobs
 -- needs: arrivals, hour_of_day, queueing, gpu_count

@@ -61,7 +61,7 @@ def test_analyze_without_the_engine_answers_fits_and_judges_all_the_same(folder:
     assert tables == {"failures", "fit", "locality", "overview", "queuing", "users", "utilization", "workload"}
     assert orjson.loads((folder / "workload.json").read_bytes())["arrivals"]
     advice = (folder / "guidelines.md").read_text()
-    assert "### Backfill with run time estimates" in advice
+    assert "### Backfill with estimates" in advice
     assert f"Cannot tell: {LEFT_OUT[0].lower()}{LEFT_OUT[1:]}" in advice
 
 

@@ -27,8 +27,8 @@ class AfsL(Policy):
         name="afs-l",
         title="elastic jobs; the next GPU goes to the shorter job unless the longer one gains more from it (AFS-L)",
         rule=(
-            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew, one at a "
-            "time. A job's first step is its minimum. Two jobs are compared by the time they have left on the "
+            "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at "
+            "a time. A job's first step is its minimum. Two jobs are compared by the time they have left on the "
             "GPUs they have received so far. The longer one is preferred if the GPU raises its speed more, "
             "relative to its speed afterwards, than it raises the shorter one's speed, relative to its speed "
             "before. If neither has GPUs, the shorter one is preferred. The GPU goes to the job that wins all "

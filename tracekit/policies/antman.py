@@ -147,10 +147,11 @@ class AntMan(Policy):
             "Guaranteed jobs start first, in order of submission, if their VC's quota allows it and enough GPUs "
             "without guaranteed jobs are in one place. They take the least loaded GPUs of a node, even if "
             "opportunistic jobs run there. Opportunistic jobs count against no quota. Each of their GPUs must "
-            "have a load (the sum of the utilizations there) below cap, enough memory left and fewer than guests "
-            "opportunistic jobs; the least loaded GPUs come first, on any nodes. No job is stopped, and a job "
-            "that cannot start is skipped. A guaranteed job runs as if it were alone. Opportunistic jobs share "
-            "what it leaves, at least least, in equal parts. Utilization and memory are counted in whole percent."
+            "have a load (the sum of the utilizations there) below `cap`, enough memory left and fewer than "
+            "`guests` opportunistic jobs; the least loaded GPUs come first, on any nodes. No job is stopped, and "
+            "a job that cannot start is skipped. A guaranteed job runs as if it were alone. Opportunistic jobs "
+            "share what it leaves, at least the share `least`, in equal parts. Utilization and memory are counted "
+            "in whole percent."
         ),
         parameters=(
             Parameter("cap", 0.8, "a GPU at this load or above takes no opportunistic job [0..1; inf]"),

@@ -26,7 +26,7 @@ __all__ = ["ContentionGreedy"]
 
 
 class _Greedy(Gangs):
-    """Gangs where they cost least at the moment."""
+    """Place gangs where they cost least at the moment."""
 
     def __init__(
         self, jobs: Jobs, places: Places, network: Network, models: Models, *, wait: bool, shortest: bool, look: int

@@ -159,15 +159,15 @@ class DallyLike(Policy):
         title="gangs wait for nearby tiers with self-tuning timers, and move closer if that pays (after Dally)",
         rule=(
             "Jobs are considered in the order of their submission, and no job holds up others. A gang takes GPUs "
-            "of one node at once, of one rack after the timer node, and of any nodes of one GPU model after a "
-            "further timer rack. A gang wider than a tier begins with the next tier. If racks are not known, all "
-            "nodes are in one rack. Timers are multiplied by the gang's slowdown from one tier to the next over "
-            "0.3, at most by 1, so gangs with little communication do not wait. With tune=on a timer is the mean "
-            "plus one standard deviation of the last 20 waits of gangs that got its tier and ask for the same GPU "
-            "model, once five are known, and at most the time most. With migrate=on running gangs that could have "
-            "a closer tier move, those with the least work done for their run time first, if the move saves more "
-            "of the remaining time than it costs. A gang that has moved stays for the time quantum. Speeds depend "
-            "on the tiers and on other traffic on the same links."
+            "of one node at once, of one rack after `node` seconds, and of any nodes of one GPU model after "
+            "another `rack` seconds. A gang wider than a tier begins with the next tier. If racks are not known, "
+            "all nodes are in one rack. Timers are multiplied by the gang's slowdown from one tier to the next "
+            "over 0.3, at most by 1, so gangs with little communication do not wait. With tune=on a timer is the "
+            "mean plus one standard deviation of the last 20 waits of gangs that got its tier and ask for the "
+            "same GPU model, once five are known, and at most `most`. With migrate=on running gangs that could "
+            "have a closer tier move, those with the least work done for their run time first, if the move saves "
+            "more of the remaining time than it costs. A gang that has moved stays for `quantum` seconds. Speeds "
+            "depend on the tiers and on other traffic on the same links."
         ),
         parameters=(
             Parameter("node", 600.0, "initial wait for one node, inf forever [s]"),

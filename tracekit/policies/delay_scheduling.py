@@ -125,16 +125,16 @@ class DelayScheduling(Policy):
         title="gangs wait a while for nearby GPUs (delay scheduling)",
         rule=(
             "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of "
-            "one rack at once. After the time rack it takes any nodes of one rack, and after the time any it "
-            "takes any nodes of one GPU model. Until then later jobs may overtake it (scan=skip) or wait too "
-            "(scan=stop). With cost=mean or oracle a gang waits only while that also pays: the expected wait must "
-            "be shorter than its remaining run time times the slowdown of the place where it could start now. "
-            "mean expects the mean wait of the last 20 gangs of its kind that got the fewest nodes, from the "
-            "fifth on, and until then the time to the timer. oracle expects the moment at which running jobs have "
-            "freed enough GPUs if no other job starts. A gang that never fits in one rack takes any nodes at "
-            "once, and a gang that could never have the fewest nodes starts with one rack. If racks are not "
-            "known, all nodes are in one rack. Nodes are chosen as by placement consolidate. Speeds depend on the "
-            "tiers and on other traffic on the same links."
+            "one rack at once. After `rack` seconds it takes any nodes of one rack, and after `any` seconds any "
+            "nodes of one GPU model. Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). "
+            "With cost=mean or oracle a gang waits only while that also pays: the expected wait must be shorter "
+            "than its remaining run time times the slowdown of the place where it could start now. mean expects "
+            "the mean wait of the last 20 gangs of its kind that got the fewest nodes, from the fifth on, and "
+            "until then the time to the timer. oracle expects the moment at which running jobs have freed enough "
+            "GPUs if no other job starts. A gang that never fits in one rack takes any nodes at once, and a gang "
+            "that could never have the fewest nodes starts with one rack. If racks are not known, all nodes are "
+            "in one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other "
+            "traffic on the same links."
         ),
         parameters=(
             Parameter("rack", 600.0, "wait after which a gang takes any nodes of one rack, inf never [s]"),

@@ -120,7 +120,7 @@ def goodput(
 
 
 def application_of(models: Models, jobs: Jobs, profile: str) -> NDArray[np.int64]:
-    """Return the class of each job as an index into M43's: by recorded GPU time, or the one named (n,)."""
+    """Return the class of each job as an index into M43's classes: by recorded GPU time, or the named one (n,)."""
     classes = models.applications.classes
     if profile != "size":
         return np.full(len(jobs), list(classes).index(profile))

@@ -50,7 +50,7 @@ class _Market:
             self.view, self.seen = view, np.zeros(0, np.int64)
         job, running = view.job, self.pools.held(view)
         there = self.pools.gpus(view)
-        # Asked again without news: the planned jobs found no place, and others may have the GPUs.
+        # Nothing has changed since the last call: the planned jobs found no place, and others may have the GPUs.
         news = not (np.array_equal(job, self.seen) and np.array_equal(there, self.there))
         self.seen, self.there = job, there
         offers = self.preempt and news

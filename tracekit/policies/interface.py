@@ -105,7 +105,7 @@ class Parameter:
         number = _as_number(value)
         if number is None or (isinstance(number, float) and math.isnan(number)):
             raise self._wrong(value, f"is not a {'whole ' if whole else ''}number")
-        # Before the test of wholeness: an infinite number is not whole, and is too large.
+        # Checked before wholeness: an infinite number is not whole, and is too large.
         least = 0 if self.minimum is None else self.minimum
         most = self.maximum if self.maximum is not None else _LARGEST
         endless = number == math.inf and not whole and self.maximum in (None, math.inf)
@@ -182,7 +182,7 @@ class Card:
             raise ValueError(f"the policy {self.name} has the parameter {twice[0]} twice")
 
     def fill(self, given: Mapping[str, object]) -> dict[str, Value]:
-        """Return all parameters, checked, defaults filled in, in the card's order.
+        """Check all parameters and return them with defaults, in the card's order.
 
         Raises
         ------

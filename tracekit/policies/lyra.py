@@ -274,7 +274,7 @@ class Lyra(Policy):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Those of the card; without loans or elastic jobs, the assumptions about them are left out."""
+        """The assumptions of the card, without those about loans or elastic jobs if they are off."""
         unused = {"M42"} if not self.parameters["loan"] else set[str]()
         unused |= set() if self.parameters["elastic"] else {"D3"}
         return tuple(name for name in self.card.assumptions if name not in unused)

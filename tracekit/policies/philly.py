@@ -29,14 +29,14 @@ class Philly(Policy):
         rule=(
             "The turn goes to the VC with the fewest GPUs for its quota. Inside a VC jobs start in the order of "
             "their submission, and later jobs may overtake one that cannot start. A VC may exceed its quota while "
-            "GPUs are idle. When the share theta of the GPUs is in use, a job that stays within its VC's quota "
-            "evicts jobs of VCs above theirs, those started last first; no VC falls below its quota. A gang tries "
-            "for the time attempt to start on the fewest nodes of one rack, then pauses for the time backoff. "
-            "After retries failed attempts it takes any nodes of one rack, and after the same number again any "
-            "nodes of one GPU model, for which it waits without pauses. A one-GPU job, or a job in a domain of "
-            "one node, has nothing to relax and never pauses. An evicted job keeps its level of relaxation. Each "
-            "job's wait is split into two columns: fair_share_wait_ms, during which its VC used its quota or "
-            "more, and fragmentation_wait_ms, the rest."
+            "GPUs are idle. When the share `theta` of the GPUs is in use, a job that stays within its VC's quota "
+            "evicts jobs of VCs above theirs, those started last first; no VC falls below its quota. For "
+            "`attempt` seconds a gang tries to start on the fewest nodes of one rack, then it pauses for "
+            "`backoff` seconds. After `retries` failed attempts it takes any nodes of one rack, and after the "
+            "same number again any nodes of one GPU model, for which it waits without pauses. A one-GPU job, or a "
+            "job in a domain of one node, has nothing to relax and never pauses. An evicted job keeps its level "
+            "of relaxation. Each job's wait is split into two columns: fair_share_wait_ms, during which its VC "
+            "used its quota or more, and fragmentation_wait_ms, the rest."
         ),
         parameters=(
             Parameter("theta", 0.9, "share of the GPUs in use from which VCs reclaim; inf: never [0..1]"),

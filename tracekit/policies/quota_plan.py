@@ -69,7 +69,7 @@ class RemainingOrder:
 
 @dataclass(frozen=True)
 class AttainedOrder:
-    """Queue by the GPU time had, inside a queue by submission, or running jobs first."""
+    """Order by the queue of a job's GPU time so far, and inside a queue by submission or running jobs first."""
 
     thresholds: tuple[int, ...]
     """Where the queues end [GPU*ms]."""

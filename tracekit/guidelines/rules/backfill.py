@@ -65,7 +65,7 @@ def _easy(estimates: Literal["limit", "oracle"], words: str) -> RuleChange:
 
 GUIDELINE = Guideline(
     id="backfill",
-    title="Backfill with run time estimates",
+    title="Backfill with estimates",
     question="Do jobs wait while enough GPUs are free for them?",
     measures=(
         Measure("placeable_share", "share of waiting time in which the job could have started", "share", "waits"),

@@ -52,7 +52,7 @@ class Overhead(ModelSection):
     """Costs of the preset muri by family and least gang size [s]."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield values that do not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("default", self.default, "presets", self.presets)
         for name, preset in self.presets.items():
             by_size = preset.base_s is not None and preset.per_doubling_s is not None
@@ -90,7 +90,7 @@ class Estimates(ModelSection):
         return ", ".join(f"{100 * share:g} % off by {low:g} to {high:g}" for share, low, high in self.errors)
 
     def faults(self) -> Iterator[Fault]:
-        """Yield values that do not fit together."""
+        """Yield values that contradict each other."""
         if not self.errors or any(len(band) != 3 or band[1] > band[2] for band in self.errors):
             yield "errors", "must be bands of three numbers: share, from, to"
         elif abs(sum(band[0] for band in self.errors) - 1) > 1e-9:
@@ -106,7 +106,7 @@ class Deadlines(ModelSection):
     factor: tuple[Annotated[float, Range(0, 1000)], ...]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield values that do not fit together."""
+        """Yield values that contradict each other."""
         if len(self.factor) != 2 or self.factor[0] > self.factor[1]:
             yield "factor", "must be two numbers, ascending"
 

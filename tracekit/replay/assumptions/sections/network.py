@@ -43,7 +43,7 @@ class Links(ModelSection):
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("level", self.level, "levels", self.levels)
 
 
@@ -73,7 +73,7 @@ class Traffic(ModelSection):
         )
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if abs(sum(family.share for family in self.families.values()) - 1) > 1e-9:
             yield "families", "has shares that do not sum to 1"
 

@@ -67,7 +67,7 @@ class Power(ModelSection):
         return self.configs[self.config].max_w
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("workload", self.workload, "workloads", self.workloads)
         yield from chosen("config", self.config, "configs", self.configs)
         for model, config in self.gpu_models.items():
@@ -99,7 +99,7 @@ class PowerPrice(ModelSection):
         return f"{span} by the hour of the day (UTC{self.utc_offset_h:+g}), the same every day"
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if not 0 < len(self.unit) <= 20:
             yield "unit", "must be the name of a currency, such as EUR"
         if len(self.day) != 24:

@@ -35,7 +35,7 @@ class Interference(ModelSection):
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("level", self.level, "levels", self.levels)
         if len(self.class_thresholds) != 2 or self.class_thresholds[0] > self.class_thresholds[1]:
             yield "class_thresholds", "must be two numbers, ascending"
@@ -56,7 +56,7 @@ class GpuMemory(ModelSection):
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("level", self.level, "levels", self.levels)
 
 
@@ -96,7 +96,7 @@ class Slices(ModelSection):
         return ", ".join(str(profile.memory) for profile in self.profiles.values())
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if not any(p.compute == self.compute and p.memory == self.memory for p in self.profiles.values()):
             yield "profiles", "has no slice that is the whole GPU"
         for name, profile in self.profiles.items():

@@ -50,7 +50,7 @@ class Spread(ModelSection):
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("level", self.level, "levels", self.levels)
         for family, speeds in self.families.items():
             for key in speeds:
@@ -76,7 +76,7 @@ class Stages(ModelSection):
     """By family and number of GPUs: shares of input, GPU and network."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         for family, sizes in self.families.items():
             if not sizes:
                 yield f"families.{family}", "is empty"
@@ -118,7 +118,7 @@ class Cpu(ModelSection):
     families: dict[str, CpuCurve]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if not self.cpus or any(a >= b for a, b in pairwise(self.cpus)):
             yield "cpus", "must ascend"
         if abs(self.split.image + self.split.language + self.split.speech - 1) > 1e-9:
@@ -162,7 +162,7 @@ class Servers(ModelSection):
     """Servers that the cluster has room for, for each of its GPUs."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if self.fixed + self.pull <= 0:
             yield "fixed", "leaves no time for an iteration: it is 0 like pull"
 
@@ -180,7 +180,7 @@ class TypeSpeed(ModelSection):
         return sum(len(row) for row in self.ratio.values())
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         for one, row in self.ratio.items():
             for other, value in row.items():
                 back = self.ratio.get(other, {}).get(one)
@@ -226,7 +226,7 @@ class Applications(ModelSection):
         )
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if list(self.classes) != ["small", "medium", "large", "xlarge"]:
             yield "classes", "must be small, medium, large, xlarge"
         if any(a.gpu_h >= b.gpu_h for a, b in pairwise(self.classes.values())):
