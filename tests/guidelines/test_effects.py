@@ -341,7 +341,7 @@ def test_the_document_of_an_effect_that_is_not_reported_names_why(make_trace: Ma
         assert "Cannot tell: a replay" in text
         assert "Yes: " not in text
         assert "Likely: " not in text
-        assert "Best by size" not in text
+        assert "Best by job size" not in text
 
 
 def test_a_trace_without_a_twin_says_so(make_trace: MakeTrace, golden: Golden) -> None:
