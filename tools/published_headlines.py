@@ -38,12 +38,12 @@ PAGE = ROOT / "docs" / "headlines.md"
 
 _HEAD = """# What the papers promise, and what happens here
 
-Each system's published headline, beside its policy in the scenario that comes nearest here: a sample trace that ships
-with the repository, under stated assumptions. The samples are small and the clusters are not those of the papers, so
-that **the direction can be compared, not the figure**. A direction that is reversed here is explained and
-left as it is. `python tools/published_headlines.py` writes this page again.
+This page compares each system's published headline with its policy in the closest scenario here. The scenario is a
+sample trace that ships with the repository, under the listed assumptions. The samples are small, and the clusters
+differ from those of the papers, so **compare the direction, not the figure**. If a direction is reversed here, we
+explain it and leave it as it is. `python tools/published_headlines.py` writes this page again.
 
-Against each baseline the table shows by how much the policy's figure differs from the baseline's.
+For each baseline the table shows by how much the policy's figure differs from the baseline's.
 """
 
 

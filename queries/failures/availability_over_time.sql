@@ -1,21 +1,22 @@
--- title: Outages of nodes through time
+-- title: Outages of nodes over time
 -- question: When were nodes out of service, and how many at once?
 -- paper: none
 -- tables: node_events
 -- also: nodes, jobs, attempts
--- param bins: 48 | spans of equal length that the time is cut into
--- param worst: 40 | nodes that have rows of their own: those that were out of service longest
+-- param bins: 48 | number of spans of equal length
+-- param worst: 40 | number of nodes with their own rows: those out of service longest
 -- column node_id: text | the node; NULL: all nodes of the trace together
 -- column rank: number | 1 for the node that was out of service longest; 0 for all nodes
--- column start_time: time | begin of the span [UTC]
--- column span_h: hours | its length
--- column down_h: hours | time out of service in the span; of all nodes, summed
--- column nodes_down: nodes | down_h / span_h: how many were out of service, on average over the span
+-- column start_time: time | start of the span [UTC]
+-- column span_h: hours | length of the span
+-- column down_h: hours | time out of service in the span; for all nodes, the sum
+-- column nodes_down: nodes | down_h / span_h: nodes out of service, on average over the span
 -- column down_share: share | down_h / (span_h * nodes)
 -- rule:
--- The time that the trace covers is cut into spans of equal length. Outages are those of failures/node_availability. All
--- nodes together have a row for every span, a node one for each span in which it was out of service. Of nodes that were
--- out for equally long, the first by name come first. An outage of no length has no row.
+-- The observed time of the trace is divided into spans of equal length. Outages are those of
+-- failures/node_availability. All nodes together have a row for every span; a node has one for each span in which it
+-- was out of service. If nodes were out for equally long, the first by name comes first. An outage of zero length has
+-- no row.
 WITH bin AS (
     SELECT
         i AS number,

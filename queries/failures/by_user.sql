@@ -4,18 +4,19 @@
 -- tables: jobs
 -- also: attempts
 -- needs: users, statuses
--- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
--- param jobs: auto {auto, gpu, cpu, all} | jobs counted: those with GPUs where there are any, with, without, or all
--- column user: text | who submitted the jobs; NULL when unknown
--- column jobs: jobs | jobs counted of this user, with any status
--- column failed_jobs: jobs | those of them that ended unsuccessfully
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
+-- param jobs: auto {auto, gpu, cpu, all} | jobs to count: auto (those with GPUs, if the trace has any), with GPUs, without GPUs, or all
+-- column user: text | user who submitted the jobs; NULL when unknown
+-- column jobs: jobs | jobs of this user, with any status
+-- column failed_jobs: jobs | of these, jobs that ended unsuccessfully
 -- column failed_share: share | failed_jobs / jobs with a known status; NULL when there is none
--- column timed_out_jobs: jobs | those of failed_jobs that ran out of their time: status timeout
+-- column timed_out_jobs: jobs | of the failed jobs, those with status timeout
 -- column gpu_hours_lost: GPU-hours | GPU time of the user's failed attempts; NULL when none is known
 -- rule:
 -- Unsuccessful is failed, timeout, node_fail or out_of_memory, as in failures/retries. gpu_hours_lost is as in
--- failures/run_time_to_failure: over failed attempts, of jobs that completed in the end too, and of unknown size too.
--- Users of one name in several clusters are taken together. Listed by GPU-hours lost, then by failed jobs, most first.
+-- failures/run_time_to_failure. It covers all failed attempts, including those of jobs that completed in the end and of
+-- jobs of unknown size. Users with the same name in several clusters count as one. Listed by GPU-hours lost, then by
+-- failed jobs, most first.
 WITH population AS (
     SELECT
         CASE $jobs

@@ -1,38 +1,38 @@
--- title: Goodput: what GPU-hours that jobs held were good for
--- question: How much of the GPU time that jobs held was useful?
+-- title: Goodput: how much allocated GPU time was useful
+-- question: How much of the GPU time allocated to jobs was useful?
 -- paper: none
 -- tables: jobs, attempts
 -- also: placements, node_events, gpu_utilization, job_usage
 -- needs: statuses, gpu_count
 -- tenant: none
 -- merge: seen
--- param checkpoint_h: 0 | hours from one checkpoint of an attempt to the next; 0: nothing is saved, all of it is lost
--- param start_up_min: 0 | minutes that an attempt needs until it works, where no samples tell; 0: unknown, taken as none
--- param rule: stated {stated, retried} | attempts with a status that says so, or also those of unknown end tried again
+-- param checkpoint_h: 0 | hours between checkpoints of an attempt; 0: nothing is saved and all its work is lost
+-- param start_up_min: 0 | minutes that an attempt needs until it works, if no samples show it; 0: unknown, taken as none
+-- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts of unknown end that were tried again
 -- column gpu_class: class | size class of the job; all: every class
 -- column attempts: attempts | attempts whose GPU-hours are known
--- column held_gpu_hours: GPU-hours | held by them; the next five add up to it
--- column queued_gpu_hours: GPU-hours | held while parts of the gang had not started; NULL where no part states a start
--- column start_up_gpu_hours: GPU-hours | held from then until the first use; NULL where nothing tells
--- column lost_gpu_hours: GPU-hours | worked since the last checkpoint by attempts that were cut short; NULL where no end is known
--- column idle_gpu_hours: GPU-hours | idle in what was not lost; NULL where no use is known
+-- column held_gpu_hours: GPU-hours | allocated to them; the next five columns add up to it
+-- column queued_gpu_hours: GPU-hours | allocated while parts of the multi-node job had not started; NULL if no part has a start
+-- column start_up_gpu_hours: GPU-hours | allocated from then until the first use; NULL if nothing shows it
+-- column lost_gpu_hours: GPU-hours | worked since the last checkpoint by attempts that were cut short; NULL if no end is known
+-- column idle_gpu_hours: GPU-hours | idle time in what was not lost; NULL if no use is known
 -- column useful_gpu_hours: GPU-hours | the rest
 -- column goodput_share: share | useful / held
--- column idle_known_share: share | GPU-hours of which the use is known / those that were not queued, start-up or lost
--- column end_unknown_share: share | GPU-hours of attempts of unknown end, of which none is lost here / held
+-- column idle_known_share: share | GPU-hours with known use / GPU-hours that were not queued, start-up or lost
+-- column end_unknown_share: share | GPU-hours of attempts of unknown end (none of it counts as lost here) / held
 -- rule:
--- Held is run time times GPUs of attempts that ended. It is cut by time, from the start of each attempt: queued, start-up,
--- work. The last part of the work of an attempt that was cut short is lost, back to its last checkpoint; what is left was
--- idle or useful. Hence nothing counts twice, and the five parts add up to held exactly, to the microsecond of a GPU,
--- before they are turned into hours. A part that is NULL counts as 0, so that useful is the most that it can be.
--- Queued: until the last part of the gang starts, by the starts in placements (view attempt_phases): the others held
--- their GPUs and could not begin. Start-up: from there to the first sample of a GPU of the attempt in use; where all are
--- 0 there is no start-up, and all of it is idle; where samples set in later or never, start_up_min, or all the time that
--- is left if that is less. Lost: attempts are cut short as in failures/lost_work; a checkpoint every checkpoint_h
--- hours of work, counted from the end of the start-up, so that less is lost than there.
--- Idle: in the time that is left, samples times their interval, at most the whole of it, times 1 - mean use, as in the
--- view attempt_use. An attempt of a job without samples has the mean use of job_usage throughout.
--- Jobs with GPUs alone. Size classes are listed first, then all.
+-- Held is run time times GPUs of attempts that ended. Each attempt is divided by time from its start: queued, start-up,
+-- work. If an attempt was cut short, its work since the last checkpoint is lost; the rest was idle or useful. So
+-- nothing counts twice, and the five parts add up to held exactly, to the microsecond of a GPU, before they are
+-- converted to hours. A part that is NULL counts as 0, so useful is an upper bound. Queued: until the last part of the
+-- multi-node job starts, by the starts in placements (view attempt_phases); the other parts already had their GPUs and
+-- could not begin. Start-up: from there to the first sample that shows a GPU of the attempt in use. If all samples are
+-- 0 there is no start-up, and all of the time is idle. If samples begin later or never, start-up takes start_up_min, or
+-- all the remaining time if that is less. Lost: attempts are cut short as in failures/lost_work. A checkpoint comes
+-- every checkpoint_h hours of work, counted from the end of the start-up, so less is lost than in that query. Idle: in
+-- the remaining time, samples times their interval, at most all of it, times 1 - mean use, as in the view attempt_use.
+-- An attempt of a job without samples has the mean use of job_usage throughout. Only jobs with GPUs. Size classes are
+-- listed first, then all.
 WITH setting AS (
     SELECT
         CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)

@@ -5,28 +5,27 @@
 -- also: placements, node_events, failures
 -- needs: statuses, gpu_count
 -- tenant: none
--- param checkpoint_h: 0 | hours from one checkpoint of an attempt to the next; 0: nothing is saved, all of it is lost
--- param rule: stated {stated, retried} | attempts with a status that says so, or also those of unknown end tried again
+-- param checkpoint_h: 0 | hours between checkpoints of an attempt; 0: nothing is saved and all its work is lost
+-- param rule: stated {stated, retried} | attempts that their status marks as cut short; retried adds attempts of unknown end that were tried again
 -- column status: text | how the attempts ended; NULL when unknown
--- column cause: text | why a node of theirs went out of service as they ended, else the family of the reason in their log
--- column attempts: attempts | attempts that were cut short so
--- column gpu_hours: GPU-hours | held by them; NULL where it is known of none
+-- column cause: text | why one of their nodes went out of service as they ended, otherwise the category of the reason in their log
+-- column attempts: attempts | attempts that were cut short like this
+-- column gpu_hours: GPU-hours | allocated to them; NULL if it is known for none
 -- column lost_gpu_hours: GPU-hours | the part since the last checkpoint
 -- column lost_share: share | lost_gpu_hours / GPU-hours of all attempts
--- column failed_jobs_gpu_hours: GPU-hours | held by those of them whose job ended badly after all its attempts
--- column unknown_size: attempts | those of attempts whose run time or GPUs are unknown, which are in no GPU-hours
+-- column failed_jobs_gpu_hours: GPU-hours | allocated to those of them whose job ended badly after all its attempts
+-- column unknown_size: attempts | of these, attempts with unknown run time or GPUs; they are in none of the GPU-hours
 -- rule:
 -- Attempts that were cut short are the interrupted ones of the view attempt_interruptions: failed, timeout, node_fail,
--- out_of_memory, preempted, or any but completed that ended as a node of theirs failed. rule=retried adds attempts of
--- unknown end that another attempt followed. What completed, what its user cancelled, and what still runs loses nothing.
--- Checkpoints are a rule, since logs do not have them: one every checkpoint_h hours from the start of the attempt, at no
--- cost, and each next attempt goes on from the last. Lost is the run time modulo checkpoint_h, times GPUs: nothing where
--- the attempt ends with a checkpoint. A job that failed for good loses the same, since what it saved is there to be taken
--- up again; failed_jobs_gpu_hours says what is lost if nobody does. Start-up counts as lost with the rest:
--- failures/goodput takes it out.
--- cause is that of the node's failure (the word of the table node_events, unknown where none was given), else the
--- category in the table failures of what the attempt's log says: infrastructure, engine or user. It is NULL where
--- neither is known. Listed by GPU-hours lost, most first.
+-- out_of_memory, preempted, or any except completed that ended as one of their nodes failed. rule=retried adds attempts
+-- of unknown end that another attempt followed. Attempts that completed, were cancelled by the user, or still run lose
+-- nothing. Logs do not record checkpoints, so we assume them: one every checkpoint_h hours from the start of the
+-- attempt, at no cost, and each next attempt continues from the last one. Lost is the run time modulo checkpoint_h,
+-- times GPUs: nothing if the attempt ends with a checkpoint. A job that failed for good loses the same, because its
+-- saved work can be used again; failed_jobs_gpu_hours is the loss if nobody uses it. Start-up counts as lost with the
+-- rest; failures/goodput removes it. cause is the cause of the node's failure (the word of the table node_events,
+-- unknown if none was given), otherwise the category of the attempt's log in the table failures: infrastructure, engine
+-- or user. It is NULL if neither is known. Listed by GPU-hours lost, most first.
 WITH every AS (
     SELECT CASE WHEN $checkpoint_h >= 0 THEN CAST(round($checkpoint_h * 3.6e9) AS BIGINT)
         ELSE error('checkpoint_h must be 0 or more') END AS us

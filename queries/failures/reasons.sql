@@ -1,14 +1,14 @@
 -- title: Reasons of failures
--- question: Why do attempts fail, whom does it hit, how late, and how many GPU-hours go with it?
+-- question: Why do attempts fail, how many users and jobs are hit, how late, and how many GPU-hours are lost?
 -- paper: Philly Table 7 (ATC'19)
 -- tables: failures
 -- also: jobs, attempts
 -- needs: failures
 -- column reason: text | name of the reason
--- column category: text | family of the reason: infrastructure, AI engine, user
+-- column category: text | category of the reason: infrastructure, AI engine, user
 -- column trials: attempts | failed attempts with this reason
--- column jobs: jobs | distinct jobs that it hit
--- column users: users | distinct users that it hit; NULL when none is known
+-- column jobs: jobs | distinct jobs with this reason
+-- column users: users | distinct users with this reason; NULL when none is known
 -- column rtf_p50_s: s | median run time to failure
 -- column rtf_p90_s: s | 90th percentile
 -- column rtf_p95_s: s | 95th percentile
@@ -16,10 +16,10 @@
 -- column rtf_demand_share: share | gpu_hours / gpu_hours of all reasons
 -- rule:
 -- A trial is a failed attempt; trials / jobs and trials / users are the paper's repetition factors. The run time to
--- failure (RTF) is the attempt's run time, from start to end, in seconds where the paper has minutes; trials of unknown
--- run time are counted and are out of the percentiles. rtf_demand_share is the paper's share of RTF x Demand.
--- An attempt that is listed twice with one reason counts once; with two reasons it counts for each.
--- Reasons come from the rules of the log classifier. Listed by trials, most first. Percentiles interpolate linearly.
+-- failure (RTF) is the attempt's run time, from start to end, in seconds (the paper uses minutes). Trials of unknown
+-- run time are counted but not used for the percentiles. rtf_demand_share is the paper's share of RTF x Demand. An
+-- attempt listed twice with one reason counts once; with two reasons it counts for each. Reasons come from the rules of
+-- the log classifier. Listed by trials, most first. Percentiles interpolate linearly.
 WITH trials AS (
     SELECT DISTINCT job_id, attempt, reason, category
     FROM failures

@@ -7,13 +7,13 @@
 -- column jobs: jobs | jobs of this class
 -- column mean_retries: retries | mean of attempts - 1 over the jobs with an attempt
 -- column unsuccessful_share: share | unsuccessful jobs / jobs with a known status
--- column timeout_share: share | jobs that ran out of their time (timeout) / jobs with a known status
+-- column timeout_share: share | jobs that hit their time limit (timeout) / jobs with a known status
 -- interval unsuccessful_share: proportion of _known
 -- rule:
--- Retries of a job are its attempts minus one; jobs that never started have none to count and are out of the mean.
--- Unsuccessful is failed, timeout, node_fail or out_of_memory; a status that is missing or 'unknown' is not known.
--- Running and waiting jobs have a known status and count as not unsuccessful. Jobs of unknown size are out.
--- A log with one status a job does not say why an earlier attempt ended: a retry may follow a preemption.
+-- Retries of a job are its attempts minus one; jobs that never started are not part of the mean. Unsuccessful is
+-- failed, timeout, node_fail or out_of_memory; a status that is missing or 'unknown' is not known. Running and waiting
+-- jobs have a known status and are not unsuccessful. Jobs of unknown size are excluded. A log with one status per job
+-- does not say why an earlier attempt ended: a retry may follow a preemption.
 SELECT
     gpu_class,
     count(*) AS jobs,

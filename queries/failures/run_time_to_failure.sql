@@ -3,20 +3,21 @@
 -- paper: Philly Table 7 and Fig 10 (ATC'19), by size instead of reason
 -- tables: jobs, attempts
 -- needs: statuses, gpu_count
--- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
 -- column gpu_class: class | size class of the job
 -- column failures: attempts | failed attempts whose run time is known
 -- column p50_s: s | median run time to failure
 -- column p90_s: s | 90th percentile
 -- column p95_s: s | 95th percentile
 -- column gpu_hours_lost: GPU-hours | run time times GPUs of these attempts; NULL when none is known
--- column timeouts: attempts | those of failures that ran out of their time: status timeout
+-- column timeouts: attempts | of the failures, those with status timeout
 -- interval p50_s: median of failures
 -- rule:
 -- The run time to failure is that of the failed attempt, from its start to its end. Failed is failed, timeout,
 -- node_fail or out_of_memory. rule=retried adds attempts of unknown end that another attempt followed (see the view
--- attempt_outcomes): the reading for Philly, which states one status a job. Jobs of unknown size are out.
--- Time is lost to the extent that nothing was saved: checkpoints are not known. Percentiles interpolate linearly.
+-- attempt_outcomes). This is the right reading for Philly, which has one status per job. Jobs of unknown size are
+-- excluded. The time is an upper bound of the loss, because checkpoints are not known. Percentiles interpolate
+-- linearly.
 SELECT
     gpu_class,
     count(*) AS failures,

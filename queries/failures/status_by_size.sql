@@ -4,7 +4,7 @@
 -- tables: jobs
 -- also: attempts
 -- needs: statuses, gpu_count
--- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | GPU-hours of the attempts, or whole run time times GPUs
 -- column gpu_class: class | size class of the job
 -- column status: text | final status of the job; NULL when unknown
 -- column jobs: jobs | jobs of this class with this status
@@ -12,7 +12,7 @@
 -- column gpu_hours: GPU-hours | GPU time of these jobs; NULL when none is known
 -- interval jobs_share: proportion of _class_jobs
 -- rule:
--- The shares of one class sum to 1. Jobs of unknown size are out. GPU time as in overview/status.
+-- The shares of one class sum to 1. Jobs of unknown size are excluded. GPU time as in overview/status.
 WITH by_class AS (
     SELECT
         gpu_class,

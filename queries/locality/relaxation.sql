@@ -4,18 +4,18 @@
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count, node_count
--- param gpus_per_node: 8 | GPUs of one node, which tells the fewest nodes that a job needs
+-- param gpus_per_node: 8 | GPUs of one node, used to compute the fewest nodes that a job needs
 -- column gpu_class: class | size class of the job
--- column relaxation: nodes per node | nodes of the job / fewest nodes that could hold it; 1 is strict locality
+-- column relaxation: nodes per node | nodes of the job / fewest nodes that fit it; 1 is strict locality
 -- column jobs: jobs | jobs of this class and relaxation
 -- column jobs_share: share | jobs / jobs of the class with a known number of nodes
--- column mean_queue_s: s | mean of their first wait, over those whose wait is known
--- column waits: jobs | those of them whose first wait is known
+-- column mean_queue_s: s | mean first wait of the jobs whose wait is known
+-- column waits: jobs | of these, jobs whose first wait is known
 -- rule:
--- relaxation = node_count / ceil(gpu_count / gpus_per_node), of the job's first attempt. Jobs with GPUs only; jobs of
--- unknown size or an unknown number of nodes are out. The first wait is that of locality/delay_by_spread.
--- Below 1 the nodes are larger than gpus_per_node says. Where processes without a GPU have nodes of their own, such as
--- the parameter servers of PAI, these nodes count too.
+-- relaxation = node_count / ceil(gpu_count / gpus_per_node), of the job's first attempt. Only jobs with GPUs; jobs of
+-- unknown size or with an unknown number of nodes are excluded. The first wait is that of locality/delay_by_spread. A
+-- value below 1 means that the nodes are larger than gpus_per_node. If processes without a GPU have their own nodes,
+-- such as the parameter servers of PAI, these nodes count too.
 WITH relaxed AS (
     SELECT
         j.gpu_class,

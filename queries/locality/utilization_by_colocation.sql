@@ -1,12 +1,12 @@
--- title: GPU utilization alone on the nodes and beside other jobs
--- question: Are GPUs less busy while another job holds GPUs of the same node?
+-- title: GPU utilization alone on the nodes and next to other jobs
+-- question: Are GPUs less busy while another job uses GPUs of the same node?
 -- paper: Philly guideline 2, interference on shared servers (ATC'19); Table 4 measures it in a controlled run
 -- tables: attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index
 -- merge: sampled, counted
 -- param rule: any_node {any_node, same_node} | another job on any node of the attempt, or on the node of the sample
 -- column gpu_count: GPUs | GPUs of the attempt
--- column colocated: true or false | whether another job held GPUs of the attempt's nodes at the time of the sample
+-- column colocated: true or false | whether another job had GPUs on the attempt's nodes at the time of the sample
 -- column samples: samples | one sample is one GPU for one sampling interval
 -- column mean_pct: percent | mean utilization
 -- column p50_pct: percent | median
@@ -14,15 +14,15 @@
 -- column p95_pct: percent | 95th percentile
 -- rule:
 -- All samples of a row are pooled, matched to attempts as in utilization/gpu_by_size_status. Percentiles interpolate
--- linearly; they are read off the counts of each value, so that memory does not grow with the number of samples.
--- Each sample is judged for itself, so an attempt can have samples of both kinds. A job holds a node from
--- floor_to_minute(start) up to the end of its attempt, half-open, as the view shared_node_times says: attempts of the
--- same job are no neighbours, nor are attempts without a start or an end. rule=any_node: a gang goes at the pace of its
--- slowest part, so all its samples count as colocated while any of its nodes is shared. rule=same_node: only those on
--- the shared node. The two differ for attempts on several nodes alone. Attempts of unknown size are out.
--- Times are cut into hours, so that the joins are equalities and memory stays small. The held hours are cut further,
--- where the attempt becomes colocated or alone, before the samples are joined: these pieces are few, and each sample is
--- looked up once.
+-- linearly. They are computed from the count of each value, so memory does not grow with the number of samples. Each
+-- sample is judged separately, so an attempt can have samples of both kinds. A job occupies a node from
+-- floor_to_minute(start) up to the end of its attempt, half-open, as defined in the view shared_node_times: attempts of
+-- the same job are not neighbours, and neither are attempts without a start or an end. rule=any_node: a multi-node job
+-- runs at the pace of its slowest part, so all its samples count as colocated while any of its nodes is shared.
+-- rule=same_node: only the samples on the shared node do. The two rules differ only for attempts on several nodes.
+-- Attempts of unknown size are excluded. Times are split into hours, so the joins are equalities and memory stays
+-- small. The hours are split again where the attempt becomes colocated or alone, before the samples are joined: these
+-- pieces are few, and each sample is looked up once.
 WITH sampled AS (
     SELECT min(time) AS first_time, max(time) AS last_time
     FROM gpu_utilization
@@ -43,7 +43,8 @@ held AS (
     WHERE a.gpu_count IS NOT NULL AND date_trunc('minute', a.start_time) <= d.last_time AND a.end_time > d.first_time
 ),
 
--- Nodes with the same held_id and judged_node are colocated together: those of the attempt, or each for itself.
+-- Nodes with the same held_id and judged_node are colocated together: all nodes of the attempt, or each node
+-- separately.
 held_nodes AS (
     SELECT
         h.held_id,
@@ -108,7 +109,7 @@ shared AS (
     WHERE n.since < h.until AND n.until > h.since
 ),
 
--- The nodes that become shared at a time are counted plus, those that are shared no more minus.
+-- Nodes that become shared at a time count plus, nodes that stop being shared count minus.
 changes AS (
     SELECT held_id, judged_node, gpu_count, hour, since AS time, 0 AS change, until AS held_until FROM node_hours
     UNION ALL
@@ -162,7 +163,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the least one with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
 quantiles AS (
     SELECT
         r.gpu_count,

@@ -5,7 +5,7 @@
 -- needs: utilization, placement, gpu_index
 -- merge: counted
 -- column gpu_count: GPUs | GPUs of the attempt
--- column node_count: nodes | nodes that the attempt held GPUs on
+-- column node_count: nodes | nodes on which the attempt had GPUs
 -- column samples: samples | one sample is one GPU for one sampling interval
 -- column mean_pct: percent | mean utilization
 -- column p50_pct: percent | median
@@ -13,9 +13,9 @@
 -- column p95_pct: percent | 95th percentile
 -- rule:
 -- All samples of a row are pooled, matched to attempts as in utilization/gpu_by_size_status. Percentiles interpolate
--- linearly; they are read off the counts of each value, so that memory does not grow with the number of samples.
--- The paper's table is the rows of 16 GPUs. Size and nodes are those of the attempt, which may differ from those of the
--- job's first attempt; the nodes are counted from its placements. Attempts of unknown size are out.
+-- linearly. They are computed from the count of each value, so memory does not grow with the number of samples. The
+-- paper's table consists of the rows of 16 GPUs. Size and nodes are those of the attempt, which may differ from those
+-- of the job's first attempt; the nodes are counted from its placements. Attempts of unknown size are excluded.
 WITH spread AS (
     SELECT job_id, attempt, count(DISTINCT node_id) AS node_count
     FROM placements
@@ -47,7 +47,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the least one with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
 quantiles AS (
     SELECT
         r.gpu_count,

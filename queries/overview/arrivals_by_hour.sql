@@ -5,12 +5,12 @@
 -- needs: arrivals, hour_of_day
 -- column hour: hour | 0..23 in the trace's time zone
 -- column jobs: jobs | jobs submitted in this hour, over all days
--- column gpu_jobs: jobs | those of them with GPUs; NULL when no job's size is known
+-- column gpu_jobs: jobs | of these, jobs with GPUs; NULL when no job's size is known
 -- column mean_jobs_per_day: jobs/day | jobs / days from the first to the last submission
 -- rule:
--- Hours and days are local to the trace's time zone. The days are calendar days from the first to the last
--- submission, both included, days without a submission too (view submissions_by_hour). Jobs without a submission time
--- are out. All 24 hours have a row. Clock changes are not corrected: a day with 23 or 25 hours counts as one day.
+-- Hours and days are local to the trace's time zone. The days are all calendar days from the first to the last
+-- submission, including both and days without a submission (view submissions_by_hour). Jobs without a submission time
+-- are excluded. All 24 hours have a row. Clock changes are not corrected: a day with 23 or 25 hours counts as one day.
 WITH span AS (
     SELECT max(days) AS days, sum(sized_jobs) AS sized_jobs
     FROM submissions_by_hour

@@ -1,10 +1,10 @@
 -- title: Jobs and GPU time by job size
--- question: How large are the jobs, and which sizes take the GPU time?
+-- question: How large are the jobs, and which sizes use the GPU time?
 -- paper: Helios Fig 6 (SC'21)
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count
--- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | GPU-hours of the attempts, or whole run time times GPUs
 -- column gpu_class: class | size class of the job; NULL when its GPU count is unknown
 -- column jobs: jobs | jobs of this size, with any status
 -- column jobs_share: share | jobs / all jobs

@@ -5,33 +5,33 @@
 -- also: capacity, nodes, placements, gpu_utilization
 -- needs: queueing
 -- merge: hours
--- param users: 30 | users with rows of their own, those with most GPU time first
--- param step_s: 0 | length of the intervals over which GPUs owned are averaged [s]; 0: as short as a page can show the trace
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
--- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
--- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
+-- param users: 30 | number of users with their own rows, those with most GPU time first
+-- param step_s: 0 | length of the intervals for averaging owned GPUs [s]; 0: the shortest that a page can show
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
+-- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
+-- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
 -- column kind: text | what is counted: waits, ended, held, waiting, owned, used or time
--- column span: number | in which span of the time, from 1; NULL for ends after the last one, or at an unknown time
--- column cluster: text | of the jobs, or of the nodes
+-- column span: number | number of the time span, from 1; NULL for ends after the last span or at an unknown time
+-- column cluster: text | cluster of the jobs or of the nodes
 -- column vc: text | tenant of the jobs
--- column partition: text | of the jobs
--- column user: text | of the jobs, in the rows by user
--- column by_user: true or false | whether this is a row by cluster and user; the others are by all but the user
--- column gpu_model: text | that the jobs ran on
--- column gpu_class: class | size class of the jobs; of all these NULL where it is unknown, or nothing of one job
--- column bin: number | waits: length, as twentieths of a decade above 1 s, -1 for less, NULL when unknown; others: NULL
+-- column partition: text | partition of the jobs
+-- column user: text | user of the jobs, in the rows by user
+-- column by_user: true or false | whether this is a row by cluster and user; the other rows are by everything except the user
+-- column gpu_model: text | GPU model that the jobs ran on
+-- column gpu_class: class | size class of the jobs; all these columns are NULL if the value is unknown or the row is not about jobs
+-- column bin: number | waits: length, as twentieths of a decade above 1 s, -1 for less, NULL when unknown; other kinds: NULL
 -- column status: text | ended: completed or other
--- column jobs: number | waits and ended: jobs; used: samples, each as the GPUs that it is of; others: NULL
+-- column jobs: number | waits and ended: jobs; used: samples, each counted as the GPUs it covers; other kinds: NULL
 -- column amount: see kind | waits: sum of the waits [s]; ended, held, waiting, owned: GPU*s; used: sum of utilization [%]; time: length [s]
 -- rule:
--- Jobs are counted twice: by cluster, tenant, partition, GPU model and size, and those of some users by cluster and user.
--- Each way the rows add up: those of a part of the cluster and of the time give its numbers, which are the numbers that
--- overview/through_time has of the whole. Spans are those of the view page_spans. waits: jobs with GPUs, where any job of
--- the trace is known to have some, by the span of their submission. ended: jobs whose GPU time is known, by the span of
--- their end. held and waiting: the time that attempts held GPUs, and jobs waited for them, span by span, within the
--- intervals that queuing/gpu_time_held counts; an interval belongs to the span in which it begins. owned: what clusters
--- have in these intervals. used: samples of all GPUs that have telemetry, held or not; one of a
--- part of a GPU weighs as the part. time: how much of each span these intervals cover.
+-- Jobs are counted twice: by cluster, tenant, partition, GPU model and size, and for some users by cluster and user. In
+-- both cases the rows add up: the rows of a part of the cluster and of the time give its numbers, and all rows give the
+-- numbers of overview/through_time. Spans are those of the view page_spans. waits: jobs with GPUs (all jobs if the
+-- trace has none), by the span of their submission. ended: jobs whose GPU time is known, by the span of their end. held
+-- and waiting: the time for which attempts had GPUs and for which jobs waited for them, span by span, within the
+-- intervals that queuing/gpu_time_held counts. An interval belongs to the span in which it begins. owned: the capacity
+-- of clusters in these intervals. used: samples of all GPUs with telemetry, allocated or not; a sample of a part of a
+-- GPU weighs as that part. time: how much of each span these intervals cover.
 WITH moment AS (
     SELECT
         p.first AS since,
@@ -58,7 +58,7 @@ counted AS (
     SELECT cluster, at_us, owned FROM (SELECT *, early OR NOT bool_or(early) OVER () AS counts FROM load) AS l WHERE counts
 ),
 
--- The intervals that count follow each other without gaps and are alike.
+-- The counted intervals have the same length and follow each other without gaps.
 grid AS (
     SELECT
         c.since AS since,
@@ -83,7 +83,7 @@ span AS (
     WHERE i.number < m.spans
 ),
 
--- An interval belongs to the span in which it begins: the time of these intervals.
+-- An interval belongs to the span in which it begins; this is the time of these intervals.
 held_span AS (
     SELECT
         s.number,

@@ -1,22 +1,23 @@
 -- title: Jobs and GPU time by final status
--- question: How do jobs end, and how much GPU time goes into jobs that do not complete?
+-- question: How do jobs end, and how much GPU time goes to jobs that do not complete?
 -- paper: Philly Table 6 (ATC'19)
 -- tables: jobs
 -- also: attempts
 -- needs: statuses
--- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | GPU-hours of the attempts, or whole run time times GPUs
 -- column status: text | final status of the job; NULL when unknown
 -- column jobs: jobs | jobs with this status, of any size
 -- column jobs_share: share | jobs / all jobs
 -- column gpu_hours: GPU-hours | GPU time of these jobs; NULL when none is known
 -- column gpu_hours_share: share | gpu_hours / all known GPU-hours
--- column gpu_jobs: jobs | those of the jobs with GPUs
--- column gpu_jobs_share: share | gpu_jobs / all jobs with GPUs; NULL where there is none
--- column cpu_jobs_share: share | jobs without GPUs of this status / all jobs without GPUs; NULL where there is none
+-- column gpu_jobs: jobs | of these, jobs with GPUs
+-- column gpu_jobs_share: share | gpu_jobs / all jobs with GPUs; NULL if there is none
+-- column cpu_jobs_share: share | jobs without GPUs of this status / all jobs without GPUs; NULL if there is none
 -- interval jobs_share: proportion of all jobs
 -- rule:
 -- gpu_time=attempts: sum over the attempts of run_s * gpu_count. gpu_time=with_gaps: run_s * gpu_count of the job,
--- with the gaps between attempts. Jobs with GPUs have a gpu_count above 0, those without have 0. Running and waiting jobs are in; time not yet known adds nothing.
+-- including the gaps between attempts. Jobs with GPUs have a gpu_count above 0, jobs without GPUs have 0. Running and
+-- waiting jobs are included; time that is not known yet adds nothing.
 WITH by_status AS (
     SELECT
         status,

@@ -5,33 +5,33 @@
 -- also: capacity, nodes, gpu_utilization
 -- needs: queueing
 -- merge: hours
--- param step_s: 0 | length of the intervals over which GPUs held are averaged [s]; 0: as short as a page can show the trace
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
--- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
--- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
--- param from_us: 0 | begin of the time that is looked at [us since 1970]; 0: that of the trace
--- param to_us: 0 | the first time after it [us since 1970]; 0: up to the last submission
--- column period: text | whole, the time up to the last submission; half; or span
--- column number: number | its place among those of its kind, from 1
--- column start_time: time | begin of the period [UTC]
--- column end_time: time | its end [UTC]
--- column jobs: jobs | jobs submitted in it: those with GPUs, where any job of the trace is known to have some
--- column started: jobs | those of them whose wait is known
--- column mean_wait_s: s | mean wait of these, from the submission to the first start
--- column p90_wait_s: s | their 90th percentile
--- column waited_h: hours | the sum of their waits
--- column held_share: share | GPU time held / GPU time owned; NULL when what is owned is unknown
--- column used_share: share | mean utilization of the GPUs that have telemetry, held or not; NULL without any
+-- param step_s: 0 | length of the intervals for averaging allocated GPUs [s]; 0: the shortest that a page can show
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
+-- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
+-- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
+-- param from_us: 0 | start of the time [us since 1970]; 0: that of the trace
+-- param to_us: 0 | end of the time, exclusive [us since 1970]; 0: up to the last submission
+-- column period: text | whole (the time up to the last submission), half, or span
+-- column number: number | its position among those of its kind, from 1
+-- column start_time: time | start of the period [UTC]
+-- column end_time: time | end of the period [UTC]
+-- column jobs: jobs | jobs submitted in it: those with GPUs, or all jobs if the trace has none
+-- column started: jobs | of these, jobs whose wait is known
+-- column mean_wait_s: s | mean wait of these jobs, from the submission to the first start
+-- column p90_wait_s: s | 90th percentile of these waits
+-- column waited_h: hours | sum of these waits
+-- column held_share: share | GPU time allocated / GPU time owned; NULL when the capacity is unknown
+-- column used_share: share | mean utilization of the GPUs that have telemetry, allocated or not; NULL without any
 -- column completed_share: share | GPU time of completed jobs / GPU time of all jobs, by when jobs ended; NULL when none ended
 -- rule:
--- The time from the first moment of the trace to its last submission is cut into spans of equal length (see the view
--- page_spans), of which the last may be shorter, and into two halves, at a whole hour.
--- held_share: see queuing/gpu_time_held; an interval belongs to the period in which it begins. used_share: all samples
--- weigh alike, whether a job held the GPU or not, but those of a part of a GPU, which weigh as the part (see
--- attempt_samples), and not where it is unknown. completed_share: see overview/status; a job belongs to the period in
--- which it ended, and to the whole and its last half also where it ended later, or at an unknown time.
--- Of a time that is given, jobs count that were submitted or ended in it, and intervals and samples that begin in it. Its
--- spans are those of the whole, of which it may cut the first and the last.
+-- The time from the first moment of the trace to its last submission is divided into spans of equal length (see the
+-- view page_spans; the last may be shorter), and into two halves, at a whole hour. held_share: see
+-- queuing/gpu_time_held; an interval belongs to the period in which it begins. used_share: all samples have the same
+-- weight, whether a job used the GPU or not. Samples of a part of a GPU weigh as that part (see attempt_samples), and
+-- do not count if the part is unknown. completed_share: see overview/status; a job belongs to the period in which it
+-- ended. The whole and its last half also include jobs that ended later or at an unknown time. With from_us or to_us,
+-- the query counts jobs that were submitted or ended in that time, and intervals and samples that begin in it. Its
+-- spans are those of the whole; the first and the last may be cut.
 WITH
 looked_at AS (
     SELECT
@@ -55,7 +55,7 @@ framed AS (
     WHERE beyond > since
 ),
 
--- The ways in which the time is cut.
+-- The ways in which the time is divided.
 cut AS (
     SELECT 'whole' AS period, since, until, beyond, hours * 3600000000 AS length, 1 AS parts FROM framed
     UNION ALL

@@ -1,25 +1,25 @@
 -- title: Load of each cluster through time
--- question: When is the cluster full, and how much is waited for then?
+-- question: When is the cluster full, and how long is the queue then?
 -- paper: Helios Fig 3 (SC'21)
 -- tables: jobs, attempts
 -- also: capacity, nodes
 -- needs: queueing
--- param step_s: 0 | length of the intervals over which is averaged [s]; 0: as short as a page can show the trace
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
--- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
--- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
+-- param step_s: 0 | length of the averaging intervals [s]; 0: the shortest that a page can show
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
+-- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
+-- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
 -- column time: UTC | start of the interval
 -- column cluster: text | the cluster
 -- column running_jobs: jobs | mean number of running attempts
 -- column pending_jobs: jobs | mean number of waiting jobs
--- column running_gpus: GPUs | mean number of GPUs held
+-- column running_gpus: GPUs | mean number of GPUs allocated
 -- column pending_gpus: GPUs | mean number of GPUs that waiting jobs ask for
--- column capacity_gpus: GPUs | what the cluster has at the start of the interval; NULL when unknown
+-- column capacity_gpus: GPUs | capacity of the cluster at the start of the interval; NULL when unknown
 -- rule:
--- The sums over the VCs of queuing/timeline, which see. What a cluster has are the GPUs of its node list, else the total
--- that the trace states (a row of the capacity table without a VC), else the sum of the quotas of its VCs, which are no
--- machines, else the most GPUs that its jobs held at one time. GPUs of nodes that node_events says are down, drained or
--- in maintenance, and that no job holds, are not among them then. The note beside the result names the source.
+-- Sums over the VCs of queuing/timeline (see there). The capacity of a cluster is the GPUs of its node list; otherwise
+-- the total in the trace (a row of the capacity table without a VC); otherwise the sum of the quotas of its VCs, which
+-- are not machines; otherwise the most GPUs that its jobs used at one time. GPUs do not count while node_events lists
+-- their node as down, drained or in maintenance and no job uses them. The note next to the result names the source.
 SELECT
     time,
     cluster,

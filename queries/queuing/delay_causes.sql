@@ -4,26 +4,26 @@
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
 -- tenant: compared
--- param quota: auto {auto, capacity, peak, p95} | what a VC may use: stated, or as a proxy its peak or 95th percentile
--- param capacity: observed {observed, listed} | GPUs of a node: the largest number any source shows, or the node list
+-- param quota: auto {auto, capacity, peak, p95} | what a VC may use: its recorded quota, or as a proxy its peak or 95th percentile
+-- param capacity: observed {observed, listed} | GPUs of a node: the largest number in any source, or the node list
 -- column gpu_class: class | size class of the job
 -- column waits: waits | waits longer than 0 s
--- column fair_share_waits: waits | those of them of which the quota explains the largest part
--- column fragmentation_waits: waits | those explained most by fragmentation; NULL when no nodes are known
--- column other_waits: waits | the others; the three add up to waits
+-- column fair_share_waits: waits | of these, waits that the quota explains most
+-- column fragmentation_waits: waits | of these, waits that fragmentation explains most; NULL when no nodes are known
+-- column other_waits: waits | the other waits; the three add up to waits
 -- column fair_share_share: share | fair_share_waits / waits
 -- column fragmentation_share: share | fragmentation_waits / waits
--- column wait_s: s | time of all waits
--- column fair_share_wait_s: s | time of all waits while the VC was at its quota
--- column fragmentation_wait_s: s | time of all waits while no nodes with the wanted locality were free
+-- column wait_s: s | total waiting time
+-- column fair_share_wait_s: s | total waiting time while the VC was at its quota
+-- column fragmentation_wait_s: s | total waiting time while no nodes with the requested locality were free
 -- interval fair_share_share: proportion of waits
 -- interval fragmentation_share: proportion of waits
 -- rule:
--- At each moment of a wait for g GPUs in the VC v: fair share while (GPUs that v holds) + g > (quota of v); else
--- fragmentation while no nodes could take g GPUs on the fewest nodes that can hold them; else other.
--- The first three counts go by the main cause of a wait, the last three columns by seconds: Philly uses both countings.
--- Quotas are rarely published: the note beside the result names the source, and says when it is a proxy.
--- Waits of 0 s, unknown waits, and jobs of unknown size are out.
+-- At each moment of a wait for g GPUs in the VC v: fair share while (GPUs of v in use) + g > (quota of v); otherwise
+-- fragmentation while no nodes could take g GPUs on the fewest nodes that fit them; otherwise other. The first three
+-- counts go by the main cause of a wait, the last three columns by seconds; Philly uses both. Quotas are rarely
+-- published: the note next to the result names the source, and says when it is a proxy. Waits of 0 s, unknown waits,
+-- and jobs of unknown size are excluded.
 SELECT
     gpu_class,
     count(*) AS waits,

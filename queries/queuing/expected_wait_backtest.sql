@@ -3,29 +3,30 @@
 -- paper: none
 -- tables: jobs
 -- needs: queueing
--- param level: 0.8 | share of the waits that an interval shall hold
--- param window: 100 | how many of the latest jobs like it are looked at
--- param least: 20 | fewest jobs like it that tell anything
--- param days: 56 | jobs that began to wait longer ago are left out, in days
--- param judged_share: 0.5 | share of the jobs, the last ones, that are judged; the others are learned from
+-- param level: 0.8 | share of the waits that an interval should cover
+-- param window: 100 | number of most recent similar jobs to use
+-- param least: 20 | fewest similar jobs for a forecast
+-- param days: 56 | ignore jobs that began to wait longer ago than this, in days
+-- param judged_share: 0.5 | share of the jobs, the last ones, that are tested; the others are used for learning
 -- column gpu_class: class | size class of the job; all for every job; NULL when unknown
--- column jobs: jobs | jobs that are judged
--- column too_few: jobs | those of them that are told nothing, since too few earlier ones are like them
--- column unknown: jobs | those that left the queue or the log within the interval, without a start
--- column told: jobs | the others, whose interval can be checked
--- column covered_share: share | waits within the interval / told; a wait that equals an end counts in part
+-- column jobs: jobs | tested jobs
+-- column too_few: jobs | of these, jobs without a forecast, because too few earlier jobs are similar
+-- column unknown: jobs | jobs that left the queue or the log within the interval, without a start
+-- column told: jobs | the other jobs, whose interval can be checked
+-- column covered_share: share | waits within the interval / told; a wait equal to an end counts in part
 -- column below_share: share | waits below the interval / told
 -- column above_share: share | waits above the interval / told
 -- column inside_share: share | waits between the ends, both included / told
 -- column low_p50_s: s | median of the lower ends
--- column high_p50_s: s | median of the upper ends; longer than any that is known where one has none
+-- column high_p50_s: s | median of the upper ends; an interval without one counts as longer than any known
 -- interval inside_share: proportion of told
 -- rule:
--- For each of the last jobs of the history: the interval that it would have been told when it began to wait, from what
--- was known at that moment and no later, and whether its wait fell in (timeline expected_waits).
--- covered_share is what the level promises: where many waits are the same, such as 0 s, an end falls into the middle
--- of them, and those beyond the quantile count as missed. inside_share counts them all as held, so that it is at least
--- the share of the most frequent wait: where 97 of 100 jobs start at once, it is 97 percent at least, at any level.
+-- For each of the last jobs of the history, the query computes the interval that it would have received when it began
+-- to wait, using only what was known at that moment, and checks whether its wait fell into it (timeline
+-- expected_waits). covered_share is what the level promises. If many waits are equal, such as 0 s, an end falls into
+-- the middle of them, and the waits beyond the quantile count as missed. inside_share counts all of them as covered, so
+-- it is at least the share of the most frequent wait: if 97 of 100 jobs start at once, it is at least 97 percent, at
+-- any level.
 WITH judged AS (
     -- Decimal numbers, because their sums do not depend on the order of the rows.
     SELECT *, CAST(below AS DECIMAL(38, 9)) AS under, CAST(above AS DECIMAL(38, 9)) AS over_
@@ -48,7 +49,7 @@ counted AS (
         count(*) FILTER (WHERE inside) AS inside,
         quantile_cont(low_s, 0.5) FILTER (WHERE below IS NOT NULL) AS low_p50_s,
         quantile_cont(high_s, 0.5) FILTER (WHERE below IS NOT NULL) AS high_p50_s
-    -- Where no job is judged the row of all is there too.
+    -- If no job is tested, the row of all is still present.
     FROM (SELECT 1 AS one) AS always
     LEFT JOIN judged ON TRUE
     GROUP BY GROUPING SETS ((judged.gpu_class, judged.class_order), ())

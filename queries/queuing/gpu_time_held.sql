@@ -1,25 +1,25 @@
--- title: GPU time held
--- question: How much of the clusters' GPU time do jobs hold?
+-- title: GPU time allocated
+-- question: How much of the GPU time is allocated?
 -- paper: Helios Fig 3 (SC'21)
 -- tables: jobs, attempts
 -- also: capacity, nodes, placements
 -- needs: queueing, gpu_count
--- param step_s: 0 | length of the intervals over which is averaged [s]; 0: as short as a page can show the trace
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
--- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
--- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
+-- param step_s: 0 | length of the averaging intervals [s]; 0: the shortest that a page can show
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: if no total is known, sum these proxies over the VCs
+-- param gpus: 0.0 | GPUs of the cluster, for a trace of one cluster; 0: take them from the node list or the trace
+-- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
 -- column metric: text | name of the metric
--- column value: see unit | its value, over all clusters; NULL when the trace cannot tell
--- column unit: text | what the value counts
+-- column value: see unit | value over all clusters; NULL if the trace does not show it
+-- column unit: text | unit of the value
 -- rule:
--- The sums over the intervals of queuing/cluster_timeline, which see.
--- held_share: GPU time held / GPU time owned. held_gpus: the mean of the GPUs held. Both over the intervals that end by
--- the last submission, since later ones tell how the jobs of the log run out, not how full the cluster was; over all
--- intervals where none ends by then. Where what a cluster owns is unknown, held_share leaves it out.
--- owned_gpus: the mean, over the whole trace, of what the clusters own.
--- held_gpu_hours: GPU time held over the whole trace; NULL for a trace of one interval. running_gpu_hours: the part of
--- attempts that still run, from their start to the last moment that the trace names, or to the time limit that they passed
--- or the later run that has their GPUs (see the view open_attempts); gpu_hours of overview/summary does not count it.
+-- Sums over the intervals of queuing/cluster_timeline (see there). held_share: GPU time allocated / GPU time owned.
+-- held_gpus: the mean number of GPUs allocated. Both use only intervals that end by the last submission: later ones
+-- show the logged jobs draining, not how full the cluster was. If no interval ends by then, all are used. If the
+-- capacity of a cluster is unknown, held_share leaves it out. owned_gpus: the mean capacity of the clusters over the
+-- whole trace. held_gpu_hours: GPU time allocated over the whole trace; NULL for a trace of one interval.
+-- running_gpu_hours: the part of attempts that still run, from their start to the last moment that the trace names, or
+-- to the time limit that they passed or the later run that has their GPUs (see the view open_attempts); gpu_hours of
+-- overview/summary does not count it.
 WITH load AS (
     SELECT
         time,
@@ -30,7 +30,7 @@ WITH load AS (
     GROUP BY cluster, time
 ),
 
--- Intervals are alike and follow each other without gaps.
+-- Intervals have the same length and follow each other without gaps.
 grid AS (
     SELECT CASE WHEN min(time_us) < max(time_us)
         THEN CAST(max(time_us) - min(time_us) AS DOUBLE) / (count(DISTINCT time_us) - 1) END AS step_us

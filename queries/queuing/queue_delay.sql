@@ -3,7 +3,7 @@
 -- paper: Philly Fig 3 (ATC'19)
 -- tables: jobs, attempts
 -- needs: queueing, gpu_count
--- param rule: clean {clean, notebook} | waits that are known, zeros too; or as the notebook of the Philly traces counts
+-- param rule: clean {clean, notebook} | known waits, including zeros; or as counted in the notebook of the Philly traces
 -- column vc: text | tenant of the job; NULL when unknown
 -- column gpu_class: class | size class of the job
 -- column waits: waits | waits whose length is known
@@ -16,10 +16,11 @@
 -- column max_s: s | longest
 -- interval p50_s: median of waits
 -- rule:
--- The queueing delay of each attempt counts: from submission to the first start, and from the end of each attempt to
--- the next start. The wait of a job, on the first screen and in queuing/distributions, ends at its first start. Jobs of unknown size are out. VCs of one name in several clusters are taken together.
--- rule=clean: a wait with an unknown end or beginning is out, a wait of 0 is in. rule=notebook: where a time is missing,
--- the job's previous wait is counted again, and then waits of 0 are out (notebook_wait_s of the view waits); Philly
+-- The queueing delay of each attempt counts: from submission to the first start, and from the end of each attempt to the
+-- next start. The wait of a job, on the first screen and in queuing/distributions, ends at its first start. Jobs of
+-- unknown size are excluded. VCs with the same name in several clusters count as one. rule=clean: a delay with an
+-- unknown end or beginning is excluded, one of 0 is included. rule=notebook: if a time is missing, the job's previous
+-- delay is counted again, and then delays of 0 are excluded (notebook_wait_s of the view waits); Philly
 -- Fig 3 as published. Percentiles interpolate linearly.
 WITH counted AS (
     SELECT

@@ -16,9 +16,9 @@
 -- column max_s: s | longest
 -- interval p50_s: median of jobs
 -- rule:
--- Run time is the end of the last attempt minus the start of the first, gaps between attempts included.
--- Jobs of every status are in. Jobs of unknown size, never started or still running are out.
--- Percentiles interpolate linearly between the two nearest jobs.
+-- Run time is the end of the last attempt minus the start of the first, including gaps between attempts. Jobs of every
+-- status are included. Jobs that have an unknown size, never started or still run are excluded. Percentiles interpolate
+-- linearly between the two nearest jobs.
 SELECT
     gpu_class,
     count(*) AS jobs,

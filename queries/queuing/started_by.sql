@@ -4,17 +4,17 @@
 -- tables: jobs
 -- needs: gpu_count
 -- column gpu_class: class | size class of the job
--- column jobs: jobs | jobs of which the source tells what started them
--- column main_jobs: jobs | those that the main scheduler started, in order of priority
--- column backfill_jobs: jobs | those that backfill started, ahead of jobs of higher priority
+-- column jobs: jobs | jobs for which the source records what started them
+-- column main_jobs: jobs | of these, jobs that the main scheduler started, in order of priority
+-- column backfill_jobs: jobs | of these, jobs that backfill started, ahead of jobs of higher priority
 -- column backfill_share: share | backfill_jobs / jobs
--- column main_p50_s: s | median wait of the former
--- column backfill_p50_s: s | median wait of the latter
+-- column main_p50_s: s | median wait of the jobs started by the main scheduler
+-- column backfill_p50_s: s | median wait of the jobs started by backfill
 -- interval backfill_share: proportion of jobs
 -- rule:
 -- What started the first run of each job (jobs.started_by: Slurm's flags SchedMain and SchedSubmit are main,
--- SchedBackfill is backfill). Jobs of unknown size are out, and those of which the source tells nothing. Medians are
--- over the known waits from submission to the first start.
+-- SchedBackfill is backfill). Jobs of unknown size are excluded, and so are jobs for which the source records nothing.
+-- Medians are over the known waits from submission to the first start.
 SELECT
     gpu_class,
     count(*) AS jobs,

@@ -1,25 +1,25 @@
--- title: What held jobs back
+-- title: What kept jobs waiting
 -- question: How much of the waiting is due to limits, dependencies and begin times?
 -- paper: none
 -- tables: jobs
 -- needs: queueing
--- column reason_group: text | what held the job back last, by the source's word for it
--- column commonest_word: text | the word that most jobs of the group have
+-- column reason_group: text | what kept the job waiting last, by the source's word for it
+-- column commonest_word: text | the most common word in the group
 -- column jobs: jobs | jobs that started after a known wait
--- column gpu_jobs: jobs | those of them that asked for GPUs
+-- column gpu_jobs: jobs | of these, jobs that asked for GPUs
 -- column mean_s: s | mean wait
 -- column p50_s: s | median
 -- column p90_s: s | 90th percentile
 -- column wait_share: share | waiting time of the group / waiting time of all these jobs
--- column gpu_wait_share: share | the same of the jobs that asked for GPUs
+-- column gpu_wait_share: share | the same for the jobs that asked for GPUs
 -- interval p50_s: median of jobs
 -- rule:
 -- Waits from submission to the first start. Groups are those of Slurm's job reason codes
 -- (slurm.schedmd.com/job_reason_codes.html): limit (Assoc*, QOS* and Max*PerAccount limits of accounts and QOS, limits
 -- of the partition, the array's own), dependency, begin time, held (by user or administrator), nodes (down, reserved,
--- not available), contention (Resources, Priority, licenses, burst buffers), other (the manual's other words),
--- unlisted (words that it does not have). Slurm's accounting keeps the last limit or condition and no word where only
--- resources or priority held a job: these are the group none. A log without any word gives no rows.
+-- not available), contention (Resources, Priority, licenses, burst buffers), other (the manual's other words), unlisted
+-- (words that are not in the manual). Slurm's accounting keeps the last limit or condition, and no word if only
+-- resources or priority delayed a job: these jobs form the group none. A log without any word gives no rows.
 WITH started AS (
     SELECT
         wait_reason,

@@ -1,21 +1,21 @@
 -- title: Submissions and waits by hour of the week
--- question: At which hours of the week do jobs come, and when do those that come wait?
+-- question: When in the week do jobs arrive, and how long do they wait?
 -- paper: none
 -- tables: jobs
 -- needs: arrivals, hour_of_day, queueing, gpu_count
--- param most: 4 | clusters that have rows of their own: those with the most submissions
+-- param most: 4 | number of clusters with their own rows: those with the most submissions
 -- column cluster: text | the cluster; NULL: all clusters together
 -- column weekday: number | 1 Monday to 7 Sunday, in the trace's time zone
 -- column hour: hour | 0..23 in the trace's time zone
 -- column jobs: jobs | jobs with GPUs submitted in this hour, over all weeks
--- column jobs_per_hour: jobs/hour | jobs / how often the hour comes from the first to the last day; NULL if never
--- column waits: waits | jobs among them whose wait up to the first start is known
+-- column jobs_per_hour: jobs/hour | jobs / number of times the hour occurs from the first to the last day; NULL if never
+-- column waits: waits | of these, jobs whose wait up to the first start is known
 -- column mean_wait_s: s | mean of these waits
 -- rule:
--- Jobs with GPUs only, by the moment of their submission: a wait stands at the hour in which it begins, even if it lasts
+-- Only jobs with GPUs, by the time of their submission: a wait counts for the hour in which it begins, even if it lasts
 -- for days. Days are calendar days from the first to the last submission of any job, as in overview/arrivals_by_hour.
--- All 168 hours have a row. Only a trace of several known clusters has rows of single clusters; of equally busy ones the
--- first by name. Clock changes are not corrected.
+-- All 168 hours have a row. Only a trace of several known clusters has rows for single clusters; among equally busy
+-- clusters the first by name is taken. Clock changes are not corrected.
 WITH local_times AS (
     SELECT
         j.cluster,

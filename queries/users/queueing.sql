@@ -3,15 +3,15 @@
 -- paper: Helios Fig 9 (SC'21)
 -- tables: jobs, attempts
 -- needs: users, gpu_count
--- column user: text | who submitted the jobs; NULL when unknown
+-- column user: text | user who submitted the jobs; NULL when unknown
 -- column gpu_jobs: jobs | jobs with GPUs
 -- column gpu_hours: GPU-hours | GPU time of these jobs over their attempts; NULL when none is known
--- column queue_hours: hours | their waits, summed; NULL when none is known
+-- column queue_hours: hours | total wait of these jobs; NULL when none is known
 -- column completed_share: share | completed jobs / jobs with a known status; NULL when there is none
 -- rule:
--- Jobs with GPUs only, of every status. Every period of being queued is a wait, as in queuing/queue_delay; for a job
--- that ran once it is the queue time of the paper. Running and waiting jobs have a known status and are not completed.
--- Users of one name in several clusters are taken together. Listed by queue_hours, the most first.
+-- Only jobs with GPUs, of every status. Every period in the queue is a wait, as in queuing/queue_delay; for a job that
+-- ran once it is the queue time of the paper. Running and waiting jobs have a known status and are not completed. Users
+-- with the same name in several clusters count as one. Listed by queue_hours, the most first.
 WITH by_job AS (
     SELECT
         a.job_id,

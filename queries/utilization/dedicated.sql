@@ -1,11 +1,11 @@
 -- title: GPU utilization of jobs that have their nodes to themselves
--- question: How busy are the GPUs of attempts that hold whole nodes?
+-- question: How busy are the GPUs of attempts on whole nodes?
 -- paper: Philly Fig 6 (ATC'19)
 -- tables: jobs, attempts, placements, gpu_utilization
 -- also: nodes
 -- needs: utilization, placement, gpu_index, gpu_count
 -- merge: counted
--- param rule: all_gpus {all_gpus, notebook} | holds every GPU of its nodes, or is on at most GPUs / 8 nodes
+-- param rule: all_gpus {all_gpus, notebook} | uses every GPU of its nodes, or is on at most GPUs / 8 nodes
 -- param sizes: all {all, paper} | every job size, or the paper's: 8 and 16 GPUs
 -- column gpu_count: GPUs | GPUs of the job
 -- column samples: samples | one sample is one GPU for one sampling interval
@@ -15,11 +15,11 @@
 -- column p95_pct: percent | 95th percentile
 -- rule:
 -- All samples of a row are pooled, matched to attempts as in utilization/gpu_by_size_status. Percentiles interpolate
--- linearly; they are read off the counts of each value, so that memory does not grow with the number of samples.
--- Statuses are pooled too. rule=all_gpus: on each node where it holds GPUs, the attempt holds as many as the node is
--- observed to have (view node_gpus). rule=notebook: the attempt is on at most jobs.gpu_count / 8 nodes, as the notebook
--- of the Philly traces has it; where all nodes have 8 GPUs the two agree for jobs of 8 and 16. Jobs of unknown size are
--- out.
+-- linearly. They are computed from the count of each value, so memory does not grow with the number of samples.
+-- Statuses are pooled too. rule=all_gpus: on each of its nodes, the attempt uses as many GPUs as the node is observed
+-- to have (view node_gpus). rule=notebook: the attempt is on at most jobs.gpu_count / 8 nodes, as in the notebook of
+-- the Philly traces; if all nodes have 8 GPUs the two rules agree for jobs of 8 and 16. Jobs of unknown size are
+-- excluded.
 WITH indexed AS (
     SELECT job_id, attempt, node_id, CAST(count(DISTINCT gpu_index) AS DOUBLE) AS gpus
     FROM (SELECT job_id, attempt, node_id, unnest(gpu_index) AS gpu_index FROM placements) AS named
@@ -69,7 +69,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the least one with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
 quantiles AS (
     SELECT
         r.gpu_count,

@@ -1,40 +1,41 @@
--- title: GPU-hours held, used, idle and lost
--- question: Who holds GPU-hours, and how many of them were used, idle or lost?
+-- title: GPU-hours allocated, used, idle and lost
+-- question: Who is allocated GPU-hours, and how many of them were used, idle or lost?
 -- paper: none
 -- tables: jobs, attempts
 -- also: placements, nodes, gpu_utilization, job_usage
--- param by: user {user, account, partition, qos, gpu_model, vc, cluster} | what a row is of
--- param jobs: auto {auto, gpu, cpu, all} | jobs counted: those with GPUs where there are any, with, without, or all
--- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
+-- param by: user {user, account, partition, qos, gpu_model, vc, cluster} | what each row covers
+-- param jobs: auto {auto, gpu, cpu, all} | jobs to count: auto (those with GPUs, if the trace has any), with GPUs, without GPUs, or all
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
 -- column key: text | the user, account, ... of the jobs; NULL when unknown
--- column jobs: jobs | jobs counted, with any status
--- column held_gpu_h: GPU-hours | held by their attempts, those that still run included; NULL when none is known
--- column used_gpu_h: GPU-hours | of those covered, times the mean use of the GPUs; NULL when nothing is covered
+-- column jobs: jobs | counted jobs, with any status
+-- column held_gpu_h: GPU-hours | allocated to their attempts, including those that still run; NULL when none is known
+-- column used_gpu_h: GPU-hours | covered GPU-hours times the mean use of the GPUs; NULL when nothing is covered
 -- column idle_gpu_h: GPU-hours | covered and not used; NULL when nothing is covered
--- column failed_gpu_h: GPU-hours | held by attempts that failed, time limits apart; NULL when no end is known
--- column preempted_gpu_h: GPU-hours | held by attempts that were preempted; NULL when no end is known
--- column coverage_share: share | GPU-hours of which the use is known / held
--- column cpu_efficiency_share: share | processor time used / (cores * run time), over the jobs that tell
--- column cpu_known_jobs: jobs | jobs that tell
--- column memory_efficiency_share: share | memory used / asked for, weighted by run time, over the jobs that tell
--- column memory_known_jobs: jobs | jobs that tell
--- column time_limit_used_share: share | run time of the longest attempt / time limit, summed over the jobs that tell
--- column time_limit_known_jobs: jobs | jobs that tell
--- column timeout_gpu_h: GPU-hours | held by attempts that reached their time limit; NULL when no end is known
--- column wasted_gpu_h: GPU-hours | held by attempts that failed or were preempted, and idle in all others
--- column unknown_jobs: jobs | jobs counted whose GPU-hours are unknown, such as those that wait
--- column running_gpu_h: GPU-hours | part of held_gpu_h of attempts that still run, so far; their use is not known yet
+-- column failed_gpu_h: GPU-hours | allocated to attempts that failed, except by time limit; NULL when no end is known
+-- column preempted_gpu_h: GPU-hours | allocated to attempts that were preempted; NULL when no end is known
+-- column coverage_share: share | GPU-hours with known use / held
+-- column cpu_efficiency_share: share | CPU time used / (cores * run time), over the jobs with both known
+-- column cpu_known_jobs: jobs | jobs with known CPU use
+-- column memory_efficiency_share: share | memory used / requested, weighted by run time, over the jobs with both known
+-- column memory_known_jobs: jobs | jobs with known CPU use
+-- column time_limit_used_share: share | run time of the longest attempt / time limit, summed over the jobs with both known
+-- column time_limit_known_jobs: jobs | jobs with known CPU use
+-- column timeout_gpu_h: GPU-hours | allocated to attempts that reached their time limit; NULL when no end is known
+-- column wasted_gpu_h: GPU-hours | allocated to attempts that failed or were preempted, plus idle GPU-hours of all other attempts
+-- column unknown_jobs: jobs | counted jobs with unknown GPU-hours, such as waiting jobs
+-- column running_gpu_h: GPU-hours | part of held_gpu_h from attempts that still run, so far; their use is not known yet
 -- rule:
--- Held: run time of an attempt times its GPUs, summed. An attempt that still runs counts from its start to the last moment of
--- the trace, or as long as the view open_attempts says. A time that contradicts its neighbours is unknown and adds nothing. Covered, used, idle: view attempt_use. Used is covered * mean SM activity where it was sampled, else mean
--- utilization; idle is the rest of what is covered, so that held = used + idle + unknown. This is the usual 'GPU-hours
--- times (1 - utilization)', not the time at 0 percent. What failed or was preempted may have been used: these columns
--- overlap with used and idle. wasted counts each hour once; where little is covered it is the least that was wasted.
--- Failed is failed, node_fail or out_of_memory; a time limit is no failure here, since what was saved stays.
--- rule=retried: an attempt of unknown end that was tried again failed. An attempt counts by its own end, not by the job's.
--- CPU and memory: view job_host_use, as Slurm's seff defines them (TotalCPU / (AllocCPUS * Elapsed), MaxRSS / ReqMem), over
--- jobs of which both parts are known and not 0. More than 1 is possible, with hyperthreads or unenforced limits.
--- gpu_model is that of the view job_gpu_models. Users of one name in several clusters are taken together.
+-- Held is the sum of run time times GPUs over attempts. An attempt that still runs counts from its start to the last
+-- moment of the trace, or as long as the view open_attempts says. A time that contradicts its neighbours is unknown and
+-- adds nothing. Covered, used, idle: view attempt_use. Used is covered * mean SM activity if it was sampled, otherwise
+-- mean utilization. Idle is the rest of what is covered, so held = used + idle + unknown. This is the usual 'GPU-hours
+-- times (1 - utilization)', not the time at 0 percent. GPU-hours that failed or were preempted may have been used:
+-- these columns overlap with used and idle. wasted counts each hour once; if little is covered, it is a lower bound.
+-- Failed is failed, node_fail or out_of_memory. A time limit does not count as a failure here, because saved work
+-- remains. rule=retried: an attempt of unknown end that was tried again failed. An attempt counts by its own end, not
+-- by the job's. CPU and memory: view job_host_use, as Slurm's seff defines them (TotalCPU / (AllocCPUS * Elapsed),
+-- MaxRSS / ReqMem), over jobs with both parts known and not 0. More than 1 is possible, with hyperthreads or unenforced
+-- limits. gpu_model is that of the view job_gpu_models. Users with the same name in several clusters count as one.
 -- Listed by GPU-hours wasted, the most first.
 WITH population AS (
     SELECT

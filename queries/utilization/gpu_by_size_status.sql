@@ -1,5 +1,5 @@
 -- title: GPU utilization by job size and status
--- question: How busy are held GPUs, by job size and by how the job ended?
+-- question: How busy are allocated GPUs, by job size and by how the job ended?
 -- paper: Philly Fig 5 and Table 3 (ATC'19)
 -- tables: jobs, attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index, gpu_count
@@ -15,12 +15,12 @@
 -- column p75_pct: percent | 75th percentile
 -- column p95_pct: percent | 95th percentile
 -- rule:
--- All samples of a size and status are pooled: long and wide jobs weigh more, this is not a mean of job means.
--- Samples belong to attempts as the view attempt_samples says: floor_to_minute(start) <= time < end, on a GPU that
--- the attempt held. Every attempt with both a start and an end is in, not only the last. Offline GPUs (utilization
--- NULL) are out. A sample that two attempts claim counts once for each. Jobs of unknown size are out.
--- Percentiles interpolate linearly; they are read off the counts of each value, so that memory does not grow
--- with the number of samples. Source: the notebook of the Philly traces.
+-- All samples of a size and status are pooled: long and many-GPU jobs weigh more, so this is not a mean of job means.
+-- Samples belong to attempts as in the view attempt_samples: floor_to_minute(start) <= time < end, on a GPU of the
+-- attempt. Every attempt with both a start and an end is included, not only the last. Offline GPUs (utilization NULL)
+-- are excluded. A sample that two attempts claim counts once for each. Jobs of unknown size are excluded. Percentiles
+-- interpolate linearly. They are computed from the count of each value, so memory does not grow with the number of
+-- samples. Source: the notebook of the Philly traces.
 WITH counted AS (
     SELECT
         j.gpu_count,
@@ -44,7 +44,7 @@ ranked AS (
     FROM counted
 ),
 
--- The value of rank r, counted from 0, is the least one with more than r samples up to it.
+-- The value of rank r, counted from 0, is the smallest value with more than r samples up to it.
 quantiles AS (
     SELECT
         r.gpu_count,

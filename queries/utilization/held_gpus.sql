@@ -1,16 +1,16 @@
--- title: GPU utilization while held
--- question: How busy are the GPUs that jobs hold?
+-- title: GPU utilization while allocated
+-- question: How busy are the GPUs that are allocated to jobs?
 -- paper: Philly Table 3 (ATC'19)
 -- tables: jobs, attempts, placements, gpu_utilization
 -- needs: utilization, placement, gpu_index, gpu_count
 -- merge: counted
 -- column metric: text | name of the metric
--- column value: see unit | its value
--- column unit: text | what the value counts
+-- column value: see unit | value of the metric
+-- column unit: text | unit of the value
 -- rule:
--- All samples of utilization/gpu_by_size_status, which see, are pooled: long and wide jobs weigh more.
--- samples: one is one GPU, or part of a divided GPU (MIG), for one sampling interval. busy_share: the mean of their
--- utilization / 100; a part weighs as its share, one of unknown share as a seventh.
+-- All samples of utilization/gpu_by_size_status (see there) are pooled: long and many-GPU jobs weigh more. samples: one
+-- sample is one GPU, or part of a divided GPU (MIG), for one sampling interval. busy_share: the mean of their
+-- utilization / 100. A part weighs as its share, and a part of unknown share as a seventh.
 WITH counted AS (
     SELECT s.gpu_share, count(*) AS samples, sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS percents
     FROM attempt_samples AS s

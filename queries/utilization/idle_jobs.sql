@@ -1,26 +1,26 @@
--- title: Jobs that hold GPUs and leave them idle
--- question: Which jobs held GPUs for long with next to no use, and at what cost?
+-- title: Jobs with idle GPUs
+-- question: Which jobs kept GPUs for long with almost no use, and at what cost?
 -- paper: low utilization as in Gao et al. (ICSE'24), who study jobs of 50 percent or less; PAI sensor table (NSDI'22)
 -- tables: jobs, attempts
 -- one_of: gpu_utilization, job_usage
 -- also: placements
 -- needs: gpu_count
--- param threshold_pct: 10 | most mean utilization of a job that is listed, in percent of each GPU
--- param min_run_s: 3600 | shortest time that a listed job held its GPUs, in seconds
+-- param threshold_pct: 10 | highest mean utilization of a listed job, in percent of each GPU
+-- param min_run_s: 3600 | shortest time for which a listed job had its GPUs, in seconds
 -- column job_id: text | the job
--- column user: text | who submitted it; NULL when unknown
+-- column user: text | user who submitted it; NULL when unknown
 -- column vc: text | its tenant; NULL when unknown
 -- column gpu_count: GPUs | GPUs of the job
--- column run_s: s | time that it held GPUs, summed over its attempts
--- column mean_pct: percent | mean utilization of a GPU while the job held it
+-- column run_s: s | time for which it had GPUs, summed over its attempts
+-- column mean_pct: percent | mean utilization of a GPU while the job had it
 -- column wasted_gpu_h: GPU-hours | GPU-hours of its attempts * (1 - mean_pct / 100)
 -- rule:
--- mean_pct is the mean of the job's samples, matched to all its attempts as in utilization/gpu_by_size_status. A job
--- without samples takes job_usage: the sum of gpu_util_pct over the GPUs of what was measured, that is of the instance
--- in placements, or else of the task, or else of the whole job (sequential steps of one job weigh alike).
--- A job that has neither is not listed, since unknown is not idle. The mean stands for the whole time that the job held
--- GPUs, also where telemetry covers a part of it. Jobs with GPUs only; attempts of unknown run time or size are out.
--- The defaults of 10 percent and one hour are ours. Listed by GPU-hours wasted, the most first.
+-- mean_pct is the mean of the job's samples, matched to all its attempts as in utilization/gpu_by_size_status. For a
+-- job without samples it comes from job_usage: the sum of gpu_util_pct over the GPUs of what was measured, which is the
+-- instance in placements, or else the task, or else the whole job (sequential steps of one job have equal weight). A
+-- job that has neither is not listed, because unknown is not idle. The mean is used for the whole time in which the job
+-- had GPUs, even if telemetry covers only a part of it. Only jobs with GPUs; attempts of unknown run time or size are
+-- excluded. The defaults of 10 percent and one hour are our choice. Listed by GPU-hours wasted, the most first.
 WITH held AS (
     SELECT
         job_id,

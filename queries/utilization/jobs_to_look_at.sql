@@ -5,28 +5,27 @@
 -- also: placements, nodes, gpu_utilization, job_usage
 -- needs: gpu_count
 -- param n: 20 | most jobs listed
--- param min_gpu_h: 1 | fewest GPU-hours that a listed job held
--- param idle_pct: 10 | most mean use of a job that is mostly idle, and of a GPU that stands idle beside others, in percent
--- param times: 10 | how many times what it used a job asked for, of time, memory or processors, to be told
--- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
+-- param min_gpu_h: 1 | fewest GPU-hours of a listed job
+-- param idle_pct: 10 | highest mean use of a job that is mostly idle, and of a GPU that is idle while others work, in percent
+-- param times: 10 | report a job that requested this many times what it used, of time, memory or processors
+-- param rule: stated {stated, retried} | attempts with a failure status; retried adds attempts of unknown end that were tried again
 -- column job_id: text | the job
--- column user: text | who submitted it; NULL when unknown
+-- column user: text | user who submitted it; NULL when unknown
 -- column account: text | the account that it is charged to; NULL when unknown
 -- column partition: text | its partition; NULL when unknown
 -- column gpu_count: GPUs | GPUs of the job
--- column held_gpu_h: GPU-hours | held by its attempts
--- column wasted_gpu_h: GPU-hours | held by attempts that failed or were preempted, and idle in all others
--- column coverage_share: share | GPU-hours of which the use is known / held
--- column reason: sentence | why it is listed, with the numbers; what wastes most stands first
+-- column held_gpu_h: GPU-hours | allocated to its attempts
+-- column wasted_gpu_h: GPU-hours | allocated to attempts that failed or were preempted, plus idle GPU-hours of all other attempts
+-- column coverage_share: share | GPU-hours with known use / held
+-- column reason: sentence | why it is listed, with the numbers; the largest waste comes first
 -- rule:
--- Held, covered, idle, failed, preempted and wasted are as in utilization/efficiency. The reasons:
--- never used: half of the GPU-hours or more are covered, and the use was 0 throughout.
--- mostly idle: half or more are covered, and the mean use is at most idle_pct.
--- GPUs idle beside others: of two sampled GPUs or more some were used at most idle_pct, and others more.
--- failed, preempted: the GPU-hours of such attempts, when they are min_gpu_h or more.
--- asked for much more than it used (time limit, memory, processors): completed jobs that used 1 / times of it or less.
--- This wastes no GPU-hours, though it lets others wait: such a reason alone lists a job behind the others.
--- Listed by GPU-hours wasted, then held, the most first.
+-- Held, covered, idle, failed, preempted and wasted are as in utilization/efficiency. The reasons: never used: half of
+-- the GPU-hours or more are covered, and the use was 0 throughout. mostly idle: half or more are covered, and the mean
+-- use is at most idle_pct. GPUs idle beside others: of two or more sampled GPUs, some had a use of at most idle_pct and
+-- others more. failed, preempted: the GPU-hours of such attempts, when they are min_gpu_h or more. asked for much more
+-- than it used (time limit, memory, processors): completed jobs that used 1 / times of it or less. This wastes no
+-- GPU-hours, but it makes others wait; a job with only this reason is listed behind the others. Listed by GPU-hours
+-- wasted, then held, the most first.
 WITH ended AS (
     SELECT
         *,

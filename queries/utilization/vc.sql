@@ -3,25 +3,24 @@
 -- paper: Helios Fig 4 (SC'21)
 -- tables: jobs, attempts
 -- needs: gpu_count
--- param step_s: 3600 | length of the intervals over which use is averaged before quantiles are taken [s]
--- param quota: auto {auto, capacity, peak, p95} | what a VC owns: stated, or as a proxy its peak or 95th percentile
+-- param step_s: 3600 | length of the intervals over which use is averaged before quantiles are computed [s]
+-- param quota: auto {auto, capacity, peak, p95} | what a VC owns: its recorded quota, or as a proxy its peak or 95th percentile
 -- param until: end {end, last_submission} | intervals that count in shares: all, as published, or those that end by the last submission
--- param events: away {away, ignored} | nodes that node_events says are out of service: no capacity, or as if there
+-- param events: away {away, ignored} | nodes that node_events lists as out of service: away (no capacity) or ignored (counted as present)
 -- column cluster: text | the cluster
 -- column vc: text | the tenant; NULL for jobs without one
 -- column capacity_gpus: GPUs | mean over time of what the VC owns; NULL when unknown
--- column allocated_share_mean: share | GPU time held / GPU time owned
--- column p25: share | 25th percentile over intervals of GPUs held / GPUs owned
+-- column allocated_share_mean: share | GPU time allocated / GPU time owned
+-- column p25: share | 25th percentile over intervals of GPUs allocated / GPUs owned
 -- column p50: share | median over intervals
 -- column p75: share | 75th percentile over intervals
 -- column queue_p50_s: s | median wait of the VC's jobs with GPUs
 -- rule:
--- Intervals in which the VC owns nothing are out. Shares above 1 happen where VCs may borrow, or where the quota is
--- stale; they are not clipped. The note beside the result names the source of what a VC owns.
--- Averages run from the first to the last moment of the trace, as the published notebook's do. After the last submission
--- jobs only run out, which lowers shares; until=last_submission leaves those intervals out, as the report's first screen
--- does.
--- Waits: each known period of being queued of jobs with GPUs, zeros count.
+-- Intervals in which the VC owns nothing are excluded. Shares above 1 happen if VCs may borrow, or if the quota is out
+-- of date; they are not clipped. The note next to the result names the source of the VC's capacity. Averages run from
+-- the first to the last moment of the trace, as in the published notebook. After the last submission jobs only drain,
+-- which lowers shares; until=last_submission leaves those intervals out, as the report's first screen does. Waits: each
+-- known period in the queue of jobs with GPUs, including zeros.
 WITH used AS (
     SELECT
         cluster,

@@ -1,17 +1,17 @@
--- title: Attempts with whether they were interrupted, and by what
+-- title: Attempts, whether they were interrupted, and by what
 -- tables: jobs, attempts, placements, node_events
 -- views: attempt_outcomes
--- column node_cause: text | why a node of the attempt went out of service as it ended; NULL where none did
--- column interrupted: true or false | whether the attempt was cut short; NULL when nothing says how it ended
--- column interrupted_or_retried: true or false | the same, but TRUE where that is NULL and another attempt followed
+-- column node_cause: text | why a node of the attempt went out of service as it ended; NULL if none did
+-- column interrupted: true or false | whether the attempt was cut short; NULL if its end is unknown
+-- column interrupted_or_retried: true or false | the same, but TRUE if that is NULL and another attempt followed
 -- rule:
--- One row for each row of attempt_outcomes, with all its columns and the three above.
--- A node goes out of service as an attempt ends when it fails, as in failures/time_between, while the attempt runs,
--- between ten minutes before its end and five minutes after: monitors notice late, and schedulers wait before they give a
--- node up. The times are our choice. Of several failures the first counts, and of several of a node at one time one
--- whose cause is known. An attempt that completed was not interrupted, whatever its nodes did. One that
--- ended badly or was preempted was; so was any other that had ended as a node of its failed. One that its user cancelled
--- otherwise was not.
+-- One row for each row of attempt_outcomes, with all its columns and the three above. A node goes out of service as an
+-- attempt ends if it fails (as in failures/time_between) while the attempt runs, between ten minutes before its end and
+-- five minutes after: monitors notice late, and schedulers wait before they give a node up. These times are our choice.
+-- Of several failures the first counts, and of several failures of a node at one time one with a known cause. An
+-- attempt that completed was not interrupted, whatever happened to its nodes. An attempt that ended badly or was
+-- preempted was interrupted, and so was any other that ended as one of its nodes failed. An attempt that its user
+-- cancelled otherwise was not.
 WITH fault AS (
     SELECT
         node_id,
@@ -25,7 +25,7 @@ WITH fault AS (
     GROUP BY node_id, start_time
 ),
 
--- Attempts near a failure end in one of two quarters of an hour, so that the join is an equality and sorts nothing.
+-- Attempts near a failure end in one of two quarters of an hour, so the join is an equality and sorts nothing.
 near AS (
     SELECT
         *,

@@ -1,4 +1,4 @@
--- title: GPU utilization samples matched to the attempts that held the GPU
+-- title: GPU utilization samples matched to the attempts that had the GPU
 -- tables: attempts, placements, gpu_utilization
 -- merge: sampled
 -- column job_id: text | the job
@@ -8,20 +8,19 @@
 -- column gpu_instance: text | the part of a divided GPU (MIG); NULL: the whole GPU
 -- column gpu_share: GPUs | the share of the GPU that was sampled: 1, or that of the part; NULL when unknown
 -- column time: UTC | start of the sampling interval
--- column utilization_pct: percent | busy share of the GPU in the interval; SM activity where that alone was sampled
+-- column utilization_pct: percent | busy share of the GPU in the interval; SM activity if only that was sampled
 -- column sm_active_pct: percent | share of its multiprocessors in use in the interval; NULL when not sampled
 -- rule:
--- A sample at time t belongs to an attempt when floor_to_minute(start) <= t < end of the attempt, and the attempt
--- held that GPU of that node. Where a sample of the log is not at a whole minute, start itself is taken: minutes would
--- give a job what the one before it did. Attempts without a start or an end have no samples; samples without a
--- utilization are left out. Two attempts that claim one GPU at one time contradict each other: the sample then
--- counts once for each. An attempt that names a GPU twice has its samples once. A sample whose job is known, because the
--- monitor names it or it had the whole machine, belongs to the attempt of that job that ran then: start <= t < end.
--- Source: the notebook of the Philly traces.
--- A divided GPU (MIG) may have no utilization: its SM activity, where it was sampled, stands for it. A part whose name
--- begins with its profile has the share that the profile names (table gpu_parts): 3g.40gb is 3 of 7 slices, 2g.12gb of an
--- A30 is 2 of 4; of another profile it is unknown.
--- Each held GPU is cut into hours, so that the join is an equality on (node, GPU, hour) and memory stays small.
+-- A sample at time t belongs to an attempt if floor_to_minute(start) <= t < end of the attempt, and the attempt had
+-- that GPU of that node. If a sample of the log is not at a whole minute, start itself is used: with minutes, a job
+-- would get samples of the job before it. Attempts without a start or an end have no samples; samples without a
+-- utilization are left out. If two attempts claim one GPU at one time, they contradict each other: the sample then
+-- counts once for each. An attempt that names a GPU twice has its samples once. If the job of a sample is known,
+-- because the monitor names it or the job had the whole machine, the sample belongs to the attempt of that job that ran
+-- then: start <= t < end. Source: the notebook of the Philly traces. A divided GPU (MIG) may have no utilization; its
+-- SM activity, if sampled, is used instead. A part whose name begins with its profile has the share of that profile
+-- (table gpu_parts): 3g.40gb is 3 of 7 slices, 2g.12gb of an A30 is 2 of 4. For other profiles the share is unknown.
+-- Each allocated GPU is split into hours, so the join is an equality on (node, GPU, hour) and memory stays small.
 WITH sampled AS (
     SELECT min(time) AS first_time, max(time) AS last_time, bool_or(epoch_us(time) % 60000000 <> 0) AS by_second
     FROM gpu_utilization

@@ -1,17 +1,17 @@
--- title: Attempts with the GPU time that they held and used
+-- title: Attempts and the GPU time that they had and used
 -- tables: jobs, attempts, placements, gpu_utilization, job_usage
 -- views: attempt_outcomes, attempt_gpu_use, job_reported_use
--- column covered_gpu_s: GPU*s | the part of gpu_s of which the use is known; 0 when it is not
+-- column covered_gpu_s: GPU*s | the part of gpu_s with known use; 0 when it is not known
 -- column used_gpu_s: GPU*s | covered_gpu_s * mean use / 100; NULL when nothing is covered
 -- column idle_gpu_s: GPU*s | covered_gpu_s - used_gpu_s
 -- rule:
--- One row for each row of attempt_outcomes, with all its columns and the three above; they are NULL where gpu_s is.
--- Samples cover the time that each stands for (view sample_intervals), added up over the GPUs of the attempt, and no more
--- than the attempt held; of a part of a GPU they cover that part. The samples of a divided GPU (MIG) weigh as their part:
--- as one GPU each where the log counts every part as one, else by the share that its name tells, else alike. The mean use
--- is that of attempt_gpu_use, weighted by time and part. A job without any sample takes job_usage where the source measured it (view job_reported_use): that mean
--- stands for all the time that the job held. A mean above 100 counts as 100. A GPU that several jobs share is as busy
--- for each of them as it was.
+-- One row for each row of attempt_outcomes, with all its columns and the three above; they are NULL if gpu_s is.
+-- Samples cover the time that each represents (view sample_intervals), summed over the GPUs of the attempt, but no more
+-- than gpu_s. Samples of a part of a GPU cover that part. The samples of a divided GPU (MIG) weigh as their part: as
+-- one GPU each if the log counts every part as one, otherwise by the share in its name, otherwise equally. The mean use
+-- is that of attempt_gpu_use, weighted by time and part. A job without any sample takes its mean from job_usage if the
+-- source measured it (view job_reported_use); that mean is used for all the job's GPU time. A mean above 100 counts as
+-- 100. A GPU that several jobs share counts for each of them with its full use.
 WITH counted AS (
     SELECT
         u.*,

@@ -3,11 +3,11 @@
 -- column cluster: text | the cluster
 -- column gpus: GPUs | largest total over time
 -- column source: text | 'stated': the cluster's total; 'quotas': the sum over its VCs
--- column since: UTC | when the total was first that large
--- column changes: true or false | whether it was another at another time
+-- column since: UTC | when the total first reached this value
+-- column changes: true or false | whether the total changed over time
 -- rule:
--- Where the source states the cluster's total (vc is NULL), the largest of these. Elsewhere the largest sum over
--- the VCs, each holding its number until its next row: a sum of quotas, which may be more or less than the machines.
+-- If the source gives the cluster's total (vc is NULL), the largest of these. Otherwise the largest sum over the VCs,
+-- where each VC keeps its number until its next row: a sum of quotas, which may be more or less than the machines.
 WITH steps AS (
     SELECT
         cluster,

@@ -1,11 +1,11 @@
--- title: CPU and memory use of the machines, one row a value
+-- title: CPU and memory use of the machines, one row per value
 -- tables: host_utilization
 -- column time: UTC | start of the sampling interval
 -- column node_id: text | the machine
 -- column resource: text | cpu or memory
 -- column use_pct: percent | use of the resource
 -- rule:
--- cpu: every known cpu_pct. memory: 100 * used / total where both are known and the total is above 0.
+-- cpu: every known cpu_pct. memory: 100 * used / total if both are known and the total is above 0.
 SELECT time, node_id, 'cpu' AS resource, cpu_pct AS use_pct
 FROM host_utilization
 WHERE cpu_pct IS NOT NULL

@@ -4,10 +4,10 @@
 -- column class_order: number | 0..5, the order in which the classes are listed
 -- column unsuccessful: true or false | whether the job ended badly; NULL when its status is unknown
 -- rule:
--- One row for each row of jobs, with all its columns and the three above.
--- A class is closed above: 1 < x <= 4 is '2-4', 4 < x <= 8 is '5-8'; a part of one GPU is '<1'.
--- The classes are those of Philly (ATC'19), with '0' for CPU jobs and '<1' for shared GPUs.
--- Unsuccessful is failed, timeout, node_fail or out_of_memory. A job that its user cancelled is not.
+-- One row for each row of jobs, with all its columns and the three above. A class includes its upper bound: 1 < x <= 4
+-- is '2-4', 4 < x <= 8 is '5-8'; a part of one GPU is '<1'. The classes are those of Philly (ATC'19), with '0' for CPU
+-- jobs and '<1' for shared GPUs. Unsuccessful is failed, timeout, node_fail or out_of_memory. A job that its user
+-- cancelled is not unsuccessful.
 SELECT
     jobs.*,
     CASE

@@ -1,14 +1,14 @@
--- title: Jobs with the GPU time they held, by both rules
+-- title: Jobs with their GPU time, by both rules
 -- tables: jobs, attempts
 -- views: job_classes, attempt_gpu_time
 -- column gpu_s: GPU*s | sum over the job's attempts; NULL when no attempt's GPU time is known
--- column gpu_s_with_gaps: GPU*s | run_s * gpu_count of the job, gaps between attempts included
+-- column gpu_s_with_gaps: GPU*s | run_s * gpu_count of the job, including gaps between attempts
 -- column gpu_hours: GPU-hours | gpu_s in hours
 -- column gpu_hours_with_gaps: GPU-hours | gpu_s_with_gaps in hours
 -- rule:
--- One row for each row of job_classes, with all its columns and the four above.
--- gpu_s is what the job held. gpu_s_with_gaps is in use elsewhere, counts the waits between attempts as held,
--- and is offered for comparison. An attempt that still runs adds nothing to gpu_s.
+-- One row for each row of job_classes, with all its columns and the four above. gpu_s is the GPU time of the job.
+-- gpu_s_with_gaps counts the waits between attempts as well; other tools use it, and it is here for comparison. An
+-- attempt that still runs adds nothing to gpu_s.
 SELECT
     j.*,
     t.gpu_s,

@@ -3,8 +3,8 @@
 -- column job_id: text | the job
 -- column gpu_model: text | the model; several that the job accepted are joined by '|'; NULL when unknown
 -- rule:
--- jobs.gpu_model where it names one model. Else the model of the nodes that its attempts were placed on, where they all
--- have the same. Else jobs.gpu_model, as it is.
+-- jobs.gpu_model if it names one model. Otherwise the model of the nodes on which its attempts were placed, if they all
+-- have the same. Otherwise jobs.gpu_model as it is.
 WITH placed AS (
     SELECT p.job_id, CASE WHEN min(n.gpu_model) = max(n.gpu_model) THEN min(n.gpu_model) END AS gpu_model
     FROM placements AS p

@@ -1,19 +1,19 @@
--- title: What each job used of the processors, the memory and the time that it had
+-- title: Processors, memory and time that each job had and used
 -- tables: jobs, attempts, placements, job_usage
 -- column job_id: text | the job
--- column cpu_s: s | processor time used, summed over cores; NULL when unknown
+-- column cpu_s: s | CPU time used, summed over cores; NULL when unknown
 -- column core_s: s | cores * run time; NULL when unknown
--- column memory_used_gib: GiB | the most host memory in use at once, as far as the source tells; NULL when unknown
--- column memory_gib: GiB | host memory asked for; NULL when unknown
+-- column memory_used_gib: GiB | the most host memory in use at once, as far as the source shows; NULL when unknown
+-- column memory_gib: GiB | requested host memory; NULL when unknown
 -- column run_s: s | run time, summed over the attempts; NULL when one of them is unknown
 -- column longest_s: s | run time of the longest attempt; NULL when one of them is unknown
 -- column time_limit_s: s | the time limit; NULL when there is none
 -- rule:
--- One row for each job with attempts. As Slurm's seff has it: the processor time of all steps / (cores * wall time), and
--- the memory of the largest step / memory asked for. Steps are the rows of job_usage that name an instance which
--- placements does not know, and no node: they follow each other, so the largest counts, and the components of a job add
--- up. Other rows are parts that run side by side, on nodes or as instances, and add up. Where a source has both, which
--- tell of the same use, the larger counts.
+-- One row for each job with attempts. The definitions follow Slurm's seff: the CPU time of all steps / (cores * wall
+-- time), and the memory of the largest step / requested memory. Steps are the rows of job_usage that name an instance
+-- unknown to placements, and no node. They follow each other, so the largest counts, and the components of a job add
+-- up. Other rows are parts that run side by side, on nodes or as instances, and add up. If a source has both for the
+-- same use, the larger counts.
 WITH instances AS (
     SELECT DISTINCT job_id, instance
     FROM placements

@@ -1,11 +1,11 @@
 -- title: Mean GPU utilization of each job as the source reports it
 -- tables: jobs, job_usage, placements
 -- column job_id: text | the job
--- column mean_pct: percent | mean utilization of a GPU of what was measured
+-- column mean_pct: percent | mean utilization of a measured GPU
 -- rule:
--- The sum of gpu_util_pct in job_usage over the GPUs of what was measured, that is of the instance in placements, or
--- else of the task, or else of the whole job (sequential steps of one job weigh alike). One row for each job that has
--- both. A source may count more GPUs than the job asked for: the mean is then above 100.
+-- The sum of gpu_util_pct in job_usage over the GPUs of what was measured, which is the instance in placements, or else
+-- the task, or else the whole job (sequential steps of one job have equal weight). One row for each job that has both.
+-- A source may count more GPUs than the job asked for: the mean is then above 100.
 WITH instances AS (
     SELECT job_id, task, instance, max(gpu_count) AS gpus
     FROM placements
@@ -13,7 +13,7 @@ WITH instances AS (
     GROUP BY job_id, task, instance
 ),
 
--- Instances of one task are alike; where no instance is named, the rows are the nodes of the task.
+-- Instances of one task are identical; if no instance is named, the rows are the nodes of the task.
 tasks AS (
     SELECT job_id, task, max(gpus) AS gpus
     FROM (

@@ -2,13 +2,13 @@
 -- tables: nodes, placements, gpu_utilization
 -- merge: shown
 -- column node_id: text | the machine
--- column listed: GPUs | what the node list says; NULL when the node is not in it, it does not say, or there is no list
--- column observed: GPUs | the largest number that any source shows; NULL when none shows any
+-- column listed: GPUs | GPUs in the node list; NULL when the node or its GPUs are not in it, or there is no list
+-- column observed: GPUs | the largest number in any source; NULL when no source has one
 -- rule:
--- observed is the largest of: the highest GPU index in placements plus one; the GPUs of one placement, rounded up,
--- where it has no indices; the highest GPU index in gpu_utilization plus one; the number in the table nodes.
--- Where there is no list of machines, in the log or beside it, the table nodes holds those that jobs ran on: it observes and lists nothing.
--- Lists can be stale: Philly's says 2,490 GPUs where jobs and telemetry show more.
+-- observed is the largest of these: the highest GPU index in placements plus one; the GPUs of one placement, rounded
+-- up, if it has no indices; the highest GPU index in gpu_utilization plus one; the number in the table nodes. If there
+-- is no list of machines, in the log or next to it, the table nodes contains the machines that jobs ran on: it observes
+-- and lists nothing. Lists can be out of date: Philly's says 2,490 GPUs, while jobs and telemetry show more.
 WITH shown AS (
     SELECT node_id, max(gpu_index) AS last_index FROM gpu_utilization GROUP BY node_id
 ),

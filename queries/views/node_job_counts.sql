@@ -1,15 +1,15 @@
--- title: How many jobs hold GPUs of each node through time
+-- title: How many jobs use GPUs of each node over time
 -- tables: attempts, placements
 -- column node_id: text | the machine
--- column since: UTC | begin, included
--- column until: UTC | end, not included; NULL in the last row of a node, whose jobs are 0
--- column jobs: jobs | jobs that hold GPUs of the node
+-- column since: UTC | start, inclusive
+-- column until: UTC | end, exclusive; NULL in the last row of a node, which has 0 jobs
+-- column jobs: jobs | jobs that use GPUs of the node
 -- rule:
--- A job holds GPUs of a node from floor_to_minute(start) of its attempt up to the attempt's end, as in attempt_samples.
--- Attempts of one job never count twice. An attempt without a start or an end is nowhere, since nothing says how long it
--- was there; nor is a placement without a GPU. The times of a node follow each other without gaps from its first job on.
--- The jobs of a node are counted through time, plus one at each arrival and minus one at each departure, so that
--- no job is compared with another.
+-- A job uses GPUs of a node from floor_to_minute(start) of its attempt up to the attempt's end, as in attempt_samples.
+-- Attempts of one job never count twice. An attempt without a start or an end is not counted, because we do not know
+-- how long it was there; neither is a placement without a GPU. The times of a node follow each other without gaps from
+-- its first job on. The jobs of a node are counted over time, plus one at each arrival and minus one at each departure,
+-- so no job is compared with another.
 WITH held AS (
     SELECT
         p.node_id,
@@ -21,7 +21,7 @@ WITH held AS (
     WHERE date_trunc('minute', a.start_time) < a.end_time AND (len(p.gpu_index) > 0 OR p.gpu_count > 0)
 ),
 
--- How many attempts (and placements) of one job are there; more than one counts as one.
+-- How many attempts (and placements) of one job run there; more than one counts as one.
 job_steps AS (
     SELECT node_id, job_id, time, sum(change) AS change
     FROM (

@@ -2,12 +2,13 @@
 -- tables: jobs, attempts, node_events
 -- views: observed_time
 -- column node_id: text | the node
--- column since: us since 1970 | from when it was out of service
--- column until: us since 1970 | until when
--- column events: events | rows of node_events in it
+-- column since: us since 1970 | start of the outage
+-- column until: us since 1970 | end of the outage
+-- column events: events | rows of node_events in the outage
 -- rule:
--- One row is one time in which a node was down, drained or in maintenance, after overlapping and adjoining events are put
--- together. An event without an end lasts to the end of the time that the trace covers. A degraded node still takes jobs.
+-- One row is one time in which a node was down, drained or in maintenance, after overlapping and adjoining events are
+-- combined. An event without an end lasts to the end of the observed time of the trace. A degraded node still takes
+-- jobs.
 WITH event AS (
     SELECT e.node_id, epoch_us(e.start_time) AS since, coalesce(epoch_us(e.end_time), o.until) AS until
     FROM node_events AS e CROSS JOIN observed_time AS o

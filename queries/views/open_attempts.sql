@@ -1,19 +1,19 @@
--- title: Attempts that have no end yet, and until when each counts as running
+-- title: Attempts without an end, and until when each counts as running
 -- tables: jobs, attempts, placements, nodes
 -- views: trace_window
 -- column job_id: text | the job
 -- column attempt: number | the attempt
 -- column until_us: us since 1970 | until when it counts as running
--- column lost: text | why that is before the end of the trace: limit or excluded; NULL where it is not
+-- column lost: text | why that is before the end of the trace: limit or excluded; NULL if it is not
 -- rule:
--- One row for each attempt with a start and the status running that has no end. It runs to the last moment of the trace,
--- with two exceptions, since schedulers lose the ends of jobs (Slurm: sacctmgr show runawayjobs).
--- limit: the last moment is more than an hour after its time limit, so it ends at that limit. The hour is our choice:
--- schedulers take a while to stop a job, and some let it run over (Slurm: KillWait, OverTimeLimit).
--- excluded: a later run began on one of its nodes, and the GPUs of both, with what else is held there then, are more than the
--- node has, so it ends as the later run begins. Of several such attempts the one that began first is lost first. A node has the
--- GPUs of the table nodes, or more where a placement shows more; where that is unknown, nothing is excluded.
--- Of jobs that are asked alone, only their own runs exclude each other.
+-- One row for each attempt with a start and the status running that has no end. It runs to the last moment of the
+-- trace, with two exceptions, because schedulers lose the ends of jobs (Slurm: sacctmgr show runawayjobs). limit: the
+-- last moment is more than an hour after its time limit, so it ends at that limit. The hour is our choice: schedulers
+-- take a while to stop a job, and some let it run over (Slurm: KillWait, OverTimeLimit). excluded: a later run began on
+-- one of its nodes, and the GPUs of both, together with the other allocations there at that time, exceed the GPUs of
+-- the node, so it ends as the later run begins. Of several such attempts the one that began first is removed first. A
+-- node has the GPUs of the table nodes, or more if a placement shows more; if the number is unknown, nothing is
+-- excluded. If you query only some jobs, only their own runs exclude each other.
 WITH still AS (
     SELECT
         a.job_id,
@@ -80,7 +80,7 @@ size AS (
     GROUP BY s.node_id
 ),
 
--- What ended was held from its start, or from when the first attempt without an end began.
+-- GPUs of ended attempts count from their start, or from the start of the first attempt without an end.
 ended AS (
     SELECT
         p.node_id,
@@ -97,7 +97,7 @@ ended AS (
         AND epoch_us(coalesce(p.end_time, a.end_time)) > o.since
 ),
 
--- Attempts without an end and a bound are held from their start on.
+-- GPUs of attempts without an end and a bound count from their start on.
 change AS (
     SELECT node_id, since AS at_us, gpus, started = since AS starts FROM ended
     UNION ALL
@@ -123,7 +123,8 @@ level AS (
     FROM moment
 ),
 
--- What would be held at each later start: the attempt, and what ended later or has no bound and is not older.
+-- GPUs in use at each later start: the attempt itself, and attempts that ended later or have no bound and are not
+-- older.
 later AS (
     SELECT
         n.node_id,
@@ -140,7 +141,7 @@ later AS (
     WHERE l.starts AND l.at_us > n.since AND l.at_us < n.until
 ),
 
--- Where the others alone fit, younger attempts with a bound may be too many.
+-- If the others alone fit, younger attempts with a bound may be too many.
 together AS (
     SELECT t.node_id, t.job_id, t.attempt, t.at_us, t.size, t.held + sum(p.gpus) AS held
     FROM later AS t

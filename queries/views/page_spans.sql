@@ -1,18 +1,18 @@
--- title: The spans into which a page cuts the time of the log
+-- title: The spans into which a page divides the time of the log
 -- tables: jobs, attempts
 -- views: trace_window
--- column since: us since 1970 | the whole hour in which the first moment of jobs and attempts lies
+-- column since: us since 1970 | the full hour that contains the first moment of jobs and attempts
 -- column until: us since 1970 | the last submission
--- column hours: hours | whole hours from the one to the other, begun ones included
--- column first: us since 1970 | begin of the first span, at or before `since`
+-- column hours: hours | hours from the first to the last of these, rounded up
+-- column first: us since 1970 | start of the first span, at or before `since`
 -- column span_h: hours | length of a span; the last ends with the last submission
--- column spans: number | how many there are, at most 60
+-- column spans: number | number of spans, at most 60
 -- rule:
--- One row; none without a submission. A span has a whole number of hours, a day, two days or whole weeks where it is long:
--- the shortest of these with which 60 spans suffice. Spans begin where the clock or the calendar does in the time zone of
--- the trace: those of a day at midnight, weeks on Monday; where clocks change meanwhile, later ones begin an hour off. A
--- trace whose times count from its start has no calendar: its spans begin with it. So do spans that would begin before
--- year 1.
+-- One row, or none if there is no submission. A span is a whole number of hours, a day, two days or whole weeks: the
+-- shortest for which 60 spans suffice. Spans begin at clock or calendar boundaries in the time zone of the trace: spans
+-- of a day at midnight, weeks on Monday. If clocks change in between, later spans begin an hour off. A trace whose
+-- times count from its start has no calendar, so its spans begin with it. The same applies to spans that would begin
+-- before year 1.
 WITH frame AS (
     SELECT
         (since // 3600000000) * 3600000000 AS since,
@@ -49,7 +49,7 @@ sized AS (
     FROM clocked
 ),
 
--- Remainders of times before a beginning are negative.
+-- Remainders of times before the epoch are negative.
 aligned AS (
     SELECT
         *,

@@ -1,14 +1,14 @@
--- title: How long a sample of each GPU stands for
+-- title: How much time a sample of each GPU represents
 -- tables: gpu_utilization
 -- merge: hours
 -- column node_id: text | the machine
 -- column gpu_index: number | the GPU on the machine
--- column interval_s: s | median gap between two samples of the GPU; NULL when nothing tells
+-- column interval_s: s | median gap between two samples of the GPU; NULL when unknown
 -- rule:
--- In each hour with two samples or more, the gap is (last - first) / (samples - 1); the interval is the median over the
--- hours, so that a monitor that was off for a while does not lengthen it, and samples that came twice shorten it. The parts
--- of a divided GPU (MIG) are sampled each for itself, so their gaps are looked at one by one. A GPU
--- that is sampled once an hour or less takes the gap over all its samples; one with a single sample, the median GPU's.
+-- In each hour with two or more samples, the gap is (last - first) / (samples - 1). The interval is the median over the
+-- hours, so a monitor that was off for a while does not lengthen it; duplicate samples shorten it. The parts of a
+-- divided GPU (MIG) are sampled separately, so their gaps are computed one by one. A GPU sampled once an hour or less
+-- takes the gap over all its samples, and a GPU with a single sample takes the median over all GPUs.
 WITH hours AS (
     SELECT
         node_id,

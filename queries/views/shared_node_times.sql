@@ -1,11 +1,11 @@
--- title: Times in which several jobs hold GPUs of one node
+-- title: Times in which several jobs use GPUs of one node
 -- tables: attempts, placements
 -- views: node_job_counts
 -- column node_id: text | the machine
--- column since: UTC | begin, included
--- column until: UTC | end, not included
+-- column since: UTC | start, inclusive
+-- column until: UTC | end, exclusive
 -- rule:
--- The times of node_job_counts in which two jobs or more hold GPUs of the node. Attempts of one job never share with
+-- The times of node_job_counts in which two or more jobs use GPUs of the node. Attempts of one job never share with
 -- each other. The rows of one node neither overlap nor touch.
 WITH node_shared AS (
     SELECT node_id, since AS time, jobs >= 2 AS shared

@@ -3,14 +3,14 @@
 -- column cluster: text | the cluster; NULL when unknown
 -- column hour: hour | 0..23 in the trace's time zone
 -- column jobs: jobs | jobs submitted in this hour, over all days
--- column gpu_jobs: jobs | those of them with GPUs
--- column sized_jobs: jobs | those of them whose number of GPUs is known, CPU jobs included
+-- column gpu_jobs: jobs | of these, jobs with GPUs
+-- column sized_jobs: jobs | of these, jobs whose number of GPUs is known, including CPU jobs
 -- column days: days | days from the first to the last submission of the trace; the same in every row
 -- rule:
--- Hours and days are local to the trace's time zone. The days are calendar days from the first to the last submission
--- in any cluster, both included, days without a submission too: what hours of several clusters are divided by is the
--- same. Jobs without a submission time are out, and hours of a cluster in which nobody submitted have no row. Clock
--- changes are not corrected: a day with 23 or 25 hours counts as one day.
+-- Hours and days are local to the trace's time zone. The days are all calendar days from the first to the last
+-- submission in any cluster, including both and days without a submission, so the hours of all clusters are divided by
+-- the same number. Jobs without a submission time are excluded, and hours of a cluster without a submission have no
+-- row. Clock changes are not corrected: a day with 23 or 25 hours counts as one day.
 WITH local_times AS (
     SELECT j.cluster, j.gpu_count, j.submit_time AT TIME ZONE 'UTC' AT TIME ZONE z.timezone AS submitted
     FROM jobs AS j

@@ -12,13 +12,13 @@
 -- column wait_s: s | from submission, or the end of the previous attempt, to the start; NULL when unknown
 -- column notebook_wait_s: s | the wait that the published notebook counts for this attempt; NULL when it counts none
 -- rule:
--- One row for each attempt. An attempt whose start is unknown, or whose predecessor's end is, has an unknown wait:
--- the row is there with NULL, so that the unknown can be counted. Zeros are waits; none is negative, since a start that
--- lies before its submission is unknown. Definition: Philly (ATC'19), each period of being queued is one wait.
--- notebook_wait_s is what the notebook of the Philly traces does. An attempt with a known start waited from the end of
--- the last attempt before it with a known start, else from the submission. Where the start is unknown, or that end, or
--- the submission, the job's previous wait is counted again, and nothing as long as there was none. From a started attempt
--- of unknown end on, every attempt repeats. Waits of 0 s, which the notebook drops at last, are rows here.
+-- One row for each attempt. An attempt with an unknown start, or an unknown end of the attempt before it, has an
+-- unknown wait. Its row has NULL, so unknown waits can be counted. Zeros are waits. No wait is negative, because a
+-- start before its submission is unknown. Definition: Philly (ATC'19), each period in the queue is one wait.
+-- notebook_wait_s follows the notebook of the Philly traces. An attempt with a known start waited from the end of the
+-- last attempt before it with a known start, or else from the submission. If the start, that end or the submission is
+-- unknown, the job's previous wait is counted again, and nothing while there was none. From a started attempt of
+-- unknown end on, every attempt repeats. Waits of 0 s, which the notebook finally drops, are rows here.
 WITH timed AS (
     SELECT
         a.job_id,

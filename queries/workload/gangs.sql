@@ -1,17 +1,17 @@
--- title: Jobs and GPU time by gang size
--- question: How many jobs start several instances at once, and how much GPU time do they take?
+-- title: Jobs and GPU time by number of instances
+-- question: How many jobs start several instances at once, and how much GPU time do they use?
 -- paper: gang scheduling of PAI (NSDI'22)
 -- tables: jobs
 -- also: attempts
--- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
--- column instance_count: instances | processes of the job's gang, as planned; NULL when unknown
--- column jobs: jobs | jobs of this gang size
+-- param gpu_time: attempts {attempts, with_gaps} | GPU-hours of the attempts, or whole run time times GPUs
+-- column instance_count: instances | processes that the job starts at once, as planned; NULL when unknown
+-- column jobs: jobs | jobs of this size
 -- column jobs_share: share | jobs / all jobs
 -- column gpu_hours_share: share | their GPU time / all known GPU time
 -- interval jobs_share: proportion of all jobs
 -- rule:
--- Jobs of every status and size are in, CPU jobs too. Jobs of unknown gang size keep a row: a source that does not tell
--- of instances has this row alone. GPU time as in overview/status.
+-- Jobs of every status and size are included, CPU jobs too. Jobs with an unknown number of instances keep a row; if a
+-- source does not record instances, this is the only row. GPU time as in overview/status.
 WITH by_gang AS (
     SELECT
         instance_count,

@@ -1,22 +1,22 @@
 -- title: Jobs and GPU time by the number of GPUs
--- question: Which numbers of GPUs do people ask for?
+-- question: How many GPUs do people ask for?
 -- paper: Helios Fig 6 (SC'21), Alibaba PAI Fig 5 (NSDI'22)
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count
--- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
+-- param gpu_time: attempts {attempts, with_gaps} | GPU-hours of the attempts, or whole run time times GPUs
 -- param rule: gang {gang, instance} | GPUs of the whole job, or of one of the instances that it starts at once
--- column gpu_count: GPUs | GPUs of the job or of one instance, parts of one included; 0 is a CPU job
+-- column gpu_count: GPUs | GPUs of the job or of one instance, including parts of one; 0 is a CPU job
 -- column jobs: jobs | jobs of this size
 -- column jobs_share: share | jobs / all jobs of known size
 -- column gpu_hours_share: share | their GPU time / all known GPU time of jobs of known size
 -- interval jobs_share: proportion of all jobs
 -- rule:
--- Jobs of every status are in, jobs of unknown size are out. A size without known GPU time has a NULL share of it.
--- rule=gang: the sum over the job's instances. rule=instance: jobs.gpu_count / jobs.instance_count, to a millionth of a
--- GPU, what one instance asks for (the mean where they differ); jobs of an unknown number of instances are out too. A row
--- still counts jobs, and the GPU time of their whole gangs. Studies of PAI count its tasks so (unit=task).
--- GPU time as in overview/status.
+-- Jobs of every status are included, jobs of unknown size are excluded. A size without known GPU time has a NULL share
+-- of it. rule=gang: the sum over the job's instances. rule=instance: jobs.gpu_count / jobs.instance_count, to a
+-- millionth of a GPU, which is the request of one instance (the mean if they differ); jobs with an unknown number of
+-- instances are excluded too. A row still counts jobs, and the GPU time of all their instances. Studies of PAI count
+-- its tasks like this (unit=task). GPU time as in overview/status.
 WITH requests AS (
     SELECT
         CASE WHEN $rule = 'instance' THEN round(gpu_count / nullif(instance_count, 0), 6) ELSE gpu_count END AS gpu_count,

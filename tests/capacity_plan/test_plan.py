@@ -196,7 +196,7 @@ def test_processes_find_what_one_process_finds() -> None:
 
 def test_what_goes_wrong_in_a_process_is_said_by_the_plan() -> None:
     found = queue(0, days=6, mean_s=3600)
-    with pytest.raises(UsageError, match="the cluster states no quotas, and the log has no starts"):
+    with pytest.raises(UsageError, match="the cluster defines no quotas, and the log has no starts"):
         made(found, numbers=(8,), resamples=5, policies=("hived",), workers=2)
     here, there = Pipe()
     there.close()

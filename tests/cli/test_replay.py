@@ -232,7 +232,14 @@ def test_policies_are_listed_with_their_cards() -> None:
     assert listed.returncode == 0
     assert re.search(r"^ *srtf +shortest remaining time first; running jobs may be ", listed.stdout, re.MULTILINE)
     card = run("policies", "srtf").stdout
-    for part in ("Jobs stop and go on where they were", "overhead", "skip", "M9, ", "Sources:", "The same as others:"):
+    for part in (
+        "A stopped job later continues where it was",
+        "overhead",
+        "skip",
+        "M9, ",
+        "Sources:",
+        "The same as others:",
+    ):
         assert part in card
     facts = json.loads(run("policies", "srtf", "-f", "json").stdout)
     assert [p["name"] for p in facts["parameters"]][:3] == ["scan", "fit", "overhead"]

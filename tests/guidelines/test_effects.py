@@ -341,7 +341,7 @@ def test_the_document_of_an_effect_that_is_not_reported_names_why(make_trace: Ma
         assert "Cannot tell: a replay" in text
         assert "Yes: " not in text
         assert "Likely: " not in text
-        assert "Best by size" not in text
+        assert "Best by job size" not in text
 
 
 def test_a_trace_without_a_twin_says_so(make_trace: MakeTrace, golden: Golden) -> None:
@@ -372,11 +372,11 @@ def test_replays_of_no_twin_tell_no_effect(make_trace: MakeTrace, tmp_path: Path
     trace = make_trace(**log.tables)
     done = run("replay", trace.path, "-p", "fifo", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    with pytest.raises(UsageError, match="holds replays of no twin"):
+    with pytest.raises(UsageError, match="contains no replays of a twin"):
         guidelines(trace, replay=tmp_path / "out")
-    with pytest.raises(UsageError, match="is no output of 'tracekit replay --twin'"):
+    with pytest.raises(UsageError, match="is not an output of 'tracekit replay --twin'"):
         guidelines(trace, replay=tmp_path)
-    with pytest.raises(UsageError, match="there is one twin for all effects"):
+    with pytest.raises(UsageError, match="all effects use one twin"):
         guidelines(trace, replay=tmp_path, try_jobs=9)
     with pytest.raises(UsageError, match="at least one job"):
         guidelines(trace, try_jobs=0)

@@ -105,7 +105,7 @@ def test_it_holds_when_all_thresholds_are_crossed_by_whole_intervals(trace: Trac
             Number(0.7, 40, 0.4, 0.9),
             Number(5, 1),
             "cannot tell",
-            "The share: 40.0 to 90.0 % (95 %), so that chance may decide (needed: at least 50.0 %).",
+            "The share: 40.0 to 90.0 % (95 %), which may be chance (needed: at least 50.0 %).",
         ),
         (Number(0.9, 29), Number(5, 1), "cannot tell", "29 jobs are too few: 30 are needed."),
         (Number(0.9, 40), Number(None, 0), "cannot tell", "The wait cannot be computed."),
@@ -199,7 +199,7 @@ def test_a_function_that_fails_is_reported_and_stops_nothing(trace: Trace, golde
     ],
 )
 def test_a_guideline_that_cannot_be_judged_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"needs|is no id"):
+    with pytest.raises(ValueError, match=r"needs|is not a valid guideline id"):
         replace(PLAIN, **changes)
 
 

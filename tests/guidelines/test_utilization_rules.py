@@ -272,4 +272,4 @@ def test_the_times_to_wait_are_tried_by_size_and_under_the_bracket(make_trace: M
     golden(told)
     for text in (advice.html(), advice.markdown()):
         assert "shows no gain." in text
-        assert "Best by size of job" not in text
+        assert "Best by job size" not in text

@@ -43,5 +43,5 @@ def test_partitions_are_queues() -> None:
 
 @pytest.mark.parametrize("other", ["relax=60", "age_cap=60"])
 def test_what_does_not_go_with_queues_is_refused(other: str) -> None:
-    with pytest.raises(UsageError, match="does not go with"):
+    with pytest.raises(UsageError, match="cannot be combined with"):
         starts(f"fifo,queues=vc,{other}")

@@ -96,12 +96,12 @@ def test_python_values_and_texts_are_taken_alike() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no policy is named; write NAME,key=value; 'tracekit policies' lists the names"),
-        (",scan=skip", "no policy is named"),
+        ("", "no policy named; write NAME,key=value; 'tracekit policies' lists the names"),
+        (",scan=skip", "no policy named"),
         ("toi", "unknown policy 'toi'"),
-        ("toy,", "the policy toy: '' is no parameter; write NAME,key=value,key=value"),
-        ("toy,scan", "the policy toy: 'scan' is no parameter; write NAME,key=value,key=value"),
-        ("toy,=skip", "the policy toy: '=skip' is no parameter"),
+        ("toy,", "the policy toy: '' is not a parameter; write NAME,key=value,key=value"),
+        ("toy,scan", "the policy toy: 'scan' is not a parameter; write NAME,key=value,key=value"),
+        ("toy,=skip", "the policy toy: '=skip' is not a parameter"),
         ("toy,scna=skip", "the policy toy has no parameter 'scna'; did you mean 'scan'?"),
         ("toy,scan=skip,scan=stop", "the policy toy: scan is given twice; leave one out"),
         ("toy,scan=skp", "the policy toy: scan=skp is not one of its values; did you mean 'skip'?"),
@@ -198,15 +198,15 @@ def test_kinds_of_values_are_reported(golden: Golden) -> None:
 def test_a_card_with_a_mistake_is_refused_when_it_is_written() -> None:
     with pytest.raises(UsageError, match="scan=x is not one of its values"):
         Parameter("scan", "x", "", choices=("stop", "skip"))
-    with pytest.raises(ValueError, match="no name for a parameter"):
+    with pytest.raises(ValueError, match="not a valid parameter name"):
         Parameter("a,b", 1, "")
-    with pytest.raises(ValueError, match="the parameter scan needs words for each of its choices, or none"):
+    with pytest.raises(ValueError, match="the parameter scan needs a description for each of its choices, or for none"):
         Parameter("scan", "stop", "", choices=("stop", "skip"), words=("it stops",))
-    with pytest.raises(ValueError, match="no name for a policy"):
+    with pytest.raises(ValueError, match="not a valid policy name"):
         Card(name="A B", title="", rule="")
     with pytest.raises(ValueError, match="the policy twice has the parameter a twice"):
         Card(name="twice", title="", rule="", parameters=(Parameter("a", 1, ""), Parameter("a", 2, "")))
-    with pytest.raises(TypeError, match="the policy Bad has a card that is no Card"):
+    with pytest.raises(TypeError, match="the policy Bad has a card that is not a Card"):
         type("Bad", (Policy,), {"card": "fifo"})
 
 

@@ -224,7 +224,7 @@ def test_profiles_are_distinguished(golden: Golden) -> None:
     [
         ("applications.classes.small.noise = [1.0]", "two numbers above 0"),
         ("applications.classes.small.noise = [0.0, 1.0]", "two numbers above 0"),
-        ("applications.classes.small.gpu_h = 10.0", "gpu_h that ascend"),
+        ("applications.classes.small.gpu_h = 10.0", "ascending gpu_h"),
         ("applications.classes.small.gamma = 0.5", "gamma"),
     ],
 )

@@ -188,7 +188,7 @@ def test_a_limit_gives_the_best_so_far_and_tells() -> None:
     text = "shockwave-like,round=10,solver=program,window=10"
     short = run(jobs, make_cluster((8,)), f"{text},limit=0")
     assert (short.outcome.end_ms >= 0).all()
-    assert "ended at the limit with the best found so far" in told(short)
+    assert "hit the limit with the best solution so far" in told(short)
     large = run(jobs, make_cluster((8,)), f"{text},cells=10")
     assert "0 programs were solved" in told(large)
 

@@ -93,7 +93,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ),
         (
             "[interference]\nclass_thresholds = [\n0.5,\n0.4]",
-            ", line 2: interference.class_thresholds: has to be two numbers, ascending",
+            ", line 2: interference.class_thresholds: must be two numbers, ascending",
         ),
         (
             "[estimates]\nnoise = 'orcle'",
@@ -106,7 +106,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ),
         (
             "[overhead.presets]\nx = { seconds = [1], up_to = [2] }",
-            ", line 2: overhead.presets.x: needs one more of seconds than of up_to",
+            ", line 2: overhead.presets.x: needs one more value in seconds than in up_to",
         ),
         (
             "[overhead.presets.x]\nseconds = [1]\nbase_s = 2",
@@ -119,11 +119,11 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ("[power.configs]\nx = { idle_w = 9 }", ", line 2: power.configs.x: has no max_w; its keys are: idle_w, max_w"),
         (
             "[power.configs]\nx = { idle_w = 9, max_w = 8 }",
-            ", line 2: power.configs.x: has more power idle than at most",
+            ", line 2: power.configs.x: has more idle power than maximum power",
         ),
         ("[power.gpu_models]\nA100 = 'dgx'", ", line 2: power.gpu_models.A100: 'dgx' is not in configs: "),
         ("[cpu.split]\nimage = 0.5", ", line 1: cpu.split: does not sum to 1"),
-        ("[cpu.families.x]\nkind = 'image'\nspeed = [1]", ", line 3: cpu.families.x.speed: has to be 8 numbers"),
+        ("[cpu.families.x]\nkind = 'image'\nspeed = [1]", ", line 3: cpu.families.x.speed: must be 8 numbers"),
         ("[type_speed.ratio]\na.b = 0.5\nb.a = 3", ", line 2: type_speed.ratio.a.b: is not the inverse of ratio.b.a"),
         ("[deadlines]\nfactor = 2020-01-01", ", line 2: deadlines.factor: 2020-01-01 is not a list"),
         ("[[spread]]", ", line 1: spread: [{}] is not a table; write [spread]"),

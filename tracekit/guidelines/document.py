@@ -37,19 +37,19 @@ __all__ = ["FORMAT", "document_of"]
 FORMAT = "tracekit-guidelines"
 
 _ROWS = 20
-"""Most rows of details; what follows is counted."""
+"""Largest number of detail rows; the rows beyond it are counted."""
 _NAME = 200
 _VERDICTS = {
     "better": ("Yes", ""),
-    "worse": ("No", "the replay speaks against the advice, so look for the reason before you follow it"),
+    "worse": ("No", "the replay contradicts the advice; find the reason before you follow it"),
     "no change": ("No", "the replay shows no gain"),
     "undecided": ("Cannot tell", "the interval or the assumptions allow both gain and loss"),
 }
-"""Whether advice helps by its replays, and what is said of that besides."""
+"""Whether advice helps in its replays, and the notes on that."""
 
 
 def document_of(trace: Trace, judged: Sequence[Judgement], faults: Faults | None = None) -> dict[str, Any]:
-    """Return the document: the keys are the same whatever the verdicts, null where there is nothing to say.
+    """Return the document: the keys are the same for every verdict, null if there is nothing to report.
 
     Text from a log appears in `finding.rows` only, made visible and cut. A guideline that cannot be written down says
     so, and is one of `faults`.
@@ -75,7 +75,7 @@ def _written(judged: Judgement, trace: Trace, faults: Faults) -> dict[str, Any]:
 
 
 def _in_site_words(judged: Judgement, trace: Trace) -> dict[str, Any]:
-    """Return an entry with tenants called by the site's word; what was replayed knows the ingested ones.
+    """Return an entry with the site's word for tenants; replayed text knows the ingested word.
 
     A value that JSON does not have is an error here, which costs one guideline and not the document.
     """
@@ -216,17 +216,17 @@ def _losses(losses: Losses) -> dict[str, Any]:
 
 
 def _missing(effect: Effect) -> str:
-    """Say of which clusters the effect cannot be told."""
+    """Name the clusters whose effect is unknown."""
     first = effect.changes[0]
     told = {one.cluster for one in first.clusters}
     names = dict.fromkeys(
         shorten(u.cluster, _NAME) for u in effect.untold if u.change in {first.change, ""} and u.cluster not in told
     )
-    return f"it cannot be told of {' and '.join(names)}" if names else ""
+    return f"unknown for {' and '.join(names)}" if names else ""
 
 
 def _sentence_of(verdict: str, what: str, untold: str = "") -> str:
-    """Return whether advice helps, with the reason; what replays show of a part of the clusters alone is likely."""
+    """Return whether advice helps, with the reason; results for only some of the clusters count as likely."""
     word, why = _VERDICTS[verdict]
     word = "Likely" if word == "Yes" and untold else word
     return f"{word}: {'; '.join(filter(None, (what, why, untold)))}."
@@ -261,7 +261,7 @@ def _change(change: ExpectedChange) -> dict[str, Any]:
 
 
 def _record(judged: Judgement) -> dict[str, Any] | None:
-    """Return what the log recorded beside the effect, and whether a twin carries that; None where nothing was tried."""
+    """Return what the log recorded next to the effect, and whether a twin supports it; None if nothing was tried."""
     if judged.untold is not None:
         first = judged.untold.untold[0]
         return _record_of(first.change, judged.untold.support)

@@ -1,8 +1,8 @@
-"""The expected effect of a change: what the twins of the log say that it would do to the recorded waits.
+"""The expected effect of a change: what the twins of the log predict for the recorded waits.
 
-A change is replayed in the twin of every cluster, and its effect there, twin with the change against twin, is applied
-to what the log recorded (see `tracekit.calibration.effect`). Effects are added up over the clusters whose twin carries
-them; of the others the reason is given instead.
+A change is replayed in the twin of every cluster. Its effect there (twin with the change against twin) is applied to
+what the log recorded (see `tracekit.calibration.effect`). Effects are summed over the clusters whose twin supports
+them; for the other clusters the reason is given instead.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ DEFAULTS = "defaults"
 
 @dataclass(frozen=True)
 class ExpectedChange:
-    """What one change would do under one assumption."""
+    """The effect of one change under one assumption."""
 
     change: str
     """A policy as on a command line, or the name of a change of rules."""
     assumption: str
     """`DEFAULTS`, or the point of the bracket."""
     clusters: tuple[TwinEffect, ...]
-    """On the mean that the change is told by, one for each cluster that it can be told of."""
+    """The effect on the headline mean, one for each cluster with a known effect."""
     queue: TwinEffect
-    """On the mean wait, over all of these clusters."""
+    """Effect on the mean wait, over all of these clusters."""
     jct: TwinEffect
-    """On the mean completion time."""
+    """Effect on the mean completion time."""
     support: Support
-    """What the log recorded of these jobs, and what they wait in the twins and with the change."""
+    """Recorded waits of these jobs, and their waits in the twins and with the change."""
 
     @property
     def main(self) -> TwinEffect:
-        """On the mean that the change is told by, over all clusters."""
+        """The effect on the headline mean, over all clusters."""
         return total_effect(self.clusters)
 
 
 @dataclass(frozen=True)
 class Untold:
-    """Why a change cannot be told of a cluster."""
+    """Why a change has no known effect in a cluster."""
 
     cluster: str
     change: str
@@ -74,7 +74,7 @@ class UntoldEffect:
     """An effect that no twin carries."""
 
     untold: tuple[Untold, ...]
-    """Of the change that is meant first."""
+    """Effect of the intended change."""
     support: Support
 
     @property
@@ -92,14 +92,14 @@ class UntoldEffect:
 
 @dataclass(frozen=True)
 class ClassBest:
-    """The change with the least mean for jobs of one size: of what all are told by, or of completion times."""
+    """The change with the lowest mean for jobs of one size: the headline mean of all changes, or completion times."""
 
     gpu_class: str
     policy: str
-    """`TWIN` where nothing is better than the twin."""
+    """`TWIN` if nothing is better than the twin."""
     jobs: int
     diff_s: float
-    """That mean minus the twin's [s]; 0 where the twin is the best."""
+    """That mean minus the twin's [s]; 0 if the twin is the best."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ class Effect:
     """The expected effect of a guideline."""
 
     changes: tuple[ExpectedChange, ...]
-    """Each change under each assumption that can be told, the one that is meant first."""
+    """Each change under each assumption with a known effect, the intended one first."""
     best_by_class: tuple[ClassBest, ...]
     """Under the first assumption; empty with one change."""
     assumptions: tuple[str, ...]
-    """What the effect rests on, one sentence each."""
+    """The assumptions behind the effect, one sentence each."""
     untold: tuple[Untold, ...] = ()
-    """What was tried and cannot be told."""
+    """Changes that were tried and have no known effect."""
 
     @property
     def main(self) -> TwinEffect:
@@ -122,7 +122,7 @@ class Effect:
 
     @property
     def verdict(self) -> Literal["better", "worse", "no change", "undecided"]:
-        """'undecided' where the interval or the bracket does not agree."""
+        """'undecided' if the interval or the bracket does not agree."""
         first = self.changes[0]
         if any(u.change == first.change and u.assumption != first.assumption for u in self.untold):
             return "undecided"
@@ -142,12 +142,12 @@ class _Replayed(NamedTuple):
 
     @property
     def stops(self) -> bool:
-        """Whether jobs are stopped, so that the wait until the first start is not all of their waiting."""
+        """Whether jobs are stopped, so the wait until the first start is only a part of their waiting."""
         return self.times.stopped > 0 or self.jobs.twin.stopped > 0
 
 
 def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
-    """Return the effect of a trial, one that no twin carries, or a sentence that says why there is none.
+    """Return the effect of a trial, one that no twin supports, or a sentence that explains why it is missing.
 
     Raises
     ------
@@ -168,7 +168,7 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
                     untold.append(Untold(cluster.found.name, *key, found))
                 else:
                     replayed.setdefault(key, []).append(found)
-    left_out = [Untold(name, "", "", f"there is no twin: {why}") for name, why in twins.left_out.items()]
+    left_out = [Untold(name, "", "", f"no twin: {why}") for name, why in twins.left_out.items()]
     if not replayed:
         first = [one for one in untold if (one.change, one.assumption) == (untold[0].change, untold[0].assumption)]
         return UntoldEffect((*first, *left_out), _support_of_twin(twins.clusters[0], first[0].reason))
@@ -183,7 +183,7 @@ def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
 
 
 def _replayed(cluster: TwinReplays, change: str | RuleChange, point: Assumption | None) -> _Replayed | str:
-    """Return a change in the twin of a cluster, or why its effect cannot be told."""
+    """Return a change in the twin of a cluster, or why its effect is unknown."""
     if cluster.found.why_no_effect is not None:
         return cluster.found.why_no_effect
     try:
@@ -204,7 +204,7 @@ def _replayed(cluster: TwinReplays, change: str | RuleChange, point: Assumption 
 
 
 def _expected(headline: Headline, change: str, assumption: str, found: Sequence[_Replayed]) -> ExpectedChange:
-    """Return a change, added up over the clusters that it was replayed in, and told by one of the means."""
+    """Return a change, summed over the clusters in which it was replayed, with one of the means as headline."""
     queue, jct = (total_effect([one.effects[what] for one in found]) for what in HEADLINES)
     waits = [np.stack([one.jobs.recorded.queue_s, one.jobs.twin.queue_s, one.times.queue_s]) for one in found]
     known = np.concatenate([w[:, ~np.isnan(w).any(axis=0)] for w in waits], axis=1)
@@ -214,7 +214,7 @@ def _expected(headline: Headline, change: str, assumption: str, found: Sequence[
 
 
 def _support_of_twin(cluster: TwinReplays, reason: str) -> Support:
-    """Return what the log and the twin say of the waits of a cluster whose effects cannot be told."""
+    """Return the waits of a cluster with unknown effects, in the log and in the twin."""
     jobs = jobs_of(cluster.found)
     both = ~np.isnan(jobs.recorded.queue_s) & ~np.isnan(jobs.twin.queue_s)
     ended = jobs.recorded.jct_s[both & ~np.isnan(jobs.recorded.jct_s)]

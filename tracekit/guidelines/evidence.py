@@ -29,7 +29,8 @@ class Evidence:
         self.trace = trace
         self.session = Session(trace, memory_limit, engine)
         whole = trace.ingested
-        # What does not tell tenants apart is the same whichever are chosen, and never split by thousands of them.
+        # Queries that do not separate tenants have one answer for every choice, and are never split by thousands of
+        # them.
         self._whole = (trace, self.session) if whole is trace else (whole, Session(whole, memory_limit, engine))
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
 
@@ -40,7 +41,7 @@ class Evidence:
             found = self.trace.capabilities.get(name)
             if found is None or not found.available:
                 note = f": {found.note.rstrip('.')}" if found and found.note else ""
-                sentences.append(f"The trace does not state {name.replace('_', ' ')}{note}.")
+                sentences.append(f"The trace does not record {name.replace('_', ' ')}{note}.")
         # A missing capability says more than the missing table behind it.
         return sentences or [f"The trace has no table '{table}'." for table in tables if not self.trace.has(table)]
 
@@ -69,10 +70,10 @@ class Evidence:
         text : str
             One SELECT statement; nothing from a log may be pasted into it.
         params : mapping, optional
-            Values that are bound to its parameters. $timezone and $time_base are those of the Trace; a timeline's
-            parameters have their defaults.
+            Values bound to its parameters. $timezone and $time_base are those of the Trace; a timeline's parameters
+            have their defaults.
         also : tuple of str
-            Tables that are empty where the Trace has none.
+            Tables that are empty if the Trace does not have them.
         merge : tuple of str
             Common tables that may be computed day by day and merged (`Query.merge`).
 

@@ -49,7 +49,7 @@ class Number:
     n: int
     """Number of observations."""
     low: float | None = None
-    """Lower end of the 95 % interval; None where there is none."""
+    """Lower end of the 95 % interval; None if there is no interval."""
     high: float | None = None
     """Upper end."""
 
@@ -65,16 +65,16 @@ class Finding:
     rows: tuple[Mapping[str, Any], ...] = ()
     """Details, such as the nodes concerned; all rows have the same keys."""
     rows_title: str = ""
-    """What the rows are."""
+    """Content of the rows."""
     covers: float | None = None
-    """Share of `covers_of` that the numbers cover [0..1]; None where they cover all. Below `LEAST_COVERED` one may
+    """Share of `covers_of` that the numbers cover [0..1]; None if they cover all. Below `LEAST_COVERED` the problem may
     lie outside, and the verdict is 'cannot tell' instead of 'does not hold'."""
     covers_of: str = "the GPU-hours"
     """What `covers` is a share of."""
     text: str = ""
-    """Replaces the guideline's sentence where that does not fit the numbers, such as 0 jobs; {key} as there."""
+    """Replaces the guideline's sentence if that does not fit the numbers, such as 0 jobs; {key} works the same way."""
     advice: str = ""
-    """Replaces the guideline's advice where that names what this trace does not have."""
+    """Replaces the guideline's advice if that names things that this trace does not have."""
     cost: str = ""
     """Replaces the guideline's cost, likewise."""
 
@@ -86,23 +86,23 @@ class Measure:
     key: str
     """Its name in JSON."""
     what: str
-    """What it is, for people."""
+    """Its meaning, for people."""
     unit: str
-    """share, percent (points too), s, ratio, or what it counts."""
+    """share, percent (points too), s, ratio, or the counted thing."""
     n_of: str
-    """What is counted in `Number.n`."""
+    """What `Number.n` counts."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """What a measure must reach before the advice is given."""
+    """The value that a measure must reach before the advice is given."""
 
     key: str
-    """Of the measure."""
+    """Key of the measure."""
     side: Literal["at least", "at most", "more than"]
     value: float
     source: str
-    """Where it comes from; 'ours' where it is our choice."""
+    """Source of the threshold; 'ours' if it is our choice."""
 
     def crossed(self, value: float) -> bool:
         """Return whether a value supports the advice."""
@@ -111,7 +111,7 @@ class Threshold:
         return value > self.value if self.side == "more than" else value >= self.value
 
     def settled(self, number: Number) -> bool:
-        """Return whether the whole interval is on one side of the threshold, so that chance does not decide."""
+        """Return whether the whole interval is on one side of the threshold, so chance does not decide."""
         if number.value is None or number.low is None or number.high is None:
             return True
         return self.crossed(number.low) == self.crossed(number.high)
@@ -137,12 +137,12 @@ class Assumption:
 
 @dataclass(frozen=True)
 class RuleChange:
-    """A change of the rules of a twin that no policy in place of its order makes."""
+    """A change of a twin's rules that a policy for its order cannot express."""
 
     name: str
-    """What it does, for people, such as 'quotas lent while they are idle'."""
+    """Its effect, for people, such as 'quotas lent while they are idle'."""
     change: Callable[[Rules], Rules]
-    """Returns the changed rules; raises LackingError where they leave nothing to change."""
+    """Returns the changed rules; raises LackingError if there is nothing to change."""
 
 
 @dataclass(frozen=True)
@@ -150,26 +150,26 @@ class Trial:
     """How the effect is tried: by replays in the twin of the log, with a change and without it."""
 
     changed: tuple[str | RuleChange, ...]
-    """What represents the advice, the best representative first: a policy in place of the twin's order, with its
+    """The changes that represent the advice, the best one first: a policy that replaces the twin's order, with its
     parameters as on the command line, or a change of rules."""
     headline: Literal["jct", "queue"] = "jct"
     """Whether the advice should change the completion time or the wait."""
     bracket: tuple[Assumption, ...] = ()
-    """Assumptions under which it is tried, the one that is meant first; none for those of the twin, whose run times are
+    """Assumptions under which it is tried, the intended one first. Empty means those of the twin, whose run times are
     the recorded ones wherever a gang runs."""
 
 
 @dataclass(frozen=True)
 class LossTrial:
-    """How the effect on what outages cost is tried: by replays of the twin with the recorded outages."""
+    """How the effect on the cost of outages is tried: by replays of the twin with the recorded outages."""
 
     changes: Callable[[Finding], tuple[LossChange, ...]]
-    """What represents the advice, from what was found; of several the one that saves most is told first."""
+    """The changes that represent the advice, from the finding; of several, the one that saves most comes first."""
 
 
 @dataclass(frozen=True)
 class Guideline:
-    """One piece of advice, and what must be found before it is given."""
+    """One piece of advice, and the finding that it requires."""
 
     id: str
     """Small letters, digits and hyphens."""
@@ -180,7 +180,7 @@ class Guideline:
     thresholds: tuple[Threshold, ...]
     """All must be crossed."""
     finding: str
-    """A sentence; {key} stands for a measure with its unit."""
+    """A sentence; {key} is replaced by a measure with its unit."""
     find: Callable[[Evidence], Finding]
     """Computes the finding; raises LackingError when the Trace lacks what it needs."""
     advice: str
@@ -196,14 +196,14 @@ class Guideline:
     """Fewest observations of the headline for which the guideline says anything."""
     trial: Trial | LossTrial | None = None
     no_trial: str = ""
-    """Why the replay cannot try it; needed where there is no trial."""
+    """Why the replay cannot try it; required without a trial."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
-            raise ValueError(f"'{self.id[:60]}' is no id of a guideline: use small letters, digits and hyphens")
+            raise ValueError(f"'{self.id[:60]}' is not a valid guideline id: use small letters, digits and hyphens")
         keys = [m.key for m in self.measures]
         unknown = [t.key for t in self.thresholds if t.key not in keys]
         if not keys or not self.thresholds or unknown or len(set(keys)) != len(keys):
-            raise ValueError(f"'{self.id}' needs measures of different keys, and a threshold of one of them")
+            raise ValueError(f"'{self.id}' needs measures with different keys, and a threshold for one of them")
         if (self.trial is None) != bool(self.no_trial):
-            raise ValueError(f"'{self.id}' needs either a trial or the reason why there is none")
+            raise ValueError(f"'{self.id}' needs either a trial or the reason for having none")

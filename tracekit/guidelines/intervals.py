@@ -32,16 +32,16 @@ def over_days(
 ) -> Number:
     """Return a statistic of sums, with its interval by a bootstrap over days.
 
-    Each of 1,000 resamples draws as many days as there are, with replacement, and takes the statistic of the sums over
-    the days drawn; the interval runs from the 2.5th to the 97.5th percentile. There is none with fewer than 5 days, nor
-    where a tenth of the resamples has no value.
+    Each of 1,000 resamples draws as many days as the data have, with replacement, and computes the statistic from the
+    sums over the drawn days. The interval runs from the 2.5th to the 97.5th percentile. It is missing with fewer than 5
+    days, or if a tenth of the resamples has no value.
 
     Parameters
     ----------
     frame : pl.DataFrame
         The column day, and columns to be summed.
     statistic : callable
-        Given the sums by column, each an array (r,), returns the values (r,); NaN where there is none.
+        Takes the sums by column, each an array (r,), and returns the values (r,); NaN for missing ones.
     n : int
         Observations.
     seed : int
@@ -56,7 +56,7 @@ def over_days(
         return Number(value if np.isfinite(value) else None, n)
     drawn = np.random.default_rng(seed).multinomial(days, np.full(days, 1 / days), size=_RESAMPLES)
     values = _quietly(statistic, names, drawn @ sums)
-    # A resample without any of what is divided by has no value, though NumPy calls it infinite.
+    # A resample with a divisor of 0 has no value, though NumPy calls it infinite.
     values[np.isinf(values)] = np.nan
     if np.isnan(values).mean() > 0.1:
         return Number(value, n)
@@ -70,12 +70,12 @@ def _quietly(statistic: Callable[[Mapping[str, Floats]], Floats], names: list[st
 
 
 def ratio(top: str, bottom: str) -> Callable[[Mapping[str, Floats]], Floats]:
-    """Return the statistic sum of `top` / sum of `bottom`; NaN where the latter is 0."""
+    """Return the statistic sum of `top` / sum of `bottom`; NaN if the latter is 0."""
     return lambda sums: np.where(sums[bottom] != 0, sums[top] / sums[bottom], np.nan)
 
 
 def share_of(hits: int, n: int) -> Number:
-    """Return hits / n with the exact interval of Clopper and Pearson, for observations that stand each for itself."""
+    """Return hits / n with the exact interval of Clopper and Pearson, for independent observations."""
     if not n:
         return Number(None, 0)
     frame = pl.DataFrame({"share": [hits / n], "n": [n]})

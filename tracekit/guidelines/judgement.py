@@ -22,14 +22,14 @@ class Judgement:
     guideline: Guideline
     verdict: Verdict
     why: tuple[str, ...]
-    """What is lacking, or which threshold was not crossed; empty when it holds."""
+    """The missing data, or the threshold that was not crossed; empty if it holds."""
     finding: Finding | None = None
-    """None when the Trace lacks what it needs."""
+    """None if the Trace lacks what it needs."""
     effect: Effect | None = None
     """The expected effect by replay; only of guidelines that hold."""
     no_effect: str = ""
-    """Why there is no effect; only of guidelines that hold."""
+    """Why the effect is missing; only for guidelines that hold."""
     losses: Losses | None = None
-    """The expected effect on what outages cost, of guidelines that are about these; only where they hold."""
+    """The expected effect on the cost of outages, for guidelines about outages; only if they hold."""
     untold: UntoldEffect | None = None
-    """The effect that no twin carries, where that is why."""
+    """The effect that no twin supports, if that is the reason."""

@@ -1,4 +1,4 @@
-"""The exception for what a Trace lacks, which guidelines and their evidence share."""
+"""The exception for missing parts of a Trace, which guidelines and their evidence share."""
 
 from __future__ import annotations
 

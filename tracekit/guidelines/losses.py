@@ -1,4 +1,4 @@
-"""The expected effect of a change on what outages cost: what the twins of the log say that it would save."""
+"""The expected effect of a change on the cost of outages: the saving that the twins of the log predict."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ FROM attempt_interruptions AS i
 WHERE i.run_s IS NOT NULL AND i.gpu_count > 0
 GROUP BY i.job_id
 """
-"""Under the rule that the twin is replayed with: of the time held a part is saving, and an attempt that an outage
-stopped loses its work since the last checkpoint and a restart, of which that part is counted already."""
+"""The rule of the twin's replay: a share of the allocated time goes into saving. An attempt stopped by an outage loses
+its work since the last checkpoint and a restart; that share is already counted in it."""
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The expected effect of a guideline on what outages cost."""
+    """The expected effect of a guideline on the cost of outages."""
 
     effects: tuple[LossEffect, ...]
-    """Of each change in each cluster that carries it; the change that saves most first."""
+    """The effect of each change in each cluster that supports it; the change that saves most first."""
     untold: tuple[str, ...] = ()
-    """Why others cannot be told, one sentence each."""
+    """Why other effects are unknown, one sentence each."""
 
     @property
     def words(self) -> str:
@@ -52,12 +52,12 @@ class Losses:
         ettr = ""
         if best.ettr is not None and best.changed_ettr is not None:
             before, after = percent(best.ettr), percent(best.changed_ettr)
-            ettr = f"; in the twin the effective training time ratio goes from {before} to {after}"
+            ettr = f"; in the simulation the effective training time ratio goes from {before} to {after}"
         return f"{best.change}: {best.words}{ettr}"
 
 
 def recorded_losses(evidence: Evidence) -> RecordedLosses:
-    """Return what the log lost to outages, by job, if its jobs save their work as `ASSUMED`.
+    """Return the log's losses to outages, by job, if its jobs save their work as in `ASSUMED`.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def recorded_losses(evidence: Evidence) -> RecordedLosses:
 
 
 def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twins) -> Losses | str:
-    """Return the effect of a trial, or a sentence that says why there is none.
+    """Return the effect of a trial, or a sentence that explains why it is missing.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def losses_of(trial: LossTrial, finding: Finding, evidence: Evidence, twins: Twi
             if isinstance(found, str):
                 where = "the cluster" if one.found.name == UNNAMED else f"cluster {one.found.name}"
                 why = found.removesuffix("; the effect cannot be told")
-                untold[f"Cannot tell what {where} would gain {change.name}: {why}."] = None
+                untold[f"Cannot tell the gain in {where}, {change.name}: {why}."] = None
             else:
                 effects.append(found)
     if not effects:

@@ -31,7 +31,10 @@ def markdown(document: Mapping[str, Any], faults: Faults | None = None) -> str:
     lines = [f"# Guidelines for {escaped(document['trace'])}", ""]
     count = len(document["guidelines"])
     lines += [
-        f"{document['holds']} of {count} guidelines hold. Advice stands only where a finding crossed its threshold."
+        (
+            f"{document['holds']} of {count} guidelines hold. A guideline gives advice only if its finding crossed the "
+            "threshold."
+        )
     ]
     for verdict, title in HEADS:
         entries = [e for e in document["guidelines"] if e["verdict"] == verdict]
@@ -41,7 +44,7 @@ def markdown(document: Mapping[str, Any], faults: Faults | None = None) -> str:
             lines += ["", *advice_lines(entry, faults)]
         if entries and verdict != "holds":
             lines += ["", *(_short(entry) for entry in entries)]
-    lines += ["", f"tracekit {escaped(document['tracekit_version'])}; intervals are of 95 %.", ""]
+    lines += ["", f"tracekit {escaped(document['tracekit_version'])}; intervals are 95 % intervals.", ""]
     return "\n".join(lines)
 
 
@@ -67,7 +70,7 @@ def _advice(entry: Mapping[str, Any]) -> list[str]:
         lines += [f"{escaped(finding['rows_title'])}:", ""]
         lines += [*table(finding["rows"][0], (row.values() for row in finding["rows"])), ""]
         if finding["rows_left_out"]:
-            lines += [f"{finding['rows_left_out']:,} more rows are left out.", ""]
+            lines += [f"{finding['rows_left_out']:,} more rows not shown.", ""]
     lines += [f"**Advice.** {escaped(entry['advice'])}", "", f"**Does it help?** {escaped(effect_text(entry))}", ""]
     lines += [f"**Cost.** {escaped(entry['cost'])}", "", f"**Risk.** {escaped(entry['risk'])}", "", "**How.**", ""]
     for name, title in (("slurm", "Slurm"), ("kubernetes", "Kubernetes"), ("yarn", "YARN")):
@@ -80,24 +83,24 @@ def _advice(entry: Mapping[str, Any]) -> list[str]:
 
 
 def effect_text(entry: Mapping[str, Any]) -> str:
-    """Return what is expected of a guideline that holds, or why that is not known."""
+    """Return the expected effect of a guideline that holds, or why it is unknown."""
     effect = entry["effect"]
     return expected_text(entry) + (_best_by_size(effect) if effect is not None else "")
 
 
 def expected_text(entry: Mapping[str, Any]) -> str:
-    """Return the same without what is best for which size of job."""
+    """Return the same without the best change for each job size."""
     expected = entry["effect"] or entry["losses"]
     return expected["text"] if expected else entry["no_effect"] or "Not tried."
 
 
 def _best_by_size(effect: Mapping[str, Any]) -> str:
-    """Return which change is the best for which size of job, where they differ; '' otherwise."""
+    """Return which change is best for which job size, if they differ; '' otherwise."""
     found = effect["best_by_gpu_class"]
     if len({best["policy"] for best in found}) < 2:
         return ""
     parts = "; ".join(f"{best['gpu_class']}: {best['policy']}" for best in found)
-    return f" Best by size of job (GPUs): {parts}."
+    return f" Best by job size (GPUs): {parts}."
 
 
 def table(heads: Iterable[Any], rows: Iterable[Iterable[Any]]) -> list[str]:

@@ -33,7 +33,7 @@ def page(document: Mapping[str, Any], faults: Faults | None = None) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>",
         f"<p>{document['holds']} of {len(document['guidelines'])} guidelines hold. ",
-        "Advice stands only where a finding crossed its threshold.</p>",
+        "A guideline gives advice only if its finding crossed the threshold.</p>",
     ]
     for verdict, head in HEADS:
         entries = [e for e in document["guidelines"] if e["verdict"] == verdict]

@@ -20,7 +20,7 @@ def all_guidelines() -> dict[str, Guideline]:
 
 
 def broken_plugins() -> dict[str, str]:
-    """Return what is wrong with each installed plug-in that cannot be used, one line, by its entry point's name."""
+    """Return the fault of each installed plug-in that cannot be used, one line, by its entry point's name."""
     return dict(_known()[1])
 
 
@@ -30,7 +30,7 @@ def find_guideline(name: str) -> Guideline:
     Raises
     ------
     UsageError
-        There is none of that id.
+        No guideline has that id.
     """
     known = all_guidelines()
     if name not in known:
@@ -68,5 +68,5 @@ def _plugin(entry: metadata.EntryPoint) -> tuple[Guideline | None, str]:
     except Exception as error:  # noqa: BLE001 -- a plug-in may do anything
         return None, " ".join(f"{type(error).__name__}: {error}".split())
     if not isinstance(member, Guideline):
-        return None, "it is no instance of tracekit.guidelines.interface.Guideline"
+        return None, "it is not an instance of tracekit.guidelines.interface.Guideline"
     return member, ""

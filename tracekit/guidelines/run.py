@@ -97,13 +97,13 @@ def guidelines(
     Parameters
     ----------
     trace : Trace or path
-        What to judge.
+        The Trace to judge.
     twin : path, optional
         The twin.toml of this Trace, in which the effect of each guideline that holds is replayed.
     replay : path, optional
         The OUT of `tracekit replay --twin` of this Trace, whose twin is taken.
     try_jobs : int, optional
-        Search for the twin now, in the first so many jobs.
+        Search for the twin now, in the first N jobs.
     only : sequence of str
         Ids of guidelines; all by default.
     by : str, optional
@@ -116,12 +116,10 @@ def guidelines(
     Raises
     ------
     TracekitError
-        The Trace or the twin cannot be used, or there is no such guideline.
+        The Trace or the twin cannot be used, or the guideline does not exist.
     """
     if sum(given is not None for given in (twin, replay, try_jobs)) > 1:
-        raise UsageError(
-            "there is one twin for all effects", where="twin", hint="give one of twin, replay and try_jobs"
-        )
+        raise UsageError("all effects use one twin", where="twin", hint="give one of twin, replay and try_jobs")
     if try_jobs is not None and try_jobs < 1:
         raise UsageError("at least one job must be replayed", where="try_jobs")
     chosen = Trace.of(trace).by(by)
@@ -134,7 +132,7 @@ def guidelines(
         file = twin_of_replays(Path(replay)) if replay is not None else None if twin is None else Path(twin)
         twins = Twins(opened, try_jobs or 0, file=file, progress=progress)
         if file is not None:
-            twins.check()  # a file that cannot be used is refused even where nothing is tried in it
+            twins.check()  # a file that cannot be used is refused even if no effect is tried with it
     return judge_all(Evidence(chosen, memory_limit), twins, only=only, progress=progress, faults=Faults(progress))
 
 
@@ -144,15 +142,15 @@ def twin_of_replays(out: Path) -> Path:
     Raises
     ------
     UsageError
-        The folder is no such output, or its replays are of no twin.
+        The folder is not such an output, or its replays have no twin.
     """
     file = out / TWIN / TWIN_FILE
     if file.is_file():
         return file
     hint = "make a twin with 'tracekit calibrate TRACE -o twin.toml', and give it with --twin"
     if (out / "comparison.parquet").is_file():
-        raise UsageError("holds replays of no twin, which tell no effect against the log", where=out, hint=hint)
-    raise UsageError("is no output of 'tracekit replay --twin'", where=out, hint=hint)
+        raise UsageError("contains no replays of a twin, so there is no effect against the log", where=out, hint=hint)
+    raise UsageError("is not an output of 'tracekit replay --twin'", where=out, hint=hint)
 
 
 def judge_all(
@@ -168,7 +166,7 @@ def judge_all(
     Raises
     ------
     TracekitError
-        There is no such guideline, or a table cannot be read.
+        The guideline does not exist, or a table cannot be read.
     """
     faults = Faults() if faults is None else faults
     chosen = [find_guideline(name) for name in only] if only else list(all_guidelines().values())
@@ -185,8 +183,8 @@ def judge(
 ) -> Judgement:
     """Return the judgement of one guideline.
 
-    It holds when every threshold is crossed, and no 95 % interval reaches to the other side of its threshold. Whether
-    it holds cannot be told if its function fails; an effect that fails leaves the finding. `faults` records both.
+    It holds if every threshold is crossed, and no 95 % interval reaches to the other side of its threshold. The verdict
+    is unknown if its function fails; a failing effect leaves the finding. `faults` records both.
     """
     faults = Faults() if faults is None else faults
     judged = faults.run(f"the guideline {guideline.id}", _judged, guideline, evidence)
@@ -209,13 +207,13 @@ def _judged(guideline: Guideline, evidence: Evidence) -> Judgement:
         return Judgement(guideline, "cannot tell", error.sentences)
     absent = [measure.key for measure in guideline.measures if measure.key not in finding.numbers]
     if absent:
-        raise ValueError(f"it gives no number '{absent[0]}'")
+        raise ValueError(f"it does not return the number '{absent[0]}'")
     verdict, why = _verdict(guideline, finding)
     return Judgement(guideline, verdict, why, finding)
 
 
 def _tried(judged: Judgement, finding: Finding, evidence: Evidence, twins: Twins | None) -> Judgement:
-    """Return a guideline that holds with its expected effect, or with why there is none."""
+    """Return a guideline that holds with its expected effect, or with the reason why that is missing."""
     trial = judged.guideline.trial
     if trial is None:
         return replace(judged, no_effect=judged.guideline.no_trial)
@@ -248,12 +246,12 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
             missed.append(f"{_capital(measure.what)}: {shown(number.value, measure.unit)} (needed: {limit}).")
         elif not threshold.settled(number) and number.low is not None and number.high is not None:
             ends = span(number.low, number.high, measure.unit)
-            unsure.append(f"{_capital(measure.what)}: {ends} (95 %), so that chance may decide (needed: {limit}).")
+            unsure.append(f"{_capital(measure.what)}: {ends} (95 %), which may be chance (needed: {limit}).")
     # One threshold that is surely missed is enough, whatever the others say.
     if missed:
         if finding.covers is not None and finding.covers < LEAST_COVERED:
             few, needed = shown(finding.covers, "share"), shown(LEAST_COVERED, "share")
-            text = f"Only {few} of {finding.covers_of} are measured: the problem may stand elsewhere"
+            text = f"Only {few} of {finding.covers_of} are measured: the problem may lie elsewhere"
             return "cannot tell", (f"{text} ({needed} are needed).", *missed)
         return "does not hold", tuple(missed)
     if unknown or unsure:

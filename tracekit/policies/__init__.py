@@ -1,6 +1,6 @@
 """Scheduling policies, one module a family; each is found by its name.
 
-`Policy` and `Card` are what a policy of your own needs; `parse_policy` reads 'NAME,key=value'.
+Your own policy needs `Policy` and `Card`; `parse_policy` reads 'NAME,key=value'.
 """
 
 from __future__ import annotations

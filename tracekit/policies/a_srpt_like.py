@@ -25,14 +25,14 @@ __all__ = ["ASrptLike", "virtual_order"]
 def virtual_order(arrival_ms: NDArray[np.int64], service: NDArray[np.int64], gpus: int) -> NDArray[np.int64]:
     """Return the place of each job in the order in which one virtual machine ends them (n,).
 
-    The machine does `gpus` GPU*ms of work in a millisecond, always of the job that has least of it left, the earlier
-    one among equals. Of two jobs that are there at once, the one with less left ends first, whoever comes later: so the
-    order among the jobs that have come is known before they end, and what comes later decides nothing about it.
+    The machine does `gpus` GPU*ms of work per millisecond, always on the job with the least work left, the earlier one
+    among equals. Of two present jobs, the one with less work left ends first, whatever arrives later. The order among
+    the arrived jobs is therefore known before they end, and later arrivals do not change it.
 
     Parameters
     ----------
     arrival_ms : array (n,)
-        When the jobs come, ascending [ms].
+        Submission times of the jobs, ascending [ms].
     service : array (n,)
         Work of each [GPU*ms].
     gpus : int
@@ -42,7 +42,7 @@ def virtual_order(arrival_ms: NDArray[np.int64], service: NDArray[np.int64], gpu
     left: list[tuple[int, int]] = []
     ended, now = 0, 0
     for job, (arrival, work) in enumerate(zip(arrival_ms.tolist(), service.tolist(), strict=True)):
-        # Time is counted in work that the machine can do, so that all is whole numbers.
+        # Time is counted in work that the machine can do, so all values are whole numbers.
         able, now = arrival * gpus - now, arrival * gpus
         while left and left[0][0] <= able:
             done, other = heappop(left)
@@ -68,31 +68,34 @@ class ASrptLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="a-srpt-like",
-        title="in the order in which one virtual machine would end the jobs by shortest remaining time (after A-SRPT)",
+        title="in the order in which a single virtual machine would finish the jobs under shortest remaining time "
+        "(after A-SRPT)",
         rule=(
-            "A virtual machine as fast as all GPUs together runs the jobs one at a time: always the one with the least "
-            "run time times GPUs left, so that shorter jobs that come later interrupt longer ones, the earlier "
-            "submission first among equals. The jobs really start in the order in which they end there, and nothing "
-            "that runs is stopped. What has waited is done in part on the virtual machine, so that a long job is not "
-            "passed by short ones for ever, as it may be by ssf. A job need not have ended on the virtual machine: "
-            "where GPUs are free it starts at once. Gangs take the nodes that --placement names."
+            "A virtual machine, as fast as all GPUs together, runs the jobs one at a time. It always runs the job "
+            "with the least remaining run time times GPUs, and the earlier submission among equals, so shorter "
+            "jobs that arrive later interrupt longer ones. The real jobs start in the order in which they finish "
+            "on the virtual machine, and running jobs are never stopped. A waiting job makes progress on the "
+            "virtual machine, so short jobs cannot overtake a long job forever, as they can under ssf. A job does "
+            "not have to finish on the virtual machine first: if GPUs are free, it starts at once. Gangs take the "
+            "nodes that --placement names."
         ),
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
         equal_to=(
-            "With all submissions at once: ssf; with jobs of one size: sjf.",
+            "If all jobs are submitted at once: ssf; if all jobs have one size: sjf.",
             "With equal run times and sizes: fifo.",
         ),
         sources=(
             (
                 "Luo et al., Prediction-Assisted Online Distributed Deep Learning Workload Scheduling (arXiv "
-                "2501.05563), abstract: one virtual machine, shortest remaining time first with preemption, whose "
-                "solution guides the start of jobs; run times foretold; gangs near each other."
+                "2501.05563), abstract: one virtual machine under preemptive shortest remaining time first, whose "
+                "schedule guides the start of jobs; predicted run times; gangs placed close together."
             ),
             (
-                "Own choices: the machine's speed, one for each part of a divided cluster, GPUs of all types alike; "
-                "GPU time as a job's size; starts before the virtual end; run times by M11 in place of the random "
-                "forest; the placement, which has no graph of the parts of a model to look at."
+                "Own choices: the speed of the virtual machine, one machine for each part of a divided cluster, "
+                "all GPU types counted alike; GPU time as a job's size; starts before the virtual end; run times "
+                "by M11 instead of the random forest; and the placement, because a log has no graph of a model's "
+                "parts."
             ),
         ),
     )

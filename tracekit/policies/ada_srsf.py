@@ -1,4 +1,4 @@
-"""Ada-SRSF: a gang joins another on a link only where both gain by it; GPUs with the least work first."""
+"""Ada-SRSF: a gang shares a link with another only if both gain; GPUs with the least work first."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["AdaSrsf", "sum_of_ends"]
 
 
 def sum_of_ends(first: float, second: float, slower_first: float, slower_second: float) -> float:
-    """Return the sum of the ends of two jobs that begin together and slow each other down until one ends.
+    """Return the sum of the ends of two jobs that start together and slow each other down until one ends.
 
     Parameters
     ----------
     first, second : float
         Time that each takes alone.
     slower_first, slower_second : float
-        How many times as long it takes beside the other, at least 1.
+        How many times as long it takes next to the other, at least 1.
     """
     early, late = first * slower_first, second * slower_second
     if early <= late:
@@ -42,7 +42,7 @@ def sum_of_ends(first: float, second: float, slower_first: float, slower_second:
 
 
 class _Links(Gangs):
-    """Smallest service first, with a test of who may send where others do."""
+    """Smallest service first, with a test of which gangs may share a link."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class _Links(Gangs):
         return np.lexsort((work, np.where(free >= gpus, -(2**40), -free)))
 
     def _may_send(self, job: int, spot: Spot) -> bool:
-        """Return whether a gang may send over the links of a spot with those that do."""
+        """Return whether a gang may share the links of a spot with the gangs that send there."""
         others = self.links.neighbours(spot.nodes)
         if self.accept == "any" or not others:
             return True
@@ -128,40 +128,44 @@ class AdaSrsf(Policy):
 
     card: ClassVar[Card] = Card(
         name="ada-srsf",
-        title="smallest service first; a gang joins another on a link only where that helps (Ada-SRSF)",
+        title="smallest GPU time first; a gang shares a link with another only if that helps (Ada-SRSF)",
         rule=(
-            "Jobs are looked at by their run time times GPUs, the smallest first; one that cannot start is passed "
-            "over, and none is stopped. A gang of at most kappa GPUs takes the nodes with least work, a larger one a "
-            "node that has room for all, else the nodes with most room, with least work between equals; the work of a "
-            "node is that of its jobs until the ends expected at their starts. A gang on several nodes starts only if "
-            "it may send over all their links: with accept=never where nobody sends, with two beside one other for "
-            "each link in parallel, with any always. With accept=test, as with two, and for each gang that it would "
-            "slow: both must end earlier in sum than if it waited for the other's end. Gangs wider than a node always "
-            "send; wider than a rack, over the spine; where racks are not known there is one."
+            "Jobs are considered by run time times GPUs, the smallest first. A job that cannot start is skipped, "
+            "and no job is stopped. A gang of at most kappa GPUs takes the nodes with the least work. A larger "
+            "gang takes a node that has room for all of it, otherwise the nodes with the most room, and among "
+            "equals those with the least work. The work of a node is the work of its jobs until the ends expected "
+            "when they started. A gang on several nodes starts only if it may send over all its links: with "
+            "accept=never, only if no other gang sends there; with accept=two, next to one other gang for each "
+            "parallel link; with accept=any, always. accept=test applies the rule of two and also tests each gang "
+            "that would be slowed: the two gangs must finish earlier in sum than if the new one waited for the "
+            "other to end. Gangs wider than a node always send, and gangs wider than a rack send over the spine. "
+            "If racks are not known, all nodes are in one rack."
         ),
         parameters=(
-            Parameter("accept", "test", "where gangs may send over the same link", ("test", "never", "two", "any")),
-            Parameter("place", "lwf", "nodes with least work first, or the first nodes", ("lwf", "first-fit")),
-            Parameter("kappa", 1, "GPUs up to which a gang is not kept together"),
+            Parameter("accept", "test", "when gangs may send over the same link", ("test", "never", "two", "any")),
+            Parameter(
+                "place", "lwf", "take the nodes with the least work first, or the first nodes", ("lwf", "first-fit")
+            ),
+            Parameter("kappa", 1, "gangs up to this many GPUs are not kept together"),
             NOISE,
             LOOK,
             GAP,
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
         equal_to=(
-            "With jobs of one GPU, one GPU model and gap=0: ssf,scan=skip.",
-            "With accept=any, one GPU model, links that slow nobody and gap=0: ssf,scan=skip,fit=count.",
-            "Where every gang fits one node and only there: accept makes no difference.",
+            "With one-GPU jobs, one GPU model and gap=0: ssf,scan=skip.",
+            "With accept=any, one GPU model, links that slow no job and gap=0: ssf,scan=skip,fit=count.",
+            "If every gang fits on one node and must run on one: accept makes no difference.",
         ),
         sources=(
             (
-                "Wang et al., Ada-SRSF (arXiv 2002.10105): order, least work first with kappa, and the test for two "
-                "messages on a link; never and two are the paper's SRSF(1) and SRSF(2)."
+                "Wang et al., Ada-SRSF (arXiv 2002.10105): the order, least work first with kappa, and the test "
+                "for two messages on a link; never and two are the paper's SRSF(1) and SRSF(2)."
             ),
             (
-                "Own choices: the test is on what is left of whole jobs, not on messages, since a replay sees no "
-                "iterations; for gangs that only send it is the paper's threshold of 1 / (2 * (1 + eta / b)). GPUs "
-                "have one job; who may not send waits without GPUs."
+                "Own choices: the test uses the remaining work of whole jobs, not messages, because a replay sees "
+                "no iterations; for gangs that only send, it equals the paper's threshold of 1 / (2 * (1 + eta / "
+                "b)). A GPU runs one job; a gang that may not send waits without GPUs."
             ),
         ),
     )

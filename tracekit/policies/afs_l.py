@@ -1,4 +1,4 @@
-"""AFS-L: between a shorter and a longer job the next GPU goes by what it adds to each."""
+"""AFS-L: the next GPU goes to a shorter or a longer job, depending on what it adds to each."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ class AfsL(Policy):
 
     card: ClassVar[Card] = Card(
         name="afs-l",
-        title="elastic jobs, the next GPU to the shorter job unless the longer one makes more of it (AFS-L)",
+        title="elastic jobs; the next GPU goes to the shorter job unless the longer one gains more from it (AFS-L)",
         rule=(
-            "At most once in gap seconds, when a job came or ended, all GPUs are divided anew, one at a time; the "
-            "first step of a job is its minimum. Of two jobs the longer one, by the time that it has left with the "
-            "GPUs given to it so far, is preferred where the GPU adds more to its speed, relative to the speed after, "
-            "than to that of the shorter one, relative to the speed before; of two without GPUs the shorter one. The "
-            "GPU goes to the job that is preferred in all rounds of a knock-out in the order of submission, until no "
-            "GPU is left or all have their maximum. Taking part are the jobs whose minima fit, the shortest first, "
-            "others being passed over. Jobs that have no GPUs then are stopped. Remaining times are the true ones. "
-            "Gangs may be spread over nodes."
+            "When a job arrives or ends, but at most once every `gap` seconds, all GPUs are divided anew, one at "
+            "a time. A job's first step is its minimum. Two jobs are compared by the time they have left on the "
+            "GPUs they have received so far. The longer one is preferred if the GPU raises its speed more, "
+            "relative to its speed afterwards, than it raises the shorter one's speed, relative to its speed "
+            "before. If neither has GPUs, the shorter one is preferred. The GPU goes to the job that wins all "
+            "rounds of a knock-out in the order of submission, until no GPU is left or all jobs have their "
+            "maximum. The jobs whose minima fit take part, the shortest first; the others are skipped. Jobs that "
+            "end up without GPUs are stopped. Remaining times are the true ones. Gangs may be spread over nodes."
         ),
         parameters=(
             GAP,
-            Parameter("resize", 10.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
         equal_to=(
-            "Where no job is elastic (rigid), with gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
-            "With room for the maximum of all: every job has its maximum.",
+            "If no job is elastic (rigid), with gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
         ),
         sources=(
-            "Hwang et al., AFS (NSDI'21): the comparison; Voda's port of it: plans, minimum and maximum.",
+            "Hwang et al., AFS (NSDI'21): the comparison; Voda's port of it: the planning, minimum and maximum.",
             (
-                "Own choices: each job's time left is by its own GPUs (Voda's port takes the first job's); the "
-                "comparison can go round in a circle, so the order of the pairs matters and is fixed; speed is M8's."
+                "Own choices: each job's remaining time depends on its own GPUs (Voda's port uses the first "
+                "job's); the comparison can be circular, so the order of the pairs matters and is fixed; speed "
+                "comes from M8."
             ),
         ),
     )

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["Allox", "match_queues"]
 
 _SPARE = 4
-"""Places in a machine's queue beyond those that all jobs need at least."""
+"""Places in a machine's queue in addition to those that all jobs need."""
 
 
 def match_queues(time_ms: NDArray[np.float64], ready_ms: list[NDArray[np.float64]]) -> NDArray[np.int64]:
-    """Return who goes next on each machine, so that the sum of all completion times is least.
+    """Return which job goes next on each machine, for the smallest sum of completion times.
 
     The job that is k-th from the end of a machine's queue delays k jobs by its run time, itself included, and waits for
     the machine to be ready: its cost. Each machine and k is matched with at most one job.
@@ -32,14 +32,14 @@ def match_queues(time_ms: NDArray[np.float64], ready_ms: list[NDArray[np.float64
     Parameters
     ----------
     time_ms : array (m, J)
-        Run time of each job on each type [ms]; infinite where it may not run.
+        Run time of each job on each type [ms]; infinite if it may not run there.
     ready_ms : list of J arrays
         When each machine of a type is free, ascending [ms from now].
 
     Returns
     -------
     array (s, 2)
-        Rows (job, type) of the jobs that begin now, on machines that are free.
+        Rows (job, type) of the jobs that start now, on free machines.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -63,7 +63,7 @@ def match_queues(time_ms: NDArray[np.float64], ready_ms: list[NDArray[np.float64
         return np.zeros((0, 2), np.int64)
     of, which, k, wait = (np.concatenate(c) for c in (kind, machine, place, ready))
     cost = k * time_ms[:, of] + wait
-    # A cost that no schedule reaches, so that matchings with as few such as can be are cheapest.
+    # A cost that no schedule reaches, so matchings with the fewest such costs are cheapest.
     able = np.isfinite(cost)
     never = (float(cost[able].max(initial=1.0)) + 1.0) * (m + 1)
     job, column = linear_sum_assignment(np.where(able, cost, never))
@@ -88,19 +88,19 @@ class _Matching:
         self.pools: Pools = make_pools(jobs, cluster, "place")
         self.speed = pool_speeds(self.pools, jobs, cluster, models)
         highest = self.speed.max(axis=1, initial=0)
-        # Where all types that a kind of job may use are alike, and are those that it accepts, times do not matter.
+        # If all types that a kind of job may use are equally fast, and are those that it accepts, times do not matter.
         open_to = (self.speed == highest[:, None]) & self.pools.accepts
         self.alike = bool((open_to == (self.speed > 0)).all() and (highest[highest > 0] == 1_000_000).all())
 
     def plan(self, view: View) -> Plan:
-        """Return who begins now, and where."""
+        """Return which jobs start now, and where."""
         room = np.bincount(self.pools.group_pool[view.node_group], view.node_free, len(self.pools.model))
         free = room.astype(np.int64)
         if free.sum() <= 0:
             return self._named(np.zeros(0, np.int64), None, None)
         job, held = view.job, view.held
         waiting = np.flatnonzero(held == 0)
-        # Only the oldest, but at least as many as there are GPUs for.
+        # Only the oldest, but at least as many jobs as there are GPUs.
         waiting = waiting[: max(int(self.share * len(waiting)), int(free.sum()))]
         who = job[waiting]
         left = view.remaining_ms[waiting].astype(np.float64)
@@ -112,11 +112,11 @@ class _Matching:
         return Plan(job, self.gpus[job], rate=rate, model=model, keep=True, optional=len(job))
 
     def _shortest(self, who: NDArray[np.int64], left: NDArray[np.float64], free: NDArray[np.int64]) -> Plan:
-        """Return the shortest first: on machines that are alike that is the best matching."""
+        """Return the shortest first: on equal machines this is the best matching."""
         fits = np.flatnonzero(self.gpus[who] <= free.max(initial=0))
         order = fits[np.argsort(left[fits], kind="stable")]
         kind = self.pools.kind[who[order]]
-        # Of each kind no more than there are GPUs for in all.
+        # Of each kind at most as many jobs as there are GPUs in total.
         by_kind = np.argsort(kind, kind="stable")
         start = np.searchsorted(kind[by_kind], kind[by_kind])
         near = np.zeros(len(kind), np.bool_)
@@ -175,53 +175,58 @@ class Allox(Policy):
 
     card: ClassVar[Card] = Card(
         name="allox",
-        title="jobs matched with places in the queues of machines of several types, for the least mean completion time",
+        title="jobs matched to queue positions on machines of several types, for the lowest mean completion time",
         rule=(
-            "After each event the waiting jobs are matched with places in the queues of the machines, so that the sum "
-            "of completion times is least: the k-th from the end of a queue costs k times its run time on that type, "
-            "and the time until the machine is free. Who is first in the queue of a free machine begins; the others "
-            "are matched anew at the next event. Running jobs are neither stopped nor moved. For a gang a machine is "
-            "as many GPUs of one type as it has; each size is matched for itself, and whoever is to begin does so in "
-            "the order of the run times, as long as there is room. Gangs are not spread over more nodes than needed."
+            "After each event the waiting jobs are matched to positions in the queues of the machines, to "
+            "minimize the sum of completion times. Position k from the end of a queue costs k times the job's run "
+            "time on that type, plus the time until the machine is free. The first job in the queue of a free "
+            "machine starts; the others are matched again at the next event. Running jobs are neither stopped nor "
+            "moved. For gangs, a machine is as many GPUs of one type as the gang has. Each size is matched "
+            "separately, and the chosen jobs start in the order of their run times while there is room. Gangs are "
+            "not spread over more nodes than needed."
         ),
         parameters=(
             Parameter(
                 "alpha",
                 1.0,
-                "part of the waiting jobs that is looked at, the oldest, but at least as many as GPUs are free",
+                "share of the waiting jobs to consider, the oldest first, but at least as many jobs as GPUs are free",
                 minimum=0.0,
                 maximum=1.0,
             ),
             Parameter(
                 "machines",
                 "all",
-                "the matching is with all machines, busy ones from when they are free, or with free ones alone",
+                "match with all machines, including busy ones from the time they become free, or with free "
+                "machines only",
                 ("all", "free"),
             ),
             Parameter(
                 "candidates",
                 32,
-                "jobs of each size, the shortest, and machines of each type, the soonest, that a matching looks at",
+                "how many jobs of each size (the shortest) and machines of each type (the soonest free) a "
+                "matching considers",
                 minimum=1,
                 maximum=1000,
             ),
         ),
         assumptions=("D1", "D6", "M4"),
         equal_to=(
-            "With types that are alike: sjf,scan=skip.",
+            "If all types are equally fast: sjf,scan=skip.",
             "With one GPU and alpha=0: fifo.",
         ),
         sources=(
-            "Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version of it.",
+            "Le et al., AlloX (EuroSys'20): costs and matching; alpha and machines=free as in Gavel's version.",
             (
-                "Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds of "
-                "its generator; this policy has 0.9 to 1.1 % less on the same jobs, 520 to 590 s, and has no rounds "
-                "as that simulator has, of 360 s; what else the difference holds is not known."
+                "Gavel's simulator documents mean completion times of 59,492, 64,495 and 54,834 s for three seeds "
+                "of its generator. On the same jobs this policy gives 0.9 to 1.1 % less, which is 520 to 590 s; "
+                "unlike that simulator it has no rounds of 360 s. We do not know what else explains the "
+                "difference."
             ),
             (
-                "Own choices: gangs, which the paper does not have; when busy machines are free, from the run times "
-                "left; the bound on what a matching looks at, and five places at least in each machine's queue; types "
-                "on which all jobs are equally fast need no matching, since the shortest first is best there."
+                "Own choices: gangs, which the paper does not have; when busy machines become free, from the "
+                "remaining run times; the limit on what a matching considers, and at least five positions in each "
+                "machine's queue; no matching between types on which all jobs are equally fast, because shortest "
+                "first is optimal there."
             ),
         ),
     )

@@ -44,7 +44,7 @@ class _Seats:
 
     def _begin(self, view: View) -> None:
         demand = self.demand
-        # Jobs of one line are alike in class and tenant too: both decide who may start.
+        # Jobs of one line have the same class and tenant too: both decide which jobs may start.
         self.view, self.books = view, Residents(demand, view)
         self.hosts, self.lodgers = Lines(demand.type), Lines(demand.type)
         self.held = np.zeros(self.quota.shape[1], np.int64)
@@ -55,7 +55,7 @@ class _Seats:
         self.where: dict[int, list[int]] = {}
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, and how fast everyone is now."""
+        """Return which jobs start, and the current speed of every job."""
         if self.view is not view:
             self._begin(view)
         new, ended = self.books.follow(view)
@@ -76,7 +76,7 @@ class _Seats:
         return self.books.plan(self._speed, wake)
 
     def _host(self, job: int, limit: NDArray[np.int64], room: NDArray[np.int64]) -> bool:
-        """Start a guaranteed job, if its tenant may have more GPUs and there are some without guaranteed jobs."""
+        """Start a guaranteed job, if its tenant may have more GPUs and some have no guaranteed jobs."""
         tenant = self.tenant[job]
         if self.held[tenant] + self.demand.gpus[job] > limit[tenant]:
             return False
@@ -128,7 +128,7 @@ class _Seats:
             self.room[self.demand.node[gpu]] -= sign
 
     def _speed(self, job: int, gpu: int) -> int:
-        """Return the speed of a job: guaranteed ones are never slowed, the others share what is left."""
+        """Return the speed of a job: guaranteed jobs are never slowed, the others share what is left."""
         if not self.guest[job]:
             return FULL
         host = int(self.host[gpu])
@@ -138,31 +138,32 @@ class _Seats:
 
 
 class AntMan(Policy):
-    """Guaranteed jobs by quota, opportunistic ones in what these leave."""
+    """Guaranteed jobs by quota, opportunistic jobs on what these leave."""
 
     card: ClassVar[Card] = Card(
         name="antman",
-        title="guaranteed jobs within quotas, opportunistic ones beside them on the GPUs with least to do",
+        title="guaranteed jobs within quotas; opportunistic jobs share the least loaded GPUs",
         rule=(
-            "Guaranteed jobs start first, by submission, where their VC's quota allows it and GPUs without guaranteed "
-            "jobs are in one place; of a node's GPUs those with the least load are taken, whoever else is there. "
-            "Opportunistic jobs count against no quota: each of their GPUs is one on which the load, the sum of the "
-            "utilizations there, is below cap, memory is left and fewer than guests opportunistic jobs are, those "
-            "with the least load first, on any nodes. Nobody is stopped, and a job that cannot start is passed over. "
-            "A guaranteed job runs as if it were alone; opportunistic ones have what it does not use, at least least, "
-            "in equal parts. Utilization and memory count in whole percent."
+            "Guaranteed jobs start first, in order of submission, if their VC's quota allows it and enough GPUs "
+            "without guaranteed jobs are in one place. They take the least loaded GPUs of a node, even if "
+            "opportunistic jobs run there. Opportunistic jobs count against no quota. Each of their GPUs must "
+            "have a load (the sum of the utilizations there) below `cap`, enough memory left and fewer than "
+            "`guests` opportunistic jobs; the least loaded GPUs come first, on any nodes. No job is stopped, and "
+            "a job that cannot start is skipped. A guaranteed job runs as if it were alone. Opportunistic jobs "
+            "share what it leaves, at least the share `least`, in equal parts. Utilization and memory are counted "
+            "in whole percent."
         ),
         parameters=(
-            Parameter("cap", 0.8, "load from which a GPU takes no opportunistic job [0..1; inf]"),
+            Parameter("cap", 0.8, "a GPU at this load or above takes no opportunistic job [0..1; inf]"),
             Parameter("guests", 1, "most opportunistic jobs on a GPU", minimum=1, maximum=8),
             Parameter(
-                "least", 0.05, "what is left to opportunistic jobs at least [0..1]", minimum=0.000001, maximum=1.0
+                "least", 0.05, "share that opportunistic jobs get at least [0..1]", minimum=0.000001, maximum=1.0
             ),
             Parameter(
                 "quota",
                 "stated",
-                "quotas that bind guaranteed jobs: those that the cluster states, or where it states none those of D9 "
-                "too, or none",
+                "quotas for guaranteed jobs: those that the cluster defines; or, if it defines none, also those "
+                "of D9; or none",
                 ("stated", "held", "off"),
             ),
             Parameter("gap", 0.0, "least time between two decisions [s]"),
@@ -170,19 +171,19 @@ class AntMan(Policy):
         assumptions=("D1", "D9", "M1", "M2", "M4", "M10"),
         quotas=True,
         equal_to=(
-            "Without opportunistic jobs: limits; with quota=off fifo,scan=skip.",
+            "Without opportunistic jobs: limits; with quota=off: fifo,scan=skip.",
             "With cap=0: no opportunistic job ever starts.",
         ),
         sources=(
             (
-                "Xiao et al., AntMan (OSDI'20), and the scheduler plugin that Alibaba released: an opportunistic pod "
-                "has exactly one GPU, that with the least utilization below 80 %, if memory is left."
+                "Xiao et al., AntMan (OSDI'20), and the scheduler plugin that Alibaba released: an opportunistic "
+                "pod has exactly one GPU, the one with the lowest utilization below 80 %, if memory is left."
             ),
             (
                 "Own choices: a job of several GPUs is as many pods, placed at once; load is the sum of mean "
-                "utilizations in place of 30 samples, memory that of M2 in place of 16 GiB; guaranteed jobs find "
-                "memory, since others' goes to the host; no class 'auto' and no promotion, which are to be done in "
-                "the plugin too."
+                "utilizations instead of 30 samples, and memory is that of M2 instead of 16 GiB; guaranteed jobs "
+                "always find memory, because other jobs' memory moves to the host; no class 'auto' and no "
+                "promotion, which are still to be done in the plugin too."
             ),
         ),
     )

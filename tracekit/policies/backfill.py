@@ -1,4 +1,4 @@
-"""Backfilling: later jobs go ahead where, by the estimates, they delay none that was promised a start."""
+"""Backfilling: later jobs start early if, by the estimates, they delay no job with a promised start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Conservative", "Easy"]
 
-_OVERRUN = "A job that outlives its estimate is believed to run twice as long, and so on; it is never stopped (D8)."
+_OVERRUN = "If a job outlives its estimate, the estimate is doubled, again and again; the job is never stopped (D8)."
 
 
 def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
@@ -30,26 +30,27 @@ def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) ->
 
 
 class Easy(Policy):
-    """Later jobs may pass the first that waits as long as they do not delay it."""
+    """Later jobs may overtake the first waiting job if they do not delay it."""
 
     card: ClassVar[Card] = Card(
         name="easy",
-        title="EASY backfilling: later jobs go ahead where they do not delay the first in the queue",
+        title="EASY backfilling: later jobs start early if they do not delay the first job in the queue",
         rule=(
-            "Jobs start in the order of their submission up to the first that has no place. The estimates of the "
-            "running jobs give when it will have one, and where. A later job may start now if it has a place now and "
-            "either should end by that moment, or takes only GPUs that are free then beside that place. " + _OVERRUN
+            "Jobs start in the order of their submission, up to the first job that does not fit. The estimates of "
+            "the running jobs give the time and the nodes at which it will fit. A later job may start now if it "
+            "fits now and either should end by that time or takes only GPUs that are free then outside the place "
+            "kept for the first job. " + _OVERRUN
         ),
         parameters=(FIT, NOISE, RELAX, SCOPE),
         assumptions=("D1", "M4", "M11"),
         equal_to=(
-            "With jobs of one size, it is fifo,scan=stop.",
-            "With estimates of 0, it is fifo,scan=skip.",
-            "With fit=count, exact estimates and at most two jobs waiting, it is conservative (no job of length 0).",
+            "If all jobs have one size, it is fifo,scan=stop.",
+            "If all estimates are 0, it is fifo,scan=skip.",
+            "With fit=count, exact estimates and at most two waiting jobs, it is conservative (no job of length 0).",
         ),
         sources=(
             "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
-            "That the moment is found on a map of the nodes, and doubling of estimates that have passed: our choice.",
+            "Our choice: the time is found on a map of the nodes, and an estimate that has passed is doubled.",
         ),
     )
 
@@ -59,34 +60,34 @@ class Easy(Policy):
 
 
 class Conservative(Policy):
-    """Later jobs may pass those that wait as long as they delay none that has a reservation."""
+    """Later jobs may overtake waiting jobs if they delay none with a reservation."""
 
     card: ClassVar[Card] = Card(
         name="conservative",
-        title="conservative backfilling: later jobs go ahead where they delay no job before them",
+        title="conservative backfilling: later jobs start early if they delay no earlier job",
         rule=(
-            "In the order of submission each waiting job gets a reservation: the first time from which enough GPUs are "
-            "free, in number, for as long as it is believed to run, reservations before it respected. Reservations are "
-            "made anew at every event. A job whose reservation is now starts; where it finds no place on the nodes, it "
-            "keeps its reservation and is tried again at the next event. Only the first `depth` waiting jobs of a "
-            "domain have reservations; others start where they delay none of these. " + _OVERRUN
+            "Each waiting job gets a reservation, in the order of submission: the first time from which enough "
+            "GPUs are free, in number, for its estimated run time, given the reservations before it. Reservations "
+            "are made anew at every event. A job whose reservation is now starts. If it does not fit on the "
+            "nodes, it keeps its reservation and is tried again at the next event. Only the first `depth` waiting "
+            "jobs of a domain have reservations; others start if they delay none of these. " + _OVERRUN
         ),
         parameters=(
             FIT,
             NOISE,
-            Parameter("depth", 16, "waiting jobs of a domain that have reservations, 0 all of them"),
+            Parameter("depth", 16, "number of waiting jobs per domain that get reservations; 0: all"),
             RELAX,
             SCOPE,
         ),
         assumptions=("D1", "M4", "M11"),
         equal_to=(
-            "With jobs of one size and fit=count, it is fifo,scan=stop.",
-            "With estimates of 0 and fit=count, it is fifo,scan=skip.",
-            "With fit=count and depth=1, it is easy (no job believed to have length 0).",
+            "If all jobs have one size and fit=count, it is fifo,scan=stop.",
+            "If all estimates are 0 and fit=count, it is fifo,scan=skip.",
+            "With fit=count and depth=1, it is easy (no job with an estimate of 0).",
         ),
         sources=(
             "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
-            "The limit of reservations, and doubling of estimates that have passed: our choice.",
+            "Our choice: the limit on reservations, and an estimate that has passed is doubled.",
         ),
     )
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
 
 
-# Leases to come, and the GPUs that are promised in each: reserved as late as possible, moved, or by a program.
+# Future leases, and the GPUs promised in each: reserved as late as possible, moved, or by an integer program.
 
 
 class Need(NamedTuple):
-    """What a job needs before its deadline."""
+    """The need of a job before its deadline."""
 
     job: int
     pool: int
@@ -50,12 +50,12 @@ class Reservations:
 
     def __init__(self, pools: int) -> None:
         self.of: dict[int, tuple[Need, NDArray[np.int64]]] = {}
-        """By job what it needed, and its leases, ascending."""
+        """The need of each job, and its leases, ascending."""
         self._used: NDArray[np.int64] = np.zeros((pools, 1024), np.int64)
         self._first = 0
 
     def reserve(self, need: Need, low: int, capacity: int) -> bool:
-        """Give a job its leases from `low` on, as late as possible; False, and nothing, where there are too few."""
+        """Give a job its leases from `low` on, as late as possible; False, and no lease, if there are too few."""
         used = self._between(need.pool, low, need.end)
         room = np.flatnonzero(capacity - used >= need.gpus)
         if len(room) < need.leases:
@@ -64,7 +64,7 @@ class Reservations:
         return True
 
     def extend(self, job: int, more: int, low: int, capacity: int) -> bool:
-        """Give a job so many leases more, from `low` on; False, and nothing, where there are too few."""
+        """Give a job this many more leases from `low` on; False, and no lease, if there are too few."""
         need, had = self.of[job]
         used = self._between(need.pool, low, need.end).copy()
         used[had[had >= low] - low] = capacity
@@ -77,22 +77,22 @@ class Reservations:
         return True
 
     def free(self, jobs: Iterable[int], low: int) -> None:
-        """Take from jobs what they have from a lease on, and forget them."""
+        """Remove the leases of jobs from one lease on, and forget these jobs."""
         for job in jobs:
             self.drop_first(job, len(self.of[job][1]), low)
             del self.of[job]
 
     def drop_first(self, job: int, count: int, low: int) -> None:
-        """Take from a job the first so many leases that it has from `low` on, and those before, which are over."""
+        """Remove a job's first leases from `low` on, up to this number, and its past leases."""
         need, had = self.of[job]
         had = had[had >= low]
         self._used[need.pool, had[:count] - self._first] -= need.gpus
         self.of[job] = need, had[count:]
 
     def move_all(self, needs: Sequence[Need], low: int, capacity: NDArray[np.int64]) -> bool:
-        """Reserve anew for these jobs, which are all that have leases, the least slack first.
+        """Reserve again for these jobs, which are all that have leases, the least slack first.
 
-        False, and nothing changes, where one finds no room.
+        False, without any change, if one finds no room.
         """
         self._between(0, low, max(need.end for need in needs))
         old, used = self.of, self._used.copy()
@@ -105,7 +105,7 @@ class Reservations:
         return True
 
     def solve(self, needs: Sequence[Need], low: int, capacity: NDArray[np.int64], limit: int, cells: int) -> bool:
-        """Reserve anew for these jobs, which are all that have leases, wherever there is room (HiGHS).
+        """Reserve again for these jobs, which are all that have leases, anywhere with room (HiGHS).
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class Reservations:
         Returns
         -------
         bool
-            Whether there is room for all; if not, nothing changes.
+            Whether all fit; if not, nothing changes.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
@@ -137,7 +137,7 @@ class Reservations:
         asked = np.array([need.leases for need in needs], np.float64)
         room = np.repeat(capacity.astype(np.float64), span)
         limits = LinearConstraint(matrix, np.concatenate([asked, np.zeros(len(room))]), np.concatenate([asked, room]))
-        # The later the better: what is free soon may serve jobs that come.
+        # The later the better: capacity that is free soon may serve new jobs.
         options: Any = {"node_limit": limit, "mip_rel_gap": 1.0}
         ones = np.ones(len(row), np.int64)
         found = milp(-lease.astype(float), integrality=ones, bounds=Bounds(0, 1), constraints=limits, options=options)
@@ -190,14 +190,14 @@ class _Leasing:
         restart = overheads(models, p["overhead"], jobs)[jobs.devices]
         whole = self.lease_ms / np.maximum(self.lease_ms - restart, 1)
         self.longer: NDArray[np.float64] = p["margin"] * whole
-        """How many times its run time a job is held to take: a restart in every lease, and the margin (n,)."""
+        """Assumed need of a job as a multiple of its run time: a restart in every lease, and the margin (n,)."""
         self.left: NDArray[np.int64] = np.zeros(len(jobs), np.int64)
         self.seen: NDArray[np.int64] = np.full(len(jobs), -1)
         if self.admission == "none":
             self.promises.state[:] = FREE
 
     def plan(self, view: View) -> Plan:
-        """Return who has GPUs until the next lease begins."""
+        """Return which jobs have GPUs until the next lease begins."""
         job, now = view.job, view.now_ms
         running = self.turns.running(view)
         waits = running < 0
@@ -233,7 +233,7 @@ class _Leasing:
         return self.turns.plan(job, running, chosen, wake)
 
     def _admit(self, view: View, fresh: NDArray[np.int64], job: NDArray[np.int64]) -> None:
-        """Promise jobs that came to meet their deadlines, or decline them, one after the other."""
+        """Admit new jobs to meet their deadlines, or decline them, one after the other."""
         low = -(-view.now_ms // self.lease_ms)
         # Who ended needs no leases any more.
         self.seen[job] = view.now_ms
@@ -244,7 +244,7 @@ class _Leasing:
             self.promises.state[j] = PROMISED if found else DECLINED
 
     def _needs(self, j: int, low: int) -> list[Need]:
-        """Return what a job needs in each pool in which it could meet its deadline, the fastest first."""
+        """Return the need of a job in each pool in which it could meet its deadline, the fastest first."""
         end = int(self.promises.deadline_ms[j]) // self.lease_ms
         kind = self.turns.pools.kind[j]
         found = []
@@ -275,7 +275,7 @@ class _Leasing:
         return self.admission == "program" and self.reserved.solve(all_needs, low, capacity, self.nodes, self.cells)
 
     def _due(self, view: View, job: NDArray[np.int64], line: NDArray[np.int64], only: NDArray[np.int64]) -> None:
-        """Mark the jobs whose leases begin now, and take back promises that cannot be kept."""
+        """Mark the jobs whose leases begin now, and withdraw promises that cannot be kept."""
         low = view.now_ms // self.lease_ms
         place = {j: i for i, j in enumerate(job.tolist())}
         capacity = self.turns.pools.gpus(view)
@@ -315,19 +315,20 @@ class Chronus(Policy):
 
     card: ClassVar[Card] = Card(
         name="chronus",
-        title="leases promised to jobs with deadlines, the rest by the smallest remaining GPU time (Chronus)",
+        title="leases promised to jobs with deadlines; other jobs by the smallest remaining GPU time (Chronus)",
         rule=(
-            "Time is divided into leases. A job with a deadline (D7) is promised to meet it when it comes, if all its "
-            "GPUs can be reserved for as many whole leases before the deadline as it needs, as late as possible; where "
-            "they cannot, all promised jobs' leases are reserved anew, the least slack first, and with "
-            "admission=program by a program of whole numbers. It is held to need its run time, a restart's overhead a "
-            "lease and the margin. When a lease begins, all GPUs are handed out anew: to the promised jobs whose "
-            "lease it is, then to best-effort jobs, then to promised jobs before their time, each group by the run "
-            "time left times the GPUs, the smallest first, and jobs that do not fit are passed over. Who has GPUs "
-            "keeps them for the lease, or to its end; what is free in between goes to waiting jobs in the same order "
-            "for what is left of it (between=on), or stays idle. A promise that cannot be kept any longer is taken "
-            "back. Jobs that are declined, and those without a deadline, are best-effort jobs; with declined=drop the "
-            "declined never run, and how many that are is told. Run times are known. Gangs may be spread over nodes."
+            "Time is divided into leases. A job with a deadline (D7) is admitted on arrival if all its GPUs can "
+            "be reserved for as many whole leases as it needs before the deadline, as late as possible. If they "
+            "cannot, the leases of all admitted jobs are reserved again, the least slack first, and with "
+            "admission=program by an integer program. We assume that a job needs its run time, the restart "
+            "overhead of each lease and the margin. When a lease begins, all GPUs are handed out again: first to "
+            "the admitted jobs that have this lease, then to best-effort jobs, then to admitted jobs ahead of "
+            "their time. Within each group, the smallest remaining run time times GPUs goes first, and jobs that "
+            "do not fit are skipped. A job keeps its GPUs for the lease or until it ends. GPUs that become free "
+            "during a lease go to waiting jobs in the same order for the rest of the lease (between=on), or stay "
+            "idle. A promise that can no longer be kept is withdrawn. Declined jobs and jobs without a deadline "
+            "are best-effort jobs. With declined=drop, declined jobs never run; their number is reported. Run "
+            "times are known. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter("lease", 240.0, "length of a lease [s]", minimum=1, maximum=1e9),
@@ -335,34 +336,48 @@ class Chronus(Policy):
             Parameter(
                 "admission",
                 "greedy",
-                "how leases are reserved; with none no job is promised anything, and deadlines are only counted",
+                "how leases are reserved; with none, no job is admitted and deadlines are only counted",
                 ("greedy", "program", "none"),
             ),
             declined("last"),
-            Parameter("between", True, "free GPUs are handed out between the beginnings of leases too"),
-            Parameter("margin", 1.1, "times its run time that a job is held to take [1]", minimum=1, maximum=1000),
-            Parameter("repack", 64, "with as many promised jobs or more leases stay where they are, 0 always [jobs]"),
-            Parameter("limit", 100, "most nodes of the program's search; unsolved by then, the job is declined"),
+            Parameter("between", True, "also hand out free GPUs between the starts of leases"),
+            Parameter(
+                "margin", 1.1, "a job is assumed to need this many times its run time [1]", minimum=1, maximum=1000
+            ),
+            Parameter(
+                "repack",
+                64,
+                "with this many admitted jobs or more, existing leases stay where they are; 0: always [jobs]",
+            ),
+            Parameter(
+                "limit",
+                100,
+                "most nodes that the program's search visits; if it is still unsolved, the job is declined",
+            ),
             Parameter("cells", 20_000, "most pairs of a job and a lease for which the program is tried"),
-            Parameter("overhead", "chronus", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "chronus", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D7", "M9", "M4"),
         equal_to=(
-            "With slo=0, between=off and overhead=none: srsf,fit=count, if jobs come and end where leases begin.",
-            "With slo=0 and an endless lease: ssf,scan=skip,fit=count.",
-            "With admission=none: slo=0, the deadlines of all being counted.",
+            (
+                "With slo=0, between=off and overhead=none: srsf,fit=count, if jobs arrive and end at the starts of "
+                "leases."
+            ),
+            "With slo=0 and an infinite lease: ssf,scan=skip,fit=count.",
+            "With admission=none: slo=0, but the deadlines of all jobs are counted.",
         ),
         sources=(
             (
-                "Gao et al., Chronus (SoCC'21), as its released code has it: leases, whole leases before a deadline, "
-                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time times "
-                "GPUs and age, the margin, the overhead a lease, and that of the preset chronus."
+                "Gao et al., Chronus (SoCC'21), as in its released code: leases, whole leases before a deadline, "
+                "reserved late, the least slack first, GPUs between leases, the order by class, remaining time "
+                "times GPUs and age, the margin, the overhead per lease, and the overhead of the preset chronus."
             ),
             (
-                "Own choices: 240 s, which ElasticFlow's authors gave it (its own default, 60 units, is an hour where "
-                "a unit is a minute); every job has a deadline; a job that cannot meet it is a best-effort job, where "
-                "the code has it go last (declined=last); promised jobs also run before their time; one job after the "
-                "other is promised, the program asks for any solution, and jobs are not placed by local search."
+                "Own choices: 240 s, which ElasticFlow's authors used (the code's own default, 60 units, is an "
+                "hour if a unit is a minute); every job has a deadline; a job that cannot meet its deadline is a "
+                "best-effort job, while the code puts it last (declined=last); admitted jobs also run ahead of "
+                "their time; jobs are admitted one after the other, the program asks for any solution, and no "
+                "local search places jobs."
             ),
         ),
     )
@@ -375,7 +390,7 @@ class Chronus(Policy):
         def plan(view: View) -> Plan:
             nonlocal run
             if run.view is not view:
-                # A run that begins anew.
+                # A run that starts over.
                 run = _Leasing(self, jobs, cluster, models, seed, view)
             return run.plan(view)
 

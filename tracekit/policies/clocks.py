@@ -1,4 +1,4 @@
-"""Clocks that policies choose between, what GPUs draw at each, and which is best for each job under a cap."""
+"""Clocks that policies choose from, the power of GPUs at each, and the best clock of each job under a cap."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _ENDLESS = 1 << 62
 
 
 class PowerCapped(Policy):
-    """All clocks are lowered together as far as a cap on the power asks."""
+    """All clocks are lowered together as far as a power cap requires."""
 
     card: ClassVar[Card] = Card(
         name="power-cap",
-        title="one clock for all GPUs, as high as a power cap allows",
+        title="one clock for all GPUs, as high as the power cap allows",
         rule=(
-            "Jobs start as under fifo, sjf or ssf, and are never stopped. After every event the clock of all running "
-            "jobs is the highest of 1.0, 0.9, ... 0.4 of the full one at which the GPUs, idle ones included, draw at "
-            "most the cap by M7; where not even 0.4 keeps it, 0.4. The cap is `cap_w`, or else `share` of what all "
-            "GPUs would draw when fully used. No job is kept waiting to save power. The recorded run times are taken "
-            "to be at full clock."
+            "Jobs start as under fifo, sjf or ssf, and are never stopped. After every event all running jobs get "
+            "the highest clock of 1.0, 0.9, ... 0.4 of the full clock at which the GPUs, including idle ones, "
+            "draw at most the cap by M7. If even 0.4 exceeds the cap, the clock is 0.4. The cap is `cap_w`, or "
+            "else `share` of the power that all GPUs draw when fully used. No job waits to save power. Recorded "
+            "run times are taken as run times at full clock."
         ),
         parameters=(
-            Parameter("cap_w", 0.0, "power that all GPUs together may draw, 0 for `share` [W]"),
-            Parameter("share", 0.7, "the cap as a share of the power of all GPUs when fully used", maximum=1),
+            Parameter("cap_w", 0.0, "power cap of all GPUs together, 0 to use `share` [W]"),
+            Parameter("share", 0.7, "the cap as a share of the power that all GPUs draw when fully used", maximum=1),
             Parameter("order", "fifo", "which jobs go first", ("fifo", "sjf", "ssf")),
             scan("stop"),
             FIT,
@@ -56,16 +56,19 @@ class PowerCapped(Policy):
         assumptions=("D1", "M4", "M7", "M11"),
         equal_to=(
             "With cap_w=inf, it is the policy that `order` names.",
-            "With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap binds, the clock is 0.4.",
+            "With s0 = 1 in the models, a lower clock saves nothing: as soon as the cap applies, the clock is 0.4.",
         ),
         sources=(
-            "The power of PowerFlow (arXiv 2304.06381) alone, without its choice of GPUs and of clocks job by job.",
-            "One clock for all, and its steps: our choice.",
+            (
+                "Only the power model of PowerFlow (arXiv 2304.06381), without its choice of GPUs and clocks for each "
+                "job."
+            ),
+            "Our choice: one clock for all GPUs, and its steps.",
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> PowerCap:
-        """Return the order, and the cap with what each job draws."""
+        """Return the order, and the cap with the power of each job."""
         p = self.parameters
         fifo = p["order"] == "fifo"
         order = Ordered(
@@ -90,12 +93,12 @@ class PowerCapped(Policy):
 
 
 def full_w(cluster: Cluster, models: Models) -> float:
-    """Return what all GPUs draw when fully used [W]."""
+    """Return the power of all GPUs when fully used [W]."""
     most = np.array([power_config(models, name).max_w for name in cluster.models])
     return float((most[cluster.model] * cluster.gpus).sum())
 
 
-CAP_W = Parameter("cap_w", 0.0, "power that all GPUs together may draw, 0 for `share`, inf anything [W]")
+CAP_W = Parameter("cap_w", 0.0, "power cap of all GPUs together, 0 to use `share`, inf for no cap [W]")
 LEAST = Parameter(
     "least", 0.4, "lowest clock, as a share of the full one; clocks are 0.1 apart", minimum=0.1, maximum=1
 )
@@ -105,22 +108,22 @@ _MOST_MW = 1 << 60
 
 @dataclass(frozen=True)
 class ClockTable:
-    """K clocks, the full one first, and what a GPU draws at each with a job of each of D kinds."""
+    """K clocks, the full one first, and the power of a GPU at each with a job of each of D kinds."""
 
     ppm: NDArray[np.int64]
     """The clocks [ppm] (K,)."""
     speed_ppm: NDArray[np.int64]
     """Speed of a job (K,) [ppm]."""
     kind: NDArray[np.int64]
-    """Kind of each job, by what it draws (n,)."""
+    """Kind of each job, by its power (n,)."""
     on_top_mw: NDArray[np.float64]
-    """What a GPU draws beyond its idle power (D, K) [mW]."""
+    """Power of a GPU beyond its idle power (D, K) [mW]."""
     full_mw: NDArray[np.float64]
-    """What it draws with that (D, K) [mW]."""
+    """Power of a GPU including its idle power (D, K) [mW]."""
 
 
 def clock_table(jobs: Jobs, cluster: Cluster, models: Models, power: ClockPower, least: float) -> ClockTable:
-    """Return the clocks 1.0, 0.9, ... down to `least`, and what the jobs draw at them (M7)."""
+    """Return the clocks 1.0, 0.9, ... down to `least`, and the power of the jobs at them (M7)."""
     steps = np.arange(10, 0, -1)[: 1 + round((1 - least) * 10 - 1e-9)] / 10
     u = utilization_ppm(models, jobs) / 1e6
     draw = power.draw
@@ -144,17 +147,17 @@ def cap_mw(cluster: Cluster, models: Models, cap_w: float, share: float) -> int:
 
 
 def clock_power(jobs: Jobs, cluster: Cluster, models: Models, cap: int) -> ClockPower:
-    """Return what the GPUs draw by their clock, under a cap [mW]."""
+    """Return the power of the GPUs by their clock, under a cap [mW]."""
     return ClockPower(power_draw_mw(jobs, cluster, models), models.power.s0, cap)
 
 
 class ClockProgram:
-    """One clock for each job, so that the sum of costs is small while that of power keeps within what there is.
+    """One clock for each job, for a small sum of costs within the available power.
 
     By the Lagrangian dual of the program in which jobs may divide their time between clocks: with a price on power each
     kind of job takes the clock at which cost and power together cost least. As the price falls, one kind after the
-    other goes to its next clock; at the price at which there is no more room, the jobs of the kind that would be next
-    go on in the order given while they fit. That is within one job's change of the best there is.
+    other moves to its next clock. At the price at which no room is left, the jobs of the next kind move on in the given
+    order while they fit. The result is within one job's change of the optimum.
 
     Parameters
     ----------
@@ -165,7 +168,7 @@ class ClockProgram:
     def __init__(self, power: NDArray[np.float64], cost: NDArray[np.float64]) -> None:
         self.power = power
         rows = np.arange(len(power))
-        # Of clocks that draw alike the one that costs least, and then the first, which is the fastest.
+        # Of clocks with equal power the one that costs least, and then the first, which is the fastest.
         self.least = np.where(power <= power.min(axis=1, keepdims=True), cost, np.inf).argmin(axis=1)
         """The clock at which each kind draws least (D,)."""
         steps = []
@@ -182,14 +185,14 @@ class ClockProgram:
             now[moves] = to[moves]
         self.free = now
         """The clock at which each kind costs least (D,)."""
-        # A kind's steps are worth less and less, so that they stay in order.
+        # Each further step of a kind is worth less, so they stay in order.
         found = np.concatenate(steps) if steps else np.zeros((0, 4))
         found = found[np.argsort(-found[:, 0], kind="stable")]
         self.step_kind, self.step_to = found[:, 1].astype(np.int64), found[:, 2].astype(np.int64)
         self.step_mw = found[:, 3]
 
     def choose(self, kind: NDArray[np.int64], gpus: NDArray[np.int64], room: float) -> NDArray[np.int64]:
-        """Return the index of the clock of each job; where even the least power is more than `room`, that of least.
+        """Return the index of the clock of each job; if even the least power is more than `room`, that of least.
 
         Parameters
         ----------
@@ -205,7 +208,7 @@ class ClockProgram:
         if taken == len(drawn):
             return np.asarray(self.free[kind] if left >= 0 else self.least[kind])
         clock = self.least.copy()
-        # Later steps of a kind come after its earlier ones, and the last that is written stays.
+        # Later steps of a kind come after its earlier ones, and the last write stays.
         clock[self.step_kind[:taken]] = self.step_to[:taken]
         found: NDArray[np.int64] = clock[kind]
         left -= float(drawn[taken - 1]) if taken else 0.0

@@ -1,4 +1,4 @@
-"""The placement that costs least at the moment, or waiting: what a policy that learns contention would approach."""
+"""The placement that costs least at the moment, or waiting: the target of a policy that learns contention."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["ContentionGreedy"]
 
 
 class _Greedy(Gangs):
-    """Gangs where they cost least, as far as the moment tells."""
+    """Place gangs where they cost least at the moment."""
 
     def __init__(
         self, jobs: Jobs, places: Places, network: Network, models: Models, *, wait: bool, shortest: bool, look: int
@@ -43,7 +43,7 @@ class _Greedy(Gangs):
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the cheapest of some placements, None where waiting for the next end is cheaper."""
+        """Return the cheapest of some placements, None if waiting for the next end is cheaper."""
         least, best = math.inf, None
         alone = self.left_ms(job)
         for spot in self._spots(job):
@@ -70,7 +70,7 @@ class _Greedy(Gangs):
         return found
 
     def _next_end_ms(self) -> float:
-        """Return when the first of the jobs that ran before this plan ends at its present speed; inf where none did."""
+        """Return when the first job that ran before this plan ends at its present speed; inf if there was none."""
         if self._next_ms < 0:
             running, left = self.view.running, self.view.remaining_ms.astype(np.float64)
             ends = self.view.overhead_ms + left * PPM / np.maximum(self.view.rate, 1)
@@ -83,33 +83,34 @@ class ContentionGreedy(Policy):
 
     card: ClassVar[Card] = Card(
         name="contention-greedy",
-        title="the placement that delays the gang and others least, or waiting (a bound for learned contention)",
+        title="place a gang where it delays itself and others least, or let it wait (a bound for learned contention)",
         rule=(
-            "Jobs are looked at by submission, or with order=shortest by run time; one that does not start is passed "
-            "over, and none is stopped. Compared are, for a gang that no node has room for, the fewest nodes of a "
-            "rack, nodes of one rack, any nodes of one GPU model, and in each rack and model those whose links carry "
-            "fewest gangs. The cost of each is the run time of the gang there and the time by which it delays those "
-            "that it shares links with, all that is left of them at the speeds of the moment. With wait=on a gang "
-            "waits where its run time as near together as can be, begun at the next end of a running job, is less. "
-            "Run times are known. This is the target that a policy which learns contention is trained towards, not "
-            "such a policy; it overstates delays, since others recover when one ends. Gangs wider than a tier send "
-            "beyond it; where racks are not known there is one."
+            "Jobs are considered by submission, or with order=shortest by run time. A job that does not start is "
+            "skipped, and no job is stopped. For a gang that fits on no single node, these placements are "
+            "compared: the fewest nodes of a rack, any nodes of one rack, any nodes of one GPU model, and in each "
+            "rack and model the nodes whose links carry the fewest gangs. The cost of a placement is the gang's "
+            "run time there plus the time by which it delays the gangs that share its links, over all their "
+            "remaining work at the current speeds. With wait=on a gang waits if it would finish sooner by "
+            "starting at the next end of a running job, as close together as possible. Run times are known. A "
+            "policy that learns contention is trained towards this target; this is not such a policy. It "
+            "overstates delays, because the other gangs recover when one ends. Gangs wider than a tier send "
+            "beyond it. If racks are not known, all nodes are in one rack."
         ),
         parameters=(
-            Parameter("wait", True, "gangs may wait for the next end where that costs less"),
-            Parameter("order", "arrival", "who is looked at first", ("arrival", "shortest")),
-            Parameter("look", 30, "jobs that wait by choice in a plan after which no more are looked at", minimum=1),
+            Parameter("wait", True, "gangs may wait for the next end if that costs less"),
+            Parameter("order", "arrival", "which job is considered first", ("arrival", "shortest")),
+            Parameter("look", 30, "a plan stops after this many jobs that wait by choice", minimum=1),
             GAP,
         ),
         assumptions=("D1", "M36", "M37", "M38"),
         equal_to=(
-            "With jobs of one GPU and gap=0: fifo,scan=skip; with order=shortest: sjf,scan=skip.",
-            "With one GPU model and links that slow nobody: the waits of delay-scheduling,rack=0,any=0.",
+            "With one-GPU jobs and gap=0: fifo,scan=skip; with order=shortest: sjf,scan=skip.",
+            "With one GPU model and links that slow no job: the waits of delay-scheduling,rack=0,any=0.",
         ),
         sources=(
             (
-                "Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive jobs "
-                "are to contention; its network cannot be replayed from a log."
+                "Ryu and Eo, arXiv 2310.20209 (ICPADS'23), abstract: a learned policy that knows how sensitive "
+                "jobs are to contention; a log is not enough to replay its network."
             ),
             "Own choices: the placements compared, their cost, and the test for waiting.",
         ),

@@ -1,4 +1,4 @@
-"""Crux, as far as a replay of jobs can show it: gangs that compute much for their traffic go first on links."""
+"""Crux, as far as a replay of jobs can show it: gangs with much computation for their traffic go first on links."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["CruxLike", "intensity"]
 def intensity(models: Models, jobs: Jobs, seed: int) -> NDArray[np.float64]:
     """Return the GPU time of an iteration over the time that its traffic takes on a node's link, alone (n,).
 
-    Infinite where there is no traffic.
+    Infinite without traffic.
     """
     message_mb, compute_s = traffic_of(models, jobs, seed)
     sends = ring_s(message_mb, jobs.devices, models.links.gbit.node_gbit)
@@ -37,7 +37,7 @@ def intensity(models: Models, jobs: Jobs, seed: int) -> NDArray[np.float64]:
 
 
 class _Nearest(Gangs):
-    """Gangs on the nearest GPUs there are."""
+    """Gangs on the nearest free GPUs."""
 
     def choose(self, job: int) -> Spot | None:
         """Return the nearest GPUs."""
@@ -49,36 +49,37 @@ class CruxLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="crux-like",
-        title="gangs that compute much for their traffic go first on links (after Crux)",
+        title="gangs with much computation for their traffic go first on links (after Crux)",
         rule=(
-            "Jobs start in the order of their submission, on the fewest nodes of a rack if they can, else on nodes of "
-            "one rack, else on any nodes of one GPU model, and run to their end; with scan=skip later jobs may pass "
-            "one that cannot. With priority=intensity the gangs on a link send in the order of their intensity: GPUs "
-            "times the computing of an iteration over the time of its traffic on a node's link. The first has the "
-            "whole link, and everybody later what is left of it by the part of an iteration in which each before it "
-            "sends, at least the part of M38; over links in parallel these parts spread evenly. With levels, "
-            "intensities within a factor of two are one priority, so many from the highest job of the list down, and "
-            "the earlier job goes first inside one. With priority=none gangs share links evenly. Where racks are not "
-            "known there is one, and gangs wider than a tier send beyond it."
+            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of a "
+            "rack if it can, otherwise nodes of one rack, otherwise any nodes of one GPU model. With scan=skip "
+            "later jobs may overtake a job that cannot start. With priority=intensity the gangs on a link send in "
+            "the order of their intensity: GPUs times the computing time of an iteration, divided by the time of "
+            "its traffic on a node's link. The first gang has the whole link. Each later gang has what is left "
+            "after the part of an iteration in which each gang before it sends, but at least the part of M38. "
+            "Over parallel links these parts spread evenly. With levels, intensities within a factor of two have "
+            "the same priority, counted down from the highest job on the list, and within a priority the earlier "
+            "job goes first. With priority=none gangs share links evenly. If racks are not known, all nodes are "
+            "in one rack, and gangs wider than a tier send beyond it."
         ),
         parameters=(
-            Parameter("priority", "intensity", "who goes first on a link", ("intensity", "none")),
-            Parameter("levels", 8, "priorities that links know, 0 as many as jobs", maximum=64),
+            Parameter("priority", "intensity", "which gang goes first on a link", ("intensity", "none")),
+            Parameter("levels", 8, "number of priorities that links support; 0: one per job", maximum=64),
             scan("skip"),
             GAP,
         ),
         assumptions=("D1", "M36", "M37", "M38"),
         equal_to=(
-            "With priority=none and gap=0: delay-scheduling,rack=0,any=0, scan alike.",
-            "Where no two gangs share a link: priority makes no difference.",
-            "With jobs of one GPU and gap=0: fifo,scan=skip.",
+            "With priority=none and gap=0: delay-scheduling,rack=0,any=0, with the same scan.",
+            "If no two gangs share a link: priority makes no difference.",
+            "With one-GPU jobs and gap=0: fifo,scan=skip.",
         ),
         sources=(
             "Cao et al., Crux (SIGCOMM'24), abstract: priority on links by GPU intensity.",
             (
-                "Own choices: intensity by the assumed traffic and one link speed, so that it does not depend on the "
-                "place; levels of a factor of two; what a lower priority has left; no choice of paths and no shift of "
-                "iterations in time, which a replay of jobs cannot show."
+                "Own choices: intensity from the assumed traffic and a single link speed, so it does not depend "
+                "on the placement; levels of a factor of two; what a lower priority gets; no choice of paths and "
+                "no time shift of iterations, which a replay of jobs cannot show."
             ),
         ),
     )

@@ -1,4 +1,4 @@
-"""Dally, as far as its rule is known: waits for tiers whose timers tune themselves, and moves to nearer GPUs."""
+"""Dally, as far as its rule is known: waits for tiers with self-tuning timers, and moves to nearer GPUs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["DallyLike"]
 _REFERENCE = 0.3
 """Slowdown from one tier to the next from which on a gang waits for the whole timer."""
 _KNOWN = 5
-"""Waits that have to be known before a timer is tuned."""
+"""Number of known waits that tuning a timer needs."""
 
 
 class _Tiers(Gangs):
@@ -60,7 +60,7 @@ class _Tiers(Gangs):
         self.waits, self.moved_ms = Waits(), dict[int, int]()
 
     def reset(self) -> None:
-        """Forget what gangs waited, and who moved."""
+        """Forget the waits of gangs and their moves."""
         self.waits, self.moved_ms = Waits(), {}
 
     def _timer_ms(self, job: int, tier: int) -> float:
@@ -99,7 +99,7 @@ class _Tiers(Gangs):
             self.waits.add((int(self.jobs.model[job]), self.tier_of(spot.nodes)), wait)
 
     def moves(self) -> dict[int, Spot]:
-        """Return the gangs that move to a nearer tier, those that got least done for their time first."""
+        """Return the gangs that move to a nearer tier, those with the least work done for their time first."""
         if not self.migrate:
             return {}
         far = [j for j, spot in self.spots.items() if len(spot.nodes) > 1 and self.tier_of(spot.nodes) > self.best[j]]
@@ -120,7 +120,7 @@ class _Tiers(Gangs):
         return done / max(float(table["ran"][job]), 1.0)
 
     def _nearer(self, job: int, old: Spot) -> Spot | None:
-        """Return where a running gang goes if that pays, and let it be there."""
+        """Return the new place of a running gang if a move pays, and move it there."""
         tier = self.tier_of(old.nodes)
         self.places.give(old)
         for near in range(FEWEST, ANYWHERE):
@@ -136,7 +136,7 @@ class _Tiers(Gangs):
         return None
 
     def _speeds(self, job: int, old: Spot, new: Spot) -> tuple[int, int]:
-        """Return the speed of a gang where it is and where it could go; its traffic is on the new links then."""
+        """Return the speed of a gang at its place and at a possible new one, where its traffic uses the new links."""
         if self.network is None:
             return self.speed_on(job, old), self.speed_on(job, new)
         now = self.network.speed(job)
@@ -156,47 +156,47 @@ class DallyLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="dally-like",
-        title="gangs wait for near tiers by timers that tune themselves, and move nearer when that pays (after Dally)",
+        title="gangs wait for nearby tiers with self-tuning timers, and move closer if that pays (after Dally)",
         rule=(
-            "Jobs are looked at in the order of their submission, and nobody holds up others. A gang takes GPUs of one "
-            "node at once, of one rack after the timer node, of any nodes of one GPU model after the timer rack more; "
-            "a gang wider than a tier begins with the next, and where racks are not known there is one. Timers are "
-            "multiplied by the gang's slowdown from one tier to the next over 0.3, at most by 1, so that gangs that "
-            "talk little do not wait. With tune=on a timer is the mean and a standard deviation of the last 20 waits "
-            "of gangs that got its tier and ask for the same GPU model, at most the time most, once five are known. "
-            "With migrate=on running gangs at a farther tier than they could have move, those with least work done "
-            "for their run time first, where the time that this saves of what is left exceeds the cost of a move; one "
-            "that moved stays for the time quantum. Speeds follow the tiers and the traffic of others on the same "
-            "links."
+            "Jobs are considered in the order of their submission, and no job holds up others. A gang takes GPUs "
+            "of one node at once, of one rack after `node` seconds, and of any nodes of one GPU model after "
+            "another `rack` seconds. A gang wider than a tier begins with the next tier. If racks are not known, "
+            "all nodes are in one rack. Timers are multiplied by the gang's slowdown from one tier to the next "
+            "over 0.3, at most by 1, so gangs with little communication do not wait. With tune=on a timer is the "
+            "mean plus one standard deviation of the last 20 waits of gangs that got its tier and ask for the "
+            "same GPU model, once five are known, and at most `most`. With migrate=on running gangs that could "
+            "have a closer tier move, those with the least work done for their run time first, if the move saves "
+            "more of the remaining time than it costs. A gang that has moved stays for `quantum` seconds. Speeds "
+            "depend on the tiers and on other traffic on the same links."
         ),
         parameters=(
-            Parameter("node", 600.0, "wait for one node at first, inf for ever [s]"),
-            Parameter("rack", 1200.0, "further wait for one rack at first, inf for ever [s]"),
-            Parameter("most", 3600.0, "longest timer that tuning gives [s]"),
-            Parameter("tune", True, "timers follow the waits of others"),
-            Parameter("migrate", True, "running gangs move to nearer GPUs where that pays"),
+            Parameter("node", 600.0, "initial wait for one node, inf forever [s]"),
+            Parameter("rack", 1200.0, "initial further wait for one rack, inf forever [s]"),
+            Parameter("most", 3600.0, "longest timer that tuning may set [s]"),
+            Parameter("tune", True, "timers follow the waits of other gangs"),
+            Parameter("migrate", True, "running gangs move to closer GPUs if that pays"),
             Parameter("quantum", 1800.0, "least time between two moves of a gang [s]"),
-            Parameter("overhead", "muri", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "muri", "preset for the cost of each preemption and migration (M9)"),
             LINKS,
             GAP,
         ),
         assumptions=("D1", "M4", "M9", "M36", "M37", "M38"),
         equal_to=(
             "With node=0, rack=0, tune=off, migrate=off: delay-scheduling,rack=0,any=0.",
-            "Where distance slows nobody: delay-scheduling,rack=0,any=0.",
+            "If distance slows no job: delay-scheduling,rack=0,any=0.",
             (
-                "With node=inf, tune=off, migrate=off and gangs that fit a node and slow down by 30 % or more: "
+                "With node=inf, tune=off, migrate=off and gangs that fit on a node and slow down by 30 % or more: "
                 "delay-scheduling,rack=inf,any=inf."
             ),
         ),
         sources=(
             (
-                "Sharma et al., Dally (arXiv 2401.16492), abstract: delay scheduling over tiers, network-sensitive "
-                "preemption, timers that tune themselves."
+                "Sharma et al., Dally (arXiv 2401.16492), abstract: delay scheduling over tiers, "
+                "network-sensitive preemption, self-tuning timers."
             ),
             (
-                "Own choices, as the formulas could not be read: every number and test above; preemption is a "
-                "migration to free GPUs, no job is stopped for another; the cost of a move is that of M9."
+                "Own choices, because we could not read the formulas: every number and test above; preemption is "
+                "a migration to free GPUs, and no job is stopped for another; a move costs what M9 says."
             ),
         ),
     )

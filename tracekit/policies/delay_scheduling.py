@@ -1,4 +1,4 @@
-"""Delay scheduling: gangs wait a while for GPUs that are near each other, or as long as that pays."""
+"""Delay scheduling: gangs wait a while for nearby GPUs, or as long as waiting pays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["DelayScheduling"]
 
 _KNOWN = 5
-"""Waits that have to be known before their mean counts."""
+"""Number of known waits that a mean needs."""
 
 
 class _Delays(Gangs):
@@ -52,7 +52,7 @@ class _Delays(Gangs):
         self._release: dict[int, float] = {}
 
     def reset(self) -> None:
-        """Forget what gangs waited."""
+        """Forget the waits of gangs."""
         self.waits = Waits()
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -62,7 +62,7 @@ class _Delays(Gangs):
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the nearest GPUs that there are, where the job does not wait for nearer ones."""
+        """Return the nearest free GPUs, if the job does not wait for nearer ones."""
         nearest = self.places.nearest[int(self.places.kind[job])]
         for tier in range(nearest, ANYWHERE + 1):
             spot = self.places.find(job, tier)
@@ -71,7 +71,7 @@ class _Delays(Gangs):
         return None
 
     def _waits(self, job: int, spot: Spot, tier: int, nearest: int) -> bool:
-        """Return whether a job waits for a nearer tier than that of a spot it could have."""
+        """Return whether a job waits for a nearer tier than that of a possible spot."""
         due_ms = float(self.arrival_ms[job]) + self.after_ms[tier]
         if due_ms <= self.now_ms or (self.cost != "off" and not self._pays(job, spot, nearest, due_ms)):
             return False
@@ -89,7 +89,7 @@ class _Delays(Gangs):
         return self.waits.mean((kind,), _KNOWN, due_ms - self.now_ms) < lost_ms
 
     def _release_ms(self, job: int, tier: int) -> float:
-        """Return when a tier has room if nobody else starts, running jobs ending at their present speed; inf never."""
+        """Return when a tier has room if no other job starts and running jobs end at their present speed; inf never."""
         ends = self._ends_of_running()
         low, high = 0, len(ends) + 1
         while high - low > 1:
@@ -101,7 +101,7 @@ class _Delays(Gangs):
         return ends[high - 1][0] if high <= len(ends) else math.inf
 
     def _ends_of_running(self) -> list[tuple[float, int]]:
-        """Return the ends of running jobs, ascending [ms]; those that start now are not among them."""
+        """Return the ends of running jobs, ascending [ms], without those that start now."""
         if self._ends is None:
             job, rate, overhead, running = self.view.job, self.view.rate, self.view.overhead_ms, self.view.running
             rows = zip(job[running].tolist(), rate[running].tolist(), overhead[running].tolist(), strict=True)
@@ -118,29 +118,28 @@ class _Delays(Gangs):
 
 
 class DelayScheduling(Policy):
-    """First in, first out, where gangs wait for near GPUs."""
+    """First in, first out, where gangs wait for nearby GPUs."""
 
     card: ClassVar[Card] = Card(
         name="delay-scheduling",
-        title="gangs wait a while for GPUs near each other (delay scheduling)",
+        title="gangs wait a while for nearby GPUs (delay scheduling)",
         rule=(
-            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of one "
-            "rack at once; after the time rack it takes any nodes of one rack, after the time any those of one GPU "
-            "model. Until then later jobs may pass it (scan=skip) or wait too (scan=stop). With cost=mean or oracle it "
-            "waits only while that pays too: the wait that is expected is shorter than the run time that it has left "
-            "times the slowdown where it could start now. mean expects the mean wait of the last 20 gangs of its kind "
-            "that got the fewest nodes, from the fifth on, and until then the time to the timer; oracle expects the "
-            "moment at which running jobs have left enough, nobody else starting. A gang that never fits one rack "
-            "takes any nodes at once, and one that could not even have the fewest nodes starts with one rack; where "
-            "racks are not known there is one. Nodes are chosen as by placement consolidate. Speeds follow the tiers "
-            "and the traffic of others on the same links."
+            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of "
+            "one rack at once. After `rack` seconds it takes any nodes of one rack, and after `any` seconds any "
+            "nodes of one GPU model. Until then later jobs may overtake it (scan=skip) or wait too (scan=stop). "
+            "With cost=mean or oracle a gang waits only while that also pays: the expected wait must be shorter "
+            "than its remaining run time times the slowdown of the place where it could start now. mean expects "
+            "the mean wait of the last 20 gangs of its kind that got the fewest nodes, from the fifth on, and "
+            "until then the time to the timer. oracle expects the moment at which running jobs have freed enough "
+            "GPUs if no other job starts. A gang that never fits in one rack takes any nodes at once, and a gang "
+            "that could never have the fewest nodes starts with one rack. If racks are not known, all nodes are "
+            "in one rack. Nodes are chosen as by placement consolidate. Speeds depend on the tiers and on other "
+            "traffic on the same links."
         ),
         parameters=(
             Parameter("rack", 600.0, "wait after which a gang takes any nodes of one rack, inf never [s]"),
             Parameter("any", 1800.0, "wait after which it takes any nodes of one GPU model, inf never [s]"),
-            Parameter(
-                "cost", "off", "whether waiting has to pay, and what wait is expected", ("off", "mean", "oracle")
-            ),
+            Parameter("cost", "off", "whether waiting must pay, and which wait is expected", ("off", "mean", "oracle")),
             scan("skip"),
             NOISE,
             LINKS,
@@ -151,14 +150,14 @@ class DelayScheduling(Policy):
             "With rack=inf, any=inf, gap=0: fifo,scan=skip; with scan=stop: fifo.",
             "With rack=T, any=inf, links=off, gap=0: fifo,scan=skip,relax=T,relax_to=rack.",
             "With rack=0, any=0, links=off, gap=0, one GPU model and no cost of spreading: fifo,scan=skip,fit=count.",
-            "With jobs of one GPU all settings are alike.",
+            "With one-GPU jobs all settings are equal.",
             "With links=off and no cost of spreading, cost=oracle is rack=0, any=0.",
         ),
         sources=(
-            "Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a near place, others go on meanwhile.",
+            "Zaharia et al., Delay Scheduling (EuroSys'10): a task waits for a nearby place while others go on.",
             (
-                "Own choices: timers per gang that run from its submission to its start, in seconds and not in "
-                "refusals; the three tiers; the cost test and what it expects."
+                "Own choices: timers per gang that run from its submission to its start, in seconds instead of "
+                "refusals; the three tiers; the cost test and the wait it expects."
             ),
         ),
     )

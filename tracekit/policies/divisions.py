@@ -1,4 +1,4 @@
-"""Divisions of GPUs among jobs, drawn at random, for searches: how many each may have, and how many there are."""
+"""Divisions of GPUs among jobs, drawn at random, for searches: how many GPUs each job may have, and how many exist."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Bounds"]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What k jobs may have of P pools."""
+    """The GPUs that k jobs may have of P pools."""
 
     least: NDArray[np.int64]
-    """GPUs that each surely has: its minimum, or none (k,)."""
+    """Guaranteed GPUs of each: its minimum, or none (k,)."""
     low: NDArray[np.int64]
-    """Minimum; a job has none or at least that (k,)."""
+    """Minimum; a job has no GPU or at least this many (k,)."""
     high: NDArray[np.int64]
     """Maximum (k,)."""
     pool: NDArray[np.int64]
@@ -29,12 +29,12 @@ class Bounds:
     """GPUs of each pool beyond `least` (P,)."""
 
     def drawn(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Return so many divisions, every number of GPUs of a job as likely, whatever there is room for (count, k)."""
+        """Return this many divisions; every number of GPUs of a job is equally likely, whatever fits (count, k)."""
         gpus = random.integers(self.low - 1, self.high + 1, (count, len(self.low)))
         return np.where(gpus < self.low, self.least, gpus)
 
     def within(self, gpus: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int64]:
-        """Return divisions for which there is room: jobs drawn too late have what is left, or `least` (m, k)."""
+        """Return divisions that fit: jobs drawn too late get what is left, or `least` (m, k)."""
         found = np.broadcast_to(self.least, gpus.shape).copy()
         for pool in np.unique(self.pool).tolist():
             mine = np.flatnonzero(self.pool == pool)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["ElasticFifo", "ElasticSrjf"]
 
 _SOURCES = (
-    "The open-source Voda scheduler: minimum first, then one GPU after the other, at most one plan in 30 s.",
+    "The open-source Voda scheduler: minimum first, then one GPU after the other, at most one plan every 30 s.",
     (
-        "Own choices: the cost of a change in size; jobs that run keep their minimum unless preempt=on, so that long "
-        "lists do not make them stop and start; preemption by numbers of GPUs, places being chosen afterwards."
+        "Own choices: the cost of a resize; running jobs keep their minimum unless preempt=on, so long lists do "
+        "not make them stop and start; preemption by GPU counts, with places chosen afterwards."
     ),
 )
 
@@ -50,7 +50,7 @@ class _Elastic(Policy):
             return np.argsort(view.remaining_ms + view.overhead_ms, kind="stable")
 
         def queue(view: View) -> Plan:
-            """Let jobs of fixed size start where there is room for them."""
+            """Let jobs of fixed size start if there is room for them."""
             order = order_of(view)
             waiting = view.job[order[view.held[order] == 0]]
             return Plan(waiting, requested[waiting], keep=True, optional=len(waiting))
@@ -96,22 +96,23 @@ class _Elastic(Policy):
 def _parameters(preempt: str) -> tuple[Parameter, ...]:
     return (
         Parameter("elastic", True, "jobs run on other numbers of GPUs than they ask for"),
-        Parameter("preempt", preempt == "on", "running jobs may be stopped for others before them in the order"),
-        Parameter("steps", "one", "jobs grow by one GPU, or double", ("one", "double")),
+        Parameter("preempt", preempt == "on", "running jobs may be stopped for earlier jobs in the order"),
+        Parameter("steps", "one", "jobs grow by one GPU, or they double", ("one", "double")),
         Parameter("gap", 30.0, "least time between two plans [s]"),
-        Parameter("resize", 10.0, "cost of a change in the number of GPUs [s]"),
-        Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+        Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+        Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
         FIT,
     )
 
 
 _RULE = (
-    "At most once in gap seconds, when a job came or ended, all GPUs are divided anew: the jobs in the order of "
-    "{order} get their minimum each, and jobs whose minimum is not free are passed over; then the same jobs in the "
-    "same order get one GPU more each, or double, again and again, up to their maximum. With preempt=off running jobs "
-    "have their minimum before waiting ones; with preempt=on they are stopped where jobs before them leave nothing. A "
-    "change costs resize seconds. Gangs may be spread over nodes. Jobs that could not run on the GPUs that they ask "
-    "for are not accepted. With elastic=off minimum and maximum are what a job asks for, in one place as everywhere."
+    "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. The jobs get "
+    "their minimum in the order of {order}; jobs whose minimum is not free are skipped. Then the same jobs, in "
+    "the same order, get one GPU more each, or double, again and again, up to their maximum. With preempt=off "
+    "running jobs get their minimum before waiting ones. With preempt=on running jobs are stopped if the jobs "
+    "before them leave nothing. A change costs resize seconds. Gangs may be spread over nodes. Jobs that could "
+    "not run on the GPUs they ask for are rejected. With elastic=off minimum and maximum are what a job asks for, "
+    "in one place as in other policies."
 )
 
 
@@ -128,7 +129,7 @@ class ElasticFifo(_Elastic):
         equal_to=(
             "With elastic=off and gap=0: fifo,scan=skip.",
             "With elastic=off, preempt=on, gap=0, fit=count, overhead=none: las,queues=none,scan=skip.",
-            "With room for the maximum of all: every job has its maximum.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
         ),
         sources=_SOURCES,
     )
@@ -141,7 +142,7 @@ class ElasticSrjf(_Elastic):
     card: ClassVar[Card] = Card(
         name="elastic-srjf",
         title="elastic jobs, shortest remaining job first",
-        rule=_RULE.format(order="the run time that they have left, with the GPUs that they ask for"),
+        rule=_RULE.format(order="their remaining run time on the GPUs that they ask for"),
         parameters=_parameters("on"),
         assumptions=("D1", "D3", "M9", "M4"),
         equal_to=(

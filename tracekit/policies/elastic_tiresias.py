@@ -1,4 +1,4 @@
-"""Elastic Tiresias: least GPU time first in two queues; GPUs that are left go where they speed jobs up most."""
+"""Elastic Tiresias: least GPU time first in two queues; the GPUs that are left go where they speed jobs up most."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 _SPAN = 1 << 44
 """Above every submission [ms]: 557 years."""
 _STEPS = 32
-"""Steps inside a queue at which the Gittins index is asked for anew."""
+"""Steps inside a queue at which the Gittins index is computed again."""
 _SCALE = 1 << 14
 
 
 _QUEUES = Parameter(
-    "queues", "3250/7200", "service at which a job moves to the next queue, with / between [GPU*s]; none for one queue"
+    "queues", "3250/7200", "GPU time at which a job moves to the next queue, separated by / [GPU*s]; none for one queue"
 )
 _WITHIN = Parameter(
     "within",
     "submit",
-    "inside a queue, the earlier submission evicts later ones, or who runs stays and the others wait by submission",
+    "inside a queue, the earlier submission evicts later ones, or running jobs stay and the others wait by submission",
     ("submit", "running"),
 )
 _PROMOTE = Parameter(
-    "promote", 0.0, "a job that has waited so many times its last run goes back to the first queue; 0 never"
+    "promote", 0.0, "a job that has waited this many times its last run goes back to the first queue; 0: never"
 )
 
 
@@ -54,7 +54,7 @@ def read_thresholds(text: str) -> tuple[int, ...]:
     Raises
     ------
     UsageError
-        They are no ascending positive numbers.
+        They are not ascending positive numbers.
     """
     if text == "none":
         return ()
@@ -64,7 +64,7 @@ def read_thresholds(text: str) -> tuple[int, ...]:
         numbers = [-1.0]
     if any(not 0 < n < 1e12 for n in numbers) or any(a >= b for a, b in pairwise(numbers)):
         raise UsageError(
-            f"queues={text[:60]} names no ascending numbers above 0",
+            f"queues={text[:60]} is not a list of ascending numbers above 0",
             hint="write queues=3250/7200 [GPU*s], or queues=none",
         )
     return tuple(round(n * 1000) for n in numbers)
@@ -77,31 +77,32 @@ class Las(Policy):
         name="las",
         title="least GPU time so far first; running jobs may be stopped (Tiresias 2D-LAS)",
         rule=(
-            "A job begins in the first queue and falls to the next when the GPU time it has had reaches a threshold. "
-            "Jobs of an earlier queue go first and evict those of later ones; inside a queue the earlier submission "
-            "goes first, or with within=running the job that holds GPUs. Run times need not be known."
+            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. "
+            "Jobs of an earlier queue go first and evict those of later ones. Inside a queue the earlier "
+            "submission goes first, or with within=running the job that has GPUs. Run times need not be known."
         ),
         parameters=(_QUEUES, _WITHIN, scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE, _PROMOTE, INTERVAL),
         assumptions=("D1", "M9"),
         equal_to=(
             "With queues=none: fifo with eviction.",
-            "With jobs of one GPU, no two submitted at once: fit=quota is fit=place.",
+            "With one-GPU jobs, no two submitted at once: fit=quota is fit=place.",
             "With queues=none and within=running: fifo,scan=skip.",
-            "With jobs of one GPU: the classic multi-level feedback queue.",
-            "With interval=0.001: as without, to the millisecond.",
+            "With one-GPU jobs: the classic multi-level feedback queue.",
+            "With interval=0.001: the same as without it, to the millisecond.",
         ),
         sources=(
             "Gu et al., Tiresias (NSDI'19); thresholds of 3,250 and 7,200 GPU*s from its released simulator.",
             (
-                "Lucid's port: queues=18000,interval=60,overhead=lucid,fit=quota. On 5,000 jobs and a full cluster "
-                "(336 and 480 GPUs) the mean completion time is 0.1 and 0.3 % below that of its rule; with fit=count "
-                "2.8 and 2.1 %, with fit=place 7.9 and 5.7 %. There a job ends one second late. Voda's port has one "
-                "threshold of 3,600 GPU*s."
+                "Lucid's port: queues=18000,interval=60,overhead=lucid,fit=quota. On 5,000 jobs and a full "
+                "cluster (336 and 480 GPUs) our mean completion time is 0.1 and 0.3 % below that of the port; "
+                "with fit=count it is 2.8 and 2.1 % below, with fit=place 7.9 and 5.7 %. In the port a job ends "
+                "one second late. Voda's port has one threshold of 3,600 GPU*s."
             ),
             (
-                "The released simulator and Muri's port of it keep running jobs first inside a queue, and those that "
-                "wait by when they fell into it, here by submission: with within=running,fit=count,charge=event the "
-                "mean completion time on Muri's third trace, loaded, is 6.2 % above its own; with within=submit 41 %."
+                "The released simulator and Muri's port of it keep running jobs first inside a queue, and waiting "
+                "jobs by the time they fell into it; we order waiting jobs by submission. With "
+                "within=running,fit=count,charge=event our mean completion time on Muri's third trace, loaded, is "
+                "6.2 % above that of the port; with within=submit it is 41 % above."
             ),
         ),
     )
@@ -132,17 +133,18 @@ class Gittins(Policy):
         name="gittins",
         title="most likely to end soon first (Gittins index); running jobs may be stopped (Tiresias)",
         rule=(
-            "As las, but inside a queue the job that is likeliest to end soon goes first: by the Gittins index of the "
-            "GPU time it has had, from the distribution of the GPU time of all jobs of the trace, looking ahead to the "
-            "end of its queue; the last queue goes by submission. The index is asked for anew at 32 steps in a queue."
+            "As las, but inside a queue the job that is most likely to end soon goes first. The order is the "
+            "Gittins index of its GPU time so far, from the distribution of the GPU time of all jobs of the "
+            "trace, looking ahead to the end of its queue; the last queue goes by submission. The index is "
+            "computed again at 32 steps in a queue."
         ),
         parameters=(_QUEUES, scan("skip"), FIT, OVERHEAD, _PROMOTE),
         assumptions=("D1", "M9"),
         equal_to=(
-            "Where the service of jobs has a decreasing hazard: las.",
-            "Where it is exponential: any order inside a queue.",
+            "If the GPU time of jobs has a decreasing hazard: las.",
+            "If it is exponential: any order inside a queue.",
         ),
-        sources=("Gu et al., Tiresias (NSDI'19); how far the index looks ahead is our reading.",),
+        sources=("Gu et al., Tiresias (NSDI'19); how far the index looks ahead is our interpretation.",),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
@@ -210,33 +212,38 @@ class ElasticTiresias(Policy):
         name="elastic-tiresias",
         title="elastic jobs, least GPU time so far first (Voda's elastic Tiresias)",
         rule=(
-            "A job begins in the first queue and falls to the next when the GPU time it has had reaches a threshold; "
-            "one that has waited promote times its last run begins anew. At most once in gap seconds all GPUs are "
-            "divided anew: jobs of an earlier queue first, inside a queue in the order in which they first started, "
-            "get what they ask for, and who finds too few free is passed over. Where more than crowd jobs then have "
-            "nothing, those behind the first queue shrink to their minimum. What is free goes where a GPU adds most "
-            "speed: jobs without GPUs, for which the speed of the minimum counts by its GPUs, and one GPU more for the "
-            "others, up to the maximum. Run times need not be known. Gangs may be spread over nodes."
+            "A job begins in the first queue and falls to the next when its GPU time so far reaches a threshold. "
+            "A job that has waited promote times its last run starts over in the first queue. At most once every "
+            "gap seconds all GPUs are divided anew. Jobs of an earlier queue come first, and inside a queue the "
+            "job that started first; each gets what it asks for, and a job that finds too few free GPUs is "
+            "skipped. If more than crowd jobs are then left without GPUs, the jobs behind the first queue shrink "
+            "to their minimum. The GPUs that are left go where each adds the most speed: to jobs without GPUs, "
+            "whose gain is the speed of their minimum per GPU, and to the others one GPU at a time, up to their "
+            "maximum. Run times need not be known. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter("queues", "3600", "GPU time at which a job falls to the next queue, such as 3250/7200 [GPU*s]"),
-            Parameter("promote", 8.0, "a job that has waited so many times its last run begins anew; 0 never"),
-            Parameter("crowd", 10, "jobs without GPUs above which those behind the first queue shrink"),
+            Parameter(
+                "promote",
+                8.0,
+                "a job that has waited this many times its last run starts over in the first queue; 0: never",
+            ),
+            Parameter("crowd", 10, "with more jobs than this without GPUs, the jobs behind the first queue shrink"),
             GAP,
-            Parameter("resize", 10.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
         equal_to=(
-            "Where no job is elastic (rigid), with queues=none, gap=0, fit=count: fifo,scan=skip,fit=count.",
-            "With room for the maximum of all: every job has its maximum.",
+            "If no job is elastic (rigid), with queues=none, gap=0, fit=count: fifo,scan=skip,fit=count.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
         ),
         sources=(
             "The open-source Voda scheduler: queues, thresholds, order, the shrinking and its limit of 10 jobs.",
             (
-                "Own choices: speed is M8's and not measured; the cost of a change; between equal gains the order of "
-                "the queues; a crowd is counted by domain."
+                "Own choices: speed comes from M8 and is not measured; the cost of a change; the order of the "
+                "queues between equal gains; a crowd is counted per domain."
             ),
         ),
     )
@@ -255,8 +262,8 @@ class ElasticTiresias(Policy):
             order = np.lexsort((np.where(first < 0, np.iinfo(np.int64).max, first), queue))
             sizes.give(wish, order, sizes.requested[wish.job])
             _shrink(sizes, wish, queue, p["crowd"])
-            # Of jobs without GPUs those come first whose minimum is fastest for its GPUs: the smallest. On a concave
-            # curve that is more than any further GPU adds.
+            # Of jobs without GPUs the smallest come first: their minimum is fastest for its GPUs. On a concave curve
+            # that is more than any further GPU adds.
             waits = order[wish.gpus[order] == 0]
             least = sizes.low[wish.job]
             density = sizes.speed[least[waits]] / least[waits]
@@ -278,19 +285,19 @@ class ElasticTiresias(Policy):
 
 @dataclass
 class _Queues:
-    """Which queue each job is in, by the GPU time it has had since it began anew."""
+    """The queue of each job, by its GPU time since it started over."""
 
     thresholds: NDArray[np.int64]
-    """Ends of the queues but the last [GPU*ms]."""
+    """Ends of all queues except the last [GPU*ms]."""
     promote: float
-    """A job that waits so many times its last run begins anew; 0 never."""
+    """A job that waits this many times its last run starts over; 0: never."""
     view: View | None = None
-    """Of the run that the books are of."""
+    """The run that the books describe."""
     base: NDArray[np.int64] | None = None
     """GPU time that does not count any more (n,) [GPU*ms]."""
 
     def find(self, view: View, wish: Wish) -> NDArray[np.int64]:
-        """Return the queue of each job, after letting those begin anew that have waited long (k,)."""
+        """Return the queue of each job, after jobs that have waited long start over (k,)."""
         table, job = view.table, wish.job
         if self.view is not view or self.base is None:
             self.view, self.base = view, np.zeros(len(table), np.int64)
@@ -301,7 +308,7 @@ class _Queues:
         return np.searchsorted(self.thresholds, attained[job] - self.base[job], side="right")
 
     def next_ms(self, view: View, wish: Wish) -> int:
-        """Return when, if nothing comes or ends, a job falls or begins anew [ms]; -1 never."""
+        """Return when, if no job arrives or ends, a job falls or starts over [ms]; -1 never."""
         assert self.base is not None  # noqa: S101 -- `find` goes first
         had = view.table["attained"][wish.job] - self.base[wish.job]
         queue = np.searchsorted(self.thresholds, had, side="right")
@@ -323,7 +330,7 @@ class _Queues:
 
 
 def _shrink(sizes: Sizes, wish: Wish, queue: NDArray[np.int64], crowd: int) -> None:
-    """Take jobs behind the first queue down to their minimum in the domains where too many have nothing."""
+    """Shrink jobs behind the first queue to their minimum in domains with too many jobs without GPUs."""
     domain = sizes.pools.kind_domain[sizes.pools.kind[wish.job]]
     crowded = np.bincount(domain[wish.gpus == 0], minlength=int(domain.max(initial=0)) + 1) > crowd
     mine = np.flatnonzero((wish.gpus > 0) & (queue > 0) & crowded[domain])

@@ -1,4 +1,4 @@
-"""ElasticFlow: the fewest GPUs by which each promised deadline is met, and the rest where it costs least GPU time."""
+"""ElasticFlow: the fewest GPUs that meet each promised deadline, and the rest where they cost least GPU time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Levels:
         for g, least, most in zip(size.tolist(), low[place].tolist(), high[place].tolist(), strict=True):
             powers = [2**k for k in range(most.bit_length()) if least <= 2**k <= most]
             speed = elastic_ppm(models, g, powers or [g]).tolist()
-            # More GPUs that make it no faster are no level.
+            # Numbers of GPUs that make it no faster are not levels.
             kept = [n for i, n in enumerate(powers or [g]) if i == 0 or speed[i] > max(speed[:i])]
             gpus += kept
             count.append(len(kept))
@@ -59,7 +59,7 @@ class Levels:
 
 
 class _Shares(NamedTuple):
-    """What promised jobs have now, by place in the wish; -1 where no number of GPUs meets the deadline."""
+    """GPUs of admitted jobs now, by place in the wish; -1 if no number of GPUs meets the deadline."""
 
     line: NDArray[np.int64]
     share: NDArray[np.int64]
@@ -84,7 +84,7 @@ class _Flow:
         self.accepts: NDArray[np.uint8] = self.sizes.pools.accepts.view(np.uint8)
 
     def plan(self, view: View) -> Plan:
-        """Return what every job has until something happens."""
+        """Return the GPUs of every job until the next event."""
         wish, now = self.sizes.begin(view), view.now_ms
         job, state = wish.job, self.promises.state
         left = view.remaining_ms
@@ -134,7 +134,7 @@ class _Flow:
         return found
 
     def _rest(self, wish: Wish, kept: NDArray[np.int64], late: NDArray[np.int64]) -> None:
-        """Give best-effort jobs their fewest GPUs: those that are late for a promise, who runs, then by submission."""
+        """Give best-effort jobs their fewest GPUs: jobs late for a promise, running jobs, then by submission."""
         rest = ~self.promises.waits_for_nothing(wish.job)
         rest[kept] = rest[late] = False
         best = np.flatnonzero(rest)
@@ -163,51 +163,61 @@ class ElasticFlow(Policy):
 
     card: ClassVar[Card] = Card(
         name="elasticflow",
-        title="the fewest GPUs by which deadlines are met, the rest where it costs least (ElasticFlow)",
+        title="the fewest GPUs that meet the deadlines; the rest where it costs least (ElasticFlow)",
         rule=(
-            "A job runs on a power of two of GPUs between its fewest and its most (D3). The least share of a job is "
-            "the lowest of these levels with which it ends by its deadline (D7) if it has that many GPUs from now on, "
-            "or as many as there are where jobs with earlier deadlines leave fewer. A job that comes is promised to "
-            "meet its deadline if it has such a share and every promised job keeps one; else it is declined. Once in "
-            "a slot, when a job came or ended, promised jobs have their least shares, the earliest deadline first. "
-            "What is left goes to best-effort jobs, the fewest GPUs each: promised jobs that are late, then who runs, "
-            "then in the order of submission, and jobs that do not fit are passed over. What is left then goes to the "
-            "jobs that have GPUs, up to their most: at each step to the job whose GPU time to the end grows least for "
-            "a GPU more, and between equals to the one with the earliest deadline. A change costs resize seconds. "
-            "Jobs that are declined, and those without a deadline, are best-effort jobs; with declined=drop the "
-            "declined never run, and how many that are is told. Run times are known. Gangs may be spread over nodes."
+            "A job runs on a power of two of GPUs between its minimum and its maximum (D3). The minimum share of "
+            "a job is the lowest of these levels at which it ends by its deadline (D7), if it has that many GPUs "
+            "from now on, or fewer while jobs with earlier deadlines leave fewer. A new job is admitted if it has "
+            "such a share and every admitted job keeps one; otherwise it is declined. When a job arrives or ends, "
+            "at most once per slot, the admitted jobs get their minimum shares, the earliest deadline first. The "
+            "GPUs that are left go to best-effort jobs, the minimum each: late admitted jobs first, then running "
+            "jobs, then by submission; jobs that do not fit are skipped. What is left then goes to the jobs that "
+            "have GPUs, up to their maximum. Each step goes to the job whose GPU time to the end grows least per "
+            "added GPU, and among equals to the earliest deadline. A change costs resize seconds. Declined jobs "
+            "and jobs without a deadline are best-effort jobs. With declined=drop, declined jobs never run; their "
+            "number is reported. Run times are known. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter("slot", 60.0, "time between plans, 0 at every event [s]", maximum=1e9),
             SLO,
-            Parameter("admission", True, "off: every job with a deadline is promised to meet it, if it can or not"),
+            Parameter(
+                "admission", True, "off: every job with a deadline is admitted, even if it cannot meet its deadline"
+            ),
             declined(),
-            Parameter("margin", 1.1, "times the run time left that a job is held to need [1]", minimum=1, maximum=1000),
+            Parameter(
+                "margin",
+                1.1,
+                "a job is assumed to need this many times its remaining run time [1]",
+                minimum=1,
+                maximum=1000,
+            ),
             RESIZE,
-            Parameter("overhead", "elasticflow", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "elasticflow", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D7", "M8", "D3", "M9", "M4"),
         equal_to=(
-            "Where no job is elastic (rigid), with slot=0, slo=0, fit=count: fifo,scan=skip,fit=count.",
-            "Where no job is elastic (rigid): the earliest deadline first among promised jobs, which stop all others.",
-            "With room for the most of all: every job has its most GPUs.",
+            "If no job is elastic (rigid), with slot=0, slo=0, fit=count: fifo,scan=skip,fit=count.",
+            "If no job is elastic (rigid): the earliest deadline first among admitted jobs, which stop all others.",
+            "If all jobs' maxima fit, every job gets its maximum.",
         ),
         sources=(
             (
-                "Gu et al., ElasticFlow (ASPLOS'23), as its released code has it: deadlines in place of numbers of "
-                "GPUs, admission in the order of deadlines, least shares by levels that are powers of two, GPUs that "
-                "are left by marginal GPU time, slots of 60 s, x of D7, and the costs of the preset elasticflow."
+                "Gu et al., ElasticFlow (ASPLOS'23), as in its released code: deadlines instead of GPU counts, "
+                "admission in the order of deadlines, minimum shares at levels that are powers of two, remaining "
+                "GPUs by marginal GPU time, slots of 60 s, x of D7, and the costs of the preset elasticflow."
             ),
             (
-                "The released code sorts by the growth of GPU time for a GPU, the largest first, which gives GPUs to "
-                "those that make least of them; here the smallest goes first, as the paper means by marginal return."
+                "The released code sorts by the growth of GPU time per GPU, the largest first, which gives GPUs "
+                "to the jobs that use them worst. Here the smallest goes first, which is what the paper means by "
+                "marginal return."
             ),
             (
-                "Own choices: a share counts from now on, where the code reserves backwards from the deadline; jobs "
-                "that come together are admitted one by one; what a GPU more costs is reckoned by M8 and not by a new "
-                "reservation; the margin, for the time that changes cost and for gangs that are spread, as GPUs are "
-                "not given in buddy blocks by moving jobs; best-effort jobs in the order of submission."
+                "Own choices: a share counts from now on, while the code reserves backwards from the deadline; "
+                "jobs that arrive together are admitted one by one; the cost of an added GPU comes from M8 and "
+                "not from a new reservation; the margin, for the time that changes cost and for spread gangs, "
+                "because we do not move jobs to form buddy blocks of GPUs; best-effort jobs in the order of "
+                "submission."
             ),
         ),
     )
@@ -220,7 +230,7 @@ class ElasticFlow(Policy):
         def plan(view: View) -> Plan:
             nonlocal run
             if run.view is not view:
-                # A run that begins anew.
+                # A run that starts over.
                 run = _Flow(self, jobs, cluster, models, seed, view)
             return run.plan(view)
 

@@ -1,4 +1,4 @@
-"""Running jobs that may be evicted: where they are, and what harm it would do."""
+"""Running jobs that may be evicted: their places, and the harm of evicting them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tracekit.policies.places import Pool
 
 
-# Which running jobs to evict, so that a gang gets its place with the least harm.
+# Which running jobs to evict to place a gang with the least harm.
 
 
 def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple[int, list[int]] | None:
-    """Return the least harm that frees so many GPUs of a node, and the jobs that do; None where all are too few.
+    """Return the least harm that frees this many GPUs of a node, and the jobs that do; None if all are too few.
 
     A knapsack over the few GPUs of one node: a program for each node would cost milliseconds.
 
@@ -29,7 +29,7 @@ def cheapest_cover(gpus: Sequence[int], harm: Sequence[int], need: int) -> tuple
     gpus : list of int
         GPUs of each job on the node, at least 1.
     harm : list of int
-        What each eviction costs, at least 1.
+        Cost of each eviction, at least 1.
     need : int
         At least 1.
     """
@@ -62,7 +62,7 @@ def cheapest_nodes(
     part : array (m, k)
         GPUs of each job that may be evicted on each node.
     harm : array (k,)
-        What each eviction costs, at least 1.
+        Cost of each eviction, at least 1.
     largest : int
         GPUs of a whole node.
     gpus : int
@@ -72,7 +72,7 @@ def cheapest_nodes(
 
     Returns
     -------
-    nodes, their GPUs for the gang, and the jobs that leave; None where no place is found.
+    nodes, their GPUs for the gang, and the jobs that leave; None if no place is found.
     """
     whole, rest = divmod(gpus, largest)
     room = free + part.sum(axis=1)
@@ -136,9 +136,9 @@ class Evictable:
     guarantee_ms, checkpoint_ms : float
         Guaranteed time, and run time between two checkpoints [ms].
     each : int
-        Harm of an eviction beside the time lost [GPU*ms].
+        Harm of an eviction in addition to the lost time [GPU*ms].
     restart_ms : array
-        What a restart costs by gang size [ms].
+        Cost of a restart by gang size [ms].
     limit : int
         Most nodes of the search for a gang of several nodes, 0 any number.
     """
@@ -179,21 +179,21 @@ class Evictable:
         self._start_ms[job] = now_ms
 
     def evict(self, job: int, now_ms: int) -> tuple[Spot, int]:
-        """Take a job out that will start again; return where it was, and the run time that it loses [ms]."""
+        """Remove a job that will start again; return its place, and the run time that it loses [ms]."""
         lost = int(self.lost_ms(np.array([job]), now_ms)[0])
         served = now_ms - self._start_ms[job]
         self._idle_ms[job] = max(self._idle_ms[job] - served, 0) + self._cost_ms[job]
         return self.take(job), lost
 
     def take(self, job: int) -> Spot:
-        """Take a job out, and return where it was."""
+        """Remove a job, and return its place."""
         spot = self.where.pop(job)
         self.on[spot.nodes] -= spot.gpus
         self._gangs.discard(job)
         return spot
 
     def lost_ms(self, jobs: NDArray[np.int64], now_ms: int) -> NDArray[np.int64]:
-        """Return the run time since the last checkpoint of some jobs, what was done again included [ms]."""
+        """Return the run time since the last checkpoint of some jobs, including repeated work [ms]."""
         if self.checkpoint_ms == 0:
             return np.zeros(len(jobs), np.int64)
         done = now_ms - self._start_ms[jobs] - self._idle_ms[jobs]
@@ -203,7 +203,7 @@ class Evictable:
         """Return the harm of evicting each of some jobs, at least 1 [GPU*ms]."""
         harm = self.gpus[jobs] * self.lost_ms(jobs, now_ms) + self.each
         past = now_ms - self._start_ms[jobs] >= self.guarantee_ms
-        # One more, so that of equals the fewest jobs are evicted.
+        # One more, so the fewest jobs are evicted among equals.
         return np.asarray(np.where(past, harm // 2, harm) + 1)
 
     def cheapest(
@@ -237,7 +237,7 @@ class Evictable:
         return None if best is None else best[1:]
 
     def _rows(self, fits: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return jobs, nodes and GPUs there, of what is on some nodes."""
+        """Return jobs, nodes and GPUs of everything that runs on some nodes."""
         jobs = np.fromiter(self.where, np.int64, len(self.where))
         jobs = jobs[self._node[jobs] >= 0]
         more = [(job, *held) for job in sorted(self._gangs) for held in zip(*self.where[job], strict=True)]
@@ -251,7 +251,7 @@ class Evictable:
     def _one_node(
         self, fits: NDArray[np.bool_], gpus: int, free: NDArray[np.int64], now_ms: int
     ) -> tuple[Spot, list[int]]:
-        """Return the node on which a gang gets its GPUs with the least harm, and who leaves."""
+        """Return the node on which a gang gets its GPUs with the least harm, and the jobs that leave."""
         job, node, held = self._rows(fits)
         harm = self.harm(job, now_ms)
         # No choice on a node costs less than if a part of its cheapest job could leave.

@@ -23,35 +23,35 @@ class FairShare(Policy):
 
     card: ClassVar[Card] = Card(
         name="fair-share",
-        title="the tenant (VC or user) that holds the fewest GPUs for its weight goes next",
+        title="the tenant (VC or user) with the fewest GPUs for its weight goes next",
         rule=(
-            "Whenever a job can start, the turn goes to the tenant who holds the fewest GPUs for its weight, by the "
-            "earlier job between equals. Its jobs start in the order of their submission: with scan=stop the first one "
-            "that cannot start holds up the tenant's others, with scan=skip they may pass it; other tenants go on in "
-            "either case. Nothing is evicted and no GPU is kept free, so shares come about as jobs end. With half_life "
-            "the past counts as well: use halves in weight after so long, in sixteen steps. "
-            "Jobs of no known tenant are one tenant together."
+            "Whenever a job can start, the turn goes to the tenant with the fewest GPUs for its weight, and among "
+            "equals to the tenant with the earlier job. A tenant's jobs start in the order of their submission. "
+            "With scan=stop the first job that cannot start holds up the tenant's other jobs; with scan=skip they "
+            "may overtake it. Other tenants go on in either case. No job is evicted and no GPU is kept free, so "
+            "shares even out as jobs end. With half_life past use counts as well: its weight halves after this "
+            "time, in sixteen steps. Jobs without a known tenant form one tenant together."
         ),
         parameters=(
             OF,
             WEIGHT,
             scan("stop"),
             FIT,
-            Parameter("half_life", 0.0, "time after which past use counts half, 0 counts only what is held now [s]"),
+            Parameter("half_life", 0.0, "time after which past use counts half; 0 counts only current use [s]"),
         ),
         assumptions=("D1", "D9"),
         equal_to=(
             "With one tenant: fifo with the same scan.",
-            "With one GPU for each job, of tenants who always wait: GPUs are held in proportion to the weights.",
+            "With one-GPU jobs of tenants who always wait: GPUs are allocated in proportion to the weights.",
         ),
         sources=(
-            "Max-min fairness, as in the schedulers of Hadoop; the decay of past use as in those of HPC centres.",
-            "Ghodsi et al., DRF (NSDI'11), of which this is the case of one resource.",
+            "Max-min fairness, as in the schedulers of Hadoop; the decay of past use, as in HPC schedulers.",
+            "Ghodsi et al., DRF (NSDI'11); this is its case of one resource.",
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
-        """Return turns by GPUs held."""
+        """Return turns by allocated GPUs."""
         p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(
@@ -71,18 +71,19 @@ class Drf(Policy):
         name="drf",
         title="the tenant with the smallest share of GPUs, CPUs or memory goes next (DRF)",
         rule=(
-            "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, CPUs "
-            "and memory, for its weight; by the earlier job between equals. Its jobs start in the order of their "
-            "submission. With scan=stop nothing else starts while its first job cannot; with scan=skip the next tenant "
-            "has a turn. CPUs and memory count where jobs and nodes state them, as totals of the domain and not node "
-            "by node: the total of a domain with a node that states none does not count. Nothing is evicted."
+            "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, "
+            "CPUs and memory, divided by its weight. Among equals the tenant with the earlier job goes first. A "
+            "tenant's jobs start in the order of their submission. With scan=stop no other job starts while the "
+            "tenant's first job cannot; with scan=skip the next tenant gets a turn. CPUs and memory count if jobs "
+            "and nodes have them, as totals of the domain and not node by node; the total does not count if a "
+            "node of the domain lacks it. No job is evicted."
         ),
         parameters=(OF, WEIGHT, scan("stop"), FIT),
         assumptions=("D1", "D9"),
         equal_to=(
             "With one tenant: fifo,scan=stop.",
             "With GPUs only and scan=skip: fair-share,scan=stop.",
-            "With jobs of the same demand: tenants hold equally many.",
+            "If all jobs have the same demand: all tenants have the same number of GPUs.",
         ),
         sources=("Ghodsi et al., Dominant Resource Fairness (NSDI'11).",),
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Ffdl"]
 
 _STREAM = 36
-"""Of the random numbers."""
+"""Seed of the random numbers."""
 
 
 class _Sampled(Gangs):
@@ -51,11 +51,11 @@ class _Sampled(Gangs):
         return np.random.default_rng((self.seed % 2**64, _STREAM))
 
     def reset(self) -> None:
-        """Begin the random numbers anew."""
+        """Reset the random numbers."""
         self.draws = self._stream()
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the order of submission, of those that came at once the largest gang first."""
+        """Return the order of submission, and of jobs submitted at once the largest gang first."""
         return waiting[np.lexsort((waiting, -self.gpus[waiting], self.jobs.arrival_ms[waiting]))]
 
     def choose(self, job: int) -> Spot | None:
@@ -75,11 +75,11 @@ class _Sampled(Gangs):
         best = _best_first(free, gpus, pack=self.pack)
         if self.samples == 0:
             return _given(nodes, free, best, gpus, pack=self.pack)
-        # As many of the best nodes as may be drawn, and those that it takes to have enough.
+        # As many of the best nodes as may be drawn, and those needed to have enough.
         enough = int(np.searchsorted(np.cumsum(free[best]), gpus)) + 1
         best = best[: max(self.most_nodes, enough)]
         bias = (used if self.pack else free)[best] / self.places.gpus[nodes[best]]
-        # The order of exponential times over weights is that of drawing one node after the other by weight.
+        # The order of exponential times over weights equals drawing one node after the other by weight.
         times = self.draws.standard_exponential((self.samples, len(best))) / (bias + 1 / (1 + len(best)))
         orders = best[_least(times, min(gpus, len(best)))]
         chosen = _best_order(free[orders], gpus, pack=self.pack)
@@ -99,7 +99,7 @@ def _least(times: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 def _best_order(room: NDArray[np.int64], gpus: int, *, pack: bool) -> int:
     """Return the best row of nodes, given by their free GPUs in the order drawn: fewest nodes, or most room left."""
     if not pack:
-        # One GPU of each; where gangs have several of all nodes, all orders are alike.
+        # One GPU of each; if gangs have several of all nodes, all orders are equal.
         return int((room.min(axis=1) if room.shape[1] == gpus else np.zeros(len(room))).argmax())
     used = np.cumsum(room, axis=1) - room < gpus
     return int(np.lexsort(((room * used).sum(axis=1), used.sum(axis=1)))[0])
@@ -109,14 +109,14 @@ def _best_first(free: NDArray[np.int64], gpus: int, *, pack: bool) -> NDArray[np
     """Return nodes as a rule without chance takes them: the tightest that has room for all first, or the emptiest."""
     if not pack:
         return np.argsort(-free, kind="stable")
-    # Those with room for all stand first, the tightest of them at the head; the others by most room.
+    # Nodes with room for all come first, the tightest at the head; then the others by most room.
     return np.lexsort((np.where(free >= gpus, free, -free), free < gpus))
 
 
 def _given(
     nodes: NDArray[np.int64], free: NDArray[np.int64], order: NDArray[np.intp], gpus: int, *, pack: bool
 ) -> Spot:
-    """Return the GPUs of nodes in an order: as many as each has, or one of each, again and again."""
+    """Return the GPUs of nodes in an order: all of each node, or one of each, again and again."""
     if pack:
         return gathered(nodes, free, order, gpus)
     left, share = gpus, np.zeros(len(order), np.int64)
@@ -131,27 +131,28 @@ def _given(
 
 
 class Ffdl(Policy):
-    """First come, first served gangs, packed or spread."""
+    """Gangs, first come, first served, packed or spread."""
 
     card: ClassVar[Card] = Card(
         name="ffdl",
         title="gangs in order, packed or spread by biased sampling (FfDL)",
         rule=(
-            "Jobs start in the order of their submission, of those that came at once the largest gang first, each as a "
-            "whole gang on any nodes of one GPU model, and run to their end. So many placements as samples are drawn, "
-            "nodes one after the other, with place=pack by the part of their GPUs that is in use, with place=spread by "
-            "the part that is free; the best of them is taken. Packed, a gang has all free GPUs of a node before those "
-            "of the next, and fewer nodes are better, then less room left on them; spread, it has one GPU of each "
-            "in turn, and more room left on the fullest node is better. Drawn are the so many best nodes "
-            "as nodes says; with samples=0 nothing is drawn: the tightest node with enough room, else those with most "
-            "room, or the nodes with most room. With scan=stop a gang that finds too few GPUs holds up all later ones. "
-            "Speeds follow the tiers and the traffic of others on the same links; where racks are not known there is "
-            "one, and gangs wider than a tier go beyond it."
+            "Jobs start in the order of their submission, and of those submitted at once the largest gang first. "
+            "Each gang starts whole on any nodes of one GPU model and runs to its end. The policy draws as many "
+            "placements as samples says and takes the best. It draws nodes one after the other, with place=pack "
+            "by the share of their GPUs in use, with place=spread by the share that is free. Packed, a gang takes "
+            "all free GPUs of a node before the next node; fewer nodes are better, then less room left on them. "
+            "Spread, it takes one GPU of each node in turn; more room left on the fullest node is better. Nodes "
+            "are drawn from the best ones; nodes says how many. With samples=0 nothing is drawn: a packed gang "
+            "takes the tightest node with enough room, otherwise the nodes with the most room; a spread gang "
+            "takes the nodes with the most room. With scan=stop a gang that finds too few GPUs holds up all later "
+            "ones. Speeds depend on the tiers and on other traffic on the same links. If racks are not known, all "
+            "nodes are in one rack, and gangs wider than a tier go beyond it."
         ),
         parameters=(
-            Parameter("place", "pack", "what placements are sought", ("pack", "spread")),
-            Parameter("samples", 100, "placements drawn for each gang, 0 none", maximum=10_000),
-            Parameter("nodes", 64, "nodes of which they are drawn", minimum=1, maximum=100_000),
+            Parameter("place", "pack", "kind of placement", ("pack", "spread")),
+            Parameter("samples", 100, "placements drawn for each gang; 0: none", maximum=10_000),
+            Parameter("nodes", 64, "number of nodes to draw from", minimum=1, maximum=100_000),
             scan("stop"),
             LINKS,
             GAP,
@@ -159,20 +160,23 @@ class Ffdl(Policy):
         assumptions=("D1", "M4", "M36", "M37", "M38"),
         equal_to=(
             (
-                "With samples=0 and jobs of one GPU that come one by one, gap=0: fifo with placement best-fit, or with "
-                "place=spread worst-fit."
+                "With samples=0 and one-GPU jobs that arrive one by one, gap=0: fifo with placement best-fit, or "
+                "with place=spread worst-fit."
             ),
-            "With one GPU model and jobs of one GPU: pack and spread give the same waits.",
+            "With one GPU model and one-GPU jobs: pack and spread give the same waits.",
             (
-                "With one GPU model, links=off and no cost of spreading, gap=0, and jobs that come one by one: "
+                "With one GPU model, links=off, no cost of spreading, gap=0, and jobs that arrive one by one: "
                 "fifo,fit=count."
             ),
         ),
         sources=(
-            "Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; released platform: pack is usual.",
             (
-                "Own choices, as the sampler is not released: weights and scores, 100 samples, the nodes drawn from; "
-                "one GPU a learner; no quotas, so nothing is evicted."
+                "Jayaram et al., FfDL (Middleware'19): gang scheduling, pack and spread; in the released platform "
+                "pack is the default."
+            ),
+            (
+                "Own choices, because the sampler is not released: weights and scores, 100 samples, the nodes "
+                "drawn from; one GPU per learner; no quotas, so no job is evicted."
             ),
         ),
     )

@@ -1,4 +1,4 @@
-"""The FfDL optimizer: GPUs so that the jobs' speedups are largest in sum."""
+"""The FfDL optimizer: GPUs for the largest sum of the jobs' speedups."""
 
 from __future__ import annotations
 
@@ -27,34 +27,38 @@ class FfdlOptimizer(Policy):
 
     card: ClassVar[Card] = Card(
         name="ffdl-optimizer",
-        title="elastic jobs, GPUs so that the sum of speedups is largest (FfDL's optimizer)",
+        title="elastic jobs, with GPUs divided for the largest sum of speedups (FfDL's optimizer)",
         rule=(
-            "At most once in gap seconds, when a job came or ended, all GPUs are divided anew among as many jobs as "
-            "there are GPUs, the earliest submitted ones: each gets none, or any number from its minimum to its "
-            "maximum, so that the sum of their speeds, each in units of one GPU, is as large as can be. GPUs go where "
-            "each adds most, a minimum at once; between equals minima go first, then earlier jobs. Where the next such "
-            "step does not fit, an integer program decides anew over the core jobs on either side of it, unless it can "
-            "add less than a thousandth. A job that gets none waits, and is stopped if it ran. Run times need not be "
-            "known. Gangs may be spread over nodes."
+            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew among the "
+            "earliest submitted jobs, as many jobs as there are GPUs. Each job gets no GPU, or any number from "
+            "its minimum to its maximum. The division maximizes the sum of the jobs' speeds, each relative to its "
+            "speed on one GPU. GPUs go where each adds most, a minimum at once; among equals minima go first, "
+            "then earlier jobs. If the next such step does not fit, an integer program decides again over the "
+            "core jobs on either side of it, unless it can add less than a thousandth. A job that gets no GPU "
+            "waits, and is stopped if it was running. Run times need not be known. Gangs may be spread over nodes."
         ),
         parameters=(
-            Parameter("core", 12, "jobs on either side of the first that does not fit, over which a program decides"),
+            Parameter(
+                "core",
+                12,
+                "an integer program decides over this many jobs on either side of the first that does not fit",
+            ),
             GAP,
-            Parameter("resize", 10.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D3", "M9", "M4"),
         equal_to=(
-            "With room for the maximum of all: every job has its maximum.",
-            "With jobs of one GPU that cannot grow, gap=0: fifo, with eviction by earlier jobs.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
+            "With one-GPU jobs that cannot grow, gap=0: fifo, with eviction by earlier jobs.",
         ),
         sources=(
             "Jayaram et al., FfDL (Middleware'19), and Saxena et al. (MASCOTS'20): the sum of speedups.",
-            "The open-source Voda scheduler: as many jobs as GPUs, by submission; plans at most once in 30 s.",
+            "The open-source Voda scheduler: as many jobs as GPUs, by submission; plans at most once every 30 s.",
             (
-                "Own choices: minima count (Voda's port takes any number from one on), and so a job may get nothing; "
-                "an exact step near the end in place of dynamic programming over all; speed is M8's."
+                "Own choices: minima count (Voda's port takes any number from one on), so a job may get nothing; "
+                "an exact step near the end instead of dynamic programming over all jobs; speed comes from M8."
             ),
         ),
     )
@@ -81,7 +85,7 @@ class FfdlOptimizer(Policy):
 
 
 def _choose(sizes: Sizes, wish: Wish) -> None:
-    """Promise a GPU to the earliest jobs, as many as there are: these take part."""
+    """Promise a GPU to the earliest jobs, as many jobs as GPUs: these take part."""
     sizes.give(wish, np.arange(len(wish.job)), np.ones(len(wish.job), np.int64))
 
 

@@ -22,22 +22,22 @@ __all__ = ["Fifo"]
 
 
 class Fifo(Policy):
-    """Jobs start in the order in which they came."""
+    """Jobs start in the order of their arrival."""
 
     card: ClassVar[Card] = Card(
         name="fifo",
         title="first in, first out",
         rule=(
-            "Jobs start in the order of their submission, each as a whole gang, and run to their end. With scan=stop a "
-            "job that cannot start holds up all that came later; with scan=skip later jobs may pass it, and wide jobs "
-            "may starve unless age_cap is set. With relax, a gang that has waited so long takes GPUs on any nodes. "
-            "With queues, each VC, user or partition has a queue of its own: a job that cannot start holds up that one "
-            "alone."
+            "Jobs start in the order of their submission, each as a whole gang, and run to their end. With "
+            "scan=stop a job that cannot start holds up all later jobs. With scan=skip later jobs may overtake "
+            "it, and many-GPU jobs may starve unless age_cap is set. With relax, a gang that has waited this long "
+            "takes GPUs on any nodes. With queues, each VC, user or partition has its own queue, and a job that "
+            "cannot start holds up only that queue."
         ),
         parameters=(
             scan("stop"),
             FIT,
-            Parameter("age_cap", 0.0, "wait after which a job that cannot start holds up all others, 0 never [s]"),
+            Parameter("age_cap", 0.0, "wait after which a job that cannot start holds up all others; 0: never [s]"),
             RELAX,
             SCOPE,
             QUEUES,
@@ -45,8 +45,8 @@ class Fifo(Policy):
         assumptions=("D1", "M4"),
         equal_to=(
             "With one VC, queues=vc gives the schedule of queues=one.",
-            "With jobs of one size and fit=count, scan=stop and scan=skip give the same schedule.",
-            "With relax=0 only strict placements are made; spreading then never slows a job.",
+            "If all jobs have one size and fit=count, scan=stop and scan=skip give the same schedule.",
+            "With relax=0 only strict placements are made; then spreading never slows a job.",
         ),
         sources=(
             "The usual baseline.",
@@ -56,7 +56,7 @@ class Fifo(Policy):
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Tenants:
-        """Return keys by submission, in turns where there are several queues."""
+        """Return keys by submission, in turns if there are several queues."""
         p = self.parameters
         if p["queues"] != "one":
             return self._queues(jobs)
@@ -75,7 +75,9 @@ class Fifo(Policy):
         p = self.parameters
         if p["relax"] or p["age_cap"]:
             what = "relax" if p["relax"] else "age_cap"
-            raise UsageError(f"the policy fifo: queues={p['queues']} does not go with {what}", hint=f"leave {what} out")
+            raise UsageError(
+                f"the policy fifo: queues={p['queues']} cannot be combined with {what}", hint=f"leave {what} out"
+            )
         codes = tenants(jobs, p["queues"])
         count = int(codes.max(initial=0)) + 1
         return Tenants(

@@ -16,22 +16,25 @@ if TYPE_CHECKING:
 
 __all__ = ["BestFit", "Clustering", "DotProduct", "Fgd", "Packing", "Random"]
 
-_ORDER = Parameter(
-    "order", "fifo", "which job goes first: by submission, run time, or GPU time", ("fifo", "sjf", "ssf")
-)
+_ORDER = Parameter("order", "fifo", "order of the jobs: by submission, run time, or GPU time", ("fifo", "sjf", "ssf"))
 _POPULARITY = Parameter(
-    "popularity", 0.95, "share of the jobs whose shapes are the workload that free GPUs should suit", maximum=1.0
+    "popularity", 0.95, "share of the jobs whose shapes form the workload that free GPUs should suit", maximum=1.0
 )
 _KEYS = {"fifo": by_arrival, "sjf": shortest, "ssf": smallest}
 _COMMON = (
-    "Jobs start in order, each with its share of every GPU that it touches, its CPU and its memory, and run to their "
-    "end. A job that no empty node could hold is cut into parts, each on a node of its own. "
+    "Jobs start in order and run to their end. Each takes its share of every GPU that it uses, its CPU and its "
+    "memory. A job that fits on no empty node is split into parts, each on its own node. "
 )
 _SOURCES = (
-    "Weng et al., Beware of Fragmentation (ATC'23), and its released simulator, where tasks only arrive.",
-    "That jobs end, the queue, and parts of large gangs are our choice.",
+    "Weng et al., Beware of Fragmentation (ATC'23), and its released simulator, in which tasks only arrive.",
+    "Our choice: jobs end, there is a queue, and large gangs are split into parts.",
 )
-_EQUAL = ("With jobs of one whole GPU, one GPU model and enough CPU: fifo, whatever the rule, but for the nodes.",)
+_EQUAL = (
+    (
+        "With jobs of one whole GPU, one GPU model and enough CPU: fifo under every rule, except for the choice of "
+        "nodes."
+    ),
+)
 
 
 class _Divided(Policy):
@@ -64,8 +67,8 @@ class Fgd(_Divided):
     card: ClassVar[Card] = _card(
         "fgd",
         "fragmentation gradient descent",
-        "A job goes where it least raises the free GPU capacity that the expected workload cannot use: the shapes of "
-        "the most frequent jobs of the trace.",
+        "A job goes where it adds least to the free GPU capacity that the expected workload cannot use. The "
+        "expected workload is the shapes of the most frequent jobs of the trace.",
         _POPULARITY,
     )
 
@@ -74,7 +77,7 @@ class BestFit(_Divided):
     """The node with least left."""
 
     card: ClassVar[Card] = _card(
-        "bestfit", "best fit by CPU and GPU", "A job goes to the node where least CPU and GPU stay free."
+        "bestfit", "best fit by CPU and GPU", "A job goes to the node where the least CPU and GPU capacity stays free."
     )
 
 
@@ -83,8 +86,8 @@ class DotProduct(_Divided):
 
     card: ClassVar[Card] = _card(
         "dotproduct",
-        "dot product of rest and demand",
-        "A job goes to the node with the smallest product of what is left and what is asked, over CPU and GPU.",
+        "dot product of free capacity and demand",
+        "A job goes to the node with the smallest product of free capacity and demand, over CPU and GPU.",
     )
 
 
@@ -94,7 +97,8 @@ class Packing(_Divided):
     card: ClassVar[Card] = _card(
         "packing",
         "GPUs in use first",
-        "A job goes to GPUs in use that have room, else to unused GPUs of a used node, else to an unused node.",
+        "A job goes to GPUs in use that have room, otherwise to unused GPUs of a used node, otherwise to an "
+        "unused node.",
     )
 
 
@@ -104,8 +108,8 @@ class Clustering(_Divided):
     card: ClassVar[Card] = _card(
         "clustering",
         "jobs of one size together",
-        "A job goes to a node with jobs of its size only, else with such among others, else to an unused node, else to "
-        "any; the fuller node first.",
+        "A job goes to a node that runs only jobs of its size, otherwise to a node that runs such jobs among "
+        "others, otherwise to an unused node, otherwise to any node; the fuller node comes first.",
     )
 
 
@@ -113,5 +117,5 @@ class Random(_Divided):
     """Any node that fits."""
 
     card: ClassVar[Card] = _card(
-        "random", "any node that fits", "A job goes to any node and GPU that fit, drawn by seed."
+        "random", "any node that fits", "A job goes to any node and GPU that fit, drawn at random by seed."
     )

@@ -27,45 +27,55 @@ class Gandiva(Policy):
         name="gandiva",
         title="time slices on crowded nodes, with packing and migration",
         rule=(
-            "A job gets a home when it comes: of the nodes that have room for it the least loaded one of its class, "
-            "which is that of the first job there, in GPUs; else an empty one; else any. Where no node has room it "
-            "goes, by the same order, to one whose jobs then ask for at most depth times its GPUs, and takes turns; "
-            "where there is none it waits, and jobs behind it may pass. A gang wider than a node has its home on "
-            "several. On nodes that have more jobs than GPUs the jobs that ran go to the end of the circle at each "
-            "multiple of quantum, and those run who fit, in the order of the circle, all GPUs of a gang at once. With "
-            "pack=on each slice pairs, on every such node, the two jobs of one size with the least utilization, on "
-            "the same GPUs, where their memory fits and their speeds add to more than 1; they part as soon as there "
-            "is room. With migrate=on jobs that wait for their turn move to GPUs that became free, who waits longest "
-            "first. With grow=on the GPUs that a node has left over go to one job of it, which gives them back when "
-            "another comes."
+            "A job gets a home on arrival. Of the nodes with room for it, this is the least loaded node of its "
+            "class (the class of a node is the size of its first job, in GPUs), otherwise an empty node, "
+            "otherwise any node. If no node has room, the job goes, by the same order, to a node whose jobs then "
+            "ask for at most depth times its GPUs, and takes turns there. If there is no such node it waits, and "
+            "later jobs may overtake it. A gang wider than a node has its home on several nodes. On nodes that "
+            "have more jobs than GPUs, the jobs that ran go to the end of the circle at each multiple of quantum, "
+            "and the jobs that fit run next, in the order of the circle, all GPUs of a gang at once. With pack=on "
+            "each slice pairs, on every such node, the two jobs of one size with the lowest utilization on the "
+            "same GPUs, if their memory fits and their speeds add up to more than 1; they separate as soon as "
+            "there is room. With migrate=on jobs that wait for their turn move to GPUs that become free, the "
+            "longest wait first. With grow=on the spare GPUs of a node go to one of its jobs, which gives them "
+            "back when another job comes."
         ),
         parameters=(
-            Parameter("slices", True, "nodes may have more jobs than GPUs, which take turns"),
+            Parameter("slices", True, "nodes may have more jobs than GPUs; the jobs take turns"),
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
-            Parameter("depth", 4.0, "most GPUs that the jobs of a node ask for, over those it has", minimum=1),
+            Parameter(
+                "depth",
+                4.0,
+                "most GPUs that the jobs of a node may ask for, relative to the GPUs of the node",
+                minimum=1,
+            ),
             Parameter("pack", True, "two jobs may share GPUs on a crowded node"),
-            Parameter("migrate", True, "jobs move to GPUs that became free"),
-            Parameter("grow", False, "jobs use the GPUs that their node has left over"),
-            Parameter("resize", 1.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "gandiva", "preset of what each preemption and migration costs (M9)"),
+            Parameter("migrate", True, "jobs move to GPUs that become free"),
+            Parameter("grow", False, "jobs use the spare GPUs of their node"),
+            Parameter("resize", 1.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M1", "M2", "M8", "M9", "M4"),
         equal_to=(
-            "With room for all: every job starts at once and none is stopped.",
+            "If all jobs fit: every job starts at once and none is stopped.",
             "On one node with slices=off: fifo,scan=skip.",
-            "On one node with jobs of one size, all there at once, pack=off and overhead=none: equal times to a slice.",
-            "With memory level 'single', where no two jobs fit a GPU: pack=off.",
+            (
+                "On one node with jobs of one size, all submitted at once, pack=off and overhead=none: equal times, "
+                "to within a slice."
+            ),
+            "With memory level 'single', if no two jobs fit on a GPU: pack=off.",
         ),
         sources=(
             (
-                "Xiao et al., Gandiva (OSDI'18): classes of nodes, slices of about a minute, packing under overload "
-                "only, migration to vacated GPUs, growing into idle ones; as told by notes and simulators of others."
+                "Xiao et al., Gandiva (OSDI'18): classes of nodes, slices of about a minute, packing only under "
+                "overload, migration to vacated GPUs, growing into idle ones; from other people's notes and "
+                "simulators."
             ),
             (
-                "Own choices: depth, as no trace records host memory; ties by lowest node; pairs by M1, known without "
-                "trying; one new pair for a node and slice; homes of wide gangs; a job takes its turn although jobs "
-                "before it in the circle do not fit; a migration costs what a preemption costs; nodes are not emptied "
-                "to undo fragmentation."
+                "Own choices: depth, because no trace records host memory; ties by lowest node; pairs by M1, "
+                "known without trying; one new pair per node and slice; homes of wide gangs; a job takes its turn "
+                "even if earlier jobs in the circle do not fit; a migration costs what a preemption costs; nodes "
+                "are not emptied to undo fragmentation."
             ),
         ),
     )

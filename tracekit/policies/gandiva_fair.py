@@ -31,7 +31,7 @@ def fill_segments(
     weight: NDArray[np.float64],
     capacity: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return shares in proportion to weights, none above its limit, what that leaves going to the others.
+    """Return shares in proportion to weights, none above its limit; what limits leave goes to the others.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def fill_segments(
     weight : array (k,)
         Above 0.
     capacity : array (S,)
-        What each segment has to give.
+        GPUs that each segment can give.
     """
     if not len(segment):
         return np.zeros(0)
@@ -51,7 +51,7 @@ def fill_segments(
     seg, most, worth = segment[by], limit[by], weight[by]
     start = np.flatnonzero(np.concatenate([[True], seg[1:] != seg[:-1]]))
     count = np.diff(np.append(start, len(seg)))
-    # Before each: what those with less need have taken, and the weight that is left from here on.
+    # Before each: the share taken by those with less need, and the weight that is left from here on.
     taken = np.cumsum(most) - most
     taken -= np.repeat(taken[start], count)
     passed = np.cumsum(worth) - worth
@@ -59,7 +59,7 @@ def fill_segments(
     total = np.repeat(np.add.reduceat(worth, start), count)
     level = (capacity[seg] - taken) / (total - passed)
     short = need[by] > level
-    # The level of a segment is that at its first place whose need is above it; endless where none is.
+    # The level of a segment is that at its first place whose need is above it; infinite if there is none.
     first = np.full(len(capacity), np.inf)
     first[seg[short][::-1]] = level[short][::-1]
     found = np.empty(len(seg))
@@ -73,19 +73,19 @@ def fill_shares(limit: NDArray[np.float64], weight: NDArray[np.float64], capacit
 
 
 def trade(have: NDArray[np.float64], speedup: NDArray[np.float64], margin: float) -> tuple[NDArray[np.float64], int]:
-    """Return what tenants have on each type after trading fast GPUs for slow ones, and how many deals there were.
+    """Return each tenant's GPUs of each type after trading fast GPUs for slow ones, and the number of trades.
 
-    For each pair of types, most different first, the tenant with the largest speedup from the slow to the fast one
-    buys from the one with the smallest, at the second-largest speedup in slow GPUs for a fast one, as long as the
-    largest is at least 1 + margin times the smallest. Nobody is worse off: the seller gets at least its own speedup,
-    and the buyer pays at most its own.
+    For each pair of types, most different first, the tenant with the largest speedup from the slow to the fast one buys
+    from the tenant with the smallest. The price is the second-largest speedup, in slow GPUs for a fast one. They trade
+    as long as the largest is at least 1 + margin times the smallest. No tenant is worse off: the seller gets at least
+    its own speedup, and the buyer pays at most its own.
 
     Parameters
     ----------
     have : array (T, J)
         GPUs of each tenant on each type.
     speedup : array (T, J)
-        Speed of the tenant's jobs on each type; 0 where they do not run.
+        Speed of the tenant's jobs on each type; 0 if they do not run there.
     margin : float
         Least gain for which a deal is made.
     """
@@ -128,7 +128,7 @@ def trade(have: NDArray[np.float64], speedup: NDArray[np.float64], margin: float
 
 
 _LEAST = 1e-6
-"""An entitlement that counts as none [GPUs]."""
+"""An entitlement that counts as zero [GPUs]."""
 
 
 class _Stride:
@@ -148,7 +148,7 @@ class _Stride:
         self.due: NDArray[np.float64] = np.full(n, _LEAST)
         """GPUs to which each is entitled (n,)."""
         self.passed: NDArray[np.float64] = np.zeros(n)
-        """Time that each had over what it was entitled to [ms] (n,)."""
+        """Time that each ran, divided by its entitlement [ms] (n,)."""
         self.now_ms = 0
         self.known = 0
         self.ran: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -156,7 +156,7 @@ class _Stride:
         self.free: NDArray[np.int64] = np.zeros(0, np.int64)
 
     def plan(self, view: View) -> Plan:
-        """Return who runs until the next slice, or until something happens."""
+        """Return which jobs run until the next slice or event."""
         job, running = view.job, self.turns.running(view)
         self.passed[self.ran] += self.turns.gpus[self.ran] / self.due[self.ran] * (view.now_ms - self.now_ms)
         self.now_ms = view.now_ms
@@ -164,7 +164,7 @@ class _Stride:
         ticks = view.now_ms % self.slice_ms == 0
         split = int(np.searchsorted(job, self.known))
         if split < len(job):
-            # A job begins level with those that are furthest behind.
+            # A job begins level with the jobs that are furthest behind.
             self.passed[job[split:]] = self.passed[job[:split]].min() if split else 0.0
             self.due[job[split:]] = self.turns.gpus[job[split:]]
         self.known = view.submitted
@@ -184,7 +184,7 @@ class _Stride:
             asked = np.arange(len(job))
         asked = asked[np.lexsort((asked, running[asked] < 0, self.passed[job[asked]]))]
         found = self.turns.choose(job, asked, running, free, self.home[job])
-        # What nobody at home can use goes to jobs of other pools, in the same order.
+        # GPUs that no home job can use go to jobs of other pools, in the same order.
         rest = asked[found[asked] < 0]
         if len(rest) and (free > 0).any():
             more = self.turns.choose(job, rest, running, free)
@@ -202,7 +202,7 @@ class _Stride:
         return found
 
     def _entitle(self, job: NDArray[np.int64], pools: NDArray[np.int64]) -> None:
-        """Find what each tenant is entitled to in each pool, where its jobs go, and what each of them is due."""
+        """Compute each tenant's entitlement in each pool, the pools of its jobs, and the due share of each job."""
         turns, layout = self.turns, self.turns.pools
         speed = turns.speed[layout.kind[job]]
         domain = layout.kind_domain[layout.kind[job]]
@@ -232,7 +232,7 @@ class _Stride:
         low: int,
         speed: NDArray[np.int64],
     ) -> None:
-        """Give new jobs a pool, the one in which their tenant has most left; move one job a tenant where it has more.
+        """Give new jobs the pool in which their tenant has most left; move one job per tenant to a pool with more.
 
         `index` is the tenant of each job by its row in `have`.
         """
@@ -261,44 +261,44 @@ class GandivaFair(Policy):
 
     card: ClassVar[Card] = Card(
         name="gandiva-fair",
-        title="GPU time by tickets: gang-aware stride in slices, and trading of GPU types",
+        title="GPU time by tickets: gang-aware stride scheduling in slices, and trading of GPU types",
         rule=(
-            "Tenants who have jobs share the GPUs by their tickets, none having more than its jobs ask for, of each "
-            "GPU type in proportion to its GPUs. With trade=on the tenant whose jobs gain most by the faster of two "
-            "types buys GPUs of it from the one whose jobs gain least, at the second-largest gain in slow GPUs for a "
-            "fast one, until either has nothing left to give, as long as the largest gain is 1 + margin times the "
-            "smallest. What a tenant has of a type is divided evenly among its jobs there, none having more than it "
-            "asks for; a job goes to the type of which its tenant has most left, and moves when it has too little "
-            "there and enough elsewhere. At each multiple of quantum the jobs of a type run in the order of their "
-            "pass, which grows by GPUs times time over what the job is due: one that does not fit is passed over, "
-            "keeps its pass and so comes to the front. A new job begins with the smallest pass, and has "
-            "a type from the next slice on. GPUs that "
-            "the jobs of a type leave go to those of other types, and, until the next slice, to whoever comes. Gangs "
-            "may be spread over nodes."
+            "Tenants with jobs share the GPUs by their tickets, in proportion to the GPUs of each type; no tenant "
+            "gets more than its jobs ask for. With trade=on the tenant whose jobs gain most from the faster of "
+            "two types buys GPUs of that type from the tenant whose jobs gain least. The price of a fast GPU, in "
+            "slow GPUs, is the second-largest gain. They trade until either has nothing left to give, as long as "
+            "the largest gain is 1 + margin times the smallest. A tenant's share of a type is divided evenly "
+            "among its jobs there, and no job gets more than it asks for. A job goes to the type of which its "
+            "tenant has most left, and moves when it has too little there and enough elsewhere. At each multiple "
+            "of quantum the jobs of a type run in the order of their pass, which grows by GPUs times time over "
+            "the job's due share. A job that does not fit is skipped, keeps its pass and so moves to the front. A "
+            "new job begins with the smallest pass, and gets a type with the next slice. GPUs that the jobs of a "
+            "type leave free go to jobs of other types and, until the next slice, to new arrivals. Gangs may be "
+            "spread over nodes."
         ),
         parameters=(
             Parameter("quantum", 60.0, "length of a slice [s]", minimum=0.001),
-            Parameter("of", "user", "who has tickets: virtual clusters or users", ("vc", "user")),
+            Parameter("of", "user", "the tenants that have tickets: virtual clusters or users", ("vc", "user")),
             WEIGHT,
             Parameter("trade", True, "tenants trade GPU types"),
-            Parameter("margin", 0.1, "least gain of the buyer over the seller for which they trade [1]"),
-            Parameter("overhead", "gandiva", "preset of what each preemption and migration costs (M9)"),
+            Parameter("margin", 0.1, "least gain of the buyer over the seller for a trade [1]"),
+            Parameter("overhead", "gandiva", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D6", "D9", "M9", "M4"),
         equal_to=(
-            "With room for all: every job starts at once and none is stopped.",
+            "If all jobs fit: every job starts at once and none is stopped.",
             "With one GPU type, or one gain for all: trade=off.",
-            "With equal tickets, jobs of one GPU, and enough of them: equal GPU time for each tenant, to a slice.",
+            "With equal tickets and enough one-GPU jobs: equal GPU time for each tenant, to within a slice.",
         ),
         sources=(
             (
-                "Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, stride by gangs, and trading; the price, the "
-                "second-largest gain, as in an independent reimplementation."
+                "Chaudhary et al., Gandiva_fair (EuroSys'20): tickets, gang-aware stride, and trading; the price, "
+                "the second-largest gain, as in an independent reimplementation."
             ),
             (
-                "Own choices: one circle for all nodes of a type, wide gangs in it as all others, in place of one for "
-                "each node and a central one; tenants trade as much as they can at once; margin; a tenant's speed on a "
-                "type is the mean over its jobs."
+                "Own choices: one circle for all nodes of a type, including wide gangs, instead of one per node "
+                "and a central one; tenants trade as much as they can at once; margin; a tenant's speed on a type "
+                "is the mean over its jobs."
             ),
         ),
     )

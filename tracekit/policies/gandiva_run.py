@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import View
 
 
-# Homes: the nodes on which jobs take turns, so that a job that waits for its turn comes back to the same GPUs.
+# Homes: the nodes on which jobs take turns. A job that waits for its turn returns to the same GPUs.
 
 
 class Homes:
-    """The home of each job of one run, and what the nodes have to carry.
+    """The home of each job of one run, and the load of the nodes.
 
     A job that fits a node lives on one. A wider gang lives on several of one pool, and takes its turn on all at once.
 
     Parameters
     ----------
     jobs, cluster
-        As a policy gets them.
+        The parameters as a policy gets them.
     depth : float
-        GPUs that the jobs of a node may ask for together, over those that it has.
+        GPUs that the jobs of a node may ask for together, relative to the GPUs of the node.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster, depth: float) -> None:
@@ -65,7 +65,7 @@ class Homes:
         self.members: NDArray[np.int64] = np.zeros(nodes, np.int64)
         """How many jobs it has (N,)."""
         self.sort: NDArray[np.int64] = np.zeros(nodes, np.int64)
-        """GPUs of the job that came first, while it has any: the node's class (N,)."""
+        """GPUs of the node's earliest job, while it has any: the node's class (N,)."""
         self.first: NDArray[np.int64] = np.zeros(n, np.int64)
         self.rows: NDArray[np.int64] = np.zeros(n, np.int64)
         """Rows of each job: `rows` of them from `first` on; 0 it has no home (n,)."""
@@ -104,7 +104,7 @@ class Homes:
         self.members[nodes] -= 1
 
     def settle(self, job: int, *, within: bool) -> bool:
-        """Find a home for a job: with room for it now, or, unless `within`, where it has to take turns."""
+        """Find a home for a job: with room for it now, or, unless `within`, where it must take turns."""
         gpus = int(self.asks[job])
         may = self.may[self.kind[job]] & (self.there > 0)
         kind = int(self.kind[job])
@@ -122,7 +122,7 @@ class Homes:
         return True
 
     def _narrow(self, gpus: int, room: NDArray[np.bool_]) -> int:
-        """Return the least loaded of some nodes, one of the job's class first, then an empty one; -1 none."""
+        """Return the least loaded of some nodes: first one of the job's class, then an empty one; -1 none."""
         if not room.any():
             return -1
         share = self.load / np.maximum(self.there, 1)
@@ -167,13 +167,13 @@ class GandivaRun:
         """Whose turn is first: the place in the circle, larger after each turn (n,)."""
         self.turns = n
         self.host: NDArray[np.int64] = np.full(n, -1, np.int64)
-        """The job on whose GPUs a job sits; -1 none (n,)."""
+        """The job whose GPUs a job shares; -1 none (n,)."""
         self.guest: NDArray[np.int64] = np.full(n, -1, np.int64)
-        """The job that sits on a job's GPUs; -1 none (n,)."""
+        """The job that shares a job's GPUs; -1 none (n,)."""
         self.pairs = 0
         """How many sit on the GPUs of another."""
         self.changed: set[int] = set()
-        """Jobs that come to the GPUs of another, or are no longer together with one."""
+        """Jobs that join another job's GPUs, or leave it."""
         self.parted: list[int] = []
         """Guests that leave, to have GPUs of their own."""
         self.nodes: NDArray[np.int64] | None = None
@@ -182,7 +182,7 @@ class GandivaRun:
         self.active = np.zeros(0, np.int64)
 
     def plan(self, view: View) -> Plan:
-        """Return who runs until the next slice, or until something happens."""
+        """Return which jobs run until the next slice or event."""
         job, held = view.job, view.held
         self.changed, self.parted = set(), []
         freed = self._forget(view)
@@ -258,14 +258,14 @@ class GandivaRun:
                 heapq.heappush(self.queue, (j, j))
 
     def _settle_new(self, view: View, job: NDArray[np.int64]) -> None:
-        """Give those who came homes; who finds none waits for one."""
+        """Give new jobs homes; a job that finds none waits for one."""
         for j in job[np.searchsorted(job, self.known) :].tolist():
             if not self.homes.settle(j, within=False):
                 heapq.heappush(self.queue, (j, j))
         self.known, self.active = view.submitted, job
 
     def _settle_queue(self) -> None:
-        """Give those who have no home one, in the order of submission; a kind that finds none is not tried again."""
+        """Give jobs without a home one, in the order of submission; a kind that finds none is not tried again."""
         failed: set[int] = set()
         again = []
         left = self.homes.depth * self.homes.there - self.homes.load
@@ -282,13 +282,13 @@ class GandivaRun:
             heapq.heappush(self.queue, entry)
 
     def _crowded(self, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which jobs of single nodes have to take turns there (k,)."""
+        """Return which single-node jobs must take turns there (k,)."""
         node = self.homes.single(jobs)
         over = self.homes.load > self.homes.there
         return (node >= 0) & over[node]
 
     def _move(self, waiting: NDArray[np.int64]) -> None:
-        """Move jobs that wait for their turn to nodes with room, who waits longest first."""
+        """Move jobs that wait for their turn to nodes with room, the longest wait first."""
         some = waiting[self._crowded(waiting)]
         some = some[np.argsort(self.turn[some], kind="stable")]
         room = self.homes.there - self.homes.load
@@ -304,20 +304,20 @@ class GandivaRun:
                 some = some[self.homes.kind[some] != self.homes.kind[j]]
                 continue
             if guest >= 0:
-                # A pair parts: the one who moves goes alone.
+                # A pair separates: the job that moves goes alone.
                 self._split(guest, j)
                 self.homes.carry(guest)
             some = some[1:]
             room = self.homes.there - self.homes.load
 
     def _turn(self, ran: NDArray[np.int64]) -> None:
-        """Put those who ran at the end of the circle, in their order."""
+        """Put the jobs that ran at the end of the circle, in their order."""
         order = ran[np.argsort(self.turn[ran], kind="stable")]
         self.turn[order] = self.turns + np.arange(len(order))
         self.turns += len(order)
 
     def _pack(self, jobs: NDArray[np.int64]) -> None:
-        """Pair two jobs of equal size on each node that has too many: the two with the least utilization."""
+        """Pair two jobs of equal size on each crowded node: the two with the lowest utilization."""
         alone = jobs[(self.host[jobs] < 0) & (self.guest[jobs] < 0)]
         alone = alone[self._crowded(alone)]
         if len(alone) < 2:
@@ -342,7 +342,7 @@ class GandivaRun:
             self.changed.update((host, guest))
 
     def _part(self, guests: NDArray[np.int64]) -> None:
-        """Give guests GPUs of their own where a node has room, who waits longest first."""
+        """Give guests their own GPUs if a node has room, the longest wait first."""
         some = guests[np.argsort(self.turn[guests], kind="stable")]
         while len(some):
             room = (self.homes.there - self.homes.load).max(initial=0)
@@ -358,14 +358,14 @@ class GandivaRun:
             some = some[1:]
 
     def _together(self, one: NDArray[np.int64], two: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the speeds of two jobs beside each other [ppm]."""
+        """Return the speeds of two jobs next to each other [ppm]."""
         a, b = self.busy[one], self.busy[two]
         return interference_ppm(self.models, a, b), interference_ppm(self.models, b, a)
 
     def _filled(
         self, view: View, job: NDArray[np.int64], held: NDArray[np.int64], waits: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return, between slices, who starts in free GPUs or is named for its pair, their GPUs, and those of all."""
+        """Return, between slices, jobs that start or are named for their pair, their GPUs, and the GPUs of all."""
         place = np.flatnonzero(waits & (self.host[job] < 0))
         place = place[self._take(job[place], view.node_free.copy())]
         guests = np.flatnonzero(waits & (self.host[job] >= 0))
@@ -380,7 +380,7 @@ class GandivaRun:
         return job[named], after[named], after
 
     def _take(self, jobs: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of those that run if all are asked in turn; `free` is what is left."""
+        """Return the places of the jobs that run if all are considered in turn; `free` is what is left."""
         from tracekit.replay.kernel import take_homes
 
         homes = self.homes
@@ -391,7 +391,7 @@ class GandivaRun:
         return by[taken.view(np.bool_)]
 
     def _chosen(self, view: View, job: NDArray[np.int64], held: NDArray[np.int64], *, ticks: bool) -> NDArray[np.int64]:
-        """Return the GPUs that each has from now on; between slices those who run go first (k,)."""
+        """Return the GPUs that each job has from now on; between slices the running jobs go first (k,)."""
         homes = self.homes
         free = homes.there.copy()
         chosen = np.zeros(len(job), np.bool_)
@@ -445,7 +445,7 @@ class GandivaRun:
         )
 
     def _rows(self, job: NDArray[np.int64], gpus: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows (place, node, GPUs) of those who have GPUs of their own."""
+        """Return the rows (place, node, GPUs) of jobs with their own GPUs."""
         homes = self.homes
         count = homes.rows[job[own]]
         place = np.repeat(own, count)

@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 __all__ = ["Gangs"]
 
 _CHUNK = 256
-"""Jobs between two looks at who still fits."""
+"""Jobs between two checks of which jobs still fit."""
 
 
 class Gangs(ABC):
-    """Plans of a policy that looks at waiting jobs one after the other and never stops one for another.
+    """Plans of a policy that considers waiting jobs one after the other and never stops one for another.
 
     Parameters
     ----------
     jobs : Jobs
         All jobs.
     places : Places
-        Of these jobs and the cluster.
+        Places of these jobs and the cluster.
     network : Network, optional
-        Of these jobs and the cluster; None leaves speeds to the engine (M4).
+        Links of these jobs and the cluster; None leaves speeds to the engine (M4).
     models : Models
         Assumptions.
     stop : bool
-        Whether a job that does not start holds up all after it in its domain.
+        Whether a job that does not start holds up all later jobs in its domain.
     believed_ms : array, optional
         Run times believed in (n,) [ms]; the truth when None.
     look : int
-        How many jobs that do not start are looked at in a plan.
+        How many jobs that do not start a plan considers.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Gangs(ABC):
     def view(self) -> View:
         """The jobs and the cluster while a plan is made."""
         if self._view is None:
-            raise RuntimeError("no plan is being made")
+            raise RuntimeError("no plan is under way")
         return self._view
 
     @abstractmethod
@@ -82,21 +82,21 @@ class Gangs(ABC):
         """Return where a waiting job starts now, None if it waits."""
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return waiting jobs, given by submission, in the order in which they are looked at."""
+        """Return waiting jobs, given by submission, in the order in which they are considered."""
         return waiting
 
     def reset(self) -> None:  # noqa: B027 -- most policies remember nothing
         """Begin a run."""
 
     def moves(self) -> dict[int, Spot]:
-        """Return running jobs that move, and where they go: taken in `places`, and left in them and in `network`."""
+        """Return running jobs that move, and their new spots; the old ones leave `places` and `network`."""
         return {}
 
     def started(self, job: int, spot: Spot) -> None:  # noqa: B027 -- most policies need not know
         """Look at a job that starts."""
 
     def ended(self, job: int, spot: Spot) -> None:  # noqa: B027 -- most policies need not know
-        """Look at a job that has ended since the last plan."""
+        """Process a job that has ended since the last plan."""
 
     def left_ms(self, job: int) -> float:
         """Return the run time that a job is believed to have left at its recorded speed, at least 1 [ms]."""
@@ -110,7 +110,7 @@ class Gangs(ABC):
         return int(spread_ppm(self.models, int(self.gpus[job]), len(spot.nodes), least))
 
     def cost_ms(self, job: int, spot: Spot) -> float:
-        """Return the time that a job is believed to take on a spot, and by which it would delay others [ms].
+        """Return the time that a job is expected to take on a spot, and by which it would delay others [ms].
 
         Everybody keeps the speed of the moment.
         """
@@ -131,12 +131,12 @@ class Gangs(ABC):
         return None
 
     def wake(self, time_ms: float) -> None:
-        """Ask for a plan at a time to come [ms]."""
+        """Ask for a plan at a later time [ms]."""
         if time_ms < 2**62 and (self._wake_ms < 0 or time_ms < self._wake_ms):
             self._wake_ms = int(np.ceil(time_ms))
 
     def planner(self, gap_s: float, overhead_ms: NDArray[np.int64] | None = None) -> Planner:
-        """Return the mechanism, which plans at most once in so many seconds where only events ask for it."""
+        """Return the mechanism, which plans at most once per gap if only events ask for it."""
         return Planner(
             self.plan,
             gap_ms=round(gap_s * 1000),
@@ -147,7 +147,7 @@ class Gangs(ABC):
         )
 
     def plan(self, view: View) -> Plan:
-        """Return who starts and moves now, and the speeds that change by that."""
+        """Return which jobs start and move now, and the speeds that change."""
         job, running = view.job, view.running
         self._begin(view, job[running])
         changed = self.moves()
@@ -189,7 +189,7 @@ class Gangs(ABC):
         self.places.renew(view.node_free)
 
     def _candidates(self, waiting: NDArray[np.int64]) -> Iterator[int]:
-        """Yield the waiting jobs in order for which there are enough free GPUs; all of them where one may hold up."""
+        """Yield the waiting jobs in order that have enough free GPUs; all of them if one may hold up others."""
         places, refused = self.places, 0
         ordered = self.order(waiting if self.stop else self._that_fit(waiting))
         for low in range(0, len(ordered), _CHUNK):
@@ -205,7 +205,7 @@ class Gangs(ABC):
                     refused += job not in self.spots
 
     def _that_fit(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the jobs for which there are enough free GPUs."""
+        """Return the jobs that have enough free GPUs."""
         return waiting[self.gpus[waiting] <= np.array(self.places.room, np.int64)[self.places.job_pool[waiting]]]
 
     def _written(self, rates: dict[int, int], spots: dict[int, Spot]) -> Plan:

@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Rounds that approach shares of time: books of what each job was entitled to and had, and who runs next.
+# Rounds that approximate shares of time: each job's entitlement and use, and which job runs next.
 
 _LEVELS = 5
-"""Levels of GPU utilization that pairs of jobs are told apart by."""
+"""Levels of GPU utilization that distinguish pairs of jobs."""
 
 
 @dataclass(frozen=True)
 class Aims:
-    """What the shares are for."""
+    """The objective of the shares."""
 
     objective: str
     round_ms: int
     again_ms: int
     once: bool
-    """Whether what the least cannot use is nobody's share."""
+    """Whether GPUs that the least cannot use belong to no share."""
     inside: str
     """How a VC's part is divided, for hierarchical."""
     aware: bool
@@ -64,9 +64,9 @@ class _Book:
     share: NDArray[np.float64]
     """Its shares now (n, 2 J)."""
     met: NDArray[np.bool_]
-    """Whether its shares have been found yet (n,)."""
+    """Whether its shares have been computed yet (n,)."""
     partner: NDArray[np.int64]
-    """With whom it shares its GPUs by the last plan that named it; -1 nobody (n,)."""
+    """The partner with which it shares its GPUs in the last plan that named it; -1 none (n,)."""
     left_ms: NDArray[np.float64]
     """Run time left when shares were found last (n,) [ms]."""
     isolated: NDArray[np.float64]
@@ -105,7 +105,7 @@ class Rounds:
         self.book: _Book | None = None
 
     def plan(self, view: View) -> Plan:
-        """Return who runs in the next round, and where."""
+        """Return which jobs run in the next round, and where."""
         job, held, group = view.job, view.held, view.group
         running = np.where(held > 0, self.pools.group_pool[group], -1)
         book = self.book
@@ -114,7 +114,7 @@ class Rounds:
         place_of = np.full(len(self.gpus), -1)
         place_of[job] = np.arange(len(job))
         known = book.partner[job]
-        # Who ended, was stopped or found no place is nobody's partner any more.
+        # A job that ended, was stopped or found no place is no longer a partner.
         place = np.where(known >= 0, place_of[known], -1)
         together = np.where((place >= 0) & (running >= 0) & (running[place] >= 0), place, -1)
         self._settle(book, view.now_ms, job, running, together)
@@ -136,7 +136,7 @@ class Rounds:
             mine, other = self.utilization[job[named]], self.utilization[job[partner[named]]]
             slower = np.where(partner[named] >= 0, interference_ppm(self.models, mine, other), 1_000_000)
             rate = rate * slower // 1_000_000
-            # Of two that part, both to go on without the other, the later one moves.
+            # If two jobs separate and both continue alone, the later one moves.
             parts = (together >= 0) & (chosen >= 0) & (chosen[together] >= 0) & ~follows & ~follows[together]
             moves = parts & (partner != together) & (together < np.arange(len(job)))
             at = np.where(moves, job, -1)
@@ -177,7 +177,7 @@ class Rounds:
         running: NDArray[np.int64],
         together: NDArray[np.int64],
     ) -> None:
-        """Book what happened since the last round."""
+        """Record what happened since the last round."""
         elapsed = now_ms - book.now_ms
         book.now_ms = now_ms
         book.entitled_ms[job] += book.share[job] * elapsed
@@ -235,7 +235,7 @@ class Rounds:
         book.had[fresh] += half * np.maximum(book.share[fresh], 1e-9)
 
     def _beside(self, one: int, other: int) -> tuple[float, float]:
-        """Return the speeds of jobs of two levels of utilization on the same GPUs; (0, 0) where memory is too small."""
+        """Return the speeds of jobs of two levels of utilization on the same GPUs; (0, 0) if memory is too small."""
         if one < 0 or other < 0:
             return 0.0, 0.0
         a, b = (round((level + 0.5) / _LEVELS * 1_000_000) for level in (one, other))
@@ -283,7 +283,7 @@ class Rounds:
         together: NDArray[np.int64],
         priority: NDArray[np.float64],
     ) -> NDArray[np.int64]:
-        """Return the pairs that may run: rows (place, other place, pool), those that run first, then by priority."""
+        """Return the pairs that may run: rows (place, other place, pool), running pairs first, then by priority."""
         kind, rows = book.kind[job], []
         for a, b, pool in book.pairs.tolist():
             column = int(self.column[pool]) + self.types
@@ -304,7 +304,7 @@ class Rounds:
 
 
 def _second(partner: NDArray[np.int64], running: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of the jobs with partners is put beside the other: the one that does not run there, or the later."""
+    """Return which of two partners joins the other: the one that does not run there, or the later."""
     place = np.arange(len(partner))
     here, there = running == chosen, running[partner] == chosen
     return np.where(here == there, partner < place, there)
@@ -315,69 +315,71 @@ class Gavel(Policy):
 
     card: ClassVar[Card] = Card(
         name="gavel",
-        title="shares of time on the GPU types that are best for an objective, in rounds",
+        title="shares of time on the GPU types that best meet an objective, in rounds",
         rule=(
-            "When jobs came or ended, at most once in again seconds, each job's shares of time on the GPU types are "
-            "found. With objective=max_min the least normalized speed is as large as can be, then the next least, and "
-            "so on: GPUs times speed, relative to shares in proportion to the GPUs of each type. makespan: the last of "
-            "the jobs there ends as early as can be. finish_time_fairness: the worst ratio of a job's end to its end "
-            "on an equal part of the cluster is as small as can be. throughput: GPUs times speed, summed over all "
-            "jobs, is as large as can be; cost: the same over the price of a GPU of the type. slo: as cost, and "
-            "jobs that can still meet their deadlines have the speed that they need for it, unless that is too much "
-            "for all together. hierarchical: max_min over the VCs, each with the sum of its jobs, and inside a VC "
-            "max_min over its jobs, or its first jobs in order of submission. With packed=on two jobs of as many GPUs "
-            "may have shares of time together on the same GPUs. In rounds jobs then run on the "
-            "type where they lag most behind, by the time that their shares entitle them to over the time they ran, "
-            "both begun with half a round's share; running jobs go first between equals. A job that does not fit is "
-            "passed over, one runs on one type in a round, and a job whose shares are not found yet has what is left "
-            "over. Gangs may be spread over nodes of a type."
+            "When jobs arrive or end, but at most once every again seconds, the policy computes each job's shares "
+            "of time on the GPU types. objective=max_min maximizes the least normalized speed, then the next "
+            "least, and so on; normalized speed is GPUs times speed, relative to shares in proportion to the GPUs "
+            "of each type. makespan: the last of the present jobs ends as early as possible. "
+            "finish_time_fairness: the worst ratio of a job's end to its end on an equal part of the cluster is "
+            "as small as possible. throughput: GPUs times speed, summed over all jobs, is as large as possible. "
+            "cost: the same, divided by the price of a GPU of the type. slo: as cost, and jobs that can still "
+            "meet their deadlines get the speed they need, unless all together cannot. hierarchical: max_min over "
+            "the VCs, where a VC counts the sum of its jobs, and inside a VC max_min over its jobs, or its first "
+            "jobs in order of submission. With packed=on two jobs with the same number of GPUs may have shares of "
+            "time together on the same GPUs. In rounds, each job then runs on the type where it lags most: the "
+            "time that its share entitles it to over the time it ran there, both starting with half a round's "
+            "share. Running jobs go first among equals. A job that does not fit is skipped, a job runs on one "
+            "type in a round, and a job without computed shares gets what is left over. Gangs may be spread over "
+            "nodes of a type."
         ),
         parameters=(
-            Parameter("objective", "max_min", "what the shares are best for", OBJECTIVES),
+            Parameter("objective", "max_min", "objective of the shares", OBJECTIVES),
             Parameter("round", 360.0, "length of a round [s]", minimum=0.001),
-            Parameter("again", 1920.0, "least time between two times that shares are found [s]"),
+            Parameter("again", 1920.0, "least time between two computations of the shares [s]"),
             Parameter(
                 "leftover",
                 "shares",
-                "for max_min: GPUs that the least normalized speed cannot use become shares by the same rule again, or "
-                "are nobody's share and go, round by round, to whoever stands first then",
+                "for max_min: GPUs that cannot raise the least normalized speed are shared by the same rule again "
+                "(shares), or belong to no share and go in each round to the job that is first then (rounds)",
                 ("shares", "rounds"),
             ),
-            Parameter("inside", "fair", "for hierarchical: how a VC's part is divided", ("fair", "fifo")),
+            Parameter("inside", "fair", "for hierarchical: how the part of a VC is divided", ("fair", "fifo")),
             Parameter("packed", False, f"two jobs may share GPUs ({', '.join(PACKABLE)})"),
-            Parameter("aware", True, "shares reckon with the speeds on the types; off: as if all were alike"),
+            Parameter("aware", True, "shares use the speeds on the types; off: all types count as equally fast"),
             OVERHEAD,
         ),
         assumptions=("D1", "D6", "D7", "M1", "M2", "M4", "M9", "M25"),
         equal_to=(
-            "With one type and room for all: every job runs from the next round on, and none is stopped.",
-            "With one type and jobs of one size, all there at once: equal times, to a round.",
-            "With jobs of one size and one type: leftover=rounds is leftover=shares.",
-            "With room for all: objective=makespan, finish_time_fairness, throughput and hierarchical are max_min.",
+            "With one type, if all jobs fit: every job runs from the next round on, and none is stopped.",
+            "With one type and jobs of one size, all submitted at once: equal times, to within a round.",
+            "If all jobs have one size and there is one type: leftover=rounds is leftover=shares.",
+            "If all jobs fit: objective=makespan, finish_time_fairness, throughput and hierarchical are max_min.",
             "With one VC: objective=hierarchical is max_min.",
             "With one price: objective=cost is throughput.",
-            "Where no two jobs have room in a GPU's memory: packed=on is packed=off, to ties of the program.",
-            "Where all speeds are alike: aware=off is aware=on.",
+            "If no two jobs fit in a GPU's memory: packed=on is packed=off, except for ties of the program.",
+            "If all speeds are equal: aware=off is aware=on.",
         ),
         sources=(
             "Narayanan et al., Gavel (OSDI'20): objectives, rounds and their lengths as in the released code.",
             (
-                "Own choices: the leftover of the max-min program is shared out by the same rule again "
-                "(leftover=rounds is the released behaviour: one program, and left-over GPUs are filled in each round "
-                "in the order of the priorities, a job without a share last; so it is with makespan and "
-                "finish_time_fairness here too); time had counts from a job's entry and "
-                "not from the last program; a type that a job does not name is used where its speed is known; types "
-                "on which all jobs are equally fast count as one."
+                "Own choices: the leftover of the max-min program is shared by the same rule again. "
+                "leftover=rounds is the released behaviour: one program, and in each round the left-over GPUs go "
+                "by priority, with jobs without a share last; makespan and finish_time_fairness work like this "
+                "here too. The time ran counts from a job's entry and not from the last program. A type that a "
+                "job does not name is used if its speed there is known. Types on which all jobs are equally fast "
+                "count as one."
             ),
             (
-                "Own choices of the other objectives: where all jobs have room where they are fastest they have that, "
-                "but under cost and slo; run times and needed speeds within a quarter count as alike, as the larger; "
-                "makespan is one linear program where the released code bisects to 5 %, and the search of "
-                "finish_time_fairness ends at 5 %; throughput weighs a job by its GPUs, as speeds are relative to the "
-                "recorded one; a deadline that cannot be met any more is dropped, and all where they are too much "
-                "together; VCs weigh alike, and their GPUs are divided in two steps, where the released code reweighs "
-                "jobs; run times left are known. Pairs are found among five levels of GPU utilization; jobs that lag "
-                "most are paired first, and what a partner's end gains a job comes with the next round."
+                "Own choices of the other objectives: if all jobs fit where they are fastest they run there, "
+                "except under cost and slo; run times and required speeds within a quarter of each other count as "
+                "equal, at the larger value; makespan is one linear program, while the released code bisects to 5 "
+                "%, and the search of finish_time_fairness ends at 5 %; throughput weighs a job by its GPUs, "
+                "because speeds are relative to the recorded one; a deadline that can no longer be met is "
+                "dropped, and all deadlines are dropped if they are too much together; VCs have equal weight, and "
+                "their GPUs are divided in two steps, while the released code changes the weights of jobs; "
+                "remaining run times are known. Pairs are formed among five levels of GPU utilization; jobs that "
+                "lag most are paired first, and what a job gains from its partner's end comes with the next round."
             ),
         ),
     )
@@ -387,8 +389,8 @@ class Gavel(Policy):
         p = self.parameters
         if p["packed"] and p["objective"] not in PACKABLE:
             raise UsageError(
-                f"gavel: packed=on does not go with objective={p['objective']}",
-                hint=f"pairs are found for {', '.join(PACKABLE)}",
+                f"gavel: packed=on cannot be combined with objective={p['objective']}",
+                hint=f"packed=on works with {', '.join(PACKABLE)}",
             )
         round_ms = max(round(p["round"] * 1000), 1)
         prices = gpu_prices(models, cluster.models)

@@ -1,4 +1,4 @@
-"""Objectives of Gavel: what the shares of time on the GPU types are chosen for."""
+"""Objectives of Gavel, for which the shares of time on the GPU types are chosen."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ OBJECTIVES = ("max_min", "makespan", "finish_time_fairness", "throughput", "cost
 PACKABLE = ("max_min", "throughput", "cost")
 """Objectives whose kinds of jobs stay few enough for pairs of them."""
 _STEP = 1.25
-"""Run times and needs within this factor count as alike, as the larger."""
+"""Run times and needs within this factor count as equal, at the larger value."""
 _NEAR = 1.05
-"""How near the search for the least worst slowdown comes."""
+"""Precision of the search for the least worst slowdown."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Active:
     gpus: NDArray[np.int64]
     """GPUs of each (k,)."""
     speed: NDArray[np.float64]
-    """Speed on each type, 0 where it may not or cannot run (k, J)."""
+    """Speed on each type, 0 if it may not or cannot run there (k, J)."""
     capacity: NDArray[np.float64]
     """GPUs of each type (J,)."""
     price: NDArray[np.float64]
@@ -49,15 +49,15 @@ class Active:
     age_ms: NDArray[np.float64]
     """Time since submission (k,) [ms]."""
     isolated_ms: NDArray[np.float64]
-    """Time that what is done would have taken on an equal part of the cluster (k,) [ms]."""
+    """Time that the work done would have taken on an equal part of the cluster (k,) [ms]."""
     due_ms: NDArray[np.float64]
     """Time until the deadline, below 0 after it (k,) [ms]."""
     tenant: NDArray[np.int64]
     """VC (k,)."""
     load: NDArray[np.int64]
-    """Level of GPU utilization (k,); all 0 where jobs are not packed."""
+    """Level of GPU utilization (k,); all 0 if jobs are not packed."""
     beside: Callable[[int, int], tuple[float, float]] | None = None
-    """Speeds of jobs of two levels that share GPUs, (0, 0) where they may not; None: jobs are not packed."""
+    """Speeds of jobs of two levels that share GPUs, (0, 0) if they may not; None: jobs are not packed."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Found:
     alone: NDArray[np.float64]
     """Share of time on each type (k, J)."""
     packed: NDArray[np.float64]
-    """Share of time on each type beside another job (k, J)."""
+    """Share of time on each type next to another job (k, J)."""
     kind: NDArray[np.int64]
     """Kind of each job (k,)."""
     pairs: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
@@ -82,9 +82,9 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
     objective : str
         One of `OBJECTIVES`.
     once : bool
-        For max_min: raise the least speed alone.
+        For max_min: raise only the least speed.
     inside : str
-        For hierarchical: 'fair' or 'fifo', how a VC's part is divided among its jobs.
+        For hierarchical: 'fair' or 'fifo', how the part of a VC is divided among its jobs.
     """
     shares = np.zeros(active.speed.shape)
     able = np.flatnonzero((active.speed > 0).any(axis=1))
@@ -99,7 +99,7 @@ def find_shares(objective: str, active: Active, *, once: bool, inside: str) -> F
         return Found(found[of], shares, of)
     own = _rows(active, able)
     value = own.speed / (own.price if objective in {"cost", "slo"} else 1.0)
-    # Nothing is better for anyone than all the time that he can use, where he is fastest.
+    # No job can do better than all the time that it can use, where it is fastest.
     first, of, count = _grouped(own.gpus, own.speed)
     room = fastest_for_all(Demand(count, own.gpus[first], own.speed[first], own.capacity), value[first])
     if room is not None and objective != "slo":
@@ -135,7 +135,7 @@ def _grouped(*columns: NDArray[np.generic]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def _stepped(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return values rounded up to powers of the step, so that few differ."""
+    """Return values rounded up to powers of the step, so few of them differ."""
     return np.asarray(_STEP ** np.ceil(np.log(np.maximum(values, 1e-12)) / np.log(_STEP) - 1e-9))
 
 
@@ -155,7 +155,7 @@ def _fair_finish(active: Active) -> NDArray[np.float64]:
 
     def at(ratio: float) -> tuple[NDArray[np.float64], float]:
         need = left / np.maximum(ratio * alone - active.age_ms, 1e-9)
-        # Never more than the fastest: rounding up may not ask for what nobody can have.
+        # Never more than the fastest: rounding up must not ask for more than any job can have.
         stepped = np.minimum(_stepped(need), fastest)
         first, of, count = _grouped(active.gpus, active.speed, stepped)
         demand = Demand(count, active.gpus[first], active.speed[first], active.capacity)
@@ -178,7 +178,7 @@ def _fair_finish(active: Active) -> NDArray[np.float64]:
 
 
 def _valued(active: Active, value: NDArray[np.float64], *, due: bool) -> NDArray[np.float64]:
-    """Return the shares of the largest total value; with deadlines, those that can be met as far as all can be."""
+    """Return the shares of the largest total value; with deadlines, meet them as far as all can be met."""
     floor = np.zeros(len(active.gpus))
     if due:
         need = _stepped(active.left_ms / np.maximum(active.due_ms, 1.0))
@@ -247,7 +247,7 @@ def _in_order(gpus: NDArray[np.int64], speed: NDArray[np.float64], part: NDArray
 
 
 def _packed(objective: str, active: Active, able: NDArray[np.int64], *, once: bool) -> Found:
-    """Return shares of jobs alone and of pairs of jobs that share GPUs, of as many GPUs each."""
+    """Return shares of single jobs and of pairs of jobs that share GPUs, with equal numbers of GPUs."""
     own = _rows(active, able)
     first, of, count = _grouped(own.gpus, own.speed, own.load)
     gpus, speed, load = own.gpus[first], own.speed[first], own.load[first]

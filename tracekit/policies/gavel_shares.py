@@ -24,13 +24,13 @@ class Demand:
     gpus: NDArray[np.int64]
     """GPUs of each (K,)."""
     speed: NDArray[np.float64]
-    """Speed on each type; 0 where it may not or cannot run (K, J)."""
+    """Speed on each type; 0 if it may not or cannot run there (K, J)."""
     capacity: NDArray[np.float64]
     """GPUs of each type (J,)."""
     pair: NDArray[np.int64] | None = None
-    """Kinds that may share GPUs, of as many GPUs each (R, 2)."""
+    """Kinds that may share GPUs, with equal numbers of GPUs (R, 2)."""
     pair_speed: NDArray[np.float64] | None = None
-    """Speed of each of both on each type; 0 where they may not (R, J, 2)."""
+    """Speed of both jobs on each type; 0 if they may not share (R, J, 2)."""
 
     @property
     def equal(self) -> NDArray[np.float64]:
@@ -39,7 +39,7 @@ class Demand:
 
     @property
     def alike(self) -> bool:
-        """Whether every kind is equally fast on all types, so that they are one."""
+        """Whether every kind is equally fast on all types, so they count as one."""
         return self.pair is None and bool((self.speed == self.speed[:, :1]).all())
 
     def merged(self) -> Demand:
@@ -67,11 +67,11 @@ def max_min_shares(
     gpus : array (K,)
         GPUs of each.
     speed : array (K, J)
-        Speed on each type; 0 where it may not or cannot run.
+        Speed on each type; 0 if it may not or cannot run there.
     capacity : array (J,)
         GPUs of each type.
     once : bool
-        Raise the least speed alone: what the program then leaves is nobody's share.
+        Raise only the least speed: GPUs that the program leaves belong to no share.
 
     Returns
     -------
@@ -97,14 +97,14 @@ def max_min_shares(
 
 
 def fastest_for_all(demand: Demand, value: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Return shares that give every job all its time where its value is largest; None where there is no room for that.
+    """Return shares that give every job all its time where its value is largest; None if there is no room for that.
 
-    Types of one value are filled in their order, large gangs first, so that a job rarely has shares of two.
+    Types of one value are filled in order, large gangs first, so a job rarely has shares of two.
 
     Parameters
     ----------
     value : array (K, J)
-        Value of time on each type; 0 where a kind may not run.
+        Value of time on each type; 0 if a kind may not run there.
     """
     best = value.max(axis=1)
     left = demand.capacity.copy()
@@ -135,9 +135,10 @@ def raise_least(
     need : array (K,)
         Speed that each kind needs for a level of 1, above 0. Every kind can run on some type.
     once : bool
-        Stop there; else the next least level is raised, and so on, as long as time is left.
+        Stop there; otherwise the next least level is raised, and so on, while time is left.
     together : array (E, K), optional
-        Weights with which the speeds of the kinds add up to those of E entities, which have the needs and levels then.
+        Weights that sum the speeds of the kinds to those of E entities; needs and levels are then those of the
+        entities.
 
     Returns
     -------
@@ -173,7 +174,7 @@ def _fill(demand: Demand, need: NDArray[np.float64], *, once: bool) -> tuple[NDA
 def spread_over(
     gpus: NDArray[np.int64], time: NDArray[np.float64], capacity: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the time on each of types that are alike; they are filled in their order, large gangs first.
+    """Return the time on each of several equal types; they are filled in their order, large gangs first.
 
     Parameters
     ----------
@@ -201,7 +202,7 @@ def spread_over(
 def _programs(
     demand: Demand, need: NDArray[np.float64], together: NDArray[np.float64] | None, *, once: bool
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the shares by one linear program after the other; each fixes those that can have no more."""
+    """Return the shares by a sequence of linear programs; each fixes the jobs that cannot get more."""
     program = _Program(demand)
     gain = program.gain if together is None else together @ program.gain
     growing, floor = np.ones(len(need), np.bool_), np.zeros(len(need))
@@ -215,7 +216,7 @@ def _programs(
         stuck = growing & (prices > _SLACK)
         if once or not stuck.any():
             break
-        # A little less than it is, so that rounding does not leave the next program without a solution.
+        # Slightly less than it is, so rounding leaves the next program a solution.
         floor[stuck] = level * need[stuck] * (1 - _SLACK)
         growing &= ~stuck
     return program.shares(time), max(first, 0.0)
@@ -224,12 +225,12 @@ def _programs(
 def most_value(
     demand: Demand, value: NDArray[np.float64], floor: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64] | None:
-    """Return the shares of the largest total value, GPUs times value times time; None where a floor cannot be had.
+    """Return the shares of the largest total value, GPUs times value times time; None if a floor is impossible.
 
     Parameters
     ----------
     value : array (K, J)
-        Value of a GPU's time, in place of the speed.
+        Value of a GPU's time, instead of the speed.
     floor : array (K,), optional
         Least speed of each kind.
 
@@ -294,7 +295,7 @@ class _Program:
         level: NDArray[np.float64] | None,
         aim: NDArray[np.float64] | None = None,
     ) -> tuple[NDArray[np.float64], float, NDArray[np.float64]] | None:
-        """Return times, the level, and prices of the further rows; None where the program has no solution.
+        """Return times, the level, and prices of the further rows; None if the program has no solution.
 
         Parameters
         ----------
@@ -303,7 +304,7 @@ class _Program:
         level : array (A,), optional
             Coefficients of the level in these rows; the level is then made as large as can be.
         aim : array (ways,), optional
-            What is made as large as can be where there is no level.
+            The objective if there is no level.
         """
         from scipy.optimize import linprog
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Guaranteed jobs and spot jobs on the same nodes: who starts where, and who is evicted.
+# Guaranteed jobs and spot jobs on the same nodes: which start where, and which are evicted.
 
 # A quota for spot jobs: the GPUs that guaranteed jobs are not expected to need, by their demand up to now.
 #
@@ -56,7 +56,7 @@ class Demand:
     q : float
         Quantile of the peak that is forecast [0..1], neither end.
     span_ms : int
-        For how long a spot job is to be left alone [ms].
+        Guaranteed time of a spot job [ms].
     """
 
     def __init__(self, accepts: NDArray[np.bool_], q: float, span_ms: int) -> None:
@@ -103,7 +103,7 @@ class Demand:
         return np.clip(worst, 0, gpus)
 
     def _hour(self, hour: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and variance of the peak of each series in an hour to come (S,), (S,)."""
+        """Return mean and variance of the peak of each series in a future hour (S,), (S,)."""
         past = hour - _WEEK * np.arange(1, _WEEKS + 1)
         past = past[past >= 0]
         if len(past) > 1:
@@ -116,7 +116,7 @@ class Demand:
 
 
 class Feedback:
-    """The factor by which the quota is corrected each hour: by evictions, and by how long spot jobs wait.
+    """The hourly factor of the quota, corrected by evictions and by the waits of spot jobs.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class SpotJobs:
     spot : array of bool (n,)
         Which jobs are spot jobs.
     overhead_ms : array
-        What a preemption costs by gang size [ms].
+        Cost of a preemption by gang size [ms].
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class SpotJobs:
         self._submitted = 0
 
     def plan(self, view: View) -> Plan:
-        """Return who starts and who is evicted now."""
+        """Return which jobs start and which are evicted now."""
         self._follow(view)
         self.free = view.node_free.copy()
         self.there = view.node_gpus > 0
@@ -231,13 +231,13 @@ class SpotJobs:
         return self._written((self.demand.hour + 1) * HOUR_MS if wakes else -1)
 
     def _follow(self, view: View) -> None:
-        """Take out who ended, and let who came wait."""
+        """Remove ended jobs, and let new jobs wait."""
         status, names = view.status, kernel()
         count = len(self.hosts) + len(self.spots.where)
         if view.running_jobs < count:
             running = np.fromiter(chain(self.hosts, self.spots.where), np.int64, count)
             ended = running[status[running] != names.RUNNING]
-            # No plan is asked for while nothing runs or waits: an hour may have ended since.
+            # No plan is requested while nothing runs or waits: an hour may have ended since.
             failed = status[ended] == names.WAITING
             end_ms = np.where(failed, view.now_ms, view.table["end"][ended])
             for at in np.lexsort((ended, end_ms)).tolist():
@@ -279,7 +279,7 @@ class SpotJobs:
                 self.feedback.end_hour(longest)
 
     def _set_limit(self, view: View) -> None:
-        """Look at the quotas again if an hour has passed, or nodes came or left."""
+        """Update the quotas if an hour has passed, or nodes arrived or left."""
         gpus = self.pools.gpus(view)
         known = self.demand.hour, gpus.tobytes()
         if known == self._known:
@@ -289,7 +289,7 @@ class SpotJobs:
             self.limit = np.full(len(gpus), _MANY)
         else:
             left = gpus - self.demand.forecast(gpus)
-            # Rounded first: the sum of many fractions is to be whole where it is meant to be.
+            # Rounded first: a sum of many fractions should be whole if it is meant to be.
             self.limit = np.floor(np.round(self.feedback.factor * left, 6)).astype(np.int64)
 
     def _start_spot(self, job: int) -> bool:
@@ -311,7 +311,7 @@ class SpotJobs:
         return True
 
     def _start_guaranteed(self, job: int) -> bool:
-        """Start a guaranteed job, by evicting spot jobs if it has to."""
+        """Start a guaranteed job, by evicting spot jobs if necessary."""
         gpus, nodes = self.gpus[job], self._pool(job).nodes
         free, spots = self.free[nodes], self.spots.on[nodes]
         fits = free >= gpus
@@ -379,63 +379,64 @@ class GfsLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="gfs-like",
-        title="spot jobs within a quota by a forecast of guaranteed demand, evicted with least harm (after GFS)",
+        title="spot jobs within a quota from a forecast of guaranteed demand, evicted with least harm (after GFS)",
         rule=(
-            "Guaranteed jobs start first, by submission: where no spot job is if they find a place there, else beside "
-            "spot jobs, else by evicting some. Evicted are those with the least harm among all nodes: GPUs times the "
-            "run time since the last checkpoint, plus `harm` for each, and half of that for a job that has run for "
-            "its guaranteed time; fewer jobs between equals. For a gang of several nodes a program of whole numbers "
-            "chooses the nodes. Victims wait again by submission and do their lost time again. A spot job starts on "
-            "the node with most spot GPUs where it fits, while the spot GPUs of that domain and GPU model stay within "
-            "the quota: factor * (GPUs there - the quantile q of the peak of guaranteed demand within the guaranteed "
-            "time). Demand is what guaranteed jobs hold or wait for. Each hour it is forecast for each VC and GPU "
-            "model: mean and deviation of that hour of the week in the last four weeks, or, before two are known, the "
-            "demand now and the changes from hour to hour of the last day; VCs are taken for independent and the sum "
-            "for normal. Then the factor is multiplied by 0.9 if more than target of the spot starts of the last day "
-            "ended by eviction, else by 1.05 if a spot job has waited for longer than wait, between 0.2 and 1.2."
+            "Guaranteed jobs start first, by submission: on nodes without spot jobs if they fit there, otherwise "
+            "next to spot jobs, otherwise by evicting some. The policy evicts where the harm is least: GPUs times "
+            "the run time since the last checkpoint, plus `harm` for each job, and half of that for a job that "
+            "has run for its guaranteed time; fewer jobs among equals. For a gang of several nodes an integer "
+            "program chooses the nodes. Evicted jobs wait again by submission and repeat their lost time. A spot "
+            "job starts on the node with the most spot GPUs where it fits, while the spot GPUs of that domain and "
+            "GPU model stay within the quota: factor * (GPUs there - the quantile q of the peak of guaranteed "
+            "demand within the guaranteed time). Demand is the GPUs that guaranteed jobs use or wait for. It is "
+            "forecast every hour for each VC and GPU model: the mean and deviation of that hour of the week in "
+            "the last four weeks or, until two weeks are known, the demand now and the hourly changes of the last "
+            "day. VCs are assumed to be independent and their sum to be normal. The factor is then multiplied by "
+            "0.9 if more than target of the last day's spot starts ended by eviction, otherwise by 1.05 if a spot "
+            "job has waited longer than wait; it stays between 0.2 and 1.2."
         ),
         parameters=(
             Parameter(
                 "quota",
                 "forecast",
-                "how many GPUs spot jobs may have: what the forecast leaves, all that are free, or none",
+                "how many GPUs spot jobs may use: what the forecast leaves, all that are free, or none",
                 ("forecast", "all", "none"),
             ),
             Parameter("q", 0.9, "quantile of the peak of guaranteed demand [1]", minimum=0.001, maximum=0.999),
-            Parameter("guarantee", 3600.0, "guaranteed time of a spot job, and how far the forecast looks [s]"),
-            Parameter("factor", 1.0, "the quota's factor at first [1]", maximum=10),
+            Parameter("guarantee", 3600.0, "guaranteed time of a spot job, and how far the forecast looks ahead [s]"),
+            Parameter("factor", 1.0, "initial factor of the quota [1]", maximum=10),
             Parameter("adapt", True, "the factor follows evictions and waits"),
             Parameter("target", 0.05, "share of spot starts that may end by eviction [1]", maximum=1),
-            Parameter("wait", 3600.0, "wait of a spot job from which the factor grows [s]"),
-            Parameter("harm", 3600.0, "harm of an eviction beside the time lost [GPU*s]", maximum=1e9),
-            Parameter("checkpoint", 1800.0, "run time between two checkpoints, 0 nothing is lost, inf all of it [s]"),
+            Parameter("wait", 3600.0, "wait of a spot job above which the factor grows [s]"),
+            Parameter("harm", 3600.0, "harm of an eviction in addition to the lost time [GPU*s]", maximum=1e9),
+            Parameter("checkpoint", 1800.0, "run time between two checkpoints; 0: nothing is lost, inf: all of it [s]"),
             Parameter(
                 "limit",
                 1000,
-                "most nodes of the program's search, whose best so far then counts; without one the gang waits; 0 any "
-                "number",
+                "most nodes that the program's search visits; then its best solution so far counts, and without "
+                "one the gang waits; 0: no limit",
             ),
             scan("skip"),
-            Parameter("overhead", "none", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M4", "M9", "M10"),
         equal_to=(
             "Without spot jobs: fifo with the same scan.",
-            "With quota=none: spot jobs never start, and the others as if there were none.",
+            "With quota=none: spot jobs never start, and the other jobs run as if there were none.",
             (
-                "With quota=all, checkpoint=inf, guarantee=inf and jobs of one GPU: plain preemption by priority, in "
-                "which the spot job that started last makes room and begins anew."
+                "With quota=all, checkpoint=inf, guarantee=inf and one-GPU jobs: plain preemption by priority, in "
+                "which the spot job that started last makes room and starts over."
             ),
         ),
         sources=(
             (
-                "Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of each "
-                "organization's demand, a spot quota with a guaranteed time, preemption with least harm."
+                "Duan et al., GFS (ASPLOS'26, arXiv 2509.11134), abstract: a probabilistic linear forecast of "
+                "each organization's demand, a spot quota with a guaranteed time, preemption with least harm."
             ),
             (
-                "Own choices, as the formulas could not be read: the forecast, the quota and its factor, the harm, "
-                "the placement and the order of victims. A job that takes several GPU models counts towards each by "
-                "its GPUs. Which jobs are spot: preemptible ones, by M10 where the trace does not tell."
+                "Own choices, because we could not read the formulas: the forecast, the quota and its factor, the "
+                "harm, the placement and the order of victims. A job that accepts several GPU models counts "
+                "towards each by its GPUs. Spot jobs are the preemptible ones, by M10 if the trace does not say."
             ),
         ),
     )
@@ -444,7 +445,7 @@ class GfsLike(Policy):
         """Return plans that name the nodes of every job."""
         p = self.parameters
         spot = classes(models, jobs, seed) == 1
-        # What a stopped job has to do again is told by `checkpoint`, so that M9's share of it is not charged as well.
+        # `checkpoint` already gives the work that a stopped job repeats, so M9's share of it is not charged as well.
         restarts = replace(models, overhead=replace(models.overhead, lost_work_s=0.0))
         overhead_ms = overheads(restarts, p["overhead"], jobs)
         run: SpotJobs | None = None

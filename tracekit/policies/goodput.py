@@ -28,22 +28,22 @@ class SpeedTable:
     """Speeds of n jobs on 0, 1, ... GPUs, in stages of their training."""
 
     speed: NDArray[np.float64]
-    """Rows of speeds, one after the other; those of a job in goodput of its recorded form."""
+    """Rows of speeds, one after the other; the speeds of a job are goodput relative to its recorded form."""
     first: NDArray[np.int64]
     """Where the row of each job's first stage begins (n,)."""
     width: NDArray[np.int64]
-    """From one stage to the next; 0 where there is one (n,)."""
+    """From one stage to the next; 0 if there is only one (n,)."""
     stages: int
     """How many."""
     sigma: float | None
-    """Of M8, where speeds are that; None where they are goodput."""
+    """The speeds of M8, or None if speeds are goodput."""
 
     def rows(self, job: NDArray[np.int64], stage: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where the rows of jobs in a stage begin (k,)."""
+        """Return the first rows of jobs in a stage (k,)."""
         return self.first[job] + stage * self.width[job]
 
     def stage(self, left_ms: NDArray[np.int64], work_ms: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the stages of jobs by what is left of their work (k,)."""
+        """Return the stages of jobs by their remaining work (k,)."""
         done = 1 - left_ms / np.maximum(work_ms, 1)
         return np.clip((done * self.stages).astype(np.int64), 0, self.stages - 1)
 
@@ -120,7 +120,7 @@ def goodput(
 
 
 def application_of(models: Models, jobs: Jobs, profile: str) -> NDArray[np.int64]:
-    """Return the class of each job as an index into M43's: by recorded GPU time, or the one named (n,)."""
+    """Return the class of each job as an index into M43's classes: by recorded GPU time, or the named one (n,)."""
     classes = models.applications.classes
     if profile != "size":
         return np.full(len(jobs), list(classes).index(profile))

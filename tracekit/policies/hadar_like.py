@@ -37,7 +37,7 @@ class _Market:
         self.pools: Pools = make_pools(jobs, cluster, "place")
         speed = pool_speeds(self.pools, jobs, cluster, models)
         self.speed = np.where(pool_fits(self.pools, jobs, cluster), speed, 0)
-        """Speed of each kind in each pool; 0 where it may not run [ppm] (K, P)."""
+        """Speed of each kind in each pool; 0 if it may not run there [ppm] (K, P)."""
         self.view: View | None = None
         self.seen: NDArray[np.int64] = np.zeros(0, np.int64)
         """Jobs of the last plan."""
@@ -45,12 +45,12 @@ class _Market:
         """GPUs of the pools then."""
 
     def plan(self, view: View) -> Plan:
-        """Return who runs until something happens, and where."""
+        """Return which jobs run until the next event, and where."""
         if self.view is not view:
             self.view, self.seen = view, np.zeros(0, np.int64)
         job, running = view.job, self.pools.held(view)
         there = self.pools.gpus(view)
-        # Asked again without news: who was to have GPUs found no place, and others may have them.
+        # Nothing has changed since the last call: the planned jobs found no place, and others may have the GPUs.
         news = not (np.array_equal(job, self.seen) and np.array_equal(there, self.there))
         self.seen, self.there = job, there
         offers = self.preempt and news
@@ -68,7 +68,7 @@ class _Market:
     def _looked_at(
         self, view: View, running: NDArray[np.int64], kept: NDArray[np.bool_], free: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the places of the jobs that are offered GPUs: of those that wait the best of each domain."""
+        """Return the places of the jobs that are offered GPUs: of waiting jobs the best of each domain."""
         job = view.job
         kind = self.pools.kind[job]
         fits = ((self.gpus[job, None] <= free) & (self.speed[kind] > 0)).any(axis=1)
@@ -81,7 +81,7 @@ class _Market:
     def _worth(
         self, view: View, running: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what jobs need in each pool [GPU*ms], and their utility there for each GPU*ms (m, P)."""
+        """Return the need of jobs in each pool [GPU*ms], and their utility there per GPU*ms (m, P)."""
         job = view.job[rows]
         speed = self.speed[self.pools.kind[job]]
         left = view.remaining_ms[rows, None] / np.maximum(speed / 1e6, 1e-9) + view.overhead_ms[rows, None]
@@ -110,7 +110,7 @@ class _Market:
         order = np.lexsort((job, running < 0, -worth.max(axis=1, initial=0.0)))
         able = worth > 0
         high = worth.max(axis=0, initial=0.0)
-        # Nobody asks for the price of what nobody may use.
+        # A price that no job may use is never read.
         high[high <= 0] = 1.0
         first, part = np.unique(self.pools.domain, return_index=True, return_inverse=True)[1:]
         low = np.minimum.reduceat(np.min(worth, axis=0, initial=np.inf, where=able), first)[part]
@@ -132,7 +132,7 @@ class _Market:
         order: NDArray[np.int64],
         offered_ms: int,
     ) -> Plan:
-        """Return the plan: who stops, who starts or moves, and who has what those leave for whom no place is found."""
+        """Return the plan: which jobs stop, start or move, and which get the GPUs of jobs that find no place."""
         stops = order[(before[order] >= 0) & (chosen[order] < 0)]
         goes = order[(chosen[order] >= 0) & (chosen[order] != before[order])]
         late = order[(chosen[order] < 0) & (before[order] < 0)] if self.refused == "run" else order[:0]
@@ -159,35 +159,38 @@ class HadarLike(Policy):
         name="hadar-like",
         title="jobs buy GPUs of the type that is worth most to them, at prices that rise with use (after Hadar)",
         rule=(
-            "In rounds, when a job came or ended, all jobs are offered GPUs, the one with the greatest utility for "
-            "each GPU and time first. Each type has a price for a GPU and a time: with none of its GPUs in use the "
-            "least utility that a job looked at has on any type, with all in use the greatest on this one, and between "
-            "them it rises exponentially with the part in use. A job may buy its gang on a type with enough GPUs free, "
-            "where its utility is at least what it would pay until its end at the present price; it takes the type on "
-            "which most is left over. Who finds every type too dear waits, or (refused=run) has the GPUs that would be "
-            "idle, of the type that is worth most to it. Jobs that have nothing then are stopped, and jobs move where "
-            "another type has become better for them by margin; with preempt=off running jobs keep what they have. "
-            "What is bought by number and finds no place is filled in the next round, for which nobody is stopped. A "
-            "gang's GPUs are of one type, on the fewest nodes."
+            "In rounds, when a job has arrived or ended, all jobs are offered GPUs, the job with the greatest "
+            "utility per GPU and time first. Each type has a price per GPU and time. With none of its GPUs in "
+            "use, the price is the least utility that any considered job has on any type; with all in use, it is "
+            "the greatest utility on this type; in between it rises exponentially with the share in use. A job "
+            "may buy its gang on a type with enough free GPUs if its utility there is at least what it would pay "
+            "until its end at the current price. It takes the type that leaves it the largest surplus. A job that "
+            "finds every type too expensive waits or (refused=run) gets GPUs that would be idle, of the type that "
+            "is worth most to it. Jobs that end up without GPUs are stopped, and jobs move if another type has "
+            "become better for them by margin; with preempt=off running jobs keep what they have. GPUs that are "
+            "bought by number but do not fit on nodes are filled in the next round, and no job is stopped for "
+            "that. A gang's GPUs are of one type, on the fewest nodes."
         ),
         parameters=(
-            Parameter("round", 360.0, "length of a round, 0 at every event [s]"),
+            Parameter("round", 360.0, "length of a round; 0: at every event [s]"),
             Parameter(
                 "utility",
                 "jobs",
-                "what the end of a job is worth: every job the same, its GPU time, or its GPU time over the time "
+                "the value of a job's end: the same for every job, its GPU time, or its GPU time over the time "
                 "from submission to the end",
                 ("jobs", "work", "throughput"),
             ),
-            Parameter("refused", "run", "who finds every type too dear waits, or has idle GPUs", ("wait", "run")),
-            Parameter("preempt", True, "running jobs are offered GPUs anew, and may be stopped or moved"),
             Parameter(
-                "margin", 0.1, "part of its utility that a running job has to gain by moving to another type", maximum=1
+                "refused", "run", "a job that finds every type too expensive waits, or gets idle GPUs", ("wait", "run")
+            ),
+            Parameter("preempt", True, "running jobs are offered GPUs again, and may be stopped or moved"),
+            Parameter(
+                "margin", 0.1, "share of its utility that a running job must gain by moving to another type", maximum=1
             ),
             Parameter(
                 "candidates",
                 500,
-                "waiting jobs that a round looks at, in each part of a divided cluster those of greatest utility",
+                "waiting jobs that a round considers in each part of a divided cluster, those of greatest utility",
                 minimum=1,
                 maximum=100_000,
             ),
@@ -196,19 +199,20 @@ class HadarLike(Policy):
         assumptions=("D1", "D6", "M9"),
         equal_to=(
             "With one type, preempt=off, round=0: ssf,scan=skip; with utility=work: fifo,scan=skip.",
-            "With one type, jobs of one GPU and round=0: srtf.",
+            "With one type, one-GPU jobs and round=0: srtf.",
         ),
         sources=(
             (
-                "Sultana et al., Hadar (IPDPS'24; arXiv 2503.10918), abstracts: types told apart, a primal-dual frame "
-                "with a dual subroutine, decisions in space and time; prices that rise exponentially with use are "
-                "those of online primal-dual algorithms."
+                "Sultana et al., Hadar (IPDPS'24; arXiv 2503.10918), abstracts: GPU types are distinguished, a "
+                "primal-dual framework with a dual subroutine, decisions in space and time; prices that rise "
+                "exponentially with use come from online primal-dual algorithms."
             ),
             (
-                "Own choices: one type for each gang, where the paper mixes types inside a job, as the engine gives a "
-                "gang GPUs of one model; the utilities and the bounds of the prices; jobs offered one after the other "
-                "in place of the dual subroutine; refused=run; run times left are known; a type that a job does not "
-                "name is used where its speed is known; the length of a round, as in Gavel."
+                "Own choices: one type per gang, while the paper mixes types inside a job, because the engine "
+                "gives a gang GPUs of one model; the utilities and the bounds of the prices; jobs are offered "
+                "GPUs one after the other instead of the dual subroutine; refused=run; remaining run times are "
+                "known; a type that a job does not name is used if its speed there is known; the length of a "
+                "round, as in Gavel."
             ),
         ),
     )

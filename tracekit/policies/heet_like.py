@@ -1,4 +1,4 @@
-"""Heet, as far as its rule is known: elastic jobs matched with GPU types by a price, grown by it, and traded."""
+"""Heet, as far as its rule is known: elastic jobs matched to GPU types by a price, grown by it, and traded."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the pool of each job, -1 none: matchings in which as many jobs as can be have places, for the least sum.
+    """Return the pool of each job, -1 none: matchings that place as many jobs as possible, for the lowest sum.
 
-    A pool has as many places as the smallest of the jobs would find in it. Those that are matched have their GPUs in
-    the order of their prices, as long as there are enough; the others are matched with what is left, again and again.
+    A pool has as many places as its smallest job would find in it. Matched jobs get their GPUs in the order of their
+    prices while GPUs last; the others are matched again to what is left.
 
     Parameters
     ----------
     price : array (m, P)
-        Price for each job in each pool; infinite where it may not run.
+        Price for each job in each pool; infinite if it may not run there.
     gpus : array (m,)
         GPUs of each job.
     free : array (P,)
-        Free GPUs of each pool; lowered by those taken.
+        Free GPUs of each pool; reduced by the GPUs taken.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -53,12 +53,12 @@ def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArr
         least = np.min(np.broadcast_to(gpus[rest, None], able.shape), axis=0, initial=2**62, where=able)
         pools = np.repeat(np.arange(len(free)), np.minimum(free // least, len(rest)))
         if pools[0] == pools[-1]:
-            # With one column for all the cheapest are the best.
+            # With one column for all, the cheapest are the best.
             row = np.flatnonzero(able[:, pools[0]])
             row = row[np.argsort(price[rest[row], pools[0]], kind="stable")]
             pairs = np.column_stack([row, np.full(len(row), pools[0])])
         else:
-            # A price that no matching reaches, so that those with as few such as can be are cheapest.
+            # A price that no matching reaches, so matchings with the fewest such prices are cheapest.
             highest = float(price[rest][able].max())
             cost = np.where(able, price[rest], (highest + 1.0) * (len(rest) + 1))
             row, column = linear_sum_assignment(cost[:, pools])
@@ -77,13 +77,13 @@ def match_types(price: NDArray[np.float64], gpus: NDArray[np.int64], free: NDArr
 class Traders:
     """Jobs with GPUs; m jobs, P pools. The price of a job with n GPUs is that of one GPU times `factor[n]`.
 
-    Where it has to leave a pool for that, `toll[n]` is added.
+    If it must leave a pool for that, `toll[n]` is added.
     """
 
     price: NDArray[np.float64]
-    """Price of each on one GPU of each pool; infinite where it may not run (m, P)."""
+    """Price of each on one GPU of each pool; infinite if it may not run there (m, P)."""
     factor: NDArray[np.float64]
-    """What 0, 1, ... GPUs do to a price; it falls, and then rises."""
+    """Factor of a price by 0, 1, ... GPUs; it falls, and then rises."""
     toll: NDArray[np.float64]
     """Price of leaving a pool with 0, 1, ... GPUs."""
     before: NDArray[np.int64]
@@ -97,23 +97,23 @@ class Traders:
     pool: NDArray[np.int64]
     """Where each is; overwritten (m,)."""
     margin: float
-    """Part of the prices of those who trade that a trade has to save, and more [0..1]."""
+    """Share of the traders' prices that a trade must save, and more [0..1]."""
 
     def prices(self, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the prices with so many GPUs (m, 1) or (m, P) in each pool (m, P)."""
+        """Return the prices with this many GPUs (m, 1) or (m, P) in each pool (m, P)."""
         leaves = (self.before[:, None] >= 0) & (self.before[:, None] != np.arange(self.price.shape[1]))
         return self.price * self.factor[gpus] + np.where(leaves, self.toll[gpus], 0.0)
 
 
 def change_places(traders: Traders) -> None:
-    """Let jobs of two pools with as many GPUs change places, while that saves enough.
+    """Let jobs of two pools with equal numbers of GPUs swap places, while that saves enough.
 
     Between two pools the jobs that gain most by moving change first, the most with the most; that is the least sum of
     prices that jobs of one size reach between them.
     """
     price = traders.prices(traders.gpus[:, None])
     here = price[np.arange(len(price)), traders.pool]
-    # Of two who save a part of their prices together, one saves as large a part of its own.
+    # If two jobs save a share of their prices together, one of them saves at least that share of its own.
     if not (price.min(axis=1, initial=np.inf) < (1 - traders.margin) * here).any():
         return
     for one, other in combinations(range(price.shape[1]), 2):
@@ -140,7 +140,7 @@ def change_places(traders: Traders) -> None:
 
 
 def move_to_idle(traders: Traders, free: NDArray[np.int64]) -> None:
-    """Let jobs move to idle GPUs of another type, as many as suit them, while that saves enough: the most first.
+    """Let jobs move to suitable idle GPUs of another type while that saves enough: the largest saving first.
 
     Parameters
     ----------
@@ -186,21 +186,21 @@ class _Prices:
         self.pools = self.sizes.pools
         fits = pool_fits(self.pools, jobs, cluster) if self.rigid else True
         self.speed = np.where(fits, pool_speeds(self.pools, jobs, cluster, models), 0)
-        """Speed of each kind in each pool with the GPUs it asks for; 0 where it may not run [ppm] (K, P)."""
+        """Speed of each kind in each pool with the GPUs it asks for; 0 if it may not run there [ppm] (K, P)."""
         power = np.arange(most + 1) ** self.balance
         scale = np.ones(most + 1) if self.rigid else np.maximum(self.sizes.speed, 1.0)
         self.on_one = scale[self.sizes.requested]
-        """Run time of each job on one GPU, in units of that on those it asks for (n,)."""
+        """Run time of each job on one GPU, relative to that on the GPUs it asks for (n,)."""
         self.factor = power / scale
         self.factor[0] = np.inf
-        """What 0, 1, ... GPUs do to the price of a job, which is its time on one GPU (most + 1,)."""
+        """Factor of a job's price by 0, 1, ... GPUs; the price is its time on one GPU (most + 1,)."""
         self.toll = power * self.cost_ms
         price = self._on_one(np.arange(len(jobs)), jobs.work_ms.astype(np.float64))
         self.least = (price * self.factor[self.sizes.low][:, None]).min(axis=1, initial=np.inf)
         """Least price of each job at its minimum, before it runs (n,)."""
 
     def plan(self, view: View) -> Plan:
-        """Return what each job has until something happens."""
+        """Return the GPUs of each job until the next event."""
         wish, left = self.sizes.begin(view), view.remaining_ms.astype(np.float64)
         job, before = wish.job, wish.before
         runs = np.flatnonzero(before >= 0)
@@ -221,14 +221,14 @@ class _Prices:
         return self._named(wish, rows, price)
 
     def _on_one(self, job: NDArray[np.int64], left_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the time of jobs on one GPU of each pool; infinite where they may not run [ms] (m, P)."""
+        """Return the time of jobs on one GPU of each pool; infinite if they may not run there [ms] (m, P)."""
         speed = self.speed[self.pools.kind[job]] / PPM
         time = np.full(speed.shape, np.inf)
         np.divide((left_ms * self.on_one[job])[:, None], speed, out=time, where=speed > 0)
         return time
 
     def _waiting(self, wish: Wish, least: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of the jobs that are matched: of those for which there is room the cheapest."""
+        """Return the places of the jobs to match: of the jobs that fit, the cheapest."""
         rows = np.flatnonzero((wish.before < 0) & (least <= wish.free.max(initial=0)))
         kind = self.pools.kind[wish.job[rows]]
         if len(wish.free) > 1:
@@ -237,7 +237,7 @@ class _Prices:
         return rows[self.pools.best(-self.least[wish.job[rows]], kind, self.candidates)]
 
     def _grow(self, wish: Wish, left_ms: NDArray[np.float64]) -> None:
-        """Give jobs GPUs one by one, where that lowers a price most."""
+        """Give jobs GPUs one by one, where each lowers a price most."""
         if self.rigid:
             return
         place, gpus = self.sizes.steps(wish)
@@ -247,7 +247,7 @@ class _Prices:
         self.sizes.grow(wish, place, time * (self.factor[gpus] - self.factor[gpus + 1]))
 
     def _trade(self, wish: Wish, left_ms: NDArray[np.float64]) -> None:
-        """Let jobs of as many GPUs change places, and move to idle ones, where that saves enough."""
+        """Let jobs with equal numbers of GPUs swap places, or move to idle GPUs, if that saves enough."""
         has = np.flatnonzero(wish.gpus > 0)
         job = wish.job[has]
         traders = Traders(
@@ -266,11 +266,11 @@ class _Prices:
         wish.pool[has], wish.gpus[has] = traders.pool, traders.gpus
 
     def _named(self, wish: Wish, rows: NDArray[np.int64], price: NDArray[np.float64]) -> Plan:
-        """Return the plan: running jobs that change, then those that were matched, the cheapest first."""
+        """Return the plan: running jobs that change, then the matched jobs, the cheapest first."""
         changes = (wish.gpus != wish.held) | (wish.pool != wish.before)
         moved = np.flatnonzero(changes & (wish.before >= 0))
         starts = rows[wish.gpus[rows] > 0]
-        # Gangs on the fewest nodes may find no place: those after them may then have theirs.
+        # Gangs on the fewest nodes may find no place; later jobs may then get theirs.
         late = rows[wish.gpus[rows] == 0] if self.rigid else rows[:0]
         pool = wish.pool.copy()
         if len(late):
@@ -294,43 +294,44 @@ class HeetLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="heet-like",
-        title="elastic jobs matched with GPU types by a price, grown by it, and traded between types (after Heet)",
+        title="elastic jobs matched to GPU types by a price, grown by it, and traded between types (after Heet)",
         rule=(
-            "When a job came or ended, at most once in gap seconds, all GPUs are divided anew. A price weighs how soon "
-            "a job ends against what its GPUs are used for: its time to the end with n GPUs of a type, times n to the "
-            "power of balance, so that 0 looks at the time alone and 1 at the GPU time. Running jobs keep the least "
-            "number of GPUs that they can run on, on their type. Waiting jobs are matched with the types, each with "
-            "the least number: as many as can be have places, for the least sum of prices. A type has as many "
-            "places as the smallest of them would find there; those matched start in the order of their prices, as "
-            "long as there are GPUs, and the others are matched again with what is left. Then one GPU after the other "
-            "goes to the job whose price it lowers most, up to its maximum, and to nobody where no price falls. Last, "
-            "jobs with as many GPUs on different types change places, and jobs move to as many idle GPUs of another "
-            "type as suit them, where that lowers their prices by at least margin, the cost of moving included; what "
-            "they leave goes to those whose prices it lowers. Gangs may be spread over nodes of a type. With "
-            "elastic=off, or where no job is elastic (rigid), jobs have the GPUs they ask for, on the fewest nodes."
+            "When a job arrives or ends, but at most once every gap seconds, all GPUs are divided anew. A price "
+            "weighs how soon a job ends against the GPUs it uses: its time to the end with n GPUs of a type, "
+            "times n to the power of balance. With 0 the price considers only the time, with 1 the GPU time. "
+            "Running jobs keep the minimum number of GPUs that they can run on, on their type. Waiting jobs are "
+            "matched to the types at their minimum: as many jobs as possible get places, for the lowest sum of "
+            "prices. A type has as many places as its smallest job would find there. The matched jobs start in "
+            "the order of their prices while GPUs last, and the others are matched again to what is left. Then "
+            "the GPUs go, one at a time, to the job whose price falls most, up to its maximum, and to no job if "
+            "no price falls. Finally, jobs with the same number of GPUs on different types swap places, and jobs "
+            "move to the same number of idle GPUs of another type, if that lowers their prices by at least "
+            "margin, including the cost of moving. The GPUs they leave go to the jobs whose prices they lower. "
+            "Gangs may be spread over nodes of a type. With elastic=off, or if no job is elastic (rigid), jobs "
+            "get the GPUs they ask for, on the fewest nodes."
         ),
         parameters=(
-            Parameter("balance", 0.5, "power of the number of GPUs in the price [0..1]", maximum=1),
-            Parameter("trade", True, "running jobs may change places with others, or move to idle GPUs"),
-            Parameter("margin", 0.1, "part of the prices of those who trade that has to be saved [0..1]", maximum=1),
+            Parameter("balance", 0.5, "exponent of the number of GPUs in the price [0..1]", maximum=1),
+            Parameter("trade", True, "running jobs may swap places with others, or move to idle GPUs"),
+            Parameter("margin", 0.1, "share of the traders' prices that must be saved [0..1]", maximum=1),
             Parameter("elastic", True, "jobs run on other numbers of GPUs than they ask for"),
             Parameter(
                 "candidates",
                 100,
-                "waiting jobs that a plan looks at, in each part of a divided cluster those of least price",
+                "waiting jobs that a plan considers in each part of a divided cluster, those of lowest price",
                 minimum=1,
                 maximum=1000,
             ),
             GAP,
             RESIZE,
-            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D3", "D6", "M4", "M8", "M9"),
         equal_to=(
             "With one type, elastic=off, gap=0 and balance=1: ssf,scan=skip; with balance=0: sjf,scan=skip.",
             "With one type: trade=off is trade=on.",
-            "With balance=1 and room for the minimum of all: every job has its minimum.",
-            "With one type, balance=0 and room for the maximum of all: every job has its maximum.",
+            "With balance=1, if the minima of all jobs fit: every job gets its minimum.",
+            "With one type and balance=0, if the maxima of all jobs fit: every job gets its maximum.",
         ),
         sources=(
             (
@@ -338,10 +339,10 @@ class HeetLike(Policy):
                 "against scheduling efficiency, minimum-weight full bipartite matching, opportunistic trading."
             ),
             (
-                "Own choices: the price itself; scaling and speeds known, the same curve on all types (M8, D6), in "
-                "place of a profile filled in by collaborative filtering; matchings at the minimum, then growth by "
-                "steps; places by the smallest job; who trades; run times left are known; a type that a job does not "
-                "name is used where its speed is known."
+                "Own choices: the price itself; known scaling and speeds, with the same curve on all types (M8, "
+                "D6), instead of a profile filled in by collaborative filtering; matchings at the minimum, then "
+                "growth by steps; places counted by the smallest job; which jobs trade; remaining run times are "
+                "known; a type that a job does not name is used if its speed there is known."
             ),
         ),
     )

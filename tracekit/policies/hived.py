@@ -25,57 +25,60 @@ _MOST = 10**9
 
 
 class HiveD(Policy):
-    """Guaranteed jobs in cells of their virtual cluster, opportunistic ones on what is idle."""
+    """Guaranteed jobs in cells of their virtual cluster, opportunistic ones on idle GPUs."""
 
     card: ClassVar[Card] = Card(
         name="hived",
-        title="each VC has blocks of GPUs of its own, as many as its quota says (HiveD)",
+        title="each VC has its own blocks of GPUs, according to its quota (HiveD)",
         rule=(
-            "Each VC owns cells: of every chain, the nodes of one GPU model and size, a part in proportion to its "
-            "quota, as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas beyond the cluster are "
-            "scaled down, and those that hold first hold always. A guaranteed job is placed in the cells of its VC "
-            "as in a cluster of its own, in the order of submission: its gang, rounded up to 2^k GPUs, takes the "
-            "smallest free block that suffices, a larger one whole cells of the largest size; with scan=skip later "
-            "jobs of the VC may pass one that cannot start. Only then is a cell that is used for the first time "
-            "bound, to the smallest block of a real node that no cell is bound to, of equals the one with the "
-            "fewest GPUs in use by opportunistic jobs; opportunistic jobs on the GPUs that the job takes are "
-            "stopped, as whole gangs. An idle cell is unbound. So a VC waits for no other, except for want of "
-            "nodes that are away. Opportunistic jobs run "
-            "in blocks of GPUs that nobody uses, outside bound cells if possible, in the order of submission, after"
-            " all guaranteed jobs that can start; they may be stopped at any time and wait again. All jobs are "
-            "guaranteed, or with opportunistic=preemptible those that the log does not call preemptible, or with "
-            "opportunistic=priority those of at least the priority guaranteed_from. A job that all cells of its VC "
-            "together could not hold, such as one of a VC without quota, is opportunistic, or with oversize=reject "
-            "rejected. Placement is always in blocks, whatever --placement says. The column guaranteed marks which "
-            "jobs were."
+            "Each VC owns cells. In every chain (the nodes of one GPU model and size) it owns a part in "
+            "proportion to its quota, as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas "
+            "that exceed the cluster are scaled down; the initial quotas hold for the whole replay. A guaranteed "
+            "job is placed in the cells of its VC as in a cluster of its own, in the order of submission. Its "
+            "gang is rounded up to 2^k GPUs and takes the smallest free block that suffices; a larger gang takes "
+            "whole cells of the largest size. With scan=skip later jobs of the VC may overtake a job that cannot "
+            "start. Only when a cell is first used is it bound to real GPUs: to the smallest block of a node that "
+            "no cell is bound to, and among equals to the block with the fewest GPUs in use by opportunistic "
+            "jobs. Opportunistic jobs on these GPUs are stopped, as whole gangs. An idle cell is unbound. So a VC "
+            "never waits for another VC, unless nodes are out of service. Opportunistic jobs run in unused blocks "
+            "of GPUs, outside bound cells if possible, in the order of submission, after all guaranteed jobs that "
+            "can start. They may be stopped at any time and then wait again. All jobs are guaranteed, or with "
+            "opportunistic=preemptible those that the log does not mark as preemptible, or with "
+            "opportunistic=priority those of at least the priority guaranteed_from. A job that does not fit in "
+            "all cells of its VC together, such as a job of a VC without quota, is opportunistic, or with "
+            "oversize=reject rejected. Placement is always in blocks, whatever --placement says. The column "
+            "guaranteed marks the guaranteed jobs."
         ),
         parameters=(
             Parameter(
                 "opportunistic",
                 "none",
-                "which jobs run without guarantee: none, those that may be preempted, or those of low priority",
+                "which jobs run without guarantee: none, the preemptible ones, or those of low priority",
                 ("none", "preemptible", "priority"),
             ),
             Parameter(
                 "guaranteed_from",
                 0,
-                "with opportunistic=priority, the least priority of a guaranteed job",
+                "with opportunistic=priority, the lowest priority of a guaranteed job",
                 minimum=-_MOST,
                 maximum=_MOST,
             ),
             Parameter(
                 "oversize",
                 "opportunistic",
-                "what becomes of a guaranteed job that the cells of its VC could never hold",
+                "what happens to a guaranteed job that never fits in the cells of its VC",
                 ("opportunistic", "reject"),
             ),
             scan("skip"),
-            Parameter("overhead", "helios", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "helios", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D9", "M4", "M9"),
         quotas=True,
         equal_to=(
-            "Guaranteed jobs: as with fifo, placement buddy and the same scan on a cluster of their VC's cells alone.",
+            (
+                "Guaranteed jobs: as under fifo with placement buddy and the same scan, on a cluster that has only "
+                "their VC's cells."
+            ),
             "With one VC that owns a cluster of equal nodes in one rack: fifo with placement buddy and the same scan.",
             "With opportunistic jobs only: fifo with placement buddy and the same scan, on any cluster.",
         ),
@@ -88,7 +91,7 @@ class HiveD(Policy):
 
     @property
     def lends(self) -> bool:
-        """Whether opportunistic jobs run on what VCs leave idle."""
+        """Whether opportunistic jobs run on GPUs that VCs leave idle."""
         return bool(self.parameters["opportunistic"] != "none")
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Cells:

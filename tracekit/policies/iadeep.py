@@ -80,32 +80,38 @@ class IaDeep(Policy):
 
     card: ClassVar[Card] = Card(
         name="iadeep",
-        title="an idle GPU at once, else where jobs interfere least with each other",
+        title="an idle GPU at once, otherwise the GPU where jobs interfere least",
         rule=(
-            "Jobs are taken by submission; one that cannot start is passed over, with all that are alike. A job of one "
-            "GPU takes an idle one, on the node with the fewest; else, of the GPUs with fewer than residents jobs, "
-            "whose utilizations in sum and whose memory are both below cap, on which it fits and whose jobs are not "
-            "being tuned, the one on which the resulting set interferes least: the sum over its jobs of their "
-            "slowdown less 1. A set is tuned for tune seconds, in which nobody joins it; then what exceeds 1 in each "
-            "slowdown is kappa times as much. Gangs have idle GPUs in one place. Nobody is stopped. Utilization and "
-            "memory count in whole percent."
+            "Jobs are taken by submission. A job that cannot start is skipped, and so are all identical jobs. A "
+            "one-GPU job takes an idle GPU, on the node with the fewest. If there is none, it joins a GPU with "
+            "fewer than residents jobs, where the sum of their utilizations and their memory are both below cap, "
+            "where it fits and whose jobs are not being tuned. Of these GPUs it takes the one where the resulting "
+            "set interferes least: the sum over its jobs of their slowdown less 1. A set is tuned for tune "
+            "seconds, during which no job joins it; after that, the part of each slowdown above 1 is multiplied "
+            "by kappa. Gangs get idle GPUs in one place. No job is stopped. Utilization and memory are counted in "
+            "whole percent."
         ),
         parameters=(
-            Parameter("residents", 3, "jobs that a GPU may have", minimum=1, maximum=8),
-            Parameter("cap", 0.99, "utilization and memory from which nobody joins a GPU [0..1]", maximum=8.0),
-            Parameter("kappa", 1.0, "what tuning leaves of a slowdown; 1 it changes nothing [0..1]", maximum=1.0),
-            Parameter("tune", 60.0, "time that tuning takes, 0 none [s]"),
+            Parameter("residents", 3, "most jobs on a GPU", minimum=1, maximum=8),
+            Parameter("cap", 0.99, "at this utilization or memory, no job joins a GPU [0..1]", maximum=8.0),
+            Parameter(
+                "kappa", 1.0, "factor by which tuning multiplies a slowdown; 1 changes nothing [0..1]", maximum=1.0
+            ),
+            Parameter("tune", 60.0, "time that tuning takes; 0: none [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
         equal_to=(
             "With residents=1: fifo,scan=skip.",
-            "With residents=2, tune=0 and where nobody waits for a seat: sjf-ffs by submission, other partners.",
+            "With residents=2, tune=0 and if no job waits for a seat: sjf-ffs by submission, with other partners.",
         ),
         sources=(
-            "Chen et al., IADeep (SC'23), and released code: idle first, the limit of 99 %, least interference.",
             (
-                "Own choices: interference from M1 in place of the regression over past records; tuning as a factor "
-                "(kappa=0.8 is a guess of what it gains); the node of an idle GPU; gangs alone."
+                "Chen et al., IADeep (SC'23), and its released code: idle GPUs first, the limit of 99 %, least "
+                "interference."
+            ),
+            (
+                "Own choices: interference from M1 instead of the regression over past records; tuning as a "
+                "factor (kappa=0.8 is a guess of its gain); the node of an idle GPU; gangs run alone."
             ),
         ),
     )

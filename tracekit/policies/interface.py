@@ -1,4 +1,4 @@
-"""What users see of a policy: its card, its parameters and how a command line spells them.
+"""What users see of a policy: its card, its parameters and their spelling on a command line.
 
     srtf,scan=skip,overhead=helios
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Card", "Parameter", "Policy", "Value", "parse_policy"]
 
 Value: TypeAlias = bool | int | float | str
-"""What a parameter may be; durations are seconds."""
+"""The type of a parameter; durations are seconds."""
 
 _LARGEST = 10**15
 """No finite number may be larger: as seconds it is 30 million years."""
@@ -50,13 +50,13 @@ class Parameter:
     maximum: float | None = None
     """Greatest number; None is 10^15, and for a float also 'inf'."""
     words: tuple[str, ...] = ()
-    """What the policy does with each of the choices, for people; empty where a policy says it in its own words."""
+    """What the policy does with each of the choices, for people; empty if a policy describes it itself."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is no name for a parameter: use small letters, digits, _ and -")
+            raise ValueError(f"'{self.name}' is not a valid parameter name: use small letters, digits, _ and -")
         if self.words and len(self.words) != len(self.choices):
-            raise ValueError(f"the parameter {self.name} needs words for each of its choices, or none")
+            raise ValueError(f"the parameter {self.name} needs a description for each of its choices, or for none")
         self.read(self.default)
 
     def read(self, value: object) -> Value:
@@ -75,7 +75,7 @@ class Parameter:
 
     @property
     def kind(self) -> str:
-        """What values look like, for the card: 'on|off', the choices, or the range of numbers."""
+        """The form of values, for the card: 'on|off', the choices, or the range of numbers."""
         if isinstance(self.default, bool):
             return "on|off"
         if isinstance(self.default, str):
@@ -95,7 +95,7 @@ class Parameter:
         if not isinstance(value, str) or not value.strip():
             raise self._wrong(value, "is not a text")
         if "," in value or value != value.strip():
-            raise self._wrong(value, "has a comma or a blank at an end", "a command line cannot hold it")
+            raise self._wrong(value, "begins or ends with a comma or a blank", "cannot be written on a command line")
         if self.choices and value not in self.choices:
             raise self._wrong(value, "is not one of its values", nearest(value[:80], self.choices))
         return value
@@ -105,7 +105,7 @@ class Parameter:
         number = _as_number(value)
         if number is None or (isinstance(number, float) and math.isnan(number)):
             raise self._wrong(value, f"is not a {'whole ' if whole else ''}number")
-        # Before the test of wholeness: an infinite number is not whole, and is too large.
+        # Checked before wholeness: an infinite number is not whole, and is too large.
         least = 0 if self.minimum is None else self.minimum
         most = self.maximum if self.maximum is not None else _LARGEST
         endless = number == math.inf and not whole and self.maximum in (None, math.inf)
@@ -138,7 +138,7 @@ def _as_number(value: object) -> int | float | None:
 
 def _shown(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
-        return "(a number of too many digits)"
+        return "(a number with too many digits)"
     text = spell(value) if isinstance(value, (bool, int, float, str)) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -160,29 +160,29 @@ class Card:
     name: str
     """What -p takes."""
     title: str
-    """What it is, a few words."""
+    """What it is, in a few words."""
     rule: str
-    """What it does, in whole sentences."""
+    """What it does, in full sentences."""
     parameters: tuple[Parameter, ...] = ()
     assumptions: tuple[str, ...] = ()
     """Ids of the assumption models that it uses, such as 'M4'."""
     quotas: bool = False
-    """Whether the quotas of virtual clusters decide which jobs may start, or go on."""
+    """Whether the quotas of virtual clusters decide which jobs may start or continue."""
     equal_to: tuple[str, ...] = ()
-    """With which parameters or inputs it does the same as another policy, one sentence each."""
+    """The parameters or inputs with which it equals another policy, one sentence each."""
     sources: tuple[str, ...] = ()
     """Where the rule is from: paper, artifact or own choice."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is no name for a policy: use small letters, digits, _ and -")
+            raise ValueError(f"'{self.name}' is not a valid policy name: use small letters, digits, _ and -")
         names = [p.name for p in self.parameters]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ValueError(f"the policy {self.name} has the parameter {twice[0]} twice")
 
     def fill(self, given: Mapping[str, object]) -> dict[str, Value]:
-        """Return all parameters, checked, defaults filled in, in the card's order.
+        """Check all parameters and return them with defaults, in the card's order.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class Card:
             if name not in known:
                 raise UsageError(
                     f"the policy {self.name} has no parameter '{_shown(name)}'",
-                    hint=nearest(name[:80], known) if known else "it takes none",
+                    hint=nearest(name[:80], known) if known else "it has no parameters",
                 )
         filled = {}
         for name, parameter in known.items():
@@ -232,7 +232,7 @@ class Policy(ABC):
         super().__init_subclass__()
         card = getattr(cls, "card", None)
         if card is not None and not isinstance(card, Card):
-            raise TypeError(f"the policy {cls.__name__} has a card that is no Card")
+            raise TypeError(f"the policy {cls.__name__} has a card that is not a Card")
 
     @abstractmethod
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
@@ -246,7 +246,7 @@ class Policy(ABC):
         models : Models
             Assumptions about what the trace does not record.
         seed : int
-            Of every random draw.
+            Seed of every random draw.
 
         Raises
         ------
@@ -260,7 +260,7 @@ class Policy(ABC):
         return False
 
     def borrowed(self, cluster: Cluster, jobs: Jobs, models: Models) -> Cluster:
-        """Return the cluster with the nodes that the policy borrows from elsewhere, and when; the same where none.
+        """Return the cluster with the nodes that the policy borrows from elsewhere, and when; unchanged without loans.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ class Policy(ABC):
 
     @property
     def what(self) -> str:
-        """What it is, a few words: the card's title, and what the parameters off their defaults do."""
+        """What it is, in a few words: the card's title, and the effect of parameters off their defaults."""
         other = [
             p.words[p.choices.index(str(self.parameters[p.name]))]
             for p in self.card.parameters
@@ -312,18 +312,19 @@ def parse_policy(text: str) -> Policy:
     Raises
     ------
     UsageError
-        There is no such policy or parameter, or a value cannot be used.
+        The policy or parameter does not exist, or a value cannot be used.
     """
     name, *pairs = (part.strip() for part in text.split(","))
     if not name:
-        raise UsageError("no policy is named", hint="write NAME,key=value; 'tracekit policies' lists the names")
+        raise UsageError("no policy named", hint="write NAME,key=value; 'tracekit policies' lists the names")
     kind: type[Policy] = find_policy(name)
     given: dict[str, object] = {}
     for pair in pairs:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not key or not equals:
             raise UsageError(
-                f"the policy {kind.card.name}: '{_shown(pair)}' is no parameter", hint="write NAME,key=value,key=value"
+                f"the policy {kind.card.name}: '{_shown(pair)}' is not a parameter",
+                hint="write NAME,key=value,key=value",
             )
         if key in given:
             raise UsageError(f"the policy {kind.card.name}: {_shown(key)} is given twice", hint="leave one out")

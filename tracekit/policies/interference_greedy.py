@@ -1,4 +1,4 @@
-"""Interference-greedy: what a learned placement such as Harmony's would come near to."""
+"""Interference-greedy: the target that a learned placement such as Harmony's would approach."""
 
 from __future__ import annotations
 
@@ -44,20 +44,21 @@ class InterferenceGreedy(Policy):
 
     card: ClassVar[Card] = Card(
         name="interference-greedy",
-        title="jobs of one GPU where they and those there end soonest together, or wait: a bound for learned placement",
+        title="one-GPU jobs where they and their neighbours end soonest together, or wait: a bound for learned "
+        "placement",
         rule=(
-            "Jobs are taken in the order of key; one that cannot start is passed over, with all that are alike. A job "
-            "of one GPU may take an idle one, on the node with the fewest, or join a GPU with fewer than residents "
-            "jobs and memory left. It goes where its run time left over its speed there, plus the delay of those "
-            "there if all stayed as it is then, is least; with wait=on only if that is less than its run time left "
-            "plus the time until the first of the GPUs that it could join is empty. Gangs have idle GPUs in one "
-            "place. Nobody is stopped. Run times and interference are known exactly. Utilization and memory count in "
-            "whole percent."
+            "Jobs are taken in the order of key. A job that cannot start is skipped, and so are all identical "
+            "jobs. A one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
+            "residents jobs and enough memory left. It goes where its remaining run time over its speed there, "
+            "plus the delay of the jobs there if all stay as they are, is smallest. With wait=on it starts only "
+            "if that is less than its remaining run time plus the time until the first of the GPUs that it could "
+            "join is empty. Gangs get idle GPUs in one place. No job is stopped. Run times and interference are "
+            "known exactly. Utilization and memory are counted in whole percent."
         ),
         parameters=(
-            Parameter("residents", 2, "jobs that a GPU may have", minimum=1, maximum=8),
+            Parameter("residents", 2, "most jobs on a GPU", minimum=1, maximum=8),
             Parameter("key", "fifo", "order: by submission, or by run time", ("fifo", "sjf")),
-            Parameter("wait", True, "a job waits where that is foreseen to be better than to share"),
+            Parameter("wait", True, "a job waits if that is expected to be better than sharing"),
         ),
         assumptions=("D1", "M1", "M2", "M4"),
         equal_to=(
@@ -66,9 +67,9 @@ class InterferenceGreedy(Policy):
         ),
         sources=(
             (
-                "A bound of our own for systems whose placement is learned from interference: Bao et al., Harmony "
-                "(INFOCOM'19), and the like. It knows what those learn, looks at one job at a time, and is never their "
-                "result; it overstates harm, as neighbours recover when one ends."
+                "Our own bound for systems that learn placement from interference: Bao et al., Harmony "
+                "(INFOCOM'19), and similar ones. It knows what those systems learn and considers one job at a "
+                "time. It is not their result. It overstates harm, because neighbours recover when one job ends."
             ),
         ),
     )

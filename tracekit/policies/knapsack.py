@@ -1,6 +1,6 @@
 """Multiple-choice knapsacks: how many steps of each row are worth most together, within a capacity.
 
-A row is a chain of steps, each with a size and a gain, of which any number from the first on may be taken.
+A row is a chain of steps, each with a size and a gain; any number of steps from the first on may be taken.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ def take_chains(
     core: int,
     limit_s: float = 1.0,
 ) -> NDArray[np.int64]:
-    """Return how many steps of each row to take, so that the sum of gains is as large as can be.
+    """Return how many steps of each row to take, for the largest sum of gains.
 
-    Steps are taken by their gain for the size, first steps of a row before others between equals, until one does not
-    fit. What is left over, if anything is, is made use of
-    by an integer program over the rows near that step, unless it can add less than a thousandth; the others keep what
-    they took.
+    Steps are taken by their gain for the size, earlier steps of a row first among equals, until one does not fit. An
+    integer program over the rows near that step uses what is left over, unless it can add less than a thousandth; the
+    other rows keep their steps.
 
     Parameters
     ----------
@@ -47,10 +46,11 @@ def take_chains(
     rows : int
         Number of rows.
     core : int
-        Rows on either side of the step that does not fit over which the program decides; with as many as there are
-        rows the result is the best of all.
+        Rows on either side of the first step that does not fit; the program decides over them. With the number of all
+        rows the result is the optimum.
     limit_s : float
-        Time for the program [s]; the best found by then is used, or else the steps that fit, one after the other.
+        Time limit of the program [s]; the best solution by then is used, or else the steps that fit, one after the
+        other.
     """
     taken = np.zeros(rows, np.int64)
     worth = np.flatnonzero(gain > 0)
@@ -83,12 +83,12 @@ def _filled(
     order: NDArray[np.int64],
     left: int,
 ) -> tuple[NDArray[np.int64], float]:
-    """Return the steps taken with those of an order that fit into what is left, and what these gain."""
+    """Return the steps taken plus those of an order that fit into what is left, and their gain."""
     found, gained, closed = taken.copy(), 0.0, set()
     for step in order.tolist():
         r = int(row[step])
         if size[step] > left:
-            # The steps behind it in its row have to wait for it.
+            # The steps behind it in its row must wait for it.
             closed.add(r)
         elif r not in closed:
             found[r] += 1
@@ -100,7 +100,7 @@ def _filled(
 
 
 def _last(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return the first so many different rows of a list."""
+    """Return the first different rows of a list, up to a number."""
     first = np.sort(np.unique(rows, return_index=True)[1])[:count]
     return rows[first]
 
@@ -115,9 +115,9 @@ def _program(
     beat: float,
     limit_s: float,
 ) -> NDArray[np.int64] | None:
-    """Return the steps of the rows `near` that are best with what they took and what is left.
+    """Return the best steps of the rows `near` within their own steps and what is left.
 
-    None where nothing is found that adds more than `beat`.
+    None if nothing adds more than `beat`.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 

@@ -29,28 +29,29 @@ class Kueue(Policy):
 
     card: ClassVar[Card] = Card(
         name="kueue",
-        title="quotas of VCs, which they lend and borrow while GPUs are idle (Kueue)",
+        title="quotas of VCs that lend and borrow idle GPUs (Kueue)",
         rule=(
-            "Every VC is a queue with its quota, in order of priority and then submission. In a cycle each queue "
-            "offers its first job once; those that stay within their queue's quota go before those that borrow, then "
-            "by priority, then by submission. A job starts if its queue's quota, or what the others of the cohort "
-            "lend and do not use, allows it and it has a place. With scan=stop a queue's first job holds up its "
-            "others (StrictFIFO), with scan=skip they may pass it (BestEffortFIFO). A job that its quota does not "
-            "allow may evict: reclaim, jobs of queues that borrow, while its own queue stays within its quota; "
-            "preempt, jobs of its own queue; preempt_to_borrow, jobs of others with lower priority even when it has "
-            "to borrow. Victims are those of other queues first, then of lowest priority, then started last; as many "
-            "as are needed, and those that turn out not to be needed stay. With fair=on the smallest share above "
-            "quota, for its weight, goes first and jobs are taken from the largest. A job whose quota allows it but "
-            "that has no place evicts nobody; the column placement_refused marks it."
+            "Every VC is a queue with its own quota, in order of priority and then submission. In a cycle each "
+            "queue offers its first job once. Jobs that stay within their queue's quota go before jobs that "
+            "borrow, then by priority, then by submission. A job starts if it fits on the nodes and is allowed by "
+            "its queue's quota, or by what the other queues of the cohort lend and do not use. With scan=stop a "
+            "queue's first job holds up its others (StrictFIFO); with scan=skip they may overtake it "
+            "(BestEffortFIFO). A job that its quota does not allow may evict: with reclaim, jobs of queues that "
+            "borrow, while its own queue stays within its quota; with preempt, jobs of its own queue; with "
+            "preempt_to_borrow, jobs of other queues with lower priority, even if it has to borrow. Jobs of other "
+            "queues are evicted first, then those of lowest priority, then those started last. As many are chosen "
+            "as needed, and those that turn out not to be needed stay. With fair=on the smallest weighted share "
+            "above quota goes first, and jobs are evicted from the largest. A job that its quota allows but that "
+            "does not fit evicts no job; the column placement_refused marks it."
         ),
         parameters=(
-            Parameter("cohort", default=True, meaning="whether VCs may use what others of the domain do not"),
-            Parameter("borrow_limit", float("inf"), "most that a VC may hold above its quota, in parts of it"),
-            Parameter("lend_limit", 1.0, "part of its quota that others may use", maximum=1),
+            Parameter("cohort", default=True, meaning="whether VCs may use what other VCs of the domain do not use"),
+            Parameter("borrow_limit", float("inf"), "how far a VC may exceed its quota, as a share of the quota"),
+            Parameter("lend_limit", 1.0, "share of its quota that other VCs may use", maximum=1),
             scan("skip"),
             FIT,
             Parameter(
-                "reclaim", "never", "whose jobs of borrowing VCs may be evicted, by priority", ("never", "lower", "any")
+                "reclaim", "never", "which jobs of borrowing VCs may be evicted, by priority", ("never", "lower", "any")
             ),
             Parameter(
                 "preempt",
@@ -58,28 +59,32 @@ class Kueue(Policy):
                 "which jobs of its own VC a job may evict, by priority",
                 ("never", "lower", "lower-or-newer"),
             ),
-            Parameter("preempt_to_borrow", default=False, meaning="whether a job that has to borrow may evict others'"),
+            Parameter(
+                "preempt_to_borrow",
+                default=False,
+                meaning="whether a job that has to borrow may evict jobs of other VCs",
+            ),
             Parameter(
                 "borrow_priority",
                 _NO_CAP,
-                "with preempt_to_borrow, only jobs of others with this priority or lower",
+                "with preempt_to_borrow, evict only jobs of other VCs with this priority or lower",
                 minimum=-_NO_CAP,
                 maximum=_NO_CAP,
             ),
-            Parameter("fair", default=False, meaning="whether what is above quota is shared by weight"),
+            Parameter("fair", default=False, meaning="whether GPUs above quota are shared by weight"),
             WEIGHT,
             OVERHEAD,
         ),
         assumptions=("D1", "D9", "M9"),
         quotas=True,
         equal_to=(
-            "With cohort=off and scan=stop: fifo,scan=stop of each VC within its quota.",
+            "With cohort=off and scan=stop: fifo,scan=stop for each VC within its quota.",
             "With borrow_limit=0 and lend_limit=0: cohort=off.",
             "With one VC that has the whole cluster and jobs of one priority: fifo with the same scan.",
         ),
         sources=(
             "Documentation and source of Kueue, commit ff69552e79.",
-            "That a job needs a place as well, and that a job is evicted at most once at a time, is our choice.",
+            "Our choice: a job must also fit on the nodes, and each job is evicted at most once at a time.",
         ),
     )
 
@@ -93,7 +98,7 @@ class Kueue(Policy):
         p = self.parameters
         levels, rank = np.unique(jobs.priority, return_inverse=True)
         if len(levels) > _LEVELS:
-            raise UsageError(f"{len(levels):,} priorities are too many", hint=f"kueue can have {_LEVELS:,} at most")
+            raise UsageError(f"{len(levels):,} priorities are too many", hint=f"kueue supports at most {_LEVELS:,}")
         codes = tenants(jobs)
         table, times = quotas(jobs, cluster, models)
         below = int(np.searchsorted(levels, p["borrow_priority"], "right")) - 1

@@ -1,4 +1,4 @@
-"""Limits to what one user or virtual cluster may hold at once."""
+"""Limits on what one user or virtual cluster may use at once."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Limits(Policy):
 
     card: ClassVar[Card] = Card(
         name="limits",
-        title="first in, first out, within what a VC or a user may hold at once",
+        title="first in, first out, with a limit on the GPUs that a VC or a user may use at once",
         rule=(
-            "Jobs start in the order of their submission, wherever in the cluster there is room, as long as their VC "
-            "or user then holds no more GPUs than its limit; a job that would go beyond it waits, and holds up nobody "
-            "else. The limit is the same for all (gpus), or with gpus=0 the quota of each VC. With lend=idle a VC may "
-            "hold what others leave of their quotas, and with lend=reclaim they take it back: a job within its own "
-            "VC's quota stops the youngest jobs of VCs beyond theirs. With scan=stop a tenant's first job that cannot "
-            "start holds up its others; other tenants go on in either case."
+            "Jobs start in the order of their submission, on any nodes with room, as long as their VC or user "
+            "stays within its limit of GPUs. A job that would exceed the limit waits and holds up no other "
+            "tenant. The limit is the same for all (gpus), or with gpus=0 the quota of each VC. With lend=idle a "
+            "VC may use what other VCs leave of their quotas. With lend=reclaim they take it back: a job within "
+            "its own VC's quota stops the youngest jobs of VCs above theirs. With scan=stop a tenant's first job "
+            "that cannot start holds up its others; other tenants go on in either case."
         ),
         parameters=(
             OF,
-            Parameter("gpus", 0, "what each may hold at once, 0 the quota of its VC [GPUs]"),
-            Parameter("lend", "never", "whether VCs use what others leave", ("never", "idle", "reclaim")),
+            Parameter("gpus", 0, "limit of each tenant at once; 0: the quota of its VC [GPUs]"),
+            Parameter("lend", "never", "whether VCs may use what others leave", ("never", "idle", "reclaim")),
             scan("skip"),
             FIT,
         ),
         assumptions=("D1", "D9"),
         quotas=True,
-        equal_to=("With a limit that nobody reaches, or with one tenant and lend=idle: fifo,scan=skip.",),
+        equal_to=("With a limit that no tenant reaches, or with one tenant and lend=idle: fifo,scan=skip.",),
         sources=(
-            "Limits for a user or an account: MaxTRESPerUser and GrpTRES of Slurm, ResourceQuota of Kubernetes.",
+            "Limits per user or account: MaxTRESPerUser and GrpTRES of Slurm, ResourceQuota of Kubernetes.",
             "Lending and reclaiming as in Kueue's cohorts.",
         ),
     )

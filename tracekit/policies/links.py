@@ -1,4 +1,4 @@
-"""Tiers and links: how fast gangs run by where they are, and by what others send over the same links (M36 to M38)."""
+"""Tiers and links: how fast gangs run at their place, given the traffic of others on the same links (M36 to M38)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ NODE, RACKS, SPINE = range(3)
 """Tier of a gang: on one node, on nodes of one rack, over several racks."""
 
 _FEW = 4
-"""Gangs below which one after the other is faster than all at once."""
+"""Number of gangs below which one after the other is faster than all at once."""
 
 
 class Network:
     """Links of a cluster, the gangs that send over them, and their speeds.
 
-    Every node has a link to its rack, and every rack some links in parallel to the spine. A gang on several nodes uses
-    the links of its nodes, and over several racks those of the racks too. Where racks are not known there is one. An
-    iteration lasts as long as its computing and its ring take, the ring as long as on its slowest link; a job's
-    recorded run time is that of its gang alone, as near together as this cluster allows.
+    Every node has a link to its rack, and every rack some parallel links to the spine. A gang on several nodes uses the
+    links of its nodes, and over several racks also those of the racks. If racks are not known, all nodes are in one
+    rack. An iteration lasts as long as its computing plus its ring, and the ring as long as on its slowest link. A
+    job's recorded run time is that of its gang alone, as close together as this cluster allows.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Network:
         self.lanes = np.concatenate([np.ones(self.nodes), parallel])
         """Links in parallel of each node's link and each rack's (L,)."""
         self.gbit = np.concatenate([np.full(self.nodes, speeds.node_gbit), np.full(len(parallel), speeds.spine_gbit)])
-        """What one gang alone has of each (L,)."""
+        """Bandwidth of each link for one gang alone (L,)."""
         self.message_mb, self.compute_s = traffic_of(models, jobs, seed)
         self.gpus = jobs.devices.astype(np.int64)
         slowest = np.minimum.accumulate([speeds.gpu_gbit, speeds.node_gbit, speeds.spine_gbit])
@@ -131,7 +131,7 @@ class Network:
             self._changed |= self.on[link]
 
     def leave(self, job: int) -> None:
-        """Let a gang send no more."""
+        """Remove the traffic of a gang."""
         links = self.links.pop(job, None)
         if links is None:
             return
@@ -143,7 +143,7 @@ class Network:
         self._changed.discard(job)
 
     def take_changed(self) -> list[int]:
-        """Return the gangs whose speed may have changed since this was last asked, ascending."""
+        """Return the gangs whose speed may have changed since the last call, ascending."""
         found = sorted(self._changed)
         self._changed.clear()
         return found
@@ -156,7 +156,7 @@ class Network:
         return found
 
     def speed(self, job: int) -> int:
-        """Return the speed of a gang where it is [ppm of that alone, as near together as can be]."""
+        """Return the speed of a gang at its place [ppm of its speed alone, as close together as possible]."""
         links = self.links.get(job)
         if links is None:
             return PPM
@@ -169,7 +169,7 @@ class Network:
         return min(max(round(PPM * float(self.best_s[job] / seconds)), 1), PPM)
 
     def speeds(self, jobs: Sequence[int]) -> list[int]:
-        """Return the speeds of gangs on several nodes, where they are [ppm]."""
+        """Return the speeds of gangs on several nodes, at their places [ppm]."""
         if self._priority is not None or len(jobs) < _FEW:
             return [self.speed(job) for job in jobs]
         own = [self.links[job] for job in jobs]
@@ -184,11 +184,11 @@ class Network:
         return speeds
 
     def speed_alone(self, job: int, nodes: Sequence[int]) -> int:
-        """Return the speed of a gang on nodes if nobody else sent [ppm]."""
+        """Return the speed of a gang on nodes if no other gang sent [ppm]."""
         return min(round(PPM * float(self.best_s[job] / self.alone_s[job, self.tier_of(nodes)])), PPM)
 
     def speeds_with(self, job: int, nodes: Sequence[int]) -> dict[int, int]:
-        """Return the speeds of a gang, if it were on these nodes, and of those it would share links with [ppm]."""
+        """Return the speeds of a gang, if it were on these nodes, and of the gangs on its links [ppm]."""
         kept = self._changed.copy()
         self.enter(job, nodes)
         found = {other: self.speed(other) for other in sorted(self.neighbours(nodes) | {job})}
@@ -206,7 +206,7 @@ class Network:
         return found
 
     def _leftovers(self, job: int, links: NDArray[np.int64], priority: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the same where gangs of higher priority take their part of the link first."""
+        """Return the same if gangs of higher priority take their part of the link first."""
         own = (-float(priority[job]), job)
         found = np.ones(len(links))
         for place, link in enumerate(links.tolist()):

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["ON_LOAN", "loaned", "with_loans", "without_loans"]
 
 ON_LOAN = "on loan"
-"""The rack of nodes on loan. A cluster that has such a rack says itself when its nodes come and go."""
+"""The rack of nodes on loan. A cluster with such a rack itself says when its nodes come and go."""
 
 _MOST_HOURS = 200_000
-"""After so many hours nothing is lent any more."""
+"""After this many hours no server is lent any more."""
 
 
 def loaned(cluster: Cluster) -> NDArray[np.bool_]:
-    """Return which nodes are on loan while they are there (N,)."""
+    """Return which nodes are on loan while they are present (N,)."""
     if ON_LOAN not in cluster.racks:
         return np.zeros(cluster.nodes, np.bool_)
     return np.asarray(cluster.rack == cluster.racks.index(ON_LOAN))
@@ -46,8 +46,8 @@ def without_loans(cluster: Cluster) -> Cluster:
 def with_loans(cluster: Cluster, jobs: Jobs, models: Models, min_loan_ms: int) -> Cluster:
     """Return the cluster with the servers that M42 says are free, in a rack of their own.
 
-    Of like servers the last to join is the first to leave, so that loans are as long as can be. They are lent until
-    the jobs could have run four times over, and all back then.
+    Among equal servers the last to join is the first to leave, so loans are as long as possible. They are lent until
+    the jobs could have run four times over, and then all are returned.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def with_loans(cluster: Cluster, jobs: Jobs, models: Models, min_loan_ms: int) -
     models : Models
         Assumptions (M42).
     min_loan_ms : int
-        Servers that are free for a shorter time than this stay where they are [ms].
+        Servers that are free for a shorter time than this are not borrowed [ms].
     """
     if loaned(cluster).any():
         return cluster
@@ -107,7 +107,7 @@ def _levels(cluster: Cluster, jobs: Jobs, models: Models) -> NDArray[np.float64]
 
 
 def _spans(free: NDArray[np.int64], servers: int, min_loan_ms: int) -> list[list[tuple[int, int]]]:
-    """Return from when to when each of so many servers is lent, by how many are free in each hour [ms]."""
+    """Return the times for which each server is lent, from the number of free servers in each hour [ms]."""
     found: list[list[tuple[int, int]]] = []
     for server in range(servers):
         lent = np.concatenate([[0], free > server, [0]])

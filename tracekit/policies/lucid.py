@@ -25,7 +25,7 @@ __all__ = ["Lucid"]
 _CHECK_MS = 100_000
 """Time between two looks at the arrivals."""
 _WINDOW_MS = 600_000
-"""Arrivals that are looked at."""
+"""Arrivals to consider."""
 _WIDEST = 8
 """GPUs of the largest jobs that are packed."""
 
@@ -42,14 +42,14 @@ class _Packing:
         self.profile_ms = round(p["time"] * 1000)
         self.nodes = _profiler(cluster, p["profile"])
         per_node = int(cluster.gpus.max(initial=1))
-        # As released: on two nodes of 8 GPUs and a factor of 4, jobs of up to 8 GPUs.
+        # As in the released code: on two nodes of 8 GPUs and a factor of 4, jobs of up to 8 GPUs.
         self.small = min(p["profile"] * p["factor"], per_node) if self.nodes.any() else 0
         self.view: View | None = None
 
     def _begin(self, view: View) -> None:
         demand = self.demand
         self.view, self.books = view, Residents(demand, view)
-        # In the profiler the smallest jobs are first, then the earliest.
+        # In the profiler the smallest jobs come first, then the earliest.
         self.fresh = Lines([g << 32 | t for g, t in zip(demand.gpus, demand.type, strict=True)], demand.gpus)
         self.main = Lines(demand.type, self.value)
         self.profiled: dict[int, int] = {}
@@ -58,14 +58,14 @@ class _Packing:
         self.alone: dict[tuple[int, int], dict[int, None]] = {}
         """Jobs that run alone, in the order of their starts, by kind of place and GPUs."""
         self.listed: dict[int, tuple[int, int]] = {}
-        """Under which of these each stands."""
+        """The key under which each is filed."""
         self.fits: dict[int, bool] = {}
-        """Whether jobs of a kind fit on the profiler's nodes that are there."""
+        """Whether jobs of a kind fit on the profiler's present nodes."""
         self.there: NDArray[np.int64] | None = None
         self.packing, self.checked_ms = False, -1
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, and how fast pairs are."""
+        """Return which jobs start, and the speed of pairs."""
         if self.view is not view:
             self._begin(view)
         new, ended = self.books.follow(view)
@@ -120,7 +120,7 @@ class _Packing:
         return True
 
     def _start(self, job: int) -> bool:
-        """Start a job beside another, or alone."""
+        """Start a job next to another, or alone."""
         tries = (self._alone, self._beside) if self.p["idle_first"] else (self._beside, self._alone)
         return any(attempt(job) for attempt in tries)
 
@@ -175,7 +175,7 @@ class _Packing:
 
 
 def _profiler(cluster: Cluster, nodes: int) -> NDArray[np.bool_]:
-    """Return which nodes are the profiler's: so many of the largest of each domain, at most a quarter of all (N,)."""
+    """Return the profiler's nodes: this many of the largest of each domain, at most a quarter of all (N,)."""
     found = np.zeros(cluster.nodes, np.bool_)
     for domain in np.unique(cluster.domain).tolist():
         own = np.flatnonzero(cluster.domain == domain)
@@ -189,46 +189,50 @@ class Lucid(Policy):
 
     card: ClassVar[Card] = Card(
         name="lucid",
-        title="jobs profiled first, then least expected GPU time first, in pairs that hardly hurt each other",
+        title="profile jobs first, then least expected GPU time first, in pairs that slow each other little",
         rule=(
-            "Jobs of few GPUs begin on the profiler, profile nodes of the largest of each domain or a quarter of its "
-            "nodes if that is less: fewest GPUs first, then by submission, until the first that finds no place; after "
-            "time seconds who has not ended leaves it. All others wait on the other nodes, the least expected run time "
-            "times GPUs first. While jobs are packed, one of at most 8 GPUs shares with the first job that runs alone "
-            "on as many GPUs, where their scores sum to score at most, both fit into memory, and its expected GPU "
-            "time is at most ratio times the other's; else it takes idle GPUs in one place; else it is passed over. "
-            "While they are not packed nobody passes the first job that finds no place. The score is 0, 1 or 2 by "
-            "utilization. Both of a pair are slowed by M1, and who is left recovers. Nobody is stopped but in the "
-            "profiler. Utilization and memory count in whole percent."
+            "Jobs with few GPUs begin on the profiler: profile nodes of the largest of each domain, or a quarter "
+            "of its nodes if that is less. There the fewest GPUs go first, then by submission, up to the first "
+            "job that does not fit; a job that has not ended after time seconds leaves the profiler. All other "
+            "jobs wait for the other nodes, the least expected run time times GPUs first. While jobs are packed, "
+            "a job of at most 8 GPUs shares with the first job that runs alone on the same number of GPUs, if "
+            "their scores add up to at most score, both fit in memory, and its expected GPU time is at most ratio "
+            "times the other's. Otherwise it takes idle GPUs in one place, or it is skipped. While jobs are not "
+            "packed, no job overtakes the first job that does not fit. The score is 0, 1 or 2 by utilization. "
+            "Both jobs of a pair are slowed by M1, and the one that is left recovers. Jobs are stopped only in "
+            "the profiler. Utilization and memory are counted in whole percent."
         ),
         parameters=(
-            Parameter("profile", 2, "nodes of the profiler, 0 none"),
+            Parameter("profile", 2, "nodes of the profiler; 0: none"),
             Parameter("time", 200.0, "most time in the profiler [s]", minimum=0.001),
             Parameter("factor", 4, "jobs of up to profile * factor GPUs are profiled, on one node", minimum=1),
             Parameter(
                 "pack",
                 "auto",
-                "jobs are packed: always, never, or while more than calm jobs came in the last ten minutes",
+                "pack jobs: always, never, or while more than calm jobs arrived in the last ten minutes",
                 ("auto", "on", "off"),
             ),
-            Parameter("calm", 2.0, "arrivals in ten minutes up to which nobody is packed under pack=auto [jobs]"),
+            Parameter("calm", 2.0, "with pack=auto, no job is packed up to this many arrivals in ten minutes [jobs]"),
             Parameter("score", 2, "largest sum of the scores of a pair", maximum=4),
-            Parameter("ratio", 2.0, "largest expected GPU time over that of the partner"),
-            Parameter("idle_first", False, "idle GPUs are looked for before a partner"),
+            Parameter("ratio", 2.0, "largest expected GPU time relative to that of the partner"),
+            Parameter("idle_first", False, "look for idle GPUs before a partner"),
             NOISE,
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M9", "M11"),
         equal_to=(
             "With pack=off, profile=0: ssf.",
-            "With pack=on, profile=0 and no two jobs that fit into memory: ssf,scan=skip.",
+            "With pack=on, profile=0 and no two jobs that fit in memory: ssf,scan=skip.",
         ),
         sources=(
-            "Hu et al., Lucid (ASPLOS'23), and released simulator: profiler, order, partners, thresholds, two modes.",
             (
-                "Own choices: the work done in the profiler counts, where the released simulator does all of it "
-                "again without the time it took; the arrivals to come are those of the last ten minutes; the first "
-                "partner is the one alone for the longest; overhead is charged to who leaves the profiler."
+                "Hu et al., Lucid (ASPLOS'23), and its released simulator: profiler, order, partners, thresholds, two "
+                "modes."
+            ),
+            (
+                "Own choices: work done in the profiler counts, while the released simulator repeats all of it in "
+                "addition; the expected arrivals are those of the last ten minutes; the first partner is the job "
+                "that has been alone for longest; overhead is charged to jobs that leave the profiler."
             ),
         ),
     )

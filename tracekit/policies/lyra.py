@@ -1,4 +1,4 @@
-"""Lyra: training borrows idle inference servers, and elastic jobs grow into the GPUs that nobody asks for."""
+"""Lyra: training borrows idle inference servers, and elastic jobs grow into spare GPUs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LyraPlans:
     models : Models
         Assumptions.
     grow : callable
-        Divides what is left over, given the books, the view and the elastic jobs that run.
+        Divides what is left over, given the books, the view and the running elastic jobs.
     may_grow : array of bool (n,)
         Which jobs are elastic.
     interval_ms : int
@@ -79,7 +79,7 @@ class LyraPlans:
         self._view: View | None = None
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, is resized or gives way now."""
+        """Return which jobs start, are resized or give way now."""
         if view is not self._view:
             self._view = view
             self.books = Servers(self.cluster, self.lent, self.may_grow)
@@ -113,7 +113,7 @@ class LyraPlans:
         return self._written(wake, exchange)
 
     def _start(self, view: View, waits: NDArray[np.int64]) -> None:
-        """Let jobs at places of the view start, the least time left first, passing over those without a place."""
+        """Let jobs at places of the view start, the least remaining time first; skip those without a place."""
         books, places = self.books, self.places
         open_kind = self.possible & self._room()
         waits = waits[open_kind[places.kind[view.job[waits]]]]
@@ -142,7 +142,7 @@ class LyraPlans:
             self._place_decreasing(chosen, view)
 
     def _place_decreasing(self, chosen: list[tuple[int, Spot]], view: View) -> None:
-        """Give jobs that start at once other places, the largest first; all keep theirs where one would find none."""
+        """Give jobs that start at once other places, the largest first; all keep theirs if one would find none."""
         books = self.books
         if books.gave:
             # Workers went to make room just there.
@@ -170,7 +170,7 @@ class LyraPlans:
         return np.asarray(self.asks <= np.where(self.wide, total[self.pool], most[self.pool]))
 
     def _find(self, job: int) -> Spot | None:
-        """Return GPUs for a job: on training nodes before those on loan, free ones before those of further workers."""
+        """Return GPUs for a job: training nodes before nodes on loan, free GPUs before those of extra workers."""
         books = self.books
         sources = [books.free, books.loose()] if any(books.workers.values()) else [books.free]
         for free in sources:
@@ -181,7 +181,7 @@ class LyraPlans:
         return None
 
     def _written(self, wake_ms: int, exchange: NDArray[np.int64] | None) -> Plan:
-        """Return the plan that makes of what was before what the books say."""
+        """Return the plan that leads from the previous state to that of the books."""
         named = self.books.changes()
         if not named:
             return Plan(_NOBODY, _NOBODY, keep=True, wake_ms=wake_ms, exchange=exchange)
@@ -205,67 +205,76 @@ _STREAM = 42
 
 
 class Lyra(Policy):
-    """Loans of inference servers, and elastic jobs in what is left."""
+    """Loans of inference servers, and elastic jobs on what is left."""
 
     card: ClassVar[Card] = Card(
         name="lyra",
         title="training borrows idle inference servers, and elastic jobs grow into spare GPUs (Lyra)",
         rule=(
-            "Waiting jobs start with the GPUs that they ask for, the least run time left first; jobs that find no "
-            "place are passed over. Of those that start at once the largest get their places first, each on the "
-            "tightest node that holds it, or else on whole nodes and one more; training nodes go before servers on "
-            "loan, and GPUs that are free before those that further workers would leave. What is left over goes to "
-            "further workers of elastic jobs, so that the time that these have left falls most in sum: at most one "
-            "number of workers for each job (a multiple-choice knapsack), up to its maximum. Workers are placed the "
-            "largest first, on the tightest server on loan that holds them, else on training nodes, and not where the "
-            "spread gang would be no faster. They give way to every waiting job; no job has less than it asks for. "
-            "Servers join when inference leaves them free, and are back in the moment in which it needs them (M42): "
-            "of servers alike those leave whose loss costs least, the sum over the gangs on them of one over the "
-            "servers that each gang has, reckoned anew after each choice. Further workers there go first; gangs "
-            "there are stopped, keep their progress, and wait again. Jobs that do not fit the training nodes are not "
-            "run. A cluster with nodes in a rack called 'on loan' says itself when these come and go."
+            "Waiting jobs start with the GPUs that they ask for, the least remaining run time first; jobs that do "
+            "not fit are skipped. Of the jobs that start at once, the largest get their places first, each on the "
+            "tightest node that fits it, or else on whole nodes and one more. Training nodes come before servers "
+            "on loan, and free GPUs before those that extra workers would leave. The GPUs that are left go to "
+            "extra workers of elastic jobs, to reduce the sum of their remaining times most. Each job gets at "
+            "most one number of workers (a multiple-choice knapsack), up to its maximum. Workers are placed the "
+            "largest first, on the tightest server on loan that fits them, else on training nodes, and not where "
+            "the spread gang would be no faster. They give way to every waiting job; no job has less than it asks "
+            "for. Servers join when inference leaves them free, and return at the moment when inference needs "
+            "them (M42). Among equal servers, the ones whose loss costs least leave first. This cost is the sum, "
+            "over the gangs on a server, of one over the number of servers that the gang uses; it is computed "
+            "again after each choice. Extra workers there go first; gangs there are stopped, keep their progress, "
+            "and wait again. Jobs that do not fit on the training nodes are not run. In a cluster with nodes in a "
+            "rack called 'on loan', the cluster itself says when these nodes come and go."
         ),
         parameters=(
-            Parameter("loan", True, "inference servers are borrowed (M42)"),
-            Parameter("elastic", True, "some jobs have further workers on GPUs that are left over"),
-            Parameter("share", 0.3, "part of the jobs that are elastic, drawn once per job with the seed", maximum=1.0),
-            Parameter("workers", 4, "workers that a job asks for at most, all alike", minimum=1, maximum=64),
-            Parameter("interval", 300.0, "least time between two divisions of what is left over [s]"),
+            Parameter("loan", True, "borrow inference servers (M42)"),
+            Parameter("elastic", True, "some jobs get extra workers on GPUs that are left over"),
+            Parameter(
+                "share", 0.3, "share of the jobs that are elastic, drawn once per job with the seed", maximum=1.0
+            ),
+            Parameter("workers", 4, "most workers that a job may ask for, all of equal size", minimum=1, maximum=64),
+            Parameter("interval", 300.0, "least time between two divisions of the spare GPUs [s]"),
             Parameter("min_loan", 0.0, "servers that are free for a shorter time are not borrowed [s]"),
             Parameter(
                 "place",
                 "decreasing",
-                "who of the jobs that start at once gets places first: the largest, or the shortest",
+                "which of the jobs that start at once gets places first: the largest, or the shortest",
                 ("decreasing", "order"),
             ),
-            Parameter("core", 6, "jobs on either side of the first that does not fit, over which a program decides"),
+            Parameter(
+                "core",
+                6,
+                "an integer program decides over this many jobs on either side of the first that does not fit",
+            ),
             RESIZE,
-            Parameter("overhead", "uniform", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "uniform", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "D3", "M42", "M9", "M4"),
         equal_to=(
             "With loan=off, elastic=off, place=order: sjf,scan=skip.",
-            "With loan=off, elastic=off and jobs of one GPU: sjf,scan=skip.",
-            "With loan=off: sjf,scan=skip and growth. With servers that are free all the time: the same on more nodes.",
+            "With loan=off, elastic=off and one-GPU jobs: sjf,scan=skip.",
+            "With loan=off: sjf,scan=skip and growth. With servers that are always free: the same on more nodes.",
         ),
         sources=(
             (
-                "Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, elastic "
-                "jobs, servers given back by a greedy rule on the cost of preemption. From reading notes: two phases, "
-                "knapsack, best fit decreasing. From memory: that cost, and which servers are preferred."
+                "Li et al., Lyra (EuroSys'23), and its preprint Aryl (arXiv 2202.07896), abstracts: loans, "
+                "elastic jobs, servers given back by a greedy rule on the cost of preemption. From reading notes: "
+                "two phases, knapsack, best fit decreasing. From memory: that cost, and which servers are "
+                "preferred."
             ),
             (
-                "Own choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; an "
-                "exact step near the end of the knapsack in place of dynamic programming over all; the interval; "
-                "gangs that start go to the fewest nodes; inference servers are as fast as training nodes, and have a "
-                "rack of their own; jobs on nodes that leave for other reasons go on there and are not resized."
+                "Own choices: which jobs are elastic and by how much; as many workers as divide the GPUs evenly; "
+                "an exact step near the end of the knapsack instead of dynamic programming over all jobs; the "
+                "interval; gangs that start go to the fewest nodes; inference servers are as fast as training "
+                "nodes, and have their own rack; jobs on nodes that leave for other reasons continue there and "
+                "are not resized."
             ),
         ),
     )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Those of the card; without loans not theirs, nor those of elastic jobs without any."""
+        """The assumptions of the card, without those about loans or elastic jobs if they are off."""
         unused = {"M42"} if not self.parameters["loan"] else set[str]()
         unused |= set() if self.parameters["elastic"] else {"D3"}
         return tuple(name for name in self.card.assumptions if name not in unused)
@@ -350,7 +359,7 @@ class _Growth:
         return max(range(len(workers)), key=lambda i: (not self.lent[workers[i].nodes[0]], i))
 
     def _add(self, books: Servers, job: int, count: int, nodes: NDArray[np.int64]) -> None:
-        """Place workers of a job until it has so many, and leave them out where they would not make it faster."""
+        """Place this many workers of a job, except workers that would not make it faster."""
         had = len(books.workers.get(job, ()))
         for _ in range(had, count):
             spot = self._spot(books.free, nodes, int(self.worker[job]))
@@ -361,7 +370,7 @@ class _Growth:
             books.drop(job)
 
     def _pace(self, books: Servers, job: int, workers: int | None) -> float:
-        """Return the speed of a job with the first so many of its further workers, or all, by GPUs and nodes."""
+        """Return the speed of a job with its first extra workers, or all of them, by GPUs and nodes."""
         spots = [books.base[job], *books.workers.get(job, ())[:workers]]
         nodes = {n for spot in spots for n in spot.nodes}
         gpus = sum(sum(spot.gpus) for spot in spots)
@@ -381,5 +390,5 @@ class _Growth:
 
 
 def _parts(gpus: int, workers: int) -> int:
-    """Return into how many equal workers a gang is divided: as many as divide its GPUs evenly, up to a limit."""
+    """Return the number of equal workers of a gang: the most that divide its GPUs evenly, up to a limit."""
     return max((k for k in range(1, min(max(gpus, 1), workers) + 1) if gpus % k == 0), default=1)

@@ -1,4 +1,4 @@
-"""Which GPUs of which servers each gang and each further worker has, and which servers go back at the end of a loan."""
+"""The GPUs of servers that gangs and extra workers have, and the servers returned at the end of a loan."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ class Servers:
         self.elastic: dict[int, None] = {}
         """Running jobs that may grow, in the order in which they started."""
         self.workers: dict[int, list[Spot]] = {}
-        """Where its further workers are, the first to come first."""
+        """Places of its extra workers, the first to arrive first."""
         self.extra = np.zeros(cluster.nodes, np.int64)
         """GPUs of such workers on each node (N,)."""
         self.free = cluster.gpus.astype(np.int64)
-        """GPUs of each node that nobody has now (N,)."""
+        """Free GPUs of each node now (N,)."""
         self.up = np.ones(cluster.nodes, np.bool_)
-        """Whether each node is there (N,)."""
+        """Whether each node is present (N,)."""
         self._gone: NDArray[np.bool_] | None = None
         self._there: NDArray[np.int64] | None = None
         self.left = _NO_NODES
-        """Servers on loan that left since the last plan."""
+        """Servers on loan that have left since the last plan."""
         self.changed = False
-        """Whether any node came or left since the last plan."""
+        """Whether any node has arrived or left since the last plan."""
         self.fixed: set[int] = set()
         """Jobs whose workers cannot be taken from them, as they run on nodes that left too."""
         self.gave = False
-        """Whether a worker went in this plan to make room for a gang."""
+        """Whether a worker left in this plan to make room for a gang."""
         self.stopped: set[int] = set()
         """Jobs stopped in this plan."""
         self.ended = False
@@ -145,7 +145,7 @@ class Servers:
         self._take(spot, -1)
 
     def reclaim(self) -> None:
-        """Clear the servers on loan that have left: further workers go, and jobs whose gangs are there are stopped."""
+        """Clear the servers on loan that have left: extra workers go, and jobs whose gangs run there are stopped."""
         if not len(self.left):
             return
         gone = np.zeros(len(self.up), np.bool_)
@@ -161,11 +161,11 @@ class Servers:
                 self.stopped.add(job)
 
     def borrows(self) -> bool:
-        """Return whether a server on loan is there."""
+        """Return whether a server on loan is present."""
         return bool((self.lent & self.up).any())
 
     def exchange(self, due_ms: int) -> NDArray[np.int64] | None:
-        """Return the nodes to exchange so that those servers leave at a time that cost least; None for none.
+        """Return the nodes to exchange, so the servers that cost least leave; None for none.
 
         One after the other that server goes whose loss costs least: the sum over the gangs on it of one over the
         servers that each gang has. Gangs on a server that goes count on no other any more.
@@ -191,7 +191,7 @@ class Servers:
         return np.array(pairs, np.int64) if pairs else None
 
     def _cheapest(self, some: list[int], count: int, on: dict[int, set[int]], named: set[int]) -> set[int]:
-        """Return so many of some servers; between equals those with fewer workers, then those that are named."""
+        """Return this many of some servers; among equals those with fewer workers, then the named ones."""
         server = np.array(some, np.int64)
         cost = np.array([sum(1 / len(self.base[j].nodes) for j in on.get(n, ())) for n in some], np.float64)
         unnamed = np.array([n not in named for n in some])
@@ -213,7 +213,7 @@ class Servers:
         return chosen
 
     def changes(self) -> list[tuple[int, Spot]]:
-        """Return where the jobs are now that are not where they were before the plan; those without GPUs first."""
+        """Return the current places of jobs that have moved since before the plan; those without GPUs first."""
         found = []
         for job, was in self._was.items():
             now = self.where(job) if job in self.base else None

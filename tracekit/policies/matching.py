@@ -20,7 +20,7 @@ def heaviest_pairs(edges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int
     Parameters
     ----------
     edges : sequence of (weight, one, other)
-        Whole weights; those at or below 0 are in no matching.
+        Whole weights; pairs with a weight of 0 or less are in no matching.
 
     Returns
     -------

@@ -47,11 +47,11 @@ class Resident(NamedTuple):
     memory: int
     """Memory of a whole GPU [ppm]."""
     online: bool
-    """Whether it has a slice to itself, that is large enough and never changes."""
+    """Whether it has its own slice, which is large enough and never changes."""
 
 
 class Cut(NamedTuple):
-    """How a GPU is cut, and where its jobs are."""
+    """The split of a GPU, and the places of its jobs."""
 
     place: tuple[Slice, ...]
     """The slice of each job."""
@@ -65,10 +65,10 @@ class Layouts:
     def __init__(
         self, slices: Slices, beside: Callable[[int, int], int], *, most: int, slack: float, whole_only: bool = False
     ) -> None:
-        """Take M32, the speed of a job beside another by utilization [ppm], and how many may have a slice.
+        """Set M32, the speed of a job next to another by utilization [ppm], and the largest number of jobs per slice.
 
-        `slack` is what an online job's slice has beyond its load, as a share of that; with `whole_only` a GPU is one
-        slice.
+        `slack` is how much larger than its load an online job's slice is, as a share of the load; with `whole_only` a
+        GPU is one slice.
         """
         self.compute, self.memory = slices.compute, slices.memory
         self.beside, self.most, self.slack = beside, most, slack
@@ -82,7 +82,7 @@ class Layouts:
         self._best: dict[tuple[tuple[Resident, ...], tuple[Slice | None, ...]], Cut | None] = {}
 
     def best(self, jobs: tuple[Resident, ...], fixed: tuple[Slice | None, ...]) -> Cut | None:
-        """Return a cut with the largest sum of speeds; None where the jobs find no room together.
+        """Return a split with the largest sum of speeds; None if the jobs do not fit together.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class Layouts:
         return not job.online or needed * self.compute <= piece.compute * _WHOLE
 
     def _speeds(self, jobs: tuple[Resident, ...], place: tuple[Slice, ...]) -> tuple[int, ...] | None:
-        """Return the speed of each job; None where a slice has too many, or more than are good for it."""
+        """Return the speed of each job; None if a slice has too many jobs, or more than it can serve well."""
         speeds = []
         for at, (job, piece) in enumerate(zip(jobs, place, strict=True)):
             others = [jobs[i] for i, other in enumerate(place) if other == piece and i != at]
@@ -152,7 +152,7 @@ def _scaled(used: int, part: int) -> int:
 
 
 def _maximal(slices: list[Slice]) -> list[tuple[Slice, ...]]:
-    """Return the sets of slices that do not overlap in memory and to which none can be added."""
+    """Return the maximal sets of slices that do not overlap in memory."""
 
     @cache
     def cells(piece: Slice) -> frozenset[int]:
@@ -202,15 +202,15 @@ class _Cuts:
         """How each GPU with jobs of one GPU is cut, places in the order of `Residents.on`."""
         self.alike: dict[tuple[tuple[Resident, ...], Cut | None], int] = {}
         self.code = np.zeros(len(self.demand.node), np.int64)
-        """GPUs with equal numbers have alike jobs and slices: 0 idle, -1 taken whole by a gang (T,)."""
+        """GPUs with equal numbers have equal jobs and slices: 0 idle, -1 fully taken by a gang (T,)."""
         self.order: dict[int, list[int]] = {}
         """Jobs of each GPU when it was cut last, in the order of the places."""
         self.stopped: dict[int, int] = {}
-        """Until when jobs stand still because their GPU is cut anew [ms]."""
+        """Time until which jobs pause because their GPU is split again [ms]."""
         self.where: dict[int, list[int]] = {}
 
     def plan(self, view: View) -> Plan:
-        """Return who starts where, and how fast everyone is now."""
+        """Return which jobs start where, and the current speed of every job."""
         if self.view is not view:
             self._begin(view)
         new, ended = self.books.follow(view)
@@ -264,7 +264,7 @@ class _Cuts:
         self.where[job] = gpus
 
     def _candidates(self, job: int) -> list[int]:
-        """Return the GPUs that a job may join, one of all that are alike."""
+        """Return the GPUs that a job may join, one of each group of equal ones."""
         found = []
         for own in self.demand.gpus_of(job):
             there = own[self.books.view.node_gpus[self.demand.node[own]] > 0]
@@ -280,9 +280,9 @@ class _Cuts:
         return self.cut[gpu].place if gpu in self.cut else ()
 
     def _cut(self, gpu: int, jobs: list[int], now: tuple[Slice, ...]) -> Cut | None:
-        """Return how a GPU would be cut for some jobs, the first of which have slices now; None where they cannot be.
+        """Return how to split a GPU for some jobs, the first of which have slices now; None if that is impossible.
 
-        It is cut anew only where that gains more than what stands still meanwhile.
+        It is split again only if the gain is larger than the loss of the pause.
         """
         kinds = tuple(self.kinds[job] for job in jobs)
         rest = (None,) * (len(jobs) - len(now))
@@ -299,7 +299,7 @@ class _Cuts:
         return anew if gain * self.horizon_ms > cost else kept
 
     def _stop_moved(self, gpu: int, cut: Cut) -> None:
-        """Let jobs whose slice changes stand still while the GPU is cut anew."""
+        """Pause jobs whose slice changes while the GPU is split again."""
         if not self.reconfigure_ms or gpu not in self.cut:
             return
         for job, old, new in zip(self.books.on[gpu], self.cut[gpu].place, cut.place, strict=False):
@@ -331,29 +331,32 @@ class _Cuts:
 
 
 class MigerLike(Policy):
-    """Slices by need, shared where that adds up."""
+    """Slices by need, shared where that increases the sum of speeds."""
 
     card: ClassVar[Card] = Card(
         name="miger-like",
-        title="GPUs cut into slices by need, slices shared, online jobs in slices of their own",
+        title="GPUs split into slices by need, slices shared, online jobs in their own slices",
         rule=(
-            "Online jobs are taken first, then by submission; one that cannot start is passed over, with all that are "
-            "alike. A job of one GPU goes where the sum of speeds grows most, among all GPUs with fewer than "
-            "residents jobs: for those there and the job together the cut with the largest sum is found, over all "
-            "legal cuts and all ways to place them, up to mps jobs on a slice where their speeds add up to more than "
-            "one alone; online jobs have a slice to themselves, slack larger than their load, which they keep. A slice "
-            "of c of 7 parts gives min(1, c / 7 / u), times M1 with the utilizations of the slice. Where others' "
-            "slices change they stand still for reconfigure seconds; that is done only if the gain over horizon "
-            "seconds is more. When a job ends its GPU is looked at again. Between equals the GPU with most jobs is "
-            "taken, then the first. Gangs have idle GPUs in one place. Utilization and memory count in steps of 5 %."
+            "Online jobs are taken first, then by submission. A job that cannot start is skipped, and so are all "
+            "identical jobs. A one-GPU job goes where the sum of speeds grows most, among all GPUs with fewer "
+            "than residents jobs. For the jobs there and the new job together, the policy finds the split with "
+            "the largest sum, over all legal splits and all ways to place the jobs, with up to mps jobs on a "
+            "slice if their speeds add up to more than one alone. An online job has its own slice, larger than "
+            "its load by slack, and keeps it. A slice of c of 7 parts gives min(1, c / 7 / u), times M1 with the "
+            "utilizations of the slice. If the slices of other jobs change, those jobs stop for reconfigure "
+            "seconds; this happens only if the gain over horizon seconds is larger. When a job ends, its GPU is "
+            "considered again. Among equals, the GPU with the most jobs is taken, then the first. Gangs get idle "
+            "GPUs in one place. Utilization and memory are counted in steps of 5 %."
         ),
         parameters=(
-            Parameter("slices", "all", "which slices are cut: all of M32, or GPUs stay whole", ("all", "whole")),
-            Parameter("mps", 2, "jobs that a slice may have", minimum=1, maximum=4),
-            Parameter("residents", 3, "jobs that a GPU may have", minimum=1, maximum=4),
-            Parameter("slack", 0.2, "what an online job's slice has beyond its load, over that [1]"),
-            Parameter("reconfigure", 10.0, "time that a new cut takes [s]"),
-            Parameter("horizon", 3600.0, "time over which the gain of a new cut counts [s]"),
+            Parameter("slices", "all", "which slices are used: all of M32, or whole GPUs only", ("all", "whole")),
+            Parameter("mps", 2, "most jobs on a slice", minimum=1, maximum=4),
+            Parameter("residents", 3, "most jobs on a GPU", minimum=1, maximum=4),
+            Parameter(
+                "slack", 0.2, "how much larger than its load the slice of an online job is, as a share of the load [1]"
+            ),
+            Parameter("reconfigure", 10.0, "time that a new split takes [s]"),
+            Parameter("horizon", 3600.0, "time over which the gain of a new split counts [s]"),
         ),
         assumptions=("D1", "M1", "M2", "M4", "M10", "M32", "M33"),
         equal_to=(
@@ -366,8 +369,9 @@ class MigerLike(Policy):
                 "online jobs protected. The geometry is NVIDIA's."
             ),
             (
-                "Own choices, as the inner rule was not at hand: the aim, exact search for few jobs, the speed of a "
-                "slice, one job at a time, every number among the parameters; an online job's load is the most of M33."
+                "Own choices, because we had no access to the inner rule: the objective, exact search for few "
+                "jobs, the speed of a slice, one job at a time, every number among the parameters; an online "
+                "job's load is the maximum of M33."
             ),
         ),
     )

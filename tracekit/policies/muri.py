@@ -30,7 +30,7 @@ Stages: TypeAlias = tuple[int, ...]
 
 _PPM = 1_000_000
 _MEASURED = (1.0, 1.0, 1.31, 1.48, 1.35)
-"""Time of a group over that of its plan, by its jobs."""
+"""Time of a group relative to its plan, by number of jobs."""
 _PERCENT = 10_000
 
 
@@ -41,7 +41,7 @@ def group_time(group: tuple[Stages, ...]) -> int:
     Parameters
     ----------
     group : tuple
-        Times of each job's stages, any unit; at most as many jobs as stages.
+        Times of each job's stages, in any unit; at most as many jobs as stages.
     """
     stages = range(len(group[0]))
     turns = permutations(stages[1:], len(group) - 1)
@@ -63,7 +63,7 @@ def group_speed(group: tuple[Stages, ...]) -> int:
 
 
 def gains(group: tuple[Stages, ...]) -> bool:
-    """Return whether a group is no slower than its jobs one after the other."""
+    """Return whether a group is at least as fast as its jobs one after the other."""
     return len(group) == 1 or group_time(group) * _MEASURED[len(group)] <= sum(map(sum, group))
 
 
@@ -96,7 +96,7 @@ class Groups:
         """Whether the last plan has groups of several jobs."""
 
     def plan(self, view: View) -> Plan:
-        """Return who runs with whom."""
+        """Return which jobs run together."""
         job = view.job
         there = np.bincount(self.pools.domain, self.pools.gpus(view), self.domains).astype(np.int64)
         if not self.sharing and (self._asked(job) <= there).all():
@@ -119,7 +119,7 @@ class Groups:
                     left_over += group
             left_over += others
         groups.sort(key=lambda group: -self.size[group[0]])
-        # Whom the plan leaves out has what finds no other use; stopped ones would only move.
+        # Jobs that the plan leaves out get GPUs that find no other use; stopped jobs would only move.
         late = [j for j in left_over if j not in running][: 4 * self.candidates]
         return self._told([*groups, *([j] for j in late)], running, len(job))
 
@@ -135,7 +135,7 @@ class Groups:
         return left if self.key == "srtf" else left * self.gpus[job]
 
     def _chosen(self, ranked: NDArray[np.int64], there: int) -> tuple[list[int], list[int]]:
-        """Return the jobs that are looked at, those for which there are GPUs and the next alike, and the rest."""
+        """Return the considered jobs (those with enough GPUs, and the next equal ones), and the rest."""
         slots: dict[int, int] = {}
         chosen: list[int] = []
         others: list[int] = []
@@ -154,7 +154,7 @@ class Groups:
         return chosen, others
 
     def _packed(self, chosen: list[int], there: int) -> list[list[int]]:
-        """Return the groups of the jobs chosen, made while together they ask for more GPUs than there are."""
+        """Return the groups of the chosen jobs, formed while together they ask for more GPUs than exist."""
         buckets: dict[int, list[list[int]]] = {}
         for j, kind in zip(chosen, self.pools.kind[chosen].tolist(), strict=True):
             buckets.setdefault(kind, []).append([j])
@@ -183,7 +183,7 @@ class Groups:
         return tuple(sorted(self.shapes[self.shape[j]] for j in group))
 
     def _merged(self, groups: list[list[int]], excess: int) -> tuple[list[list[int]], int]:
-        """Return groups of one kind, matched for the largest efficiency until so many GPUs are freed, and the GPUs."""
+        """Return groups of one kind, matched for the largest efficiency until enough GPUs are freed, and the GPUs."""
         gpus = int(self.gpus[groups[0][0]])
         pairs: list[tuple[int, int, int]] = []
         for low in range(0, len(groups), self.candidates):
@@ -200,7 +200,7 @@ class Groups:
         return sum(self.memory[j] for j in group)
 
     def _told(self, groups: list[list[int]], running: set[int], active: int) -> Plan:
-        """Return the plan for groups; who runs already stands first in its group, so that the others come to it."""
+        """Return the plan for groups; a running job comes first in its group, so the others join it."""
         named, beside, rate = [], [], []
         for group in groups:
             ordered = group if len(group) == 1 else sorted(group, key=lambda j: j not in running)
@@ -229,7 +229,7 @@ def _matched(groups: tuple[tuple[Stages, ...], ...], need: tuple[int, ...], most
         if len(groups[a]) + len(groups[b]) <= most and need[a] + need[b] <= _PPM
     ]
     if len({weight for weight, _, _ in edges}) == 1 and len(edges) == len(groups) * (len(groups) - 1) // 2:
-        # All alike: neighbours are as good as any.
+        # All equal: every neighbour is equally good.
         return [(edges[0][0], a, a + 1) for a in range(0, len(groups) - 1, 2)]
     return [(weight, a, b) for weight, a, b in heaviest_pairs(edges)]
 
@@ -241,40 +241,44 @@ class Muri(Policy):
         name="muri",
         title="jobs with complementary stages take turns on the same GPUs",
         rule=(
-            "Jobs are gone through in the order of the key. A job whose GPUs are still left in number reserves them, "
-            "and with it the next group - 1 jobs that ask for the same are looked at. Where these jobs together ask "
-            "for more GPUs than there are, those that ask for the same are matched in pairs, then pairs with pairs, up "
-            "to group jobs, by blossom matching: the sum of the efficiencies is as large as can be, and of the pairs "
-            "found the most efficient are made until the GPUs suffice. The efficiency of a group is the share of its "
-            "time in which storage, CPU, GPU and network are busy when its jobs take turns in the best order. Each of "
-            "its jobs ends an iteration in that time, times 1.31, 1.48 or 1.35 for two, three or four jobs as Muri "
-            "measured; a group that would be faster one after the other is dissolved. The widest groups are placed "
-            "first, then by their first job; jobs for which no GPUs are left are stopped, and waiting ones start where "
-            "there is room. Utilization counts in whole percent."
+            "Jobs are considered in the order of the key. A job reserves its GPUs if enough are left in number, "
+            "and then the next group - 1 jobs that ask for the same number are considered too. If these jobs "
+            "together ask for more GPUs than exist, jobs that ask for the same number are matched in pairs, then "
+            "pairs with pairs, up to group jobs, by blossom matching. The matching maximizes the sum of the "
+            "efficiencies, and the most efficient pairs are formed until the GPUs suffice. The efficiency of a "
+            "group is the share of its time in which storage, CPU, GPU and network are busy when its jobs take "
+            "turns in the best order. Each job of the group completes an iteration in that time, times 1.31, 1.48 "
+            "or 1.35 for two, three or four jobs, as Muri measured. A group that would be faster one job after "
+            "the other is dissolved. The groups with the most GPUs are placed first, then by their first job. "
+            "Jobs for which no GPUs are left are stopped, and waiting jobs start if there is room. Utilization is "
+            "counted in whole percent."
         ),
         parameters=(
             Parameter(
-                "key", "srsf", "order: run time left, that times GPUs, or least GPU time had", ("srtf", "srsf", "las")
+                "key",
+                "srsf",
+                "order: remaining run time, that times GPUs, or least GPU time so far",
+                ("srtf", "srsf", "las"),
             ),
-            Parameter("group", 4, "most jobs of a group", minimum=1, maximum=4),
-            Parameter("round", 360.0, "length of a round, 0 to decide at every arrival and end [s]"),
-            Parameter("candidates", 32, "most groups that one matching looks at, in the order of the key", minimum=2),
-            Parameter("unpack", True, "groups that would be faster one after the other are dissolved"),
-            Parameter("memory", False, "only jobs whose GPU memory fits together share (M2)"),
+            Parameter("group", 4, "most jobs in a group", minimum=1, maximum=4),
+            Parameter("round", 360.0, "length of a round; 0: decide at every arrival and end [s]"),
+            Parameter("candidates", 32, "most groups that one matching considers, in the order of the key", minimum=2),
+            Parameter("unpack", True, "dissolve groups that would be faster one job after the other"),
+            Parameter("memory", False, "jobs share only if their GPU memory fits together (M2)"),
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M5", "M9"),
         equal_to=(
             "With group=1, round=0 on one node: srsf,fit=quota, or with key=srtf srtf,fit=quota.",
-            "Where there are GPUs for all, or all ask for as many and use the GPU alone (u = 1): group=1.",
+            "If there are GPUs for all jobs, or all ask for the same number and use only the GPU (u = 1): group=1.",
         ),
         sources=(
-            "Zhao et al., Muri (SIGCOMM'22), and released simulator: order, choice, matching, factors, unpacking.",
+            "Zhao et al., Muri (SIGCOMM'22), and its released simulator: order, choice, matching, factors, unpacking.",
             (
-                "Own choices: rounds in place of every event; a matching looks at no more than candidates groups; "
-                "M5's input stage is half storage, half CPU; ties of the key to running jobs; who stays in its group "
-                "stays on its GPUs, and each job that moves pays its own restart; jobs left out may start where no "
-                "planned job found a place."
+                "Own choices: rounds instead of every event; a matching considers at most candidates groups; M5's "
+                "input stage is half storage, half CPU; running jobs win ties of the key; a job that stays in its "
+                "group keeps its GPUs, and each job that moves pays for its own restart; jobs left out may start "
+                "if a planned job found no place."
             ),
         ),
     )

@@ -60,7 +60,7 @@ class _Pairs:
         self.matched_ms = -1
 
     def plan(self, view: View) -> Plan:
-        """Return who starts where, and how fast everyone is now."""
+        """Return which jobs start where, and the current speed of every job."""
         if self.view is not view:
             self._begin(view)
         new, ended = self.books.follow(view)
@@ -116,7 +116,7 @@ class _Pairs:
         return self.demand.used[self.books.on[gpu][0]]
 
     def _alone(self, job: int) -> bool:
-        """Start an offline job on idle GPUs; one that was matched since it came here waits no longer."""
+        """Start an offline job on idle GPUs; a job matched since its arrival no longer waits."""
         if self.demand.gpus[job] == 1 and job not in self.waiting:
             return True
         found = self.books.idle_gpus(job)
@@ -131,7 +131,7 @@ class _Pairs:
         return online_load(self.demand.models, self.books.view.now_ms, phases)
 
     def _match(self, view: View) -> None:
-        """Match offline jobs with GPUs of online ones, and look after those that are matched already."""
+        """Match offline jobs with GPUs of online ones, and update the existing pairs."""
         hosts = sorted(self.host)
         if not hosts:
             return
@@ -151,7 +151,7 @@ class _Pairs:
             self._move(held, [(jobs[row], gpus[column]) for row, column in best_assignment(weight)])
 
     def _pairs(self, view: View, hosts: list[int], load: dict[int, float]) -> dict[int, int]:
-        """Return the offline job on each shared GPU, once those that stood still for too long wait again."""
+        """Return the offline job on each shared GPU, after jobs that paused too long wait again."""
         pairs = {gpu: self._guest(gpu) for gpu in hosts if len(self.books.on[gpu]) > 1}
         for gpu, job in list(pairs.items()):
             if load[gpu] < self.stop:
@@ -162,7 +162,7 @@ class _Pairs:
         return pairs
 
     def _move(self, held: list[int], chosen: list[tuple[int, int]]) -> None:
-        """Put jobs where they are matched; who moves leaves first, so that nobody finds a GPU taken."""
+        """Put jobs where they are matched; moving jobs leave first, so no job finds a GPU taken."""
         place = dict(chosen)
         for job in sorted(held):
             if self.where[job] != [place.get(job, -1)]:
@@ -172,7 +172,7 @@ class _Pairs:
                 self._seat(job, [gpu])
 
     def _weight(self, job: int, gpu: int, load: float, pairs: dict[int, int]) -> float:
-        """Return what a pair is worth, 0 where it cannot be."""
+        """Return the value of a pair, 0 if it is impossible."""
         if pairs.get(gpu) == job:
             return self._gain(job, load) * (load < self.stop) + self.hysteresis
         own = self.demand.memory[job]
@@ -202,42 +202,46 @@ class _Pairs:
 
 
 class MuxFlowLike(Policy):
-    """Offline jobs beside online services."""
+    """Offline jobs next to online services."""
 
     card: ClassVar[Card] = Card(
         name="muxflow-like",
-        title="offline jobs matched to the GPUs of online services, which are never slowed",
+        title="offline jobs matched to the GPUs of online services, which they never slow",
         rule=(
-            "Online jobs start first, by submission, on an idle GPU, on the node with the fewest, or on one that an "
-            "offline job of one GPU has alone. Offline jobs start on idle GPUs in one place, by submission; who "
-            "cannot start is passed over, with all that are alike. In rounds offline jobs of one GPU that wait or are "
-            "slowed are matched to GPUs of online jobs with a load below stop and memory for both, one to each, so "
-            "that the sum of their speeds is as large as can be; a pair that is there counts hysteresis more. The "
-            "speed is min(1, (1 - load) * (1 - margin) / u), found anew in each round. From a load of stop on the "
-            "offline job stands still, and after evict seconds of that it waits again. Online jobs run as if alone."
+            "Online jobs start first, by submission, on an idle GPU, on the node with the fewest, or on a GPU "
+            "that a one-GPU offline job has to itself. Offline jobs start on idle GPUs in one place, by "
+            "submission. A job that cannot start is skipped, and so are all identical jobs. In rounds, one-GPU "
+            "offline jobs that wait or are slowed are matched to GPUs of online jobs with a load below stop and "
+            "enough memory for both, one offline job per GPU. The matching maximizes the sum of their speeds; an "
+            "existing pair counts hysteresis more. The speed is min(1, (1 - load) * (1 - margin) / u), computed "
+            "again in each round. At a load of stop or more the offline job pauses, and after evict seconds of "
+            "pause it waits again. Online jobs run as if alone."
         ),
         parameters=(
             Parameter("round", 300.0, "length of a round [s]", minimum=0.001),
-            Parameter("margin", 0.1, "share of what is left that no offline job gets [0..1]", maximum=0.99),
-            Parameter("stop", 0.8, "load from which offline jobs stand still [0..1]", maximum=2.0),
-            Parameter("evict", 600.0, "time after which one that stands still waits again [s]"),
-            Parameter("hysteresis", 0.1, "by how much the speed of another pair has to be larger [1]"),
-            Parameter("candidates", 64, "most waiting jobs, and slowed ones, that a matching looks at", minimum=1),
+            Parameter("margin", 0.1, "share of the free capacity that no offline job gets [0..1]", maximum=0.99),
+            Parameter("stop", 0.8, "load from which offline jobs pause [0..1]", maximum=2.0),
+            Parameter("evict", 600.0, "time after which a paused job waits again [s]"),
+            Parameter("hysteresis", 0.1, "by how much the speed of another pair must be larger [1]"),
+            Parameter(
+                "candidates", 64, "most waiting jobs, and most slowed jobs, that a matching considers", minimum=1
+            ),
             OVERHEAD,
         ),
         assumptions=("D1", "M1", "M2", "M4", "M9", "M10", "M33"),
         equal_to=(
-            "Without online jobs, or with online jobs alone: fifo,scan=skip.",
-            "With stop=0: no offline job ever shares a GPU with an online one that was there first.",
+            "Without online jobs, or with only online jobs: fifo,scan=skip.",
+            "With stop=0: no offline job ever joins a GPU on which an online job already runs.",
         ),
         sources=(
             (
-                "Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online ones, "
-                "with a share of the GPU that follows the load, and online ones are protected."
+                "Zhao et al., MuxFlow (arXiv 2303.13803), abstract: offline jobs are matched to GPUs of online "
+                "ones, with a share of the GPU that follows the load, and online ones are protected."
             ),
             (
-                "Own choices, as the inner rule was not at hand: all thresholds, the speed in place of a predictor, "
-                "idle GPUs for whoever comes, candidates; loads are those of M33, as no trace records them."
+                "Own choices, because we had no access to the inner rule: all thresholds, the speed instead of a "
+                "predictor, idle GPUs for any job, candidates; loads are those of M33, because no trace records "
+                "them."
             ),
         ),
     )

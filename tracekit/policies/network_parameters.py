@@ -1,4 +1,4 @@
-"""What the policies of gangs, tiers and links have in common: two parameters, and the parts of a plan."""
+"""Shared parts of the policies of gangs, tiers and links: two parameters, and the parts of a plan."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["GAP", "LINKS", "LOOK", "gang_parts", "gangs_and_links"]
 
-GAP = Parameter("gap", 60.0, "least time between two plans that events ask for [s]")
+GAP = Parameter("gap", 60.0, "least time between two plans triggered by events [s]")
 
-LOOK = Parameter("look", 200, "jobs refused in a plan after which no more are looked at", minimum=1)
+LOOK = Parameter("look", 200, "a plan stops after this many refused jobs", minimum=1)
 
-LINKS = Parameter("links", True, "speeds by tiers and by traffic on links (M36 to M38), or by M4 alone")
+LINKS = Parameter("links", True, "speeds from tiers and traffic on links (M36 to M38), or from M4 alone")
 
 
 def gang_parts(

@@ -1,4 +1,4 @@
-"""Systems of this field that a replay of jobs cannot show: why, and what can be shown instead."""
+"""Systems of this field that a replay of jobs cannot show: why, and what it can show instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["NOT_REPLAYED", "NotReplayed"]
 
 @dataclass(frozen=True)
 class NotReplayed:
-    """A system whose decisions lie outside what a log of jobs holds."""
+    """A system whose decisions a log of jobs does not contain."""
 
     name: str
     decides: str
@@ -17,7 +17,7 @@ class NotReplayed:
     why: str
     """What a replay of jobs lacks for it."""
     instead: str
-    """What can be shown in its place, and for what not to take it."""
+    """What a replay can show instead, and what that does not prove."""
     policies: tuple[str, ...]
     """Policies that `instead` names, as on a command line."""
     assumptions: tuple[str, ...]
@@ -26,16 +26,18 @@ class NotReplayed:
     """The publication; how much of it was read."""
 
 
-_BELOW_JOBS = "Requests and their batches are below the level of jobs, and a log of jobs has none of them"
+_BELOW_JOBS = "Requests and their batches are smaller than jobs, and a log of jobs does not record them"
 _INSIDE = "It acts inside one job: no GPU changes hands, and a log of jobs has no iterations"
-_LEARNED = "The rule is a trained network that is not released; another one trained here would be another policy"
+_LEARNED = (
+    "The rule is a trained network that is not released; if we trained another one here, it would be another policy"
+)
 
 NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "ESG",
-        "which functions of a serverless workflow share a GPU, with which batch, to meet deadlines",
-        f"{_BELOW_JOBS}; nor are workflows in it.",
-        "The GPU time of functions as jobs on parts of GPUs: how many fit, never how many meet their deadline.",
+        "which functions of a serverless workflow share a GPU, and with which batch, to meet deadlines",
+        f"{_BELOW_JOBS}; it does not record workflows either.",
+        "The GPU time of functions, as jobs on parts of GPUs: you see how many fit, not how many meet their deadline.",
         ("fgd", "bestfit"),
         (),
         "ESG (HPDC 2024); abstract read.",
@@ -44,15 +46,15 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "SGPRS",
         "how a GPU is partitioned for periodic real-time tasks",
         "Deadlines are milliseconds; a log has whole runs of hours, in whole seconds.",
-        "What the partitions hold as jobs on parts of GPUs.",
+        "The GPU share of the partitions, as jobs on parts of GPUs.",
         ("fgd",),
         (),
         "SGPRS, a seamless GPU partitioning real-time scheduler; abstract read, code is public.",
     ),
     NotReplayed(
         "Missile",
-        "cache and PCIe shares of a service and of a batch job on one GPU",
-        "Caches and buses are below what a log knows of a GPU, and a service's latency is not in it.",
+        "the cache and PCIe shares of a service and a batch job on one GPU",
+        "A log does not record the caches and buses of a GPU, or the latency of a service.",
         "Weaker interference between two jobs on one GPU; no latency.",
         ("sjf-bsbf", "sjf-ffs"),
         ("M1",),
@@ -60,27 +62,28 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     ),
     NotReplayed(
         "Navigator",
-        "where tasks of latency-sensitive workflows of models run, and which models stay in GPU memory",
+        "where the tasks of latency-sensitive model workflows run, and which models stay in GPU memory",
         f"{_BELOW_JOBS}.",
-        "Nothing of it; the jobs that share the cluster with such a service can be replayed on fewer GPUs (--gpus).",
+        "Nothing of the system itself. You can replay the jobs that share the cluster with such a service on "
+        "fewer GPUs (--gpus).",
         ("fifo",),
         (),
         "Navigator; not read in full.",
     ),
     NotReplayed(
         "gradient scheduling (Prophet and the like)",
-        "in which order a job's gradients are sent",
+        "the order in which a job's gradients are sent",
         f"{_INSIDE}.",
         "Gangs that lose less speed when they are spread over nodes.",
         ("fifo,scan=skip",),
         ("M4",),
-        "Prophet and its kin; abstracts read.",
+        "Prophet and similar systems; abstracts read.",
     ),
     NotReplayed(
         "CASSINI",
-        "by how much the iterations of jobs on one link are shifted in time against each other",
+        "how far the iterations of jobs on one link are shifted in time against each other",
         "Shifts are parts of an iteration; a log has no iterations and no links.",
-        "Gangs that lose less speed when they are spread over nodes; not which jobs fit together.",
+        "Gangs that lose less speed when they are spread over nodes, but not which jobs fit together.",
         ("fifo,scan=skip",),
         ("M4",),
         "CASSINI (NSDI 2024); not read in full.",
@@ -88,7 +91,7 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "congestion control and multi-source broadcast",
         "rates and routes of single transfers",
-        "A log of jobs has no transfers, and its replay no packets.",
+        "A log of jobs has no transfers, and a replay has no packets.",
         "Gangs that lose less speed when they are spread over nodes.",
         ("fifo,scan=skip",),
         ("M4",),
@@ -97,7 +100,7 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     NotReplayed(
         "Tenplex",
         "how a running job's tensors move when its parallelism changes",
-        f"{_INSIDE}; what changes outside is the cost of a new number of GPUs.",
+        f"{_INSIDE}; outside the job only the cost of resizing changes.",
         "Elastic policies with a cheaper resize.",
         ("elastic-fifo", "elastic-srjf"),
         ("M9",),
@@ -105,9 +108,9 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
     ),
     NotReplayed(
         "vDNN",
-        "which of a job's tensors lie in host memory",
+        "which of a job's tensors are kept in host memory",
         f"{_INSIDE}.",
-        "Jobs that share GPUs with a smaller share of memory.",
+        "Jobs that share GPUs and need a smaller share of memory.",
         ("sjf-ffs",),
         ("M2",),
         "vDNN (MICRO 2016); not read in full.",
@@ -116,7 +119,7 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "G-Meta",
         "how one meta-learning job is spread over GPUs",
         f"{_INSIDE}.",
-        "Nothing of it; the job's recorded run time is that of the system that ran it.",
+        "Nothing. The job's recorded run time comes from the system that ran it.",
         ("recorded",),
         (),
         "G-Meta; not read in full.",
@@ -125,8 +128,8 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "Harmony; multi-agent graph learning; contention-aware learning",
         "placement, by networks trained on interference and contention",
         f"{_LEARNED}.",
-        "The test of pairs that is exact for two jobs, and the same order without it: between them lies what placement "
-        "by interference can change. Never the paper's result.",
+        "The pair test that is exact for two jobs, and the same order without it. The difference between them is "
+        "what placement by interference can change. It is never the paper's result.",
         ("sjf-bsbf", "sjf-ffs"),
         ("M1",),
         "Harmony (INFOCOM 2019), arXiv 2112.13354, ICPADS 2023 (arXiv 2310.20209); abstracts read.",
@@ -135,10 +138,10 @@ NOT_REPLAYED: tuple[NotReplayed, ...] = (
         "RLTune",
         "priorities of waiting jobs, by reinforcement learning",
         f"{_LEARNED}.",
-        "Orders that know the run times, to hold a learned priority against.",
+        "Orders that know the run times, to compare with a learned priority.",
         ("ssf", "srtf"),
         ("D1",),
         "RLTune (arXiv 2512.10271); abstract read.",
     ),
 )
-"""What cannot be replayed, the one place where it is written."""
+"""The systems that cannot be replayed; this is the only list of them."""

@@ -43,7 +43,7 @@ class BatchTable:
     low, high : array (n,)
         Fewest and most GPUs of each job.
     profile : str
-        As for `goodput.goodput_table`; or 'none', where speeds are M8's and there is one batch and one stage.
+        As for `goodput.goodput_table`; or 'none', if speeds are M8's and there is one batch and one stage.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class BatchTable:
         self._speed, self._best = np.concatenate(speeds), np.concatenate(best)
         table = np.array(columns, np.int64).reshape(-1, 5).T
         self._first, self._first_best, self._width, self.batches, self.fastest = table
-        """Of each row: where its goodputs and its best batches begin, from one batch to the next, how many batches
-        there are, and the number of GPUs with which it is fastest."""
+        """For each row: the start of its goodputs and best batches, the step from one batch to the next, the number of
+        batches, and the fastest number of GPUs."""
 
     def rows(self, job: NDArray[np.int64], left_ms: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows of jobs, by what is left of their work (k,)."""
+        """Return the rows of jobs, by their remaining work (k,)."""
         done = 1 - left_ms / np.maximum(self._work_ms[job], 1)
         stage = np.clip((done * self._stages).astype(np.int64), 0, self._stages - 1)
         return self._kind[job] * self._stages + stage
@@ -91,7 +91,7 @@ class BatchTable:
         return self._speed[self._first[row] + batch * self._width[row] + gpus]
 
     def best_batch(self, row: NDArray[np.int64], gpus: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the batch with which each is fastest on so many GPUs (..., k)."""
+        """Return the fastest batch of each on this many GPUs (..., k)."""
         return np.asarray(self._best[self._first_best[row] + gpus])
 
 
@@ -105,12 +105,12 @@ def _in_stage(
 
 
 _STREAM = 21
-"""Of the random numbers."""
+"""Seed of the random numbers."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The k jobs of which a search decides at a moment."""
+    """The k jobs that a search decides about at one moment."""
 
     row: NDArray[np.int64]
     """Row of each in the table."""
@@ -118,11 +118,11 @@ class Moment:
     """Work left, at least 1 [ms]."""
     held: NDArray[np.int64]
     resize_ms: NDArray[np.float64]
-    """What another number of GPUs than held costs each [ms]."""
+    """Cost of changing the number of GPUs of each [ms]."""
     bounds: Bounds
 
     def worths(self, table: BatchTable, gpus: NDArray[np.int64], batch: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return one over the time that each job would have left; 0 for those without GPUs (m, k) [1/ms]."""
+        """Return one over the remaining time of each job; 0 for jobs without GPUs (m, k) [1/ms]."""
         speed = table.speed(self.row, gpus, batch)
         cost = np.where(gpus != self.held, self.resize_ms, 0.0)
         return np.asarray(speed / (self.left + speed * cost))
@@ -139,9 +139,9 @@ def evolved(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return a later population of schedules, the best first (m, k).
 
-    Each generation has as many children as there are schedules: of two parents, each the better of two drawn, a child
-    has GPUs and batch of each job from either; with a chance of one in k a job is drawn anew, GPUs and batch. The best
-    of all go on.
+    Each generation has as many children as schedules. A child has two parents, each the better of two drawn, and takes
+    GPUs and batch of each job from either. With a chance of one in k a job's GPUs and batch are drawn again. The best
+    of all survive.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def evolved(
         The population; batches are exponents of two.
     generations : int
     random : Generator
-        Of all draws.
+        Source of all draws.
     """
     count, k = gpus.shape
     score = moment.worths(table, gpus, batch).sum(axis=1)
@@ -177,46 +177,47 @@ class OnesLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="ones-like",
-        title="an evolutionary search over GPUs and batches that goes on while jobs run (after ONES)",
+        title="an evolutionary search over GPUs and batches that continues while jobs run (after ONES)",
         rule=(
-            "A population of schedules, each GPUs and a batch for every job, lives as long as the cluster: jobs "
-            "that come enter it without GPUs, jobs that end leave it. At most once in interval seconds it evolves "
-            "by some generations: children take GPUs and batch of each job from either of two parents, now and then "
-            "drawn anew, and jobs for which there are too few GPUs get what is left; the schedules in which the sum "
-            "over jobs of one over the time left is largest go on, the time left being the work left over the "
-            "speed, and what a change costs. The schedule that is, the same with the best batches, and minima by "
-            "the least work left are always among the parents. Of the waiting jobs as many take part as there are "
-            "GPUs, those with the least work left. The best schedule is carried out: jobs are resized, stopped and "
-            "started. What it leaves free, and what becomes free in between, goes to waiting jobs, those with the "
-            "least work left first, with their minimum. Where there is room for the maximum of all, everybody has "
-            "the number of GPUs that is fastest. With profile=none there are no batches, and the work of a job is "
-            "fixed. With another profile jobs are applications (M43), batches are 1, 2, 4, ... times the recorded "
-            "one and change at no cost, and work is goodput, so that such runs are not to be compared with runs of "
-            "fixed work."
+            "The policy keeps a population of schedules for the lifetime of the cluster. Each schedule gives GPUs "
+            "and a batch to every job; new jobs enter it without GPUs, and jobs that end leave it. At most once "
+            "every interval seconds the population evolves by some generations. A child takes the GPUs and batch "
+            "of each job from either of two parents, sometimes draws them anew, and jobs for which there are too "
+            "few GPUs get what is left. The schedules with the largest sum over jobs of one over the remaining "
+            "time survive; the remaining time is the remaining work over the speed, plus the cost of a change. "
+            "The current schedule, the same with the best batches, and the schedule of minima by the least "
+            "remaining work are always among the parents. Only as many waiting jobs as GPUs take part, those with "
+            "the least remaining work. The best schedule is carried out: jobs are resized, stopped and started. "
+            "GPUs that it leaves free, or that become free before the next step, go to waiting jobs, the least "
+            "remaining work first, at their minimum. If the maxima of all jobs fit, every job gets its fastest "
+            "number of GPUs. With profile=none there are no batches, and the work of a job is fixed. With another "
+            "profile jobs are applications (M43), batches are 1, 2, 4, ... times the recorded one and change at "
+            "no cost, and work is goodput; do not compare such runs with runs of fixed work."
         ),
         parameters=(
             PROFILE,
             Parameter("population", 12, "schedules in the population", minimum=3, maximum=1000),
-            Parameter("generations", 6, "generations each time", maximum=1000),
+            Parameter("generations", 6, "generations per step", maximum=1000),
             Parameter("interval", 300.0, "least time between two steps of the evolution [s]", minimum=0.001),
-            Parameter("resize", 10.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            Parameter("resize", 10.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),
         equal_to=(
-            "With profile=none and room for the maximum of all: every job has its maximum.",
-            "With profile=none, one GPU, and jobs of one GPU that come at once: sjf.",
+            "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
+            "With profile=none, one GPU, and one-GPU jobs that arrive at once: sjf.",
         ),
         sources=(
             (
-                "ONES (SC'21), abstract: batch sizes and workers of elastic jobs are decided by an evolutionary search "
-                "that is made while jobs run, for short mean completion times."
+                "ONES (SC'21), abstract: an evolutionary search, made while jobs run, decides batch sizes and "
+                "workers of elastic jobs for short mean completion times."
             ),
             (
-                "Own choices, as the rule could not be read: what is maximized, with work left known, not predicted; "
-                "the operators, population and interval; goodput by Pollux' model; powers of two as batches; waiting "
-                "jobs get their minimum in between; M8's bounds of GPUs; the placement, which the search does not know."
+                "Own choices, because we could not read the rule: the objective, with remaining work known, not "
+                "predicted; the operators, population and interval; goodput by Pollux' model; powers of two as "
+                "batches; waiting jobs get their minimum between steps; M8's bounds of GPUs; the placement, which "
+                "the search does not know."
             ),
         ),
     )
@@ -277,7 +278,7 @@ class _Search:
         rate = np.maximum(ppm(self.table.speed(row, wish.gpus, self.batch[job])), 1)
         also = rate != self.rate[job]
         if not due:
-            # Between two steps nobody's speed changes but that of those who get GPUs.
+            # Between two steps only the jobs that get GPUs change speed.
             also &= wish.gpus != wish.held
             rate = np.where(wish.gpus == wish.held, self.rate[job], rate)
         self.rate[job] = np.where(wish.gpus > 0, rate, 0)

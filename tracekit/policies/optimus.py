@@ -29,7 +29,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class _Paths:
-    """In which order jobs of each size take workers and servers; K sizes, rows of steps side by side."""
+    """The order in which jobs of each size take workers and servers; K sizes, rows of steps side by side."""
 
     size: NDArray[np.int64]
     """Row of each job (n,)."""
@@ -38,7 +38,7 @@ class _Paths:
     count: NDArray[np.int64]
     """Steps (K,)."""
     gain: NDArray[np.float64]
-    """What each step takes off the time for a unit of work; it never rises inside a row."""
+    """Time that each step saves per unit of work; it never rises inside a row."""
     worker: NDArray[np.int64]
     """1 for a worker, 0 for a server."""
 
@@ -50,35 +50,35 @@ class Optimus(Policy):
         name="optimus",
         title="each GPU to the job whose remaining time it shortens most (Optimus)",
         rule=(
-            "At every interval all GPUs are divided anew. The jobs get their minimum in the order of the run time that "
-            "they have left, and jobs whose minimum is not free are passed over. Then, one after the other, the job "
-            "whose remaining time falls most by one GPU more gets it, up to its maximum, until no time falls or the "
-            "next in line finds none left. With servers=on each job has one parameter server too, and a further one "
-            "stands for choice wherever a GPU does: a job takes the one that helps it more, and all ends where the "
-            "next in line finds no GPU, or no place for a server. Remaining times are the true ones. Gangs may be "
+            "At every interval all GPUs are divided anew. The jobs get their minimum in the order of their "
+            "remaining run time; jobs whose minimum is not free are skipped. Then the GPUs go one at a time to "
+            "the job whose remaining time falls most, up to its maximum, until no time falls or the next job in "
+            "line finds no GPU. With servers=on each job also has one parameter server, and each step may add a "
+            "server instead of a GPU: a job takes whichever helps it more, and the division ends when the next "
+            "job in line finds no GPU or no place for a server. Remaining times are the true ones. Gangs may be "
             "spread over nodes."
         ),
         parameters=(
-            Parameter("interval", 600.0, "time between two plans, 0 at every event [s]"),
+            Parameter("interval", 600.0, "time between two plans; 0: at every event [s]"),
             Parameter("servers", False, "jobs have parameter servers, whose number is chosen as well (M28)"),
             RESIZE,
-            Parameter("overhead", "pollux", "preset of what each preemption and migration costs (M9)"),
+            Parameter("overhead", "pollux", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D3", "M28", "M9", "M4"),
         equal_to=(
-            "Where no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
-            "Where more GPUs make no job faster (sigma = 1): every job has its minimum.",
-            "With room for the maximum of all: every job has its maximum.",
+            "If no job is elastic (rigid), with interval=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
+            "If more GPUs make no job faster (sigma = 1): every job gets its minimum.",
+            "If the maxima of all jobs fit: every job gets its maximum.",
         ),
         sources=(
             (
-                "Peng et al., Optimus (EuroSys'18), as its first author's later simulator (DL2) has it: absolute gain, "
-                "at least one worker and one server, an end at the first that finds no room."
+                "Peng et al., Optimus (EuroSys'18), as in its first author's later simulator (DL2): absolute "
+                "gain, at least one worker and one server, an end at the first job that does not fit."
             ),
             (
-                "Own choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by least "
-                "time left; no more servers for a job than its most workers; 600 s, from memory."
+                "Own choices: remaining times are known and not fitted to a loss curve; the minimum is D3's, by "
+                "least remaining time; a job has no more servers than its maximum of workers; 600 s, from memory."
             ),
         ),
     )
@@ -97,7 +97,7 @@ class Optimus(Policy):
 
         def plan(view: View) -> Plan:
             wish = sizes.begin(view)
-            # Without the cost of the last change: else jobs that do nothing but change have more and more left.
+            # Without the cost of the last change: otherwise jobs that only change would have more and more time left.
             left = view.remaining_ms
             order = np.argsort(left, kind="stable")
             if paths is None:
@@ -152,7 +152,7 @@ def _with_servers(
     """Divide GPUs and places for servers; return the servers of each job that has GPUs, one for others (k,)."""
     places = (wish.free * per_gpu).astype(np.int64)
     sizes.give(wish, order, sizes.low[wish.job])
-    # Every job has a server, so that no more jobs run in a pool than it has places.
+    # Every job has a server, so a pool runs at most as many jobs as it has places.
     for p in range(len(places)):
         mine = order[(wish.pool[order] == p) & (wish.gpus[order] > 0)][places[p] :]
         wish.free[p] += int(wish.gpus[mine].sum())
@@ -177,6 +177,6 @@ def _with_servers(
 
 
 def _rates(sizes: Sizes, models: Models, wish: Wish, servers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return speeds relative to as many workers and servers as the request has GPUs [ppm]."""
+    """Return speeds relative to a job with as many workers and servers as the request has GPUs [ppm]."""
     requested = sizes.requested[wish.job]
     return ppm(server_speed(models, np.maximum(wish.gpus, 1), servers) / server_speed(models, requested, requested))

@@ -1,4 +1,4 @@
-"""Parameters that several policies have, spelled alike everywhere."""
+"""Parameters that several policies share, with the same spelling everywhere."""
 
 from __future__ import annotations
 
@@ -32,41 +32,45 @@ __all__ = [
     "scan",
 ]
 
-FIT = Parameter("fit", "place", "a job needs places on nodes, or only enough free GPUs in number", ("place", "count"))
+FIT = Parameter(
+    "fit", "place", "a job must fit on the nodes, or only needs enough free GPUs in number", ("place", "count")
+)
 
 FIT_OR_QUOTA = Parameter(
     "fit",
     "place",
-    "a job needs places on nodes, or only enough free GPUs in number; or, as in some simulators, jobs are planned by "
-    "number and look for places then: who finds none waits, and nobody else has those GPUs",
+    "a job must fit on the nodes, or only needs enough free GPUs in number; quota, as in some simulators, plans "
+    "jobs by number and places them afterwards: a job that does not fit waits, and its GPUs stay idle",
     ("place", "count", "quota"),
 )
 
-OVERHEAD = Parameter("overhead", "none", "preset of what each preemption and migration costs (M9)")
+OVERHEAD = Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)")
 
 CHARGE = Parameter(
     "charge",
     "restart",
-    "what overhead is charged for: a job's restart or move, or, to every running job, each event of the cluster",
+    "charge overhead to a job for its restart or move, or to every running job at each event of the cluster",
     ("restart", "event"),
 )
 
 INTERVAL = Parameter(
     "interval",
     0.0,
-    "decisions only every so many seconds, counted from the first submission: until then what ended leaves its GPUs "
-    "idle and who came waits; 0 at every event [s]",
+    "decide only every this many seconds, counted from the first submission; until then freed GPUs stay idle and "
+    "new jobs wait; 0: decide at every event [s]",
 )
 
 NOISE = Parameter(
     "noise",
     "oracle",
-    "the run times believed in (M11, D8): oracle, helios, a sigma, or limit for the trace's time limits",
+    "believed run times (M11, D8): oracle, helios, a sigma, or limit for the trace's time limits",
 )
 
-RELAX = Parameter("relax", 0.0, "wait after which a gang takes GPUs anywhere, 0 never [s]")
+RELAX = Parameter("relax", 0.0, "wait after which a gang takes GPUs anywhere; 0: never [s]")
 
-SCOPE = Parameter("relax_to", "any", "how far it then goes: the rack's nodes, or any of one GPU model", ("rack", "any"))
+SCOPE = Parameter(
+    "relax_to", "any", "how far a gang then goes: the nodes of the rack, or any of one GPU model", ("rack", "any")
+)
 
 
 def scan(default: str) -> Parameter:
@@ -74,23 +78,23 @@ def scan(default: str) -> Parameter:
     return Parameter(
         "scan",
         default,
-        "at the first job that cannot start the pass ends, or passes it over",
+        "at the first job that cannot start, stop or skip it",
         ("stop", "skip"),
-        words=("later jobs wait behind one that cannot start", "later jobs may pass one that cannot start"),
+        words=("later jobs wait behind one that cannot start", "later jobs may overtake one that cannot start"),
     )
 
 
 def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.int64] | None:
-    """Return the estimates [ms], None where they are the truth; where a job has no time limit, that is the truth.
+    """Return the estimates [ms], None if they are the truth; a job without a time limit has the true run time.
 
     Raises
     ------
     UsageError
-        The trace tells no time limits, or the noise is none.
+        The trace has no time limits, or the noise is unknown.
     """
     if noise == "limit":
         if not (jobs.limit_ms >= 0).any():
-            raise UsageError("noise=limit: the trace tells no time limits", hint="use oracle, helios or a sigma")
+            raise UsageError("noise=limit: the trace has no time limits", hint="use oracle, helios or a sigma")
         found = np.where(jobs.limit_ms >= 0, jobs.limit_ms, jobs.work_ms)
     else:
         found = estimates_ms(models, jobs.work_ms, seed, noise)

@@ -25,37 +25,37 @@ class Philly(Policy):
 
     card: ClassVar[Card] = Card(
         name="philly",
-        title="quotas of VCs, which others may use while GPUs are idle and have to give back (Philly)",
+        title="VCs may use idle GPUs beyond their quotas and must give them back (Philly)",
         rule=(
-            "The turn goes to the VC that holds the fewest GPUs for its quota; in a VC jobs start in the order of "
-            "their submission, and later ones may pass one that cannot start. A VC may exceed its quota while GPUs "
-            "are idle. When the part theta of the GPUs is in use, a job that stays within its VC's quota evicts jobs "
-            "of VCs above theirs, those started last first, none of which falls below its quota. A gang tries for the"
-            " time attempt to start on the fewest nodes of one rack, then rests for the time backoff; after so many "
-            "failed attempts as retries it takes any nodes of one rack, and after as many again any nodes of one GPU "
-            "model, for which it waits without rests. A job of one GPU, or in a domain of one node, has nothing to "
-            "relax and never rests. A job that was evicted keeps its place in the relaxation. Each job's wait is split"
-            " in two columns: fair_share_wait_ms, in which its VC held its quota or more, and fragmentation_wait_ms, "
-            "the rest."
+            "The turn goes to the VC with the fewest GPUs for its quota. Inside a VC jobs start in the order of "
+            "their submission, and later jobs may overtake one that cannot start. A VC may exceed its quota while "
+            "GPUs are idle. When the share `theta` of the GPUs is in use, a job that stays within its VC's quota "
+            "evicts jobs of VCs above theirs, those started last first; no VC falls below its quota. For "
+            "`attempt` seconds a gang tries to start on the fewest nodes of one rack, then it pauses for "
+            "`backoff` seconds. After `retries` failed attempts it takes any nodes of one rack, and after the "
+            "same number again any nodes of one GPU model, for which it waits without pauses. A one-GPU job, or a "
+            "job in a domain of one node, has nothing to relax and never pauses. An evicted job keeps its level "
+            "of relaxation. Each job's wait is split into two columns: fair_share_wait_ms, during which its VC "
+            "used its quota or more, and fragmentation_wait_ms, the rest."
         ),
         parameters=(
-            Parameter("theta", 0.9, "part of the GPUs in use from which on VCs reclaim; inf never [0..1]"),
+            Parameter("theta", 0.9, "share of the GPUs in use from which VCs reclaim; inf: never [0..1]"),
             Parameter("attempt", 150.0, "time for which a gang tries to start [s]", minimum=0.001),
-            Parameter("backoff", 120.0, "time for which it rests after an attempt that failed [s]"),
-            Parameter("retries", 3, "failed attempts after which it may be further apart; 0 anywhere at once"),
+            Parameter("backoff", 120.0, "time for which it pauses after a failed attempt [s]"),
+            Parameter("retries", 3, "failed attempts after which it may be further apart; 0: anywhere at once"),
             FIT,
-            Parameter("overhead", "helios", "preset of what each preemption costs (M9)"),
+            Parameter("overhead", "helios", "preset for the cost of each preemption (M9)"),
         ),
         assumptions=("D1", "D9", "M4", "M9"),
         quotas=True,
         equal_to=(
             "With one VC on one node: fifo,scan=skip.",
             "With one VC, one GPU model, retries=0 and no cost of spreading: fifo,scan=skip,fit=count.",
-            "With quotas that are never reached: nothing is evicted.",
+            "If no VC ever reaches its quota: no job is evicted.",
         ),
         sources=(
             "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19).",
-            "The order across VCs and of victims, the number of retries, and timers for attempts are our choice.",
+            "Our choice: the order across VCs and of victims, the number of retries, and timers for attempts.",
         ),
     )
 

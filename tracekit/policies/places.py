@@ -59,14 +59,14 @@ class Pool:
 
 
 class Places:
-    """Free GPUs of the nodes during a plan, and where gangs fit.
+    """Free GPUs of the nodes during a plan, and the places where gangs fit.
 
     Parameters
     ----------
     jobs : Jobs
         All jobs.
     cluster : Cluster
-        All nodes; where racks are not known, all are in one.
+        All nodes; if racks are not known, all are in one.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster) -> None:
@@ -111,7 +111,7 @@ class Places:
         self._none.clear()
 
     def find(self, job: int, tier: int) -> Spot | None:
-        """Return GPUs for a job by the rule of a tier, None where there are none; what failed is not tried again."""
+        """Return GPUs for a job by the rule of a tier, or None; failed attempts are not repeated."""
         kind = int(self.kind[job])
         if (kind, tier) in self._none:
             return None
@@ -161,7 +161,7 @@ def _pool(cluster: Cluster, nodes: NDArray[np.int64], domain: int) -> Pool:
 
 
 def _runs(gpus: NDArray[np.int32], *columns: NDArray[np.int32]) -> list[Run]:
-    """Return neighbours alike in the columns."""
+    """Return neighbours that are equal in the columns."""
     if not len(gpus):
         return []
     change = np.zeros(len(gpus), np.bool_)
@@ -180,7 +180,7 @@ def _fewest(pool: Pool, gpus: int, free: NDArray[np.int64]) -> Spot | None:
         node = int(enough.argmin())
         if free[node] >= gpus:
             return Spot([int(pool.nodes[node])], [gpus])
-    # One pass over all nodes: most racks have too few whole nodes.
+    # One pass over all nodes: most racks have too few entirely free nodes.
     full = np.add.reduceat(free == pool.whole, pool.rack_low, dtype=np.int64)
     for index in ((gpus > pool.rack_largest) & (full >= gpus // pool.rack_largest)).nonzero()[0].tolist():
         low, high, largest = pool.racks[index]
@@ -199,7 +199,7 @@ def _fewest(pool: Pool, gpus: int, free: NDArray[np.int64]) -> Spot | None:
 
 
 def _within(pool: Pool, gpus: int, free: NDArray[np.int64], *, near: bool) -> Spot | None:
-    """Return nodes of the first rack, or else GPU model, with enough free GPUs, those with most first."""
+    """Return nodes of the first rack, or else GPU model, with enough free GPUs, those with the most first."""
     for low, high, _ in pool.racks if near else pool.models:
         here = free[low:high]
         if int(here.sum()) >= gpus:
@@ -210,7 +210,7 @@ def _within(pool: Pool, gpus: int, free: NDArray[np.int64], *, near: bool) -> Sp
 def gathered(
     nodes: NDArray[np.int64], free: NDArray[np.int64], order: NDArray[np.intp] | Sequence[int], gpus: int
 ) -> Spot:
-    """Return the nodes, in an order, that it takes to have so many GPUs; there are enough (m,)."""
+    """Return the nodes, in an order, that provide this many GPUs; there are enough (m,)."""
     ordered = free[order]
     before = np.cumsum(ordered) - ordered
     used = np.flatnonzero((ordered > 0) & (before < gpus))

@@ -1,4 +1,4 @@
-"""Pollux: GPUs where they raise a power mean of the jobs' speedups most, without profiles of the jobs or with them."""
+"""Pollux: GPUs where they raise a power mean of the jobs' speedups most, with or without profiles of the jobs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 # The fitness of Pollux, a power mean of speedups, and the genetic search for the division in which it is largest.
 
 _NOTHING = 1e-3
-"""Speedup of a job without GPUs, in place of 0."""
+"""Speedup of a job without GPUs, instead of 0."""
 
 
 def worths(
     gpus: NDArray[np.int64], rows: NDArray[Any], speed: NDArray[np.float64], power: float
 ) -> NDArray[np.float64]:
-    """Return what each job adds to the mean in each of several divisions: numbers that rise with speedups.
+    """Return each job's contribution to the mean in each of several divisions: numbers that rise with speedups.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def worths(
     speed : array
         Speeds of all kinds of jobs.
     power : float
-        Of the mean.
+        Exponent of the mean.
     """
     speedup = speed[rows["first"] + gpus] / rows["fair"]
     speedup = np.where(gpus != rows["held"], speedup * rows["factor"], speedup)
@@ -74,14 +74,14 @@ def evolve(
 ) -> NDArray[np.int64]:
     """Return the best division found, at least as good as `first` (k,).
 
-    Each generation has as many children as there are parents: of two parents, each the better of two drawn, a child
-    has each number of GPUs from either; then each number is drawn anew with a chance of one in k. The best of parents
-    and children go on.
+    Each generation has as many children as parents. A child has two parents, each the better of two drawn, and takes
+    each number of GPUs from either. Then each number is drawn again with a chance of one in k. The best of parents and
+    children survive.
 
     Parameters
     ----------
     rows : array (k,)
-        FitnessRows; running jobs keep at least their minimum, waiting ones have none or at least that.
+        FitnessRows; running jobs keep at least their minimum, waiting jobs have no GPU or at least their minimum.
     free : array (P,)
         GPUs of each pool beyond the minima of running jobs.
     speed, power
@@ -91,7 +91,7 @@ def evolve(
     population, generations : int
         Divisions in a generation, and generations.
     random : Generator
-        Of all draws.
+        Source of all draws.
     """
     k = len(rows)
     if not k:
@@ -117,7 +117,7 @@ def evolve(
 
 
 _STREAM = 14
-"""Of the random numbers."""
+"""Seed of the random numbers."""
 _LONGEST_MS = 10**13
 """No job is waited for longer [ms]."""
 
@@ -136,7 +136,7 @@ PROFILE = Parameter(
         "batches adapt: all jobs are very large applications",
     ),
 )
-"""What is known of a job's batches and steps: nothing, so that work is fixed, or a class of applications."""
+"""Knowledge about a job's batches and steps: none, so its work is fixed, or a class of applications."""
 
 
 class PolluxLite(Policy):
@@ -144,40 +144,40 @@ class PolluxLite(Policy):
 
     card: ClassVar[Card] = Card(
         name="pollux-lite",
-        title="GPUs where they raise the power mean of speedups most (Pollux, by default without profiles)",
+        title="GPUs go where they raise the power mean of speedups most (Pollux, by default without profiles)",
         rule=(
-            "In rounds GPUs are divided anew so that the power mean of all jobs' speedups, with p = -1 the harmonic "
-            "one, is large. A job's speedup is its speed over that with an equal share of the GPUs. Another number of "
-            "GPUs than it holds multiplies it by max(age - R * delta, 0) / (age + delta), with R past changes; a first "
-            "start is free of that. Jobs that run have their minimum; then the GPUs go, step by step, where each gains "
-            "most, the earlier job between equals, up to the maximum. With search=genetic that division is bettered by "
-            "a genetic search over divisions, seeded and of so many generations. Running jobs are never stopped, and "
-            "gangs may be spread over nodes. With profile=none the work of a job is fixed: there is no batch size "
-            "that adapts, so nothing gets less efficient. With another profile work is goodput: jobs are applications "
-            "(M43) whose batch is the best for their GPUs and for the noise of their gradients, which rises with what "
-            "they have done, in stages; a job's speed changes with its stage, at the next round. What is recorded is "
-            "taken to be the work with the recorded GPUs and a batch that did not adapt, so that runs with a profile "
-            "and runs without one are not to be compared."
+            "In rounds, GPUs are divided anew to make the power mean of all jobs' speedups large; p = -1 is the "
+            "harmonic mean. A job's speedup is its speed over its speed with an equal share of the GPUs. If its "
+            "number of GPUs changes, the speedup is multiplied by max(age - R * delta, 0) / (age + delta), with R "
+            "past changes; a first start is exempt. Running jobs get their minimum. Then the GPUs go, step by "
+            "step, where each gains most, to the earlier job among equals, up to the maximum. With search=genetic "
+            "a seeded genetic search over divisions, with so many generations, improves that division. Running "
+            "jobs are never stopped, and gangs may be spread over nodes. With profile=none the work of a job is "
+            "fixed: no batch size adapts, so no job gets less efficient. With another profile work is goodput. "
+            "Jobs are then applications (M43) with the best batch for their GPUs and for the noise of their "
+            "gradients. The noise rises in stages with the work done, and a job's speed changes with its stage, "
+            "at the next round. The recorded work counts as work on the recorded GPUs with a batch that did not "
+            "adapt. Do not compare runs with a profile and runs without one."
         ),
         parameters=(
             PROFILE,
-            Parameter("p", -1.0, "power of the mean: 1 the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
-            Parameter("search", "greedy", "how divisions are sought", ("greedy", "genetic")),
+            Parameter("p", -1.0, "exponent of the mean: 1 is the sum, 0 the geometric mean", minimum=-2.0, maximum=1.0),
+            Parameter("search", "greedy", "how to search for divisions", ("greedy", "genetic")),
             Parameter("population", 20, "divisions in a generation of the search", minimum=2, maximum=1000),
             Parameter("generations", 20, "generations of the search", maximum=1000),
             Parameter("round", 60.0, "time between two plans [s]", minimum=0.001),
-            Parameter("delta", 30.0, "cost of a change that the fitness reckons with [s]"),
-            Parameter("resize", 30.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+            Parameter("delta", 30.0, "cost of a change in the fitness [s]"),
+            Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each preemption and migration (M9)"),
             FIT,
         ),
         assumptions=("D1", "D3", "M43", "M9", "M4"),
         equal_to=(
-            "With linear speed and equal jobs that come at once: equally many GPUs for each, to one.",
-            "With profile=none and room for the maximum of all: every job has its maximum.",
+            "With linear speed and equal jobs that arrive at once: the same number of GPUs for each, to within one.",
+            "With profile=none, if the maxima of all jobs fit: every job gets its maximum.",
             (
-                "With a profile whose applications have no fixed part, exchange or larger batches (M43): profile=none "
-                "with linear speed."
+                "With a profile whose applications have no fixed part, no exchange and no larger batches (M43): "
+                "profile=none with linear speed."
             ),
         ),
         sources=(
@@ -187,9 +187,10 @@ class PolluxLite(Policy):
                 "genetic search of 100 divisions in 100 generations, begun with earlier divisions."
             ),
             (
-                "Own choices: steps of the largest gain in place of the genetic search, or before it, and fewer "
-                "generations; running jobs are not stopped; a first start bears no penalty; the maximum is that of "
-                "D3, not twice the largest number so far; jobs of several nodes may share them; the numbers of M43."
+                "Own choices: steps of the largest gain instead of the genetic search, or before it, and fewer "
+                "generations; running jobs are not stopped; a first start has no penalty; the maximum is that of "
+                "D3, not twice the largest number so far; jobs on several nodes may share them; the numbers of "
+                "M43."
             ),
         ),
     )
@@ -229,7 +230,7 @@ class _Rounds:
         )
         self.view: View | None = None
         self.stage = np.zeros(len(jobs), np.int64)
-        """In which stage of its training each job was when it was planned last (n,)."""
+        """The stage of its training when each job was last planned (n,)."""
 
     def plan(self, view: View) -> Plan:
         """Return the GPUs of each job."""
@@ -271,7 +272,7 @@ class _Rounds:
         if len(named) or (gpus < high).any():
             wake = view.now_ms + self.round_ms
         elif table.stages > 1:
-            # With all that they may have nobody gains, however much time passes, until somebody's speed changes.
+            # At their maxima no job gains, however much time passes, until the speed of a job changes.
             left = table.to_next_stage_ms(stage, view.remaining_ms, self.jobs.work_ms[job]) * PPM / view.rate
             wake = (view.now_ms + int(min(left.min(), _LONGEST_MS))) // self.round_ms * self.round_ms + self.round_ms
         return Plan(
@@ -285,7 +286,7 @@ class _Rounds:
         )
 
     def _divided(self, rows: NDArray[Any], free: NDArray[np.int64], now_ms: int) -> NDArray[np.int64]:
-        """Return the GPUs of each job, of whose pools so many are free beyond the minima of running jobs (k,)."""
+        """Return the GPUs of each job; its pools have this many free GPUs beyond the minima of running jobs (k,)."""
         from tracekit.replay.kernel import raise_fitness
 
         power, left = float(self.given["p"]), free.copy()

@@ -30,7 +30,7 @@ class Pools:
     domain: NDArray[np.int64]
     """Domain of each pool (P,)."""
     model: NDArray[np.int64]
-    """GPU model of each pool, index into `Cluster.models`; -1 any, where gangs need no places (P,)."""
+    """GPU model of each pool, index into `Cluster.models`; -1 any, if gangs need no places (P,)."""
     kind: NDArray[np.int32]
     """Kind of demand of each job (n,)."""
     kind_domain: NDArray[np.int64]
@@ -41,26 +41,26 @@ class Pools:
     """Whether a kind takes the GPUs of a pool (K, P)."""
 
     def gpus(self, view: View) -> NDArray[np.int64]:
-        """Return the GPUs of each pool's nodes that are there (P,)."""
+        """Return the GPUs of each pool's present nodes (P,)."""
         return np.bincount(self.group_pool, view.group_gpus, len(self.model)).astype(np.int64)
 
     def used(self, pool: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the GPUs that running jobs hold in each pool, those of nodes that left included (P,)."""
+        """Return the GPUs of running jobs in each pool, including those of nodes that left (P,)."""
         return np.bincount(pool[pool >= 0], held[pool >= 0], len(self.model)).astype(np.int64)
 
     def held(self, view: View) -> NDArray[np.int64]:
-        """Return the pool in which each job of a view runs; -1 where it waits (k,)."""
+        """Return the pool in which each job of a view runs; -1 if it waits (k,)."""
         if self.model.max(initial=-1) >= 0:
             return np.where(view.group >= 0, self.group_pool[view.group], -1)
         return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)
 
     def best(self, worth: NDArray[np.float64], kind: NDArray[np.int32], most: int) -> NDArray[np.int64]:
-        """Return the places of the jobs that are worth most, at most so many in each domain, ascending.
+        """Return the places of the most valuable jobs, at most a number in each domain, ascending.
 
         Parameters
         ----------
         worth : array (k,)
-            What each is worth; between equals it is any of them.
+            Value of each; equals may be chosen in any order.
         kind : array (k,)
             Kind of demand of each.
         most : int
@@ -108,7 +108,7 @@ def pool_fits(pools: Pools, jobs: Jobs, cluster: Cluster) -> NDArray[np.bool_]:
 
 
 def pool_speeds(pools: Pools, jobs: Jobs, cluster: Cluster, models: Models) -> NDArray[np.int64]:
-    """Return the speed of each kind of demand in each pool; 0 where it may not run or nothing is known [ppm] (K, P)."""
+    """Return the speed of each kind of demand in each pool; 0 if it may not run or nothing is known [ppm] (K, P)."""
     table = type_speed_table(models, jobs.models, cluster.models)
     job_models = jobs.model[pools.kind_first] if len(jobs) else np.zeros(0, np.int64)
     known = _known_ratio(models, jobs.models, cluster.models)[job_models]
@@ -127,7 +127,7 @@ def _known_ratio(models: Models, job_models: list[str], models_there: list[str])
 def settle_pools(
     before: NDArray[np.int64], pools: Pools, job: NDArray[np.int64], low: NDArray[np.int64], free: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the pool of each job: its own, else that of those it may use with most GPUs for each job there."""
+    """Return the pool of each job: its own, or else the usable pool with the most GPUs per job there."""
     found = before.copy()
     kind = pools.kind[job]
     several = pools.accepts.sum(axis=1) > 1

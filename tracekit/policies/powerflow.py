@@ -1,4 +1,4 @@
-"""GPUs and a clock for each job where a further watt saves most time (after PowerFlow)."""
+"""GPUs and a clock for each job, where one more watt saves most time (after PowerFlow)."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class _Clocks:
         self.clock: NDArray[np.int64] = np.full(len(jobs), -1)
         self.tried_ms = -1
         self.bound = False
-        """Whether the cap decided about clocks."""
+        """Whether the cap limited the clocks."""
 
     def kinds(self, view: View, job: NDArray[np.int64], remaining: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the kind of each job: by what it draws."""
+        """Return the kind of each job, by its power."""
         return self.table.kind[job]
 
     def choose(self, kind: NDArray[np.int64], gpus: NDArray[np.int64], room: float) -> NDArray[np.int64]:
@@ -67,10 +67,10 @@ class _Clocks:
         return np.full(len(kind), fits[0] if len(fits) else self.steps - 1)
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, and whose clock changes."""
+        """Return which jobs start, and whose clock changes."""
         job, held = view.job, view.held
         running = np.flatnonzero(held > 0)
-        # A millisecond after jobs were started the clocks alone are looked at.
+        # A millisecond after jobs have started, only the clocks are considered.
         fresh = np.zeros(0, np.int64)
         if view.now_ms != self.tried_ms:
             fresh = startable(view, self.pools, self.gpus, job, held, self.most)
@@ -86,7 +86,7 @@ class _Clocks:
         self.clock[own] = np.where(starts, -1, clock)
         wake = -1
         if len(fresh) and self.bound:
-            # Some may have found no place, and what was laid by for them is free.
+            # Some jobs may have found no place, and the power reserved for them is free.
             wake = self.tried_ms = view.now_ms + 1
         return Plan(
             own[named],
@@ -104,22 +104,22 @@ class _ByDeadline(_Clocks):
 
     deadline_ms: NDArray[np.int64]
     program: ClockProgram
-    """Kinds are D * K: by what a job draws, and the slowest clock in time."""
+    """Kinds are D * K: by a job's power, and the slowest clock that ends in time."""
 
     def prepare(self, deadline_ms: NDArray[np.int64], aim: str, late_w: float) -> None:
-        """Set the deadlines, and what each clock costs a GPU, for each unit of work [mW]."""
+        """Set the deadlines, and the cost of each clock per GPU and unit of work [mW]."""
         self.deadline_ms = deadline_ms
         self.time = 1e6 / self.table.speed_ppm
         kinds = len(self.table.on_top_mw)
         aimed = self.table.full_mw if aim == "energy" else np.full((kinds, self.steps), 1e5)
         late = np.maximum(self.time[None, :] - self.time[:, None], 0) * late_w * 1000
-        # By what a job draws, the slowest clock in time, and the clock chosen.
+        # By a job's power, the slowest clock that ends in time, and the chosen clock.
         cost = (aimed * self.time)[:, None, :] + late[None, :, :]
         power = np.repeat(self.table.on_top_mw, self.steps, axis=0)
         self.program = ClockProgram(power, cost.reshape(kinds * self.steps, self.steps))
 
     def kinds(self, view: View, job: NDArray[np.int64], remaining: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the kind of each job: by what it draws, and the slowest clock at which it ends in time.
+        """Return the kind of each job: by its power, and the slowest clock at which it ends in time.
 
         One that is late whatever is done counts as one that needs the full clock.
         """
@@ -139,25 +139,26 @@ class ClockMpc(Policy):
 
     card: ClassVar[Card] = Card(
         name="clock-mpc-like",
-        title="one clock for each job under a power cap, by deadlines and energy",
+        title="one clock per job under a power cap, by deadlines and energy",
         rule=(
-            "Waiting jobs start in the order of submission, those that find no place are passed over, and none is "
-            "stopped; no job is kept waiting to save power. At most once in `gap` seconds, when a job came or ended, "
-            "every running job gets one of the clocks 1.0, 0.9, ... `least`, so that the GPUs, idle ones included, "
-            "draw at most the cap by M7, and the cost is as small as can be: for each unit of work and each GPU the "
-            "energy that it takes (aim=energy) or the time (aim=speed), and `late` watts for the time by which the "
-            "clock is too slow for the deadline (D7); what is late at any clock is later the slower it is. The "
-            "program is solved by its Lagrangian dual, one price for power that all jobs see, and what the price "
-            "leaves of the cap goes to jobs in the order of submission: the best found, within one job's change of "
-            "the best there is. Where not even the lowest clocks keep the cap, they are taken. With clocks=one all "
-            "jobs have one clock, the highest that keeps the cap. Run times and what jobs draw are known."
+            "Waiting jobs start in the order of submission. Jobs that do not fit are skipped, no job is stopped, "
+            "and no job waits to save power. When a job arrives or ends, but at most once every `gap` seconds, "
+            "every running job gets one of the clocks 1.0, 0.9, ... `least`. The GPUs, including idle ones, draw "
+            "at most the cap by M7, and the cost is as small as possible. The cost counts, for each unit of work "
+            "and each GPU, the energy that it takes (aim=energy) or the time (aim=speed), plus `late` watts for "
+            "the time by which the clock is too slow for the deadline (D7). A job that is late at any clock is "
+            "later the slower its clock is. The program is solved by its Lagrangian dual, with one price of power "
+            "for all jobs. Power that the price leaves under the cap goes to jobs in the order of submission. The "
+            "result is within one job's change of the optimum. If even the lowest clocks exceed the cap, they are "
+            "used. With clocks=one all jobs have one clock, the highest that keeps the cap. Run times and the "
+            "power of jobs are known."
         ),
         parameters=(
             CAP_W,
-            Parameter("share", 0.7, "the cap as a share of the power of all GPUs when fully used", maximum=1),
-            Parameter("aim", "energy", "what a clock costs beside lateness", ("energy", "speed")),
-            Parameter("late", 1000.0, "price of lateness, as power of a GPU [W]"),
-            Parameter("clocks", "each", "each job has a clock of its own, or all have one", ("each", "one")),
+            Parameter("share", 0.7, "the cap as a share of the power that all GPUs draw when fully used", maximum=1),
+            Parameter("aim", "energy", "cost of a clock in addition to lateness", ("energy", "speed")),
+            Parameter("late", 1000.0, "price of lateness, as power per GPU [W]"),
+            Parameter("clocks", "each", "each job has its own clock, or all have one", ("each", "one")),
             LEAST,
             Parameter("gap", 60.0, "least time between two plans [s]"),
             Parameter("candidates", 256, "waiting jobs that a plan tries to start [jobs]", minimum=1),
@@ -170,13 +171,13 @@ class ClockMpc(Policy):
         ),
         sources=(
             (
-                "Kang et al., CD-GPC (IEEE Transactions on Industrial Electronics, 2022), by its abstract: clocks of "
-                "GPUs by an economic model-predictive control under a cluster's power budget, by the Lagrangian dual, "
-                "and deadlines."
+                "Kang et al., CD-GPC (IEEE Transactions on Industrial Electronics, 2022), by its abstract: an "
+                "economic model-predictive control sets the clocks of GPUs under a cluster's power budget, by the "
+                "Lagrangian dual, and with deadlines."
             ),
             (
-                "Own choices: M7 in place of a model that is learned as jobs run; a horizon of one plan; the cost; a "
-                "clock for each job, as gangs run in step; the order in which jobs start."
+                "Own choices: M7 instead of a model that is learned as jobs run; a horizon of one plan; the cost; "
+                "one clock per job, because gangs run in step; the order in which jobs start."
             ),
         ),
     )
@@ -216,12 +217,12 @@ class _Flow:
         self.tried_ms = -1
 
     def plan(self, view: View) -> Plan:
-        """Return who starts, who has other GPUs, and whose clock changes."""
+        """Return which jobs start, which get other GPUs, and whose clock changes."""
         from tracekit.replay.kernel import raise_flow
 
         job, held, remaining = view.job, view.held, view.remaining_ms
         before = self.pools.held(view)
-        # A millisecond after jobs were started the clocks alone are looked at.
+        # A millisecond after jobs have started, only the clocks are considered.
         again = view.now_ms == self.tried_ms
         self.tried_ms = -1
         running = np.flatnonzero(held > 0)
@@ -275,7 +276,7 @@ class _Flow:
     def _named(
         self, view: View, own: NDArray[np.int64], held: NDArray[np.int64], rows: NDArray[np.void], *, rigid: bool
     ) -> Plan:
-        """Return the plan of those whose GPUs or clock change."""
+        """Return the plan of the jobs whose GPUs or clock change."""
         gpus, clock = rows["gpus"].astype(np.int64), rows["clock"].astype(np.int64)
         starts = held == 0
         named = np.flatnonzero(starts | (gpus != held) | (self.clock[own] != clock))
@@ -311,34 +312,35 @@ class PowerFlow(Policy):
 
     card: ClassVar[Card] = Card(
         name="powerflow-like",
-        title="GPUs and a clock for each job where a further watt saves most time",
+        title="GPUs and a clock for each job, where one more watt saves most time",
         rule=(
-            "At most once in `gap` seconds, when a job came or ended, GPUs and clocks are given anew. Jobs that run "
-            "have the least number of GPUs of D3 at the lowest clock, and so have waiting ones while GPUs last, the "
-            "shortest remaining one first; one whose least number is not free is passed over. Then, step by step, the "
-            "job for which it saves most remaining time for each further watt has twice the GPUs, up to its greatest "
-            "number, or the next clock of `least`, ... 0.9, 1.0, while the GPUs, idle ones included, draw at most the "
-            "cap by M7. A job whose best step the cap does not allow stays as it is. Running jobs are never stopped; "
-            "another number of GPUs costs `resize` seconds, a clock nothing, and gangs may be spread over nodes. "
-            "With elastic=off every job has the GPUs that it asks for, in one place as everywhere, and only clocks "
-            "are chosen. No job is kept waiting to save power: where even the lowest clocks draw more than the cap, "
-            "that is told. Run times and what jobs draw are known, and the recorded ones are taken to be at full clock."
+            "When a job arrives or ends, but at most once every `gap` seconds, GPUs and clocks are assigned anew. "
+            "Running jobs get the minimum number of GPUs of D3 at the lowest clock, and so do waiting jobs while "
+            "GPUs last, the shortest remaining job first; a job whose minimum is not free is skipped. Then each "
+            "step goes to the job that saves most remaining time per additional watt. It gets twice the GPUs, up "
+            "to its maximum, or the next clock of `least`, ... 0.9, 1.0, while the GPUs, including idle ones, "
+            "draw at most the cap by M7. A job stays as it is if the cap does not allow its best step. Running "
+            "jobs are never stopped; a resize costs `resize` seconds, a new clock costs nothing, and gangs may be "
+            "spread over nodes. With elastic=off every job has the GPUs that it asks for, in one place as in "
+            "other policies, and only clocks are chosen. No job waits to save power: if even the lowest clocks "
+            "draw more than the cap, the result says so. Run times and the power of jobs are known, and recorded "
+            "run times are taken as run times at full clock."
         ),
         parameters=(
             CAP_W,
-            Parameter("share", 0.7, "the cap as a share of the power of all GPUs when fully used", maximum=1),
+            Parameter("share", 0.7, "the cap as a share of the power that all GPUs draw when fully used", maximum=1),
             Parameter("elastic", True, "jobs run on other numbers of GPUs than they ask for"),
             LEAST,
             Parameter("gap", 300.0, "least time between two plans [s]"),
-            Parameter("resize", 30.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "voda", "preset of what each migration costs (M9)"),
+            Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "voda", "preset for the cost of each migration (M9)"),
             Parameter("candidates", 256, "waiting jobs that a plan tries to start [jobs]", minimum=1),
         ),
         assumptions=("D1", "D3", "M4", "M7", "M9"),
         equal_to=(
             "With cap_w=inf, elastic=off and gap=0: sjf,scan=skip, as long as all candidates are tried.",
             "With s0 = 1 in the models a lower clock saves nothing, and with elastic=off all clocks are full.",
-            "With cap_w=inf and room for the maximum of all: every job has its maximum at full clock.",
+            "With cap_w=inf, if the maxima of all jobs fit: every job gets its maximum at full clock.",
         ),
         sources=(
             (
@@ -346,9 +348,9 @@ class PowerFlow(Policy):
                 "and energy, buddy allocation, network packing."
             ),
             (
-                "Own choices: the greedy steps and their order; a cap on power in place of a budget of energy; M7 and "
-                "M8 in place of models fitted to each job; GPUs double, and are placed by the rule of the replay, not "
-                "by buddy allocation."
+                "Own choices: the greedy steps and their order; a power cap instead of an energy budget; M7 and "
+                "M8 instead of models fitted to each job; GPUs double, and the replay's placement rule places "
+                "them, not buddy allocation."
             ),
         ),
     )

@@ -32,8 +32,8 @@ _KEYS = {"fifo": by_arrival, "sjf": shortest, "ssf": smallest}
 _ENDLESS = 1 << 62
 
 SWITCHING = (
-    Parameter("idle", 900.0, "time that a node is wholly idle before it may be switched off, inf never [s]"),
-    Parameter("reserve", 1, "wholly idle nodes of each pool that stay on [nodes]"),
+    Parameter("idle", 900.0, "time that a node is entirely idle before it may be switched off; inf: never [s]"),
+    Parameter("reserve", 1, "entirely idle nodes of each pool that stay on [nodes]"),
     Parameter("reserve_gpus", 0, "free GPUs of each pool that stay on [GPUs]"),
 )
 """Parameters of every policy that switches nodes off."""
@@ -79,21 +79,22 @@ def switching(
 
 
 class PowerDown(Policy):
-    """Idle nodes are switched off, but for a reserve."""
+    """Idle nodes are switched off, except for a reserve."""
 
     card: ClassVar[Card] = Card(
         name="power-down",
-        title="idle nodes are switched off, but for a reserve",
+        title="idle nodes are switched off, except for a reserve",
         rule=(
-            "Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model are a "
-            "pool. A node of it that has been wholly idle for `idle` seconds is switched off, the last one of the pool "
-            "first, as long as `reserve` wholly idle nodes and `reserve_gpus` free GPUs stay on, and while no job "
-            "waits that could use the pool. When jobs wait after all starts of a moment, nodes are switched on, the "
-            "first of the pool first, until the wholly idle GPUs and those on their way are as many as those jobs "
-            "ask for; if they still wait then with no node on its way, one more at a time. Nodes are also switched on "
-            "to make the reserve whole. A node takes jobs when its wake-up time (M40) is over; until then it draws "
-            "its idle power. GPUs of nodes that are off or waking count as not there in the utilization of the "
-            "cluster, and the energy and its cost (M41) are those of the nodes as they were switched."
+            "Jobs start as under fifo, sjf or ssf, and are never stopped. The nodes of a domain and a GPU model "
+            "form a pool. A node that has been entirely idle for `idle` seconds is switched off, the last node of "
+            "the pool first, as long as `reserve` entirely idle nodes and `reserve_gpus` free GPUs stay on and no "
+            "waiting job could use the pool. If jobs still wait after all starts of a moment, nodes are switched "
+            "on, the first of the pool first, until the entirely idle GPUs and those waking up match what these "
+            "jobs ask for. If jobs then still wait and no node is waking up, one more node at a time is switched "
+            "on. Nodes are also switched on to restore the reserve. A node takes jobs when its wake-up time (M40) "
+            "is over; until then it draws its idle power. GPUs of nodes that are off or waking up do not count in "
+            "the utilization of the cluster. The energy and its cost (M41) follow the actual switching of the "
+            "nodes."
         ),
         parameters=(*SWITCHING, ORDER, scan("stop"), NOISE),
         assumptions=("D1", "M7", "M11", "M40", "M41"),
@@ -103,7 +104,7 @@ class PowerDown(Policy):
         ),
         sources=(
             "Power saving of Slurm: SuspendTime, SuspendExcNodes with a count as the reserve, and ResumeTimeout.",
-            "Which node goes first, and how many are woken for waiting jobs: our choice.",
+            "Our choice: which node goes first, and how many are woken for waiting jobs.",
         ),
     )
 
@@ -114,7 +115,7 @@ class PowerDown(Policy):
 
 
 _LONGEST_MS = 400 * 24 * HOUR_MS
-"""Of a run time, as much is booked at most: beyond a year all hours cost the same [ms]."""
+"""The longest part of a run time to book: beyond a year all hours cost the same [ms]."""
 
 
 def booked_starts(
@@ -133,11 +134,11 @@ def booked_starts(
     Parameters
     ----------
     arrival_ms, run_ms, gpus, patience_ms : array (n,)
-        When it comes, ascending, how long it is believed to run [ms], its GPUs, and how long it may wait [ms].
+        Their arrivals, ascending [ms], believed run times [ms], GPUs, and longest waits [ms].
     room : float
         GPUs that may be booked in any hour.
     prices : PowerPrices
-        What power costs.
+        The price of power.
     gain : float
         Part of the cost of a start at once that must be saved, at least [0..1].
 
@@ -151,7 +152,7 @@ def booked_starts(
     last = int((arrival_ms + patience_ms + run_ms).max(initial=0)) + lead
     booked = np.zeros(last // HOUR_MS + 2)
     found = arrival_ms.copy()
-    # Hours are counted from the beginning of that of time 0.
+    # Hours are counted from the start of the hour of time 0.
     hour = (arrival_ms + lead) // HOUR_MS
     latest = (arrival_ms + patience_ms + lead) // HOUR_MS
     for j in range(len(arrival_ms)):
@@ -159,7 +160,7 @@ def booked_starts(
         starts = np.arange(hour[j] + 1, latest[j] + 1) * HOUR_MS - lead
         starts = np.concatenate([arrival_ms[j : j + 1], starts])
         cost = prices.paid(starts + run) - prices.paid(starts)
-        # Power may cost less than nothing, and then a start at once is no measure.
+        # Power may have a negative price, and then the cost of starting at once is not a measure.
         worth = cost <= cost[0] - gain * abs(cost[0])
         worth[0] = False
         order = np.flatnonzero(worth & (cost < cost[0]))
@@ -183,21 +184,22 @@ class PriceAware(Policy):
 
     card: ClassVar[Card] = Card(
         name="price-aware-like",
-        title="jobs that can wait go to hours of cheap power, and idle nodes are switched off",
+        title="flexible jobs move to hours of cheap power, and idle nodes are switched off",
         rule=(
-            "When a job comes it books its start: at once, or at the beginning of one of the hours that begin within "
-            "its patience, whichever makes the energy of its believed run time cost least by M41, the earlier one "
-            "between equals. An hour is only chosen if it saves `gain` of what a start at once would cost, and if in "
-            "all hours of the run the GPUs booked in the domain stay within `fill` of its GPUs; where none will do, "
-            "the job starts at once. Until its hour a job is not in the queue; then it starts as under power-down, "
-            "by whose rule idle nodes are switched off. With who=opportunistic only jobs of that class (M10) wait. "
-            "Patience is `patience` seconds, and at most `stretch` times the believed run time."
+            "A job books its start on arrival: at once, or at the beginning of one of the hours that begin within "
+            "its patience. It takes the start at which the energy of its believed run time costs least by M41, "
+            "the earlier one among equals. A later hour is chosen only if it saves `gain` of the cost of starting "
+            "at once, and if the GPUs booked in the domain stay within `fill` of its GPUs in all hours of the "
+            "run. If no hour qualifies, the job starts at once. Until its hour a job is not in the queue; then it "
+            "starts as under power-down, whose rule switches idle nodes off. With who=opportunistic only jobs of "
+            "that class (M10) wait. Patience is `patience` seconds, and at most `stretch` times the believed run "
+            "time."
         ),
         parameters=(
-            Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour, 0 none [s]"),
+            Parameter("patience", 21600.0, "longest time that a job waits for a cheaper hour; 0: none [s]"),
             Parameter("stretch", math.inf, "the same as a multiple of its believed run time"),
-            Parameter("gain", 0.05, "part of the cost that must be saved", maximum=1),
-            Parameter("fill", 1.0, "part of the GPUs that may be booked", maximum=1),
+            Parameter("gain", 0.05, "share of the cost that must be saved", maximum=1),
+            Parameter("fill", 1.0, "share of the GPUs that may be booked", maximum=1),
             Parameter("who", "all", "which jobs can wait", ("all", "opportunistic")),
             *SWITCHING,
             ORDER,
@@ -212,12 +214,12 @@ class PriceAware(Policy):
         sources=(
             (
                 "Kang et al., Cost Efficient GPU Cluster Management for Training and Inference of Deep Learning "
-                "(CE-DLA; Energies 15:474, 2022), by its abstract: jobs by the price of electricity, idle nodes "
-                "right-sized, classes of training and inference."
+                "(CE-DLA; Energies 15:474, 2022), by its abstract: jobs follow the price of electricity, idle "
+                "nodes are right-sized, training and inference are classes."
             ),
             (
-                "Own choices: bookings hour by hour in place of its integer program; one site, so that a price "
-                "belongs to an hour and not to a node; patience; power-down for the right-sizing."
+                "Own choices: bookings hour by hour instead of its integer program; one site, so a price belongs "
+                "to an hour and not to a node; patience; power-down for the right-sizing."
             ),
         ),
     )

@@ -27,16 +27,16 @@ class Priority(Policy):
         name="priority",
         title="the log's priorities, first in, first out among equals",
         rule=(
-            "The job with the greatest priority in the log starts first, the earlier submission between equals; a job "
-            "without a priority has priority 0. Nothing is stopped once it runs. Priorities stay as they are: a log "
-            "holds one value for each job, and how it grew while the job waited is not known. With backfill=easy or "
-            "conservative, later jobs go ahead where they delay none before them, as in the policies of these names."
+            "The job with the highest priority in the log starts first, and among equals the earlier submission. "
+            "A job without a priority has priority 0. Running jobs are never stopped. Priorities do not change: a "
+            "log has one value per job and does not show how it grew while the job waited. With backfill=easy or "
+            "conservative, later jobs start early if they delay no earlier job, as in the policies of these names."
         ),
         parameters=(
             scan("stop"),
             FIT,
             Parameter(
-                "backfill", "none", "whether later jobs may go ahead by estimates", ("none", "easy", "conservative")
+                "backfill", "none", "whether later jobs may start early by estimates", ("none", "easy", "conservative")
             ),
             NOISE,
             RELAX,
@@ -44,10 +44,10 @@ class Priority(Policy):
         ),
         assumptions=("D1", "M4", "M11"),
         equal_to=(
-            "With one priority for all: fifo with the same scan.",
-            "With one priority for all and backfill=easy or conservative: easy or conservative.",
+            "If all jobs have one priority: fifo with the same scan.",
+            "If all jobs have one priority and backfill=easy or conservative: easy or conservative.",
         ),
-        sources=("The priority queue of Slurm, PBS and YARN, without ageing.",),
+        sources=("The priority queue of Slurm, PBS and YARN, without aging.",),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:

@@ -1,4 +1,4 @@
-"""Promises to meet deadlines: who has a deadline, who was promised to meet it, and what became of it."""
+"""Promises to meet deadlines: which jobs have a deadline, which were admitted, and what happened to them."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ __all__ = ["BROKEN", "DECLINED", "FREE", "PROMISED", "SLO", "UNSEEN", "Promises"
 SLO = Parameter("slo", 1.0, "share of the jobs that have a deadline (D7); the others run as best effort [1]", maximum=1)
 
 UNSEEN, FREE, PROMISED, DECLINED, BROKEN = range(5)
-"""A job that was not looked at yet; has no deadline; was promised to meet it; was declined; can meet it no longer."""
+"""A job that was not considered yet; has no deadline; was admitted; was declined; can no longer meet it."""
 
 
 def declined(*choices: str) -> Parameter:
-    """Return the parameter `declined` with the choices that a policy has beside 'best-effort' and 'drop'."""
-    said = "a job whose deadline is not promised, or cannot be met any longer, runs as best effort"
+    """Return the parameter `declined` with a policy's choices in addition to 'best-effort' and 'drop'."""
+    said = "a job runs as best effort if its deadline is not promised or can no longer be met"
     if "last" in choices:
         said += ", or after all others"
     return Parameter("declined", "best-effort", f"{said}, or never", ("best-effort", *choices, "drop"))
 
 
 class Promises:
-    """The deadlines of one run, and what was said of each job."""
+    """The deadlines of one run, and the decision about each job."""
 
     def __init__(self, jobs: Jobs, models: Models, seed: int, share: float, *, drop: bool) -> None:
         self.deadline_ms: NDArray[np.int64] = deadlines_ms(models, jobs.submit_ms, jobs.work_ms, seed, share)
         """Deadlines, -1 of jobs without one [ms] (n,)."""
         self.state: NDArray[np.int8] = np.where(self.deadline_ms < 0, FREE, UNSEEN).astype(np.int8)
-        """What was said of each (n,)."""
+        """Decision about each (n,)."""
         self._drop = drop
 
     def waits_for_nothing(self, job: NDArray[np.int64]) -> NDArray[np.bool_]:

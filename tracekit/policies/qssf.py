@@ -1,4 +1,4 @@
-"""Quasi-shortest service first: run times foretold from what had ended before."""
+"""Quasi-shortest service first: run times predicted from jobs that had ended before."""
 
 from __future__ import annotations
 
@@ -26,24 +26,28 @@ class Qssf(Policy):
 
     card: ClassVar[Card] = Card(
         name="qssf",
-        title="shortest jobs first, by what earlier ones of their kind took (QSSF)",
+        title="shortest jobs first, predicted from earlier jobs of their kind (QSSF)",
         rule=(
-            "As ssf, with run times foretold from jobs that had ended, in the log, before the job was submitted: the "
-            "blend x times the mean of jobs of that user, name and size, and 1 - blend times the geometric mean of "
-            "that user's jobs of that size. Where there are none: the user's jobs, then all jobs. Nothing is stopped."
+            "As ssf, with predicted run times. The prediction uses jobs that had ended, in the log, before the "
+            "job was submitted: blend times the mean of jobs with the same user, name and size, plus 1 - blend "
+            "times the geometric mean of that user's jobs of the same size. If there are no such jobs, it uses "
+            "the user's jobs, then all jobs. Running jobs are never stopped."
         ),
         parameters=(
             scan("stop"),
             FIT,
-            Parameter("blend", 0.5, "weight of the mean over jobs of one name [0..1]", maximum=1),
-            Parameter("oracle", default=False, meaning="know the true run times"),
+            Parameter("blend", 0.5, "weight of the mean over jobs of the same name [0..1]", maximum=1),
+            Parameter("oracle", default=False, meaning="use the true run times"),
         ),
         assumptions=("D1",),
-        equal_to=("With oracle=on: ssf.", "With oracle=on and jobs of one GPU: sjf."),
+        equal_to=("With oracle=on: ssf.", "With oracle=on and one-GPU jobs: sjf."),
         sources=(
             "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21).",
-            "There the second part is a learned regressor of weight 0.9, not public; the geometric mean stands in.",
-            "Ends are those of the log: what the operator of that cluster knew.",
+            (
+                "In that paper the second part is a learned regressor of weight 0.9, which is not public; we use the "
+                "geometric mean instead."
+            ),
+            "Ends are those of the log: this is what the operator of that cluster knew.",
         ),
     )
 

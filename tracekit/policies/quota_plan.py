@@ -1,7 +1,7 @@
 """Jobs planned by number and placed afterwards, as the simulators of Helios (SRTF) and Lucid (Tiresias) do.
 
-At a decision all jobs are gone through in order. Each takes its GPUs off the number that its domain has, or is passed
-over. Running ones passed over are stopped; planned ones that find no place wait, and nobody else has their GPUs.
+At a decision all jobs are considered in order. Each takes its GPUs from the number of its domain, or is skipped.
+Skipped running jobs are stopped. Planned jobs that find no place wait, and their GPUs stay idle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Order(Protocol):
         """Return places in the view, the first in rank first."""
 
     def change_in_ms(self, view: View, gpus: NDArray[np.int64], runs: NDArray[np.bool_]) -> int:
-        """Return after what time the order may be another without any event, with these running; -1 never [ms]."""
+        """Return the time after which the order may change without an event, with these jobs running; -1 never [ms]."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RemainingOrder:
     """Least run time left first, waiting jobs first between equals, then by submission."""
 
     by_gpus: bool
-    """Whether what is left is taken times the GPUs."""
+    """Whether the remaining time is multiplied by the GPUs."""
 
     def _left(self, view: View, gpus: NDArray[np.int64]) -> NDArray[np.int64]:
         left = view.remaining_ms + view.overhead_ms
@@ -69,7 +69,7 @@ class RemainingOrder:
 
 @dataclass(frozen=True)
 class AttainedOrder:
-    """Queue by the GPU time had, inside a queue by submission, or running jobs first."""
+    """Order by the queue of a job's GPU time so far, and inside a queue by submission or running jobs first."""
 
     thresholds: tuple[int, ...]
     """Where the queues end [GPU*ms]."""
@@ -100,7 +100,9 @@ def quota_plan(order: _Order, parameters: Mapping[str, Value], jobs: Jobs, clust
     """
     for name, only in (("charge", "restart"), ("scan", "skip"), ("promote", 0.0)):
         if parameters.get(name, only) != only:
-            raise UsageError(f"fit=quota does not go with {name}={parameters[name]}", hint="use fit=place or fit=count")
+            raise UsageError(
+                f"fit=quota cannot be combined with {name}={parameters[name]}", hint="use fit=place or fit=count"
+            )
     gpus, pools = jobs.devices.astype(np.int64), make_pools(jobs, cluster, "place")
     every = round(float(parameters.get("interval", 0.0)) * 1000)
 

@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_QUOTA", "NO_USE_COUNTS", "OF", "QUEUES", "WEIGHT", "quotas", "tenants", "weights"]
 
-OF = Parameter("of", "vc", "who shares: virtual clusters or users", ("vc", "user"))
+OF = Parameter("of", "vc", "the tenants that share: virtual clusters or users", ("vc", "user"))
 
 QUEUES = Parameter(
     "queues",
     "one",
-    "whom a job that cannot start holds up: all later ones, or those of its VC, user or partition",
+    "what a job that cannot start holds up: all later jobs, or those of its VC, user or partition",
     ("one", "vc", "user", "partition"),
 )
 
-WEIGHT = Parameter("weight", "equal", "what a tenant's share is worth: all alike, or by its quota", ("equal", "quota"))
+WEIGHT = Parameter("weight", "equal", "weight of a tenant's share: equal for all, or its quota", ("equal", "quota"))
 
 
 NO_QUOTA = 10**9
 """A quota that no tenant can reach [GPUs]."""
 
 NO_USE_COUNTS = 1 << 60
-"""A weight beside which no use counts: turns go to the earlier job."""
+"""A weight so large that use does not matter: turns go to the earlier job."""
 
 
 def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
-    """Return the VC, user or partition of each job; jobs where that is not known are one, after the others."""
+    """Return the VC, user or partition of each job; jobs without a known one share one number, after the others."""
     if of == "partition":
         codes = np.full(len(jobs), -1, np.int32) if jobs.partition is None else jobs.partition
         names = jobs.partitions
@@ -51,9 +51,9 @@ def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
 def quotas(jobs: Jobs, cluster: Cluster, models: Models) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the quotas of the VCs (Q, T), and from when they hold [ms] (Q,).
 
-    The columns are the VCs of the jobs, then jobs without one, which have no quota, then VCs without jobs.
-    They are those of the cluster. Where it has none they follow from the log (D9): a high percentile of the GPUs that
-    each VC held at once, scaled so that together they are the cluster's.
+    The columns are the VCs of the jobs, then jobs without a VC, which have no quota, then VCs without jobs. The quotas
+    come from the cluster. If it has none, they follow from the log (D9): a high percentile of the GPUs that each VC
+    used at once, scaled to sum to the cluster's GPUs.
 
     Raises
     ------
@@ -91,13 +91,13 @@ def weights(
 
 
 def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> NDArray[np.int64]:
-    """Return one row of quotas from what ran at once."""
+    """Return one row of quotas from concurrent use."""
     if not jobs.tenants:
         return np.array([[cluster.total_gpus]], np.int64)
     ran = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms > jobs.recorded_start_ms)
     if not ran.any():
         raise UsageError(
-            "the cluster states no quotas, and the log has no starts to derive them from",
+            "the cluster defines no quotas, and the log has no starts to derive them from",
             hint="give a cluster file with a table [vc.NAME] and quota = ... for each VC",
         )
     begin, end = int(jobs.recorded_start_ms[ran].min()), int(jobs.recorded_end_ms[ran].max())
@@ -109,7 +109,7 @@ def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> NDArray[np.int
 
 
 def _percentile(jobs: Jobs, own: NDArray[np.int64], begin: int, end: int, percentile: float) -> int:
-    """Return the GPUs that some jobs held at once, or fewer, in so many percent of the time from begin to end."""
+    """Return a time percentile, from begin to end, of the number of GPUs that some jobs used at once."""
     times = np.concatenate([[begin], jobs.recorded_start_ms[own], jobs.recorded_end_ms[own], [end]])
     steps = np.concatenate([[0], jobs.devices[own], -jobs.devices[own], [0]]).astype(np.int64)
     order = np.argsort(times, kind="stable")

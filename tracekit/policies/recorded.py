@@ -1,4 +1,4 @@
-"""What the log says, carried out again."""
+"""Carries out what the log records."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Recorded(Policy):
         name="recorded",
         title="the recorded schedule: jobs start and end when the log says so",
         rule=(
-            "Each job starts and ends when the log says so, at its first start and its last end; only its nodes are "
-            "chosen anew by the placement, anywhere among nodes of one GPU model where it does not fit closely. A job "
-            "for which too few GPUs are free runs all the same, on no node. The schedule is checked against the "
-            "cluster: violations.parquet lists when which node or domain would have held more GPUs than it has. "
-            "Jobs without a recorded start are left out and counted."
+            "Each job starts and ends when the log says so, at its first start and its last end. Only its nodes "
+            "are chosen anew by the placement, anywhere among nodes of one GPU model if it does not fit closely. "
+            "A job for which too few GPUs are free runs anyway, on no node. The schedule is checked against the "
+            "cluster: violations.parquet lists when a node or domain would use more GPUs than it has. Jobs "
+            "without a recorded start are left out and counted."
         ),
-        equal_to=("With the cluster that the log ran on there are no violations, as far as the log is right.",),
+        equal_to=("With the cluster that the log ran on there are no violations, if the log is correct.",),
         sources=("The log.",),
     )
 

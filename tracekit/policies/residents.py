@@ -1,7 +1,7 @@
 """Who sits on which GPU: the books of planners that name the GPUs of every job, and let some share them.
 
-GPUs are counted through: node by node, in each by index. Jobs that are alike in what they ask for, in utilization and
-in memory are one type, and wait in one line: where the first of a type finds no place, nobody of it does.
+GPUs are numbered consecutively: node by node, in each by index. Jobs with equal requests, utilization and memory form
+one type and wait in one line. If the first of a type finds no place, no job of it does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Which nodes a gang takes, where each has so many GPUs for it: the fewest, and of these the fullest.
+# The nodes that a gang takes if each has this many GPUs for it: the fewest, and of these the fullest.
 
 _MANY = 1 << 30
 """More than any number of GPUs of a node."""
@@ -37,7 +37,7 @@ _MANY = 1 << 30
 
 @dataclass(frozen=True)
 class NodeSearch:
-    """Where the gangs of one size and kind look for places, laid out so that one pass goes over all nodes."""
+    """The places where gangs of one size and kind may go, laid out for a single pass over all nodes."""
 
     gpus: int
     """Size of the gang."""
@@ -70,10 +70,10 @@ class NodeSearch:
         return NodeSearch(gpus, one, wide, several, np.repeat(largest, size), np.cumsum(size) - size, gpus // largest)
 
     def find(self, room: NDArray[np.int64]) -> list[tuple[int, int]] | None:
-        """Return the nodes that the gang takes as (node, GPUs); None where there is no place.
+        """Return the nodes that the gang takes as (node, GPUs); None if there is no place.
 
-        In one place: the node with the fewest GPUs that suffice, the first of equals; larger gangs on whole nodes of
-        the first group that has them, and one more for what is left.
+        In one place: the node with the fewest GPUs that suffice, the first of equals. Larger gangs take whole nodes of
+        the first group that has them, and one more for the rest.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class NodeSearch:
             if part[at] >= self.gpus:
                 return [(self.one.start + at if isinstance(self.one, slice) else int(self.one[at]), self.gpus)]
         if self.groups:
-            # Most groups have too few whole nodes.
+            # Most groups have too few entirely free nodes.
             whole = np.add.reduceat(room[self.several] >= self.largest, self.low, dtype=np.int64)
             for index in np.flatnonzero(whole >= self.least).tolist():
                 low, high, largest = self.groups[index]
@@ -124,7 +124,7 @@ _PERCENT = 10_000
 
 
 class Demand:
-    """What jobs ask for and use, and which GPUs they may have. n jobs, T GPUs, N nodes, K kinds of demand."""
+    """Requests and use of jobs, and the GPUs they may have. n jobs, T GPUs, N nodes, K kinds of demand."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, extra: NDArray[np.int64] | None = None) -> None:
         """Take jobs and cluster; `extra` (n,) sets jobs of different numbers into different types."""
@@ -179,9 +179,10 @@ class Demand:
         return self._gpus[kind]
 
     def nodes_for(self, job: int, room: NDArray[np.int64]) -> list[tuple[int, int]] | None:
-        """Return the nodes that a gang takes where each has so many GPUs for it (N,), as (node, GPUs); None none.
+        """Return the nodes that a gang takes if each has this many GPUs for it (N,), as (node, GPUs), or None.
 
-        In one place: the node with the fewest that suffice; larger gangs on whole nodes, and one more for what is left.
+        In one place: the node with the fewest GPUs that suffice; larger gangs take whole nodes, and one more for the
+        rest.
         """
         kind = self.kind[job]
         search = self._searches.get(kind)
@@ -190,14 +191,14 @@ class Demand:
         return search.find(room)
 
     def speed_beside(self, job: int, other: int) -> int:
-        """Return the speed of a job beside another on one GPU (M1) [ppm]."""
+        """Return the speed of a job next to another on one GPU (M1) [ppm]."""
         pair = self.used[job], self.used[other]
         if pair not in self._pairs:
             self._pairs[pair] = int(interference_ppm(self.models, *pair))
         return self._pairs[pair]
 
     def pair_speeds(self) -> NDArray[np.float64]:
-        """Return the speed of a job of each whole percent of utilization beside one of each (M1) [0..1] (101, 101)."""
+        """Return the speed of a job at each whole percent of utilization next to one at each (M1) [0..1] (101, 101)."""
         percent = np.arange(101) * _PERCENT
         table: NDArray[np.float64] = interference_ppm(self.models, percent[:, None], percent) / FULL
         return table
@@ -217,9 +218,9 @@ class Residents:
         """Begin a run with empty GPUs; `seats` is how many of their jobs `seat` shows."""
         self.demand, self.view = demand, view
         self.seat = np.full((len(demand.node), seats), -1)
-        """The first jobs on each GPU, -1 nobody (T, seats)."""
+        """The first jobs on each GPU, -1 none (T, seats)."""
         self.on: list[list[int]] = [[] for _ in demand.node]
-        """Jobs on each GPU, in the order in which they came."""
+        """Jobs on each GPU, in the order of arrival."""
         self.of: dict[int, list[int]] = {}
         """GPUs of each job that runs."""
         self.count = np.zeros(len(demand.node), np.int64)
@@ -236,9 +237,9 @@ class Residents:
         self._submitted = 0
 
     def follow(self, view: View) -> tuple[list[int], list[int]]:
-        """Take out who ended; return (jobs that came since, jobs that ended).
+        """Remove ended jobs; return (jobs that arrived since, jobs that ended).
 
-        A job under which a node failed is both: it ended where it was, and waits again.
+        A job whose node failed is both: it ended at its place, and waits again.
         """
         status, names = view.status, kernel()
         ended: list[int] = []
@@ -255,7 +256,7 @@ class Residents:
         return new, ended
 
     def put(self, job: int, gpus: Iterable[int]) -> None:
-        """Let a job have GPUs, whoever is there."""
+        """Give GPUs to a job, whether or not other jobs run there."""
         held = list(gpus)
         self.of[job] = held
         for gpu in held:
@@ -287,16 +288,16 @@ class Residents:
                 self.idle[self.demand.node[gpu]] += 1
 
     def touch(self, gpus: Iterable[int]) -> None:
-        """Have the speeds on some GPUs looked at again."""
+        """Have the speeds on some GPUs computed again."""
         self._touched.update(gpus)
 
     def idle_gpus(self, job: int) -> list[int] | None:
-        """Return GPUs without jobs, in one place, for a job; None where it finds none."""
+        """Return GPUs without jobs, in one place, for a job; None if it finds none."""
         found = self.demand.nodes_for(job, np.where(self.view.node_gpus > 0, self.idle, 0))
         return None if found is None else self.lowest(found)
 
     def lowest(self, nodes: Iterable[tuple[int, int]]) -> list[int]:
-        """Return so many GPUs without jobs of each node, the lowest."""
+        """Return this many GPUs without jobs of each node, the lowest."""
         return [gpu for node, count in nodes for gpu in self._lowest(node, count)]
 
     def _lowest(self, node: int, count: int) -> list[int]:
@@ -310,7 +311,7 @@ class Residents:
         return found
 
     def plan(self, speed: Callable[[int, int], int], wake_ms: int = -1) -> Plan:
-        """Return the plan that makes the engine do what was put and stopped.
+        """Return the plan that makes the engine carry out what was placed and stopped.
 
         Parameters
         ----------
@@ -374,9 +375,9 @@ class Lines:
         heapq.heappush(line, (self._key[job] if self._key else job, job))
 
     def start(self, begin: Callable[[int], bool], *, skip: bool = True) -> None:
-        """Go through the jobs in order; `begin` starts one, or tells that nobody like it can start.
+        """Consider the jobs in order; `begin` starts a job, or reports that no job of its type can start.
 
-        With skip=False the first that cannot start ends the pass.
+        With skip=False the first job that cannot start ends the pass.
         """
         heads = [(*line[0], kind) for kind, line in self._lines.items() if line]
         heapq.heapify(heads)

@@ -1,4 +1,4 @@
-"""What planners share that give jobs other numbers of GPUs than they ask for: bounds, minima, steps, plans."""
+"""Shared parts of planners that resize jobs: bounds, minima, steps, plans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["GAP", "RESIZE", "Sizes", "Wish", "ragged", "speedup", "steps_taken"]
 
 GAP = Parameter("gap", 30.0, "least time between two plans [s]")
 
-RESIZE = Parameter("resize", 30.0, "cost of a change in the number of GPUs [s]")
+RESIZE = Parameter("resize", 30.0, "cost of changing the number of GPUs [s]")
 
 
 def speedup(models: Models, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -32,7 +32,7 @@ def speedup(models: Models, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def ragged(count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return for rows of so many entries each the row of every entry, and its place in the row: 0, 1, ..."""
+    """For rows with these numbers of entries, return the row of every entry and its place in the row: 0, 1, ..."""
     row = np.repeat(np.arange(len(count)), count)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
 
@@ -40,21 +40,21 @@ def ragged(count: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int6
 def steps_taken(
     key: NDArray[np.float64], row: NDArray[np.int64], pool: NDArray[np.int64], free: NDArray[np.int64], rows: int
 ) -> NDArray[np.int64]:
-    """Return how many steps of one GPU each row takes, the steps with the largest keys first, as long as GPUs last.
+    """Return how many steps of one GPU each row takes, the steps with the largest keys first, while GPUs last.
 
-    Keys may not rise inside a row, so that no step is taken before the one in front of it; between equals the earlier
-    row goes first.
+    Keys may not rise inside a row, so no step is taken before the one in front of it; among equals the earlier row goes
+    first.
 
     Parameters
     ----------
     key : array (s,)
-        Worth of each step; those of 0 or less are not taken.
+        Value of each step; steps of 0 or less are not taken.
     row : array (s,)
         Its row, ascending.
     pool : array (rows,)
         Pool of each row.
     free : array (P,)
-        GPUs of each pool; lowered by those taken.
+        GPUs of each pool; reduced by the GPUs taken.
     rows : int
         Number of rows.
     """
@@ -74,14 +74,14 @@ def steps_taken(
 
 @dataclass
 class Wish:
-    """The active jobs of a moment, and what each is to have; k jobs, P pools."""
+    """The active jobs of a moment, and the GPUs that each gets; k jobs, P pools."""
 
     job: NDArray[np.int64]
     """Jobs, as in the view (k,)."""
     held: NDArray[np.int64]
     """GPUs that each holds (k,)."""
     before: NDArray[np.int64]
-    """Pool in which each runs, -1 where it waits (k,)."""
+    """Pool in which each runs, -1 if it waits (k,)."""
     free: NDArray[np.int64]
     """GPUs of each pool that are not promised yet (P,)."""
     gpus: NDArray[np.int64]
@@ -103,7 +103,7 @@ class Sizes:
         self._accepts = self.pools.accepts.view(np.uint8)
 
     def begin(self, view: View) -> Wish:
-        """Return the jobs of a moment, to none of which anything is promised yet."""
+        """Return the jobs of a moment, before any GPU is promised."""
         job, held, before = view.job, view.held, self.pools.held(view)
         # GPUs that nodes took with them are still their jobs'.
         free = np.maximum(self.pools.gpus(view), self.pools.used(before, held))
@@ -112,7 +112,7 @@ class Sizes:
     def give(
         self, wish: Wish, order: NDArray[np.int64], least: NDArray[np.int64], *, running_first: bool = False
     ) -> None:
-        """Promise jobs without GPUs `least` of them each, in an order, passing over those for whom there are too few.
+        """Promise jobs without GPUs `least` of them each, in an order; jobs for which there are too few are skipped.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Sizes:
         least : array (k,)
             GPUs by place.
         running_first : bool
-            Whether jobs that run have theirs before all others.
+            Whether running jobs get their GPUs before all others.
         """
         from tracekit.replay.kernel import divide_gpus
 
@@ -144,7 +144,7 @@ class Sizes:
         )
 
     def steps(self, wish: Wish) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the steps of one GPU by which jobs that have some may grow: place, and GPUs before the step."""
+        """Return the steps of one GPU by which jobs with GPUs may grow: place, and GPUs before the step."""
         room = np.minimum(self.high[wish.job] - wish.gpus, wish.free[wish.pool])
         place, step = ragged(np.where(wish.gpus > 0, np.maximum(room, 0), 0))
         return place, wish.gpus[place] + step
@@ -178,7 +178,7 @@ class Sizes:
         Parameters
         ----------
         wish : Wish
-            What each job is to have.
+            The planned GPUs of each job.
         rate : array (k,), optional
             Speed of each with its GPUs [ppm]; that of M8 by default.
         also : array (k,), optional
@@ -197,5 +197,5 @@ class Sizes:
         return Plan(job, gpus, rate=np.maximum(speed, 1), model=model, keep=True, optional=len(named), wake_ms=wake_ms)
 
     def unfinished(self, wish: Wish) -> bool:
-        """Tell whether another plan could come out later, though nothing came or ended meanwhile."""
+        """Report whether a later plan could differ even if no job arrives or ends."""
         return bool((wish.gpus < self.high[wish.job]).any() or (wish.gpus != wish.held).any())

@@ -24,7 +24,7 @@ __all__ = ["SchedTuneLike"]
 
 
 class _Seats(ScoredSeats):
-    """Least completion, counting the delay of those there."""
+    """Least completion, including the delay of the jobs there."""
 
     def __init__(
         self,
@@ -85,34 +85,36 @@ class SchedTuneLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="schedtune-like",
-        title="jobs of one GPU where they end soonest, by memory, interference and GPU model",
+        title="one-GPU jobs where they end soonest, by memory, interference and GPU model",
         rule=(
-            "Jobs are taken by submission; one that cannot start is passed over, with all that are alike. A job of one "
-            "GPU may join GPUs with fewer than residents jobs on which its memory and margin more fits, or take an "
-            "idle one, on the node with the fewest. It goes where its run time over its speed there, by interference "
-            "(M1) and GPU model (D6), plus harm times the delay of those there, is least; between equals to the least "
-            "memory left. Gangs have idle GPUs in one place. Nobody is stopped. With memory=blind memory is not looked "
-            "at: who does not fit runs out of it after crash seconds, waits again, and is from then on placed where it "
-            "fits. Utilization and memory count in whole percent."
+            "Jobs are taken by submission. A job that cannot start is skipped, and so are all identical jobs. A "
+            "one-GPU job may take an idle GPU, on the node with the fewest, or join a GPU with fewer than "
+            "residents jobs where its memory plus margin fits. It goes where its run time over its speed there, "
+            "by interference (M1) and GPU model (D6), plus harm times the delay of the jobs there, is smallest; "
+            "among equals where the least memory is left. Gangs get idle GPUs in one place. No job is stopped. "
+            "With memory=blind memory is ignored: a job that does not fit runs out of memory after crash seconds, "
+            "waits again, and from then on is placed where it fits. Utilization and memory are counted in whole "
+            "percent."
         ),
         parameters=(
-            Parameter("residents", 4, "jobs that a GPU may have", minimum=1, maximum=8),
-            Parameter("harm", 1.0, "weight of the delay of those there"),
-            Parameter("margin", 0.05, "memory kept beyond a job's own, as a share of that [1]"),
-            Parameter("memory", "known", "whether the memory of jobs is foreseen", ("known", "blind")),
+            Parameter("residents", 4, "most jobs on a GPU", minimum=1, maximum=8),
+            Parameter("harm", 1.0, "weight of the delay of the jobs there"),
+            Parameter("margin", 0.05, "extra memory kept free for a job, as a share of its own [1]"),
+            Parameter("memory", "known", "whether the memory of jobs is known in advance", ("known", "blind")),
             Parameter("crash", 60.0, "time after which a job that does not fit runs out of memory [s]", minimum=0.001),
-            Parameter("overhead", "none", "preset of what a restart out of memory costs (M9)"),
+            Parameter("overhead", "none", "preset for the cost of a restart after running out of memory (M9)"),
         ),
         assumptions=("D1", "D6", "M1", "M2", "M4", "M9"),
         equal_to=("With residents=1 and one GPU model: fifo,scan=skip.",),
         sources=(
             (
-                "Albahar et al., SchedTune (CCGrid'22), abstract: predictors of memory and of completion times drive "
+                "Albahar et al., SchedTune (CCGrid'22), abstract: predictors of memory and completion times drive "
                 "placement on GPUs of several types, and out-of-memory failures are avoided."
             ),
             (
-                "Own choices, as the inner rule was not at hand: the score and its weight, ties, margin, gangs alone; "
-                "in place of learned predictors the models' own values, so that the prediction is perfect."
+                "Own choices, because we had no access to the inner rule: the score and its weight, ties, margin, "
+                "gangs run alone; the models' own values instead of learned predictors, so the prediction is "
+                "perfect."
             ),
         ),
     )

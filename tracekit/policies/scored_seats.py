@@ -1,4 +1,4 @@
-"""Jobs of one GPU that go wherever a score is least, alone or beside others; gangs have their GPUs alone."""
+"""One-GPU jobs that go where a score is lowest, alone or next to others; gangs have their GPUs to themselves."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["Company", "ScoredSeats"]
 
 _PERCENT = 10_000
 _REMAINING = 1e9
-"""What the engine counts remaining work in, to a second."""
+"""Unit in which the engine counts remaining work, per second."""
 
 
 @dataclass(frozen=True)
 class Company:
-    """GPUs that a job may join, m of them with at most C jobs each, and what that does. An empty seat has zeros."""
+    """GPUs that a job may join, m of them with at most C jobs each, and the effect of that. An empty seat has zeros."""
 
     gpu: NDArray[np.int64]
     """The GPUs (m,)."""
     idle: NDArray[np.bool_]
-    """Whether nobody is there (m,)."""
+    """Whether it is empty (m,)."""
     speed: NDArray[np.float64]
     """Speed of the job there [0..1] (m,)."""
     left_s: NDArray[np.float64]
@@ -44,16 +44,16 @@ class Company:
 
     @property
     def harm_s(self) -> NDArray[np.float64]:
-        """By how much later those there would end together, if all stayed as it is then [s] (m,)."""
+        """How much later the jobs there would end in total, if all stayed as it is then [s] (m,)."""
         found: NDArray[np.float64] = (self.left_s * (1 / self.after - 1 / self.before)).sum(axis=1)
         return found
 
 
 class ScoredSeats:
-    """Plans of one replay; of one run at a time. A policy says what GPUs are worth."""
+    """Plans of one replay, for one run at a time. A policy gives the value of GPUs."""
 
     idle_first: ClassVar[bool] = False
-    """Whether an idle GPU is never worse than a shared one, so that nobody looks at those while there is one."""
+    """Whether an idle GPU is never worse than a shared one, so shared ones can be ignored while one is idle."""
 
     def __init__(self, demand: Demand, residents: int, key: NDArray[np.int64] | None = None) -> None:
         """Take the demand, how many jobs a GPU may have, and the order of waiting jobs, by submission if None."""
@@ -73,10 +73,10 @@ class ScoredSeats:
         self.gangs: dict[int, list[int]] = {}
         self.nodes: NDArray[np.int64] | None = None
         self.there: dict[int, list[NDArray[np.int64]]] = {}
-        """GPUs on nodes that are there for each kind of demand, by GPU model."""
+        """GPUs on present nodes for each kind of demand, by GPU model."""
 
     def plan(self, view: View) -> Plan:
-        """Return who starts where, and how fast everyone is now."""
+        """Return which jobs start where, and the current speed of every job."""
         if self.view is not view:
             self.begin(view)
         new, ended = self.books.follow(view)
@@ -116,7 +116,7 @@ class ScoredSeats:
         return self.books.memory[gpus] + self.demand.memory[job] <= FULL
 
     def score(self, job: int, company: Company) -> NDArray[np.float64]:
-        """Return what is least where a job should go; infinite where it should not (m,)."""
+        """Return a score, lowest where a job should go; infinite where it must not (m,)."""
         raise NotImplementedError
 
     def _begin_job(self, job: int) -> bool:
@@ -154,13 +154,13 @@ class ScoredSeats:
             shared.append(taken[self.allowed(job, taken)])
             empty = own[count == 0]
             if len(empty):
-                # As others place it: on the node with the fewest idle GPUs.
+                # As other policies place it: on the node with the fewest idle GPUs.
                 idle.append(int(empty[self.books.idle[self.demand.node[empty]].argmin()]))
         gpus = np.concatenate([np.array(idle, np.int64), *shared])
         return gpus, np.arange(len(gpus)) < len(idle)
 
     def _accepted(self, job: int) -> list[NDArray[np.int64]]:
-        """Return the GPUs that a job may use on nodes that are there, by GPU model."""
+        """Return the GPUs that a job may use on present nodes, by GPU model."""
         kind, view = self.demand.kind[job], self.books.view
         if kind not in self.there:
             up = (view.node_gpus > 0)[self.demand.node]

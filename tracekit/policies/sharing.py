@@ -1,4 +1,4 @@
-"""Shortest first with two jobs on a GPU: first fit (FFS), and only where both gain (BSBF)."""
+"""Shortest first with two jobs on a GPU: first fit (FFS), or only if both gain (BSBF)."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ _KEYS = {"srtf": shortest_left, "srsf": smallest_left}
 
 def _parameters(most: int) -> tuple[Parameter, ...]:
     return (
-        Parameter("residents", 2, "jobs that a GPU may have", minimum=1, maximum=most),
-        Parameter("key", "srtf", "order: run time left, or run time left times GPUs", ("srtf", "srsf")),
-        Parameter("consolidate", False, "one node, the tightest, is tried before GPUs of several"),
-        Parameter("subbatch", 1, "most sub-batches in which a job may run to fit beside another", maximum=4),
+        Parameter("residents", 2, "most jobs on a GPU", minimum=1, maximum=most),
+        Parameter("key", "srtf", "order: remaining run time, or remaining run time times GPUs", ("srtf", "srsf")),
+        Parameter("consolidate", False, "try one node, the tightest, before GPUs of several nodes"),
+        Parameter("subbatch", 1, "most sub-batches that a job may use to fit next to another", maximum=4),
     )
 
 
 _ROUNDED = (
-    "Utilization counts in whole percent, memory in whole percent rounded up; jobs alike in both and in what they ask "
-    "for wait in one line, of which only the first, the one with least work, is looked at: that is exact."
+    "Utilization is counted in whole percent, memory in whole percent rounded up. Jobs that are identical in both "
+    "and in what they ask for wait in one line, and only the first of the line, the job with the least work, is "
+    "considered; this is exact."
 )
 _SOURCES = (
-    "Luo et al., arXiv 2407.13088, and released testbed code: the order, the test, the choice of GPUs.",
+    "Luo et al., arXiv 2407.13088, and its released testbed code: the order, the test, the choice of GPUs.",
     (
-        "Own choices: ties by lowest node and job; the work of a job for the test is what is left at its recorded "
-        "speed; one number of sub-batches for all GPUs of a gang, that with the least mean of both ends."
+        "Own choices: ties by lowest node and job; the test uses a job's remaining work at its recorded speed; "
+        "one number of sub-batches for all GPUs of a gang, the one with the smallest mean of both ends."
     ),
 )
 
@@ -51,7 +52,7 @@ class _Shared(Policy):
     test: ClassVar[bool]
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Sharing:
-        """Return the key, and what the models say of utilization and memory."""
+        """Return the key, and utilization and memory from the models."""
         p = self.parameters
         parts = [s for s in (1, 2, 4) if s <= p["subbatch"]]
         memory = np.stack([accumulated_memory_ppm(models, memory_ppm(models, jobs), s) for s in parts])
@@ -73,38 +74,39 @@ class SjfFfs(_Shared):
     test = False
     card: ClassVar[Card] = Card(
         name="sjf-ffs",
-        title="shortest first, sharing GPUs at first fit",
+        title="shortest first, sharing GPUs by first fit",
         rule=(
-            "Jobs start in the order of their run time; a job that cannot start is passed over, none is stopped. A "
-            "job takes idle GPUs of the nodes with the fewest jobs if there are enough; else all idle ones and, for "
-            "the rest, GPUs that have a seat and memory left, again on the nodes with the fewest jobs. Jobs on one "
-            "GPU slow each other down and a gang goes at the pace of its slowest GPU. " + _ROUNDED
+            "Jobs start in the order of their run time. A job that cannot start is skipped, and no job is "
+            "stopped. A job takes idle GPUs of the nodes with the fewest jobs if there are enough. Otherwise it "
+            "takes all idle GPUs and, for the rest, GPUs with a seat and memory left, again on the nodes with the "
+            "fewest jobs. Jobs on one GPU slow each other down, and a gang runs at the pace of its slowest GPU. "
+            + _ROUNDED
         ),
         parameters=_parameters(8),
         assumptions=("M0", "M1", "M2", "M3", "M4"),
         equal_to=(
-            "With residents=1, or where no two jobs fit into a GPU's memory: sjf,scan=skip, its gangs placed anywhere.",
+            "With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.",
         ),
         sources=_SOURCES,
     )
 
 
 class SjfBsbf(_Shared):
-    """Shortest job first, sharing where that is better than waiting."""
+    """Shortest job first, sharing if that is better than waiting."""
 
     test = True
     card: ClassVar[Card] = Card(
         name="sjf-bsbf",
-        title="shortest first, sharing GPUs where the pair gains",
+        title="shortest first, sharing GPUs if the pair gains",
         rule=(
-            "As sjf-ffs, but a job shares only GPUs that one running job holds alone, and only where the mean "
-            "of both ends is smaller than if it waited for that job's end; partners with the least come first. "
-            + _ROUNDED
+            "As sjf-ffs, but a job shares only GPUs on which one running job is alone, and only if the mean of "
+            "both ends is smaller than if it waited for that job's end. The partners with the smallest mean come "
+            "first. " + _ROUNDED
         ),
         parameters=_parameters(2),
         assumptions=("M0", "M1", "M2", "M3", "M4"),
         equal_to=(
-            "With residents=1, or where no two jobs fit into a GPU's memory: sjf,scan=skip, its gangs placed anywhere.",
+            "With residents=1, or if no two jobs fit in a GPU's memory: sjf,scan=skip, with gangs placed anywhere.",
             "Without interference (c=0) it starts jobs exactly when sjf-ffs does; partners may differ.",
         ),
         sources=_SOURCES,

@@ -54,14 +54,14 @@ class Window:
     weight: NDArray[np.float64]
     """Weight of each in the welfare (k,)."""
     need: NDArray[np.float64]
-    """Run time that each must have in the window, at most what is left [rounds] (k,)."""
+    """Run time that each must have in the window, at most its remaining time [rounds] (k,)."""
     rounds: int
     """Rounds of the window."""
     k: float
-    """What a round of the longest remaining time costs."""
+    """Price of a round of the longest remaining time."""
 
     def value(self, planned: NDArray[np.float64]) -> float:
-        """Return the objective where jobs have so many rounds each (k,)."""
+        """Return the objective if jobs have this many rounds each (k,)."""
         done = np.minimum(planned, self.left)
         progress = (self.whole - self.left + done) / self.whole
         welfare = float((self.weight * log_progress(progress)).sum()) / (self.rounds * len(self.left))
@@ -69,10 +69,10 @@ class Window:
 
 
 class Solved(NamedTuple):
-    """What the program found."""
+    """Result of the program."""
 
     rounds: NDArray[np.bool_] | None
-    """Which job has which round (k, T); None where nothing was found."""
+    """The jobs of each round (k, T); None if nothing was found."""
     impossible: bool
     """Whether the needs cannot be met together."""
     stopped: bool
@@ -80,11 +80,11 @@ class Solved(NamedTuple):
 
 
 def greedy(window: Window) -> NDArray[np.int64] | None:
-    """Return how many rounds each job has (k,); None where the needs, or one of them, are more than the window holds.
+    """Return how many rounds each job has (k,); None if one or all of the needs exceed the window.
 
-    Needs come first, then rounds by what they add to the welfare for a GPU, as long as the GPUs of the window last,
-    and this for several bounds of the longest remaining time, of which the best counts. That gangs have to fit into
-    each round side by side is not looked at.
+    Needs come first, then rounds by their gain in welfare per GPU, while the GPUs of the window last. This is repeated
+    for several bounds on the longest remaining time, and the best result counts. It does not check that gangs fit side
+    by side in each round.
     """
     most = np.minimum(np.ceil(window.left - 1e-9), window.rounds).astype(np.int64)
     need = np.minimum(np.ceil(window.need - 1e-9), most).astype(np.int64)
@@ -125,7 +125,7 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
     limit_s : float
         Time for the program [s]; the best found by then counts.
     gap : float
-        What may be missing of the best, as a share of it.
+        Accepted gap to the optimum, as a share.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
@@ -139,13 +139,13 @@ def solve(window: Window, limit_s: float, gap: float) -> Solved:
     load = (window.pool[of_round] * rounds + np.tile(np.arange(rounds), jobs)) + 3 * jobs
     one = np.ones
     parts = [
-        # Time planned is no more than the rounds given.
+        # Planned time is at most the rounds given.
         (at, planned + at, one(jobs)),
         (of_round, np.arange(planned), -one(planned)),
-        # The pieces sum to the progress, in units of all that a job has to do.
+        # The pieces sum to the progress, in units of a job's total work.
         (jobs + of_piece, piece + np.arange(jobs * pieces), window.whole[of_piece]),
         (jobs + at, planned + at, -one(jobs)),
-        # The longest time left is no less than any.
+        # The longest remaining time is at least that of any job.
         (2 * jobs + at, np.full(jobs, longest), one(jobs)),
         (2 * jobs + at, planned + at, one(jobs)),
         # GPUs of each round.
@@ -201,14 +201,14 @@ class _Windows:
         self.turns = Turns(jobs, cluster, models)
         self.submit_ms, self.work_ms = jobs.submit_ms, np.maximum(jobs.work_ms, 1)
         self.contended: NDArray[np.float64] = np.zeros(len(jobs))
-        """Integral of the jobs for a GPU, at least 1, since each job came [ms] (n,)."""
+        """Integral of the jobs per GPU, at least 1, since each job arrived [ms] (n,)."""
         self.seen_ms = 0
         self.begun_ms: NDArray[np.int64] = jobs.work_ms.copy()
-        """What each had left when it last waited [ms] (n,)."""
+        """Remaining time of each when it last waited [ms] (n,)."""
         self.of: NDArray[np.int64] = np.zeros(0, np.int64)
         """Jobs of the window, as they stood in the view (k,)."""
         self.table: NDArray[np.bool_] | None = None
-        """Which job has which round (k, T); None where only numbers of rounds are known."""
+        """The jobs of each round (k, T); None if only numbers of rounds are known."""
         self.counts: NDArray[np.int64] = np.zeros(0, np.int64)
         """Rounds that each still has (k,)."""
         self.weight: NDArray[np.float64] = np.zeros(0)
@@ -218,7 +218,7 @@ class _Windows:
         self.windows = self.relaxed = self.programs = self.stopped = self.failed = 0
 
     def plan(self, view: View) -> Plan:
-        """Return who has GPUs in the round that begins."""
+        """Return which jobs have GPUs in the round that begins."""
         job, now = view.job, view.now_ms
         running = self.turns.running(view)
         free = self.turns.capacity(view, running)
@@ -227,9 +227,9 @@ class _Windows:
         since = np.maximum(self.submit_ms[job], self.seen_ms)
         self.contended[job] += crowd[pool] * (now - since)
         self.seen_ms = now
-        # Without the cost of the last change: else jobs that do nothing but change have more and more left.
+        # Without the cost of the last change: otherwise jobs that only change would have more and more time left.
         left = view.remaining_ms
-        # Who has done nothing yet since its start goes on, or rounds shorter than a restart would end no job.
+        # A job that has made no progress since its start continues, or rounds shorter than a restart would end no job.
         stuck = (running >= 0) & (left >= self.begun_ms[job])
         self.begun_ms[job[running < 0]] = left[running < 0]
         gpus = self.turns.gpus[job]
@@ -251,7 +251,7 @@ class _Windows:
         return self.turns.plan(job, running, chosen, wake)
 
     def _pools(self, job: NDArray[np.int64], running: NDArray[np.int64], free: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the pool that each job counts for: its own, or that with fewest GPUs asked for among those it may."""
+        """Return the pool that each job counts for: its own, or the least requested of those it may use."""
         if len(free) == 1:
             return np.zeros(len(job), np.int64)
         gpus, found = self.turns.gpus[job], running.copy()
@@ -279,7 +279,7 @@ class _Windows:
         fair = p["rhomax"] * self.work_ms[job] * crowded
         need = np.zeros(len(job))
         if np.isfinite(p["rhomax"]):
-            # The end that is expected after the window is no later than the fair one.
+            # The expected end after the window is no later than the fair end.
             need = left - (fair - age - rounds * self.round_ms) / crowd[pool]
         window = Window(
             gpus=self.turns.gpus[job],
@@ -303,7 +303,7 @@ class _Windows:
             self._decide(replace(window, weight=self.weight, need=np.zeros(len(job))))
 
     def _decide(self, window: Window) -> bool:
-        """Find the rounds of a window; False where the needs cannot be met."""
+        """Plan the rounds of a window; False if the needs cannot be met."""
         self.table = None
         if self.p["solver"] == "program" and len(window.left) * window.rounds <= self.p["cells"]:
             self.programs += 1
@@ -322,7 +322,7 @@ class _Windows:
         return True
 
     def _order(self, running: NDArray[np.int64], left: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return who is asked first in this round: who is to have it, the heaviest first; then the longest left."""
+        """Return the order of jobs in this round: the planned ones, the heaviest first; then the longest left."""
         waits = running < 0
         if self.table is not None:
             now = self.table[:, self.at]
@@ -334,73 +334,79 @@ class _Windows:
         return np.lexsort((by_left, -self.counts, waits, late, np.where(has, -self.weight, 0.0), ~has))
 
     def tell(self, outcome: Outcome) -> Outcome:
-        """Return an outcome with what became of the windows."""
-        value = f"{self.windows:,} windows were shared out, {self.relaxed:,} without the bound on the finish-time ratio"
+        """Return an outcome with the results of the windows."""
+        value = f"{self.windows:,} windows were planned, {self.relaxed:,} without the bound on the finish-time ratio"
         if self.p["solver"] == "program":
             value += (
-                f"; {self.programs:,} programs were solved, of which {self.stopped:,} ended at the limit with the best "
-                f"found so far, or nothing ({self.failed:,}, shared out greedily)"
+                f"; {self.programs:,} programs were solved, of which {self.stopped:,} hit the limit with the best "
+                f"solution so far, or with none ({self.failed:,}, planned greedily)"
             )
         fact = {"title": "windows of rounds", "value": value, "source": "the engine"}
         return replace(outcome, facts={**outcome.facts, "windows": fact})
 
 
 class ShockwaveLike(Policy):
-    """Nash welfare over the rounds to come."""
+    """Nash welfare over future rounds."""
 
     card: ClassVar[Card] = Card(
         name="shockwave-like",
-        title="rounds shared out by Nash welfare over a window to come, the longest job in view (after Shockwave)",
+        title="rounds planned by Nash welfare over a future window and its longest job (after Shockwave)",
         rule=(
-            "Time is divided into rounds. When a job came or ended, or a window of rounds is over, the rounds of the "
-            "next window are shared out so that the sum of the logarithms of the progress that jobs will have made is "
-            "large, and the longest run time left, at the price k a second, is short; the sum is divided by the jobs "
-            "and the rounds, the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. Every "
-            "job's expected end after the window is to be no later than rhomax times its fair one: the time from "
-            "submission that it would take at a share of one GPU in as many as there are jobs, at most a whole one, "
-            "on average since it came. Where that cannot be had the bound is left out, and jobs that are beyond it "
-            "weigh as much as the ratio to it, to the given power (100 with less than a round left), at most 1e6. GPUs "
-            "that are idle in a round go to the jobs with the longest run time left. solver=program solves this with "
-            "whole rounds; solver=greedy takes rounds by what they add for a GPU, for several bounds of the longest "
-            "run time left. Where all jobs have room all run. A job is not stopped before it has made progress. Run "
-            "times are known. Gangs may be spread over nodes."
+            "Time is divided into rounds. When a job arrives or ends, or a window of rounds is over, the rounds "
+            "of the next window are planned. The plan makes the sum of the logarithms of the jobs' progress large "
+            "and the longest remaining run time short, which costs k per second. The sum is divided by the jobs "
+            "and the rounds; the logarithm is linear between progress of 0, 0.2, ... 1, with log(1e-6) at 0. "
+            "Every job's expected end after the window must be at most rhomax times its fair end. The fair end is "
+            "the time from submission that the job would take at a share of one GPU in as many as there are jobs, "
+            "at most a whole one, on average since it arrived. If that is impossible the bound is dropped, and "
+            "jobs beyond it get as weight their ratio to it, to the given power (100 with less than a round "
+            "left), at most 1e6. GPUs that are idle in a round go to the jobs with the longest remaining run "
+            "time. solver=program solves this with whole rounds; solver=greedy takes rounds by their gain per "
+            "GPU, for several bounds on the longest remaining run time. If all jobs fit, all run. A job is not "
+            "stopped before it has made progress. Run times are known. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter("round", 120.0, "length of a round [s]", minimum=0.001, maximum=1e9),
-            Parameter("window", 20, "rounds that are shared out at once", minimum=1, maximum=10_000),
-            Parameter("k", 0.001, "price of the longest run time left [1/s]", maximum=1e9),
+            Parameter("window", 20, "rounds planned at once", minimum=1, maximum=10_000),
+            Parameter("k", 0.001, "price of the longest remaining run time [1/s]", maximum=1e9),
             Parameter(
-                "rhomax", 1.0, "bound on the ratio of the expected to the fair time, inf none [1]", maximum=math.inf
+                "rhomax", 1.0, "bound on the ratio of the expected to the fair time; inf: none [1]", maximum=math.inf
             ),
             Parameter("power", 12.0, "exponent of the weight of jobs beyond the bound [1]", maximum=1000),
-            Parameter("solver", "greedy", "how windows are shared out", ("greedy", "program")),
-            Parameter("limit", 15.0, "time for a program, whose best so far then counts [s]"),
-            Parameter("gap", 0.001, "what a program may miss of the best, as a share of it [1]"),
-            Parameter("cells", 2000, "most pairs of a job and a round for a program; larger windows go greedily"),
-            Parameter("overhead", "shockwave", "preset of what each preemption and migration costs (M9)"),
+            Parameter("solver", "greedy", "how windows are planned", ("greedy", "program")),
+            Parameter("limit", 15.0, "time limit of a program; then its best solution so far counts [s]"),
+            Parameter("gap", 0.001, "accepted gap of a program to the optimum, as a share [1]"),
+            Parameter(
+                "cells", 2000, "most pairs of a job and a round in a program; larger windows are planned greedily"
+            ),
+            Parameter("overhead", "shockwave", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M9", "M4"),
         equal_to=(
             (
-                "With solver=program, k=0, rhomax=inf, window=1: in every round the jobs whose logarithms of progress "
-                "grow most in sum."
+                "With solver=program, k=0, rhomax=inf, window=1: each round runs the jobs whose logarithms of "
+                "progress grow most in sum."
             ),
-            "With solver=program, rhomax=inf, large k: the longest run time left after a window is as short as can be.",
-            "With room for all: every job starts with the next round and none is stopped.",
+            (
+                "With solver=program, rhomax=inf, large k: the longest remaining run time after a window is as short "
+                "as possible."
+            ),
+            "If all jobs fit: every job starts with the next round and none is stopped.",
         ),
         sources=(
             (
-                "Zheng et al., Shockwave (NSDI'23), as its released code has it: the objective, the fair finish by "
-                "jobs for a GPU whatever their gangs, the relaxed program and its weights, who gets idle GPUs, rounds "
-                "of 120 s, windows of 20, gap and limit; k and power those given for 32 GPUs (elsewhere 10 and 5, "
-                "0.001 and 15, 1e5 and 5, for 64, 128 and 256 GPUs)."
+                "Zheng et al., Shockwave (NSDI'23), as in its released code: the objective, the fair finish by "
+                "jobs per GPU whatever their gangs, the relaxed program and its weights, the jobs that get idle "
+                "GPUs, rounds of 120 s, windows of 20, gap and limit; k and power are those given for 32 GPUs "
+                "(elsewhere 10 and 5, 0.001 and 15, 1e5 and 5, for 64, 128 and 256 GPUs)."
             ),
             (
-                "Own choices: the greedy way, which is the default, as programs over hundreds of jobs take minutes; "
-                "one regime a job, whose run time is known, as no trace tells batch sizes, so that what the paper is "
-                "about - efficiency that changes while a job runs, and its forecast - is not here; ratios of times "
-                "since submission, where the code divides times since the log began; the largest weight; jobs with "
-                "several GPU models to choose from count for the one that is asked for least."
+                "Own choices: the greedy solver is the default, because programs over hundreds of jobs take "
+                "minutes; each job has one regime with a known run time, because no trace records batch sizes. "
+                "The paper's subject - efficiency that changes while a job runs, and its forecast - is therefore "
+                "missing here. Ratios use times since submission, while the code divides times since the log "
+                "began; the largest weight; a job that accepts several GPU models counts for the model in least "
+                "demand."
             ),
         ),
     )
@@ -412,7 +418,7 @@ class ShockwaveLike(Policy):
         def plan(view: View) -> Plan:
             nonlocal run
             if run.view is not view:
-                # A run that begins anew.
+                # A run that starts over.
                 run = _Windows(self, jobs, cluster, models, view)
             return run.plan(view)
 

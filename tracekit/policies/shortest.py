@@ -22,19 +22,20 @@ _SOURCES = (
     "SJF and SSF as in Helios (SC'21) and Lucid (ASPLOS'23), which stop at the first job that cannot start.",
     "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it.",
     (
-        "Helios' SRTF: overhead=helios,fit=quota. On 5,000 jobs and a full cluster (336 and 480 GPUs) the mean "
-        "completion time is 0.3 and 0.0 % below its own; with fit=count 1.2 and 0.5 %, with fit=place 9.0 and 5.0 %. "
-        "There a job ends one second late."
+        "Helios' SRTF: overhead=helios,fit=quota. On 5,000 jobs and a full cluster (336 and 480 GPUs) our mean "
+        "completion time is 0.3 and 0.0 % below that of Helios; with fit=count it is 1.2 and 0.5 % below, with "
+        "fit=place 9.0 and 5.0 %. In Helios a job ends one second late."
     ),
     (
-        "The charge at every event is that of Muri's simulator. On its third trace, loaded, each job charged by its "
-        "model, the mean completion time is within 0.05 % of its own (without any charge 0.8 to 1.3 % below)."
+        "The charge at every event comes from Muri's simulator. On its third trace, loaded, with each job charged "
+        "by its model, our mean completion time is within 0.05 % of Muri's (without any charge 0.8 to 1.3 % "
+        "below)."
     ),
 )
 
 
 class _Estimated(Policy):
-    """Order by what jobs are believed to need, never stopping one."""
+    """Order by the estimated needs of jobs; never stop a job."""
 
     key: ClassVar[Any]
 
@@ -51,13 +52,13 @@ class _Estimated(Policy):
 
 
 class _Remaining(Policy):
-    """Order by what is truly left, stopping jobs that have more left than a waiting one."""
+    """Order by true remaining time, stopping jobs that have more left than a waiting one."""
 
     key: ClassVar[Any]
     drift: ClassVar[Any]
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Planner:
-        """Return keys by what is left."""
+        """Return keys by remaining time."""
         p = self.parameters
         if p["fit"] == "quota":
             return quota_plan(RemainingOrder(by_gpus=self.card.name == "srsf"), p, jobs, cluster, models)
@@ -66,7 +67,7 @@ class _Remaining(Policy):
             scan=p["scan"],
             fit=p["fit"],
             preemptive=True,
-            # A stalled job's time left stands still, so that it must be asked for.
+            # A stalled job's remaining time does not change, so it must be asked for.
             drift="any" if p["charge"] == "event" else self.drift,
             **charged(models, p["overhead"], p["charge"], jobs),
         )
@@ -79,10 +80,10 @@ class Sjf(_Estimated):
     card: ClassVar[Card] = Card(
         name="sjf",
         title="shortest job first",
-        rule="The job with the least run time starts first, ties by submission. Nothing is stopped once it runs.",
+        rule="The job with the least run time starts first, ties by submission. Running jobs are never stopped.",
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
-        equal_to=("With equal run times and sizes: fifo.", "With jobs of one size: ssf."),
+        equal_to=("With equal run times and sizes: fifo.", "If all jobs have one size: ssf."),
         sources=_SOURCES,
     )
 
@@ -94,10 +95,11 @@ class Ssf(_Estimated):
     card: ClassVar[Card] = Card(
         name="ssf",
         title="smallest GPU time (GPUs times run time) first",
-        rule="The job with the least run time times GPUs starts first, ties by submission. Nothing is stopped.",
+        rule="The job with the least run time times GPUs starts first, ties by submission. Running jobs are never "
+        "stopped.",
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
-        equal_to=("With jobs of one size: sjf.",),
+        equal_to=("If all jobs have one size: sjf.",),
         sources=_SOURCES,
     )
 
@@ -111,16 +113,17 @@ class Srtf(_Remaining):
         name="srtf",
         title="shortest remaining time first; running jobs may be stopped",
         rule=(
-            "Whenever a job comes or ends, the jobs with the least run time left hold the GPUs: a waiting job evicts "
-            "running ones that have more left, the one with most left first, until it fits. Jobs stop and go on where "
-            "they were, at the cost that overhead names; that cost counts as run time left. With charge=event the cost "
-            "is lost by every running job at every event of the cluster, and counts for nothing in the order."
+            "Whenever a job arrives or ends, the jobs with the least remaining run time get the GPUs. A waiting "
+            "job evicts running jobs with more time left, the longest first, until it fits. A stopped job later "
+            "continues where it was, at the cost that overhead names; that cost counts as remaining run time. "
+            "With charge=event every running job pays the cost at every event of the cluster, and the cost does "
+            "not affect the order."
         ),
         parameters=(scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
         equal_to=(
-            "With all submissions at once, one size and no overhead: sjf.",
-            "With jobs of one size: srsf.",
+            "If all jobs are submitted at once, with one size and no overhead: sjf.",
+            "If all jobs have one size: srsf.",
         ),
         sources=_SOURCES,
     )
@@ -134,9 +137,9 @@ class Srsf(_Remaining):
     card: ClassVar[Card] = Card(
         name="srsf",
         title="smallest remaining GPU time first; running jobs may be stopped",
-        rule="As srtf, with the run time left times the GPUs of the gang.",
+        rule="As srtf, with the remaining run time times the GPUs of the gang.",
         parameters=(scan("skip"), FIT_OR_QUOTA, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
-        equal_to=("With jobs of one size: srtf.",),
+        equal_to=("If all jobs have one size: srtf.",),
         sources=_SOURCES,
     )

@@ -42,7 +42,7 @@ class _Balanced(Gangs):
         self.links, self.place, self.kappa = network, place, kappa
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the smallest gangs first, those alike by submission."""
+        """Return the smallest gangs first, equal sizes by submission."""
         return waiting[np.argsort(self.gpus[waiting], kind="stable")]
 
     def choose(self, job: int) -> Spot | None:
@@ -60,7 +60,7 @@ class _Balanced(Gangs):
         tightest = int(enough.argmin())
         packs = self.place == "packed" or (self.place == "kappa" and gpus <= self.kappa)
         if free[tightest] >= gpus and (packs or self.place == "best"):
-            # On one node a gang sends over no link: nothing is better.
+            # On one node a gang sends over no link, which is optimal.
             return Spot([int(nodes[tightest])], [gpus])
         idle = free == self.places.gpus[nodes]
         packed = gathered(nodes, free, np.lexsort((-free, idle)), gpus)
@@ -79,25 +79,25 @@ class SjfBcoLike(Policy):
         name="sjf-bco-like",
         title="smallest gang first, packed or on quiet links, whichever costs less (after SJF-BCO)",
         rule=(
-            "Jobs are looked at by their GPUs, the smallest first and those alike by submission; one that finds too "
-            "few free GPUs is passed over, and none is stopped. Two placements are compared. Packed: the tightest node "
-            "with room for all, else nodes that are in use before idle ones, most room first; that leaves idle nodes "
-            "whole, but gangs meet on links. Quiet: the nodes whose links carry fewest gangs first, then most room. "
-            "place=best takes the one with the smaller sum of the gang's own time and the delays of those that it "
-            "slows, all at the speeds of the moment; kappa packs gangs of at most kappa GPUs and seeks quiet links "
-            "for larger ones. Gangs wider than a node always send; wider than a rack, over the spine; where racks are "
-            "not known there is one."
+            "Jobs are considered by their GPUs, the smallest first, and among equals by submission. A job that "
+            "finds too few free GPUs is skipped, and no job is stopped. Two placements are compared. Packed: the "
+            "tightest node with room for all, otherwise nodes in use before idle nodes, most room first; this "
+            "keeps idle nodes whole, but gangs meet on links. Quiet: the nodes whose links carry the fewest gangs "
+            "first, then most room. place=best takes the placement with the smaller sum of the gang's own time "
+            "and the delays of the gangs that it slows, all at the current speeds. kappa packs gangs of at most "
+            "kappa GPUs and looks for quiet links for larger ones. Gangs wider than a node always send, and gangs "
+            "wider than a rack send over the spine. If racks are not known, all nodes are in one rack."
         ),
         parameters=(
             Parameter("place", "best", "which placement is taken", ("best", "kappa", "packed", "quiet")),
-            Parameter("kappa", 4, "GPUs up to which place=kappa packs a gang"),
+            Parameter("kappa", 4, "place=kappa packs gangs up to this many GPUs"),
             NOISE,
             GAP,
         ),
         assumptions=("D1", "M11", "M36", "M37", "M38"),
         equal_to=(
-            "With jobs of one GPU, one GPU model and gap=0: fifo,scan=skip.",
-            "With one GPU model and links that slow nobody: place makes no difference to waits.",
+            "With one-GPU jobs, one GPU model and gap=0: fifo,scan=skip.",
+            "With one GPU model and links that slow no job: place makes no difference to waits.",
             "With place=kappa and kappa above every gang: place=packed; with kappa=0: place=quiet.",
         ),
         sources=(
@@ -106,8 +106,8 @@ class SjfBcoLike(Policy):
                 "contention balanced against overhead."
             ),
             (
-                "Own choices: the two placements, the comparison in place of an approximate integer program for the "
-                "makespan, and that jobs come one by one."
+                "Own choices: the two placements; comparing them instead of solving an approximate integer "
+                "program for the makespan; jobs arrive one by one."
             ),
         ),
     )

@@ -1,4 +1,4 @@
-"""Synergy: CPUs and memory by need, so that GPUs do not wait for their input."""
+"""Synergy: CPUs and memory by need, so GPUs do not wait for their input."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True)
 class Hosts:
-    """CPUs and memory of N nodes, and what families of jobs make of them."""
+    """CPUs and memory of N nodes, and the speed that families of jobs get from them."""
 
     supply: NDArray[np.float64]
     """CPUs and memory [GB] of each node (N, 2)."""
     fair: NDArray[np.float64]
     """The same for each of its GPUs (N, 2)."""
     want: NDArray[np.float64]
-    """CPUs and memory [GB] for each GPU with which a family is no faster with more (F, 2)."""
+    """CPUs and memory [GB] per GPU beyond which a family gets no faster (F, 2)."""
     models: Models
     names: list[str]
 
@@ -47,7 +47,7 @@ class Hosts:
 
 
 def make_hosts(cluster: Cluster, models: Models) -> Hosts:
-    """Return the CPUs and memory of a cluster; M6's for each GPU where it does not state them."""
+    """Return the CPUs and memory of a cluster; M6's for each GPU if the cluster does not define them."""
     cpu, gpus = models.cpu, cluster.gpus.astype(np.float64)
     cores = np.where(cluster.cpu_milli > 0, cluster.cpu_milli / 1000, gpus * cpu.reference_cpus)
     memory = np.where(cluster.memory_mib > 0, cluster.memory_mib * 1.048576e-3, gpus * cpu.reference_memory_gb)
@@ -79,14 +79,14 @@ class _Rounds:
         self.at: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         """The same as nodes (m,) and GPUs on each (m, 1)."""
         self.least: dict[int, NDArray[np.float64]] = {}
-        """What each job has at least for each GPU on its nodes (m, 2)."""
+        """Guaranteed amounts of each job per GPU on its nodes (m, 2)."""
         self.share: dict[int, NDArray[np.float64]] = {}
         """CPUs and memory for each GPU of every job on each of its nodes (nodes, 2)."""
         self.on: list[set[int]] = [set() for _ in range(nodes)]
         self.rate: dict[int, int] = {}
 
     def plan(self, view: View) -> Plan:
-        """Return who runs in the next round, where, and how fast."""
+        """Return which jobs run in the next round, where, and how fast."""
         if self.view is not view:
             self._begin(view)
         job, running = view.job, view.running
@@ -126,7 +126,7 @@ class _Rounds:
         return found
 
     def _start(self, view: View, ranked: list[int], touched: set[int]) -> list[int]:
-        """Place waiting jobs in the order, passing over those for which there is no place."""
+        """Place waiting jobs in the order; skip jobs that have no place."""
         up, new, full = view.node_gpus > 0, [], set[tuple[int, int]]()
         for j in ranked:
             alike = self.demand.kind[j], self.family[j]
@@ -150,7 +150,7 @@ class _Rounds:
         return new
 
     def _place(self, j: int, room: NDArray[np.int64]) -> list[tuple[int, int]] | None:
-        """Return where a job goes: where its need is there, else its fair share, else wherever GPUs are."""
+        """Return where a job goes: where its need is free, otherwise its fair share, otherwise wherever GPUs are."""
         demand, gpus, hosts = self.demand, self.demand.gpus[j], self.hosts
         want = hosts.want[self.family[j]]
         narrow = gpus <= int(room.max(initial=0))
@@ -171,12 +171,12 @@ class _Rounds:
         return demand.nodes_for(j, room)
 
     def _least(self, j: int, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return what a job has at least for each GPU on its nodes (m, 2)."""
+        """Return the guaranteed amounts of a job per GPU on its nodes (m, 2)."""
         fair = self.hosts.fair[nodes]
         return fair if self.mode == "proportional" else np.minimum(fair, self.hosts.want[self.family[j]])
 
     def _give(self, j: int, share: NDArray[np.float64] | None) -> None:
-        """Let a job have CPUs and memory for each GPU, in place of what it had; None nothing."""
+        """Give a job CPUs and memory per GPU, instead of its previous ones; None for nothing."""
         nodes, gpus = self.at[j]
         old = self.share.pop(j, None)
         if old is not None:
@@ -196,7 +196,7 @@ class _Rounds:
         return {node for node, _ in place}
 
     def _tune(self, touched: set[int], rank: dict[int, int]) -> list[int]:
-        """Divide CPUs and memory of some nodes anew; return the jobs that have another speed."""
+        """Divide CPUs and memory of some nodes again; return the jobs whose speed changes."""
         near = sorted({j for node in touched for j in self.on[node]}, key=rank.__getitem__)
         if self.mode != "proportional":
             for j in near:
@@ -250,34 +250,35 @@ class Synergy(Policy):
 
     card: ClassVar[Card] = Card(
         name="synergy",
-        title="CPUs and memory by need and not in proportion to GPUs",
+        title="CPUs and memory by need, not in proportion to GPUs",
         rule=(
-            "In rounds jobs are taken in the order of base, srtf and las stopping running jobs that those before them "
-            "leave no GPUs for, by number; one that finds no place is passed over. Under mode=proportional each GPU "
-            "has its part of the node's CPUs and memory. Under tune a job of one node goes where its need is left, the "
-            "CPUs and memory beyond which it is no faster; else where the lesser of need and fair part is left; else "
-            "wherever its GPUs are. On the nodes of who came or left everyone then has the lesser of need and fair "
-            "part, and in the order those have all that they need for which that is left: nobody has less than its "
-            "fair part, or than it can use. Under greedy a job waits until its need is left. Between nodes that will "
-            "do the one with the fewest free GPUs is taken. Speed is that of M6 over the speed with the fair part."
+            "In rounds, jobs are taken in the order of base. With srtf and las, running jobs are stopped if "
+            "earlier jobs leave them no GPUs, in number. A job that does not fit is skipped. With "
+            "mode=proportional each GPU has its part of the node's CPUs and memory. With tune a job of one node "
+            "goes to a node where its need is free: the CPUs and memory beyond which it gets no faster. If there "
+            "is none, it goes where the smaller of need and fair part is free, otherwise to any node with its "
+            "GPUs. On nodes where a job arrived or left, every job first gets the smaller of need and fair part; "
+            "then, in order, the jobs whose full need is still free get it. So no job has less than its fair "
+            "part, or than it can use. With greedy a job waits until its need is free. Among suitable nodes the "
+            "one with the fewest free GPUs is taken. Speed is that of M6 over the speed with the fair part."
         ),
         parameters=(
-            Parameter("mode", "tune", "how CPUs and memory are shared out", ("tune", "proportional", "greedy")),
+            Parameter("mode", "tune", "how CPUs and memory are divided", ("tune", "proportional", "greedy")),
             Parameter("base", "fifo", "the order of jobs", ("fifo", "srtf", "las")),
-            Parameter("round", 300.0, "length of a round, 0 to decide at every arrival and end [s]"),
+            Parameter("round", 300.0, "length of a round; 0: decide at every arrival and end [s]"),
             OVERHEAD,
         ),
         assumptions=("D1", "M4", "M6", "M9"),
         equal_to=(
             "With mode=proportional, round=0: fifo,scan=skip.",
-            "Where no family is faster with more than its fair part, or each node has one GPU: mode=proportional.",
+            "If no family is faster with more than its fair part, or each node has one GPU: mode=proportional.",
         ),
         sources=(
             "Mohan et al., Synergy (OSDI'22), and its artifact: modes, need, rounds, curves of the families.",
             (
-                "Own choices: who has more than the fair part is decided anew, in the order, on the nodes that "
-                "change, in place of taking from the fewest nodes; a job has its whole need or the lesser part, never "
-                "anything between; nodes that do not state CPUs and memory have M6's."
+                "Own choices: which jobs get more than the fair part is decided again, in order, on the nodes "
+                "that change, instead of taking from the fewest nodes; a job gets its whole need or the smaller "
+                "part, nothing in between; nodes without known CPUs and memory get M6's."
             ),
         ),
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 
-# Auctions of GPUs: which bids win, so that the product of the bidders' values is largest.
+# Auctions of GPUs: the winning bids maximize the product of the bidders' values.
 
 
 def best_bundles(
@@ -36,27 +36,27 @@ def best_bundles(
     nodes: int = 0,
     gap: float = 0.0,
 ) -> NDArray[np.int64]:
-    """Return the pool that each bidder gets its GPUs in, so that the sum of gains is largest; -1 none (k,).
+    """Return the pool in which each bidder gets its GPUs, for the largest sum of gains; -1 none (k,).
 
-    By a program of whole numbers (HiGHS); of bidders alike in what they ask for only those with most gain can win, so
-    that no more of them than there is room for are looked at. The best found within the limit counts; that
-    is one of nodes, not of time, so that the same comes out on every machine.
+    An integer program (HiGHS) decides. Of bidders with equal requests only those with the largest gains can win, so at
+    most as many as fit are considered. The best solution within the limit counts. The limit is a number of nodes, not a
+    time, so every machine gives the same result.
 
     Parameters
     ----------
     gain : array (k,)
-        What each adds when it wins, 0 or more.
+        Gain of each if it wins, 0 or more.
     gpus : array (k,)
         GPUs that each asks for: all or none.
     may : array (k, P)
-        In which pools.
+        The pools it may use.
     free : array (P,)
         GPUs to be had.
     nodes : int
         Most nodes of the program's search tree; 0 any number.
     gap : float
-        What may be missing of the largest sum [1]. Where those with most gain for a GPU, as long as they fit, come as
-        near as that to the sum if gangs could be divided, they win without a program.
+        Accepted gap to the largest sum [1]. The bids with the largest gain per GPU win without a program if, as far as
+        they fit, they come this close to the sum for divisible gangs.
     """
     won = np.full(len(gain), -1, np.int64)
     may = may & (gpus[:, None] <= free) & (gain > 0)[:, None]
@@ -71,7 +71,7 @@ def best_bundles(
         return won
     row, pool = np.nonzero(may[some])
     if len(alike) == 1 and len(np.unique(pool)) == 1:
-        # One size and one pool: those with most gain, no more than there is room for.
+        # One size and one pool: the bids with the largest gains, as many as fit.
         won[some] = pool[0]
         return won
     bids = _Bids(gain[some][row], gpus[some][row], row, pool, free)
@@ -115,7 +115,7 @@ class _Bids:
         return taken, float(self.gain[taken].sum()) >= bound * (1 - gap) - 1e-12
 
     def solve(self, nodes: int, gap: float) -> list[int] | None:
-        """Return the bids that win by the program; None where it found none within the limit."""
+        """Return the bids that win by the program; None if it found none within the limit."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
@@ -135,10 +135,10 @@ class _Bids:
 
 
 def best_sizes(low: list[int], high: list[int], free: int, value: Callable[[int, int], float]) -> tuple[list[int], int]:
-    """Return GPUs for bidders in their order, and what is left: first the least of each that fits, then one by one.
+    """Return GPUs for bidders in their order, and what is left: first the minimum of each that fits, then one by one.
 
-    Each GPU goes where the logarithm of the value grows most, so that the product of the values is largest, as long as
-    the logarithm grows less with every GPU. A bidder whose least does not fit gets none.
+    Each GPU goes where the logarithm of the value grows most. This maximizes the product of the values as long as the
+    logarithm grows less with every GPU. A bidder whose minimum does not fit gets none.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class _Auctions:
         self.draws = np.random.default_rng(0)
 
     def plan(self, view: View) -> Plan:
-        """Return who has GPUs until the first of their leases ends."""
+        """Return which jobs have GPUs until the first of their leases ends."""
         job, held, now = view.job, view.held, view.now_ms
         running = self.turns.running(view)
         age = (now - self.submit_ms[job]).astype(np.float64)
@@ -219,14 +219,14 @@ class _Auctions:
                 bidders = self._bidders(order, rho)
                 gain = np.log1p(self.lease_ms / np.maximum(expected[bidders], 1))
                 may = self.turns.speed[self.turns.pools.kind[job[bidders]]] > 0
-                # A job that runs bids for its own pool alone, so that nobody moves without need.
+                # A running job bids only for its own pool, so no job moves without need.
                 own = np.arange(len(free)) == running[bidders][:, None]
                 may &= own | (running[bidders] < 0)[:, None]
                 won = best_bundles(gain, gpus[bidders], may, free, self.nodes, self.gap)
                 chosen[bidders] = won
                 free -= np.bincount(won[won >= 0], gpus[bidders[won >= 0]], len(free)).astype(np.int64)
                 order = order[chosen[order] < 0]
-            # What bidders leave goes to the others, the worst ratio first.
+            # GPUs that bidders leave go to the others, the worst ratio first.
             if len(order) and (free > 0).any():
                 chosen[order] = self.turns.choose(job, order, running, free)[order]
             size = np.where(chosen >= 0, gpus, 0)
@@ -244,7 +244,7 @@ class _Auctions:
         return int(gpus[order].sum()) <= int(free.sum())
 
     def _bidders(self, order: NDArray[np.int64], rho: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return those with the worst ratio, drawn by lot between equals."""
+        """Return the jobs with the worst ratio, drawn by lot among equals."""
         count = min(max(int(round(self.share * len(order), 9)), 1), self.most, len(order))
         lots = self.draws.random(len(order))
         return order[np.lexsort((lots, -rho[order]))][:count]
@@ -321,50 +321,61 @@ class Themis(Policy):
         name="themis",
         title="GPUs under leases, auctioned to the jobs whose finish-time fairness is worst",
         rule=(
-            "Who gets GPUs has them for a lease. At most once in interval seconds, when jobs came or ended or leases "
-            "are over, the GPUs that no lease holds are auctioned: of the n jobs without a lease the (1 - f) * n with "
-            "the largest ratio bid, at least one, by lot between equals. The ratio is the time from submission to the "
-            "end expected with the GPUs asked for, over the work; a waiting job's is the one that it had when it lost "
-            "its GPUs times the minutes since then plus one (waiting=released), or the same estimate "
-            "(waiting=estimate). In the rigid form a bid is for all GPUs that a job asks for; those win whose values "
-            "gain most as a product, a value being the inverse of the ratio now, against that after another lease "
-            "without GPUs, by a program of whole numbers. In the elastic form each bidder gets its least number of "
-            "GPUs, the worst ratio first, and then every GPU goes where the logarithm of the speed grows most; "
-            "nothing is paid for a bid. What bidders leave goes to the other jobs, the worst ratio first. A job whose "
-            "lease is renewed stays where it is. Gangs may be spread over nodes."
+            "A job that gets GPUs has them for a lease. When jobs arrive or end or leases are over, but at most "
+            "once every interval seconds, the GPUs without a lease are auctioned. Of the n jobs without a lease "
+            "the (1 - f) * n with the largest ratio bid, at least one, by lot among equals. The ratio is the time "
+            "from submission to the expected end with the requested GPUs, over the work. For a waiting job it is "
+            "the ratio when it lost its GPUs, times the minutes since then plus one (waiting=released), or the "
+            "same estimate (waiting=estimate). In the rigid form a bid is for all GPUs that a job asks for. An "
+            "integer program chooses the winners: the bids with the largest product of gains, where a gain "
+            "compares the value now with the value after another lease without GPUs, and a value is the inverse "
+            "of the ratio. In the elastic form each bidder gets its minimum number of GPUs, the worst ratio "
+            "first, and then every GPU goes where the logarithm of the speed grows most; bids cost nothing. GPUs "
+            "that bidders leave go to the other jobs, the worst ratio first. A job whose lease is renewed stays "
+            "where it is. Gangs may be spread over nodes."
         ),
         parameters=(
             Parameter(
-                "form", "rigid", "jobs keep the GPUs that they ask for, or change them by lease", ("rigid", "elastic")
+                "form",
+                "rigid",
+                "jobs keep the GPUs that they ask for, or change them with each lease",
+                ("rigid", "elastic"),
             ),
             Parameter("f", 0.8, "share of the jobs, those with the smallest ratios, that do not bid [1]", maximum=1),
             Parameter("lease", 1200.0, "length of a lease [s]", minimum=0.001),
             Parameter("waiting", "released", "ratio of a waiting job", ("released", "estimate")),
             Parameter("interval", 60.0, "least time between two auctions [s]"),
             Parameter("bidders", 64, "most jobs that bid at once", minimum=1, maximum=10_000),
-            Parameter("gap", 0.01, "what the program may miss of the largest product, as a share of its logarithm [1]"),
-            Parameter("limit", 1000, "most nodes of the program's search, whose best so far then counts, 0 any number"),
-            Parameter("resize", 30.0, "cost of a change in the number of GPUs [s]"),
-            Parameter("overhead", "none", "preset of what each preemption and migration costs (M9)"),
+            Parameter(
+                "gap", 0.01, "accepted gap of the program to the largest product, as a share of its logarithm [1]"
+            ),
+            Parameter(
+                "limit",
+                1000,
+                "most nodes that the program's search visits; then its best solution so far counts; 0: no limit",
+            ),
+            Parameter("resize", 30.0, "cost of changing the number of GPUs [s]"),
+            Parameter("overhead", "none", "preset for the cost of each preemption and migration (M9)"),
         ),
         assumptions=("D1", "M8", "M9", "M4"),
         equal_to=(
-            "With room for all, form=rigid: every job starts at the next auction and none is stopped.",
+            "If all jobs fit, with form=rigid: every job starts at the next auction and none is stopped.",
             (
-                "With an endless lease, interval=0, and jobs of one GPU alike in work, form=rigid: the ends of "
-                "fifo,scan=skip, up to who of those that came together goes first."
+                "With an infinite lease, interval=0, form=rigid and one-GPU jobs of equal work: the ends of "
+                "fifo,scan=skip, except for the order of jobs that arrive together."
             ),
         ),
         sources=(
             (
-                "Mahajan et al., Themis (NSDI'20): leases, partial auctions, f; by the first author's released "
-                "simulator the ideal time is the work at full size without a factor for contention, a waiting job's "
-                "ratio, the number of bidders and the lot, the product of speeds, no payments and no cost of leases."
+                "Mahajan et al., Themis (NSDI'20): leases, partial auctions, f. From the first author's released "
+                "simulator: the ideal time is the work at full size without a factor for contention; a waiting "
+                "job's ratio; the number of bidders and the lot; the product of speeds; no payments and no cost "
+                "of leases."
             ),
             (
-                "Own choices: each job is an app; 20 minutes and the minute of a waiting job's ratio, as units are not "
-                "stated; the value of a rigid bid; interval, bidders; the released lease test, by which a job spread "
-                "over nodes ends its lease sooner, is a fault and left out."
+                "Own choices: each job is an app; 20 minutes and the minute of a waiting job's ratio, because "
+                "units are not given; the value of a rigid bid; interval, bidders. We leave out the released "
+                "lease test, which ends the lease of a spread job sooner, because it is a fault."
             ),
         ),
     )

@@ -1,7 +1,7 @@
 """Turns: GPUs handed out for a time, by slices of one clock or by leases that each job has of its own.
 
-A policy ranks the jobs that may have GPUs next; here is what follows from the rank: who gets them in which pool, and
-the plan that names only the jobs for which something changes.
+A policy ranks the jobs that may have GPUs next. This module derives from the rank which jobs get them in which pool,
+and the plan that names only the jobs that change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Leases:
 
     def __init__(self, jobs: int) -> None:
         self.until_ms: NDArray[np.int64] = np.zeros(jobs, np.int64)
-        """End of each job's lease; the past where it has none [ms] (n,)."""
+        """End of each job's lease; a past time if it has none [ms] (n,)."""
 
     def grant(self, job: NDArray[np.int64], until_ms: int) -> None:
         """Give jobs a lease to a time."""
@@ -54,14 +54,14 @@ class Leases:
 
 
 class Turns:
-    """Pools of GPUs, and who gets which by rank.
+    """Pools of GPUs, and which jobs get which by rank.
 
     Parameters
     ----------
     jobs, cluster, models
-        As a policy gets them.
+        The parameters as a policy gets them.
     any_model : bool
-        Whether jobs also run on GPU models that they do not ask for, where the speed there is known (D6).
+        Whether jobs also run on GPU models that they do not ask for, if the speed there is known (D6).
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster, models: Models, *, any_model: bool = False) -> None:
@@ -74,7 +74,7 @@ class Turns:
             same = self.pools.kind_domain[:, None] == self.pools.domain
             may = same & (may | _known(models, jobs.models, cluster.models)[asked][:, self.pools.model])
         self.speed: NDArray[np.int64] = np.where(may, table[asked][:, self.pools.model], 0).astype(np.int64)
-        """Speed of each kind of demand in each pool [ppm]; 0 where it does not run (K, P)."""
+        """Speed of each kind of demand in each pool [ppm]; 0 if it does not run there (K, P)."""
         faster = np.argsort(-self.speed, axis=1, kind="stable")
         self.rank: NDArray[np.int64] = np.argsort(faster, axis=1, kind="stable").astype(np.int64)
         """Place of each pool in the order of a kind's speed (K, P)."""
@@ -84,7 +84,7 @@ class Turns:
         return np.where(view.held > 0, self.pools.group_pool[view.group], -1)
 
     def capacity(self, view: View, running: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the GPUs of each pool, those that nodes took with them included while jobs still have them (P,)."""
+        """Return the GPUs of each pool, including those of nodes that left while jobs still have them (P,)."""
         return np.maximum(self.pools.gpus(view), self.pools.used(running, view.held))
 
     def choose(
@@ -95,18 +95,19 @@ class Turns:
         free: NDArray[np.int64],
         only: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int64]:
-        """Return the pool that each job gets, in an order, passing over those for which no pool has room; -1 none (k,).
+        """Return the pool that each job gets, in an order, skipping jobs for which no pool has room; -1 none (k,).
 
-        A job stays in its pool where it can, else has the fastest that has room. `free` is what is left afterwards.
+        A job stays in its pool if it can, otherwise it gets the fastest pool with room. `free` is what is left
+        afterwards.
 
         Parameters
         ----------
         job : array (k,)
             Jobs.
         order : array
-            Places in `job`: who is asked, first to last.
+            Places in `job`: the jobs to consider, first to last.
         running : array (k,)
-            Pool of each now, -1 none.
+            Current pool of each, -1 none.
         free : array (P,)
             GPUs of each pool that may be handed out.
         only : array (k,), optional
@@ -137,7 +138,7 @@ class Turns:
         chosen: NDArray[np.int64],
         wake_ms: int = -1,
     ) -> Plan:
-        """Return the plan that brings jobs from the pools in which they run to those chosen, larger gangs first."""
+        """Return the plan that moves jobs from their pools to the chosen ones, larger gangs first."""
         moved = np.flatnonzero(chosen != running)
         gpus = np.where(chosen[moved] >= 0, self.gpus[job[moved]], 0)
         by = np.argsort(-gpus, kind="stable")

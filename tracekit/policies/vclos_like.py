@@ -1,4 +1,4 @@
-"""vClos, as far as its rule is known: links are allocated with the GPUs, so that no gang meets another."""
+"""vClos, as far as its rule is known: links are allocated with the GPUs, and no gang meets another."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class _Isolated(Gangs):
         self._none: set[int] = set()
 
     def order(self, waiting: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the order of submission; what found no links in the last plan is tried again."""
+        """Return the order of submission; jobs that found no links in the last plan are tried again."""
         self._none.clear()
         return waiting
 
     def choose(self, job: int) -> Spot | None:
-        """Return the nearest GPUs whose links nobody has."""
+        """Return the nearest GPUs whose links are free."""
         kind = int(self.places.kind[job])
         if kind in self._none:
             return None
@@ -50,7 +50,7 @@ class _Isolated(Gangs):
         return spot
 
     def _own(self, job: int) -> Spot | None:
-        """Return the nearest GPUs on several nodes whose links are free; a rack's, where racks are left."""
+        """Return the nearest GPUs on several nodes whose links are free; those of a rack, if racks are left."""
         used = np.array([len(self.links.on.get(link, ())) for link in range(len(self.links.lanes))])
         has = used < self.links.lanes
         nodes, racks = has[: self.links.nodes], has[self.links.nodes :]
@@ -75,15 +75,16 @@ class VclosLike(Policy):
 
     card: ClassVar[Card] = Card(
         name="vclos-like",
-        title="links are allocated with GPUs, so that no gang slows another (after vClos)",
+        title="links are allocated with GPUs, and no gang slows another (after vClos)",
         rule=(
-            "Jobs start in the order of their submission, on the fewest nodes of a rack if they can, else on nodes of "
-            "one rack, else on any nodes of one GPU model, and run to their end. With isolate=on a gang on several "
-            "nodes has their links to the rack to itself, and over several racks one link of each to the spine too; "
-            "where GPUs are free but such links are not, it waits, and with scan=skip later jobs may pass it. So every "
-            "gang runs as if it were alone. With isolate=off nothing is allocated: gangs share links, and of a rack's "
-            "links in parallel each gang is as likely to be on one as on another. Where racks are not known there is "
-            "one, and then only the links of nodes count."
+            "Jobs start in the order of their submission and run to their end. A gang takes the fewest nodes of a "
+            "rack if it can, otherwise nodes of one rack, otherwise any nodes of one GPU model. With isolate=on a "
+            "gang on several nodes has their links to the rack to itself, and a gang over several racks also has "
+            "one link of each rack to the spine. If GPUs are free but such links are not, it waits, and with "
+            "scan=skip later jobs may overtake it. So every gang runs as if it were alone. With isolate=off no "
+            "links are allocated: gangs share links, and each gang is equally likely to use any of a rack's "
+            "parallel links. If racks are not known, all nodes are in one rack, and then only the links of nodes "
+            "count."
         ),
         parameters=(
             Parameter("isolate", True, "gangs have links to themselves, or share them"),
@@ -92,9 +93,9 @@ class VclosLike(Policy):
         ),
         assumptions=("D1", "M36", "M37", "M38"),
         equal_to=(
-            "With isolate=off and gap=0: delay-scheduling,rack=0,any=0, scan alike.",
-            "With jobs of one GPU and gap=0: fifo,scan=skip.",
-            "Where every gang fits one node, and nodes have GPUs enough for all: isolate makes no difference.",
+            "With isolate=off and gap=0: delay-scheduling,rack=0,any=0, with the same scan.",
+            "With one-GPU jobs and gap=0: fifo,scan=skip.",
+            "If every gang fits on one node, and nodes have enough GPUs for all: isolate makes no difference.",
         ),
         sources=(
             (
@@ -102,9 +103,9 @@ class VclosLike(Policy):
                 "abstract: a virtual Clos of leaf and spine links for each job, against ECMP."
             ),
             (
-                "Own choices: one link from a gang to the spine for each of its racks, a node's link for one gang, "
-                "places as in delay scheduling without patience, no optical switches; sharing by ECMP is the mean over "
-                "where gangs may be hashed to."
+                "Own choices: one link from a gang to the spine for each of its racks, each node link for one "
+                "gang, placement as in delay scheduling without patience, no optical switches; sharing by ECMP is "
+                "the mean over the links that gangs may be hashed to."
             ),
         ),
     )

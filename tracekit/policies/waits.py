@@ -29,12 +29,12 @@ class Waits:
         self._of.setdefault(key, deque(maxlen=self._length)).append(wait_ms)
 
     def mean(self, key: Key, least: int, otherwise: float) -> float:
-        """Return the mean wait, or another number where fewer than so many are known [ms]."""
+        """Return the mean wait, or another number if too few are known [ms]."""
         known = self._of.get(key, ())
         return sum(known) / len(known) if len(known) >= max(least, 1) else otherwise
 
     def upper(self, key: Key, least: int, otherwise: float) -> float:
-        """Return the mean wait and a standard deviation more, or another number where too few are known [ms]."""
+        """Return the mean wait plus one standard deviation, or another number if too few are known [ms]."""
         known = self._of.get(key, ())
         if len(known) < max(least, 1):
             return otherwise

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["BY_SIZE", "pooled_drop", "strata_with_both"]
 
 BY_SIZE = ("gpu_count",)
-"""Columns of the strata where only the size of the job makes them."""
+"""Columns of the strata if only the size of the job defines them."""
 
 
 def strata_with_both(frame: pl.DataFrame, by: Sequence[str] = BY_SIZE) -> pl.DataFrame:
@@ -34,8 +34,8 @@ def strata_with_both(frame: pl.DataFrame, by: Sequence[str] = BY_SIZE) -> pl.Dat
 def pooled_drop(frame: pl.DataFrame, n: int, by: Sequence[str] = BY_SIZE) -> Number:
     """Return by how many points utilization is lower in the worse circumstance.
 
-    For each stratum: pooled mean of the better samples minus that of the worse; the strata are weighted by their worse
-    samples, which is the mean over what is worse of the difference to what is alike but for that (direct
+    For each stratum: pooled mean of the better samples minus that of the worse. The strata are weighted by their worse
+    samples, so the result is the mean difference between worse samples and otherwise equal better ones (direct
     standardization). `frame` is that of `strata_with_both`.
     """
     strata = frame.select(by).unique().sort(by).rows()

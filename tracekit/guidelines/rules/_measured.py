@@ -1,4 +1,4 @@
-"""Jobs whose GPU utilization is known, for the guidelines about GPUs that are held and hardly used."""
+"""Jobs whose GPU utilization is known, for the guidelines about allocated GPUs with little use."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LOW_PCT = 50.0
 """Mean utilization up to which a job counts as low, as Gao et al. (ICSE'24) have it [percent]."""
 
 NOTE = (
-    "A job's utilization is the mean of its samples, or what job_usage states, as in utilization/idle_jobs; jobs "
-    "without either are in no number."
+    "A job's utilization is the mean of its samples, or the value in job_usage, as in utilization/idle_jobs; jobs "
+    "without either are not counted."
 )
 
 _JOBS = f"""
@@ -34,9 +34,9 @@ WHERE gpu_hours > 0 AND coalesce(submit_time, start_time) IS NOT NULL
 def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFrame, float | None]:
     """Return one row a job: job_id, user, vc, gpu_count, run_s, mean_pct, wasted_gpu_h, gpu_hours and day.
 
-    The rows of utilization/idle_jobs without its limits, so that they are its jobs when the limits are put back. Jobs
-    of unknown date are out, and jobs of no more GPUs than `more_than`. With them comes the part that these jobs held
-    of the GPU-hours of all such jobs [1], None when none is known.
+    The rows of utilization/idle_jobs without its limits; with the limits they are its jobs. Jobs of unknown date are
+    excluded, and jobs with at most `more_than` GPUs. The second value is the share of these jobs in the GPU-hours of
+    all such jobs [1], None when none is known.
 
     Raises
     ------

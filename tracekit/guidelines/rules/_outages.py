@@ -1,4 +1,4 @@
-"""What outages did to attempts, for the guidelines about them."""
+"""The effect of outages on attempts, for the guidelines about them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["NEEDED_STOPS", "attempts_with_stops"]
 
 NEEDED_STOPS = 5
-"""Fewest attempts that outages have to have stopped; our choice, the same as for the effect."""
+"""Fewest attempts that outages must have stopped; our choice, the same as for the effect."""
 
 _ATTEMPTS = f"""
 SELECT
@@ -41,9 +41,9 @@ ORDER BY i.job_id, i.attempt
 def attempts_with_stops(evidence: Evidence) -> pl.DataFrame:
     """Return one row an attempt with GPUs that ended: whether an outage stopped it, and how long the next one waited.
 
-    job_id, attempt, job_status, nodes, gpus, run_s [s], gpu_s [GPU * s], by_event (a node of it failed by the table
+    job_id, attempt, job_status, nodes, gpus, run_s [s], gpu_s [GPU * s], by_event (one of its nodes failed by the table
     node_events, as in the view attempt_interruptions), stopped (that, or its status is node_fail, as in failures/ettr),
-    next_attempt and next_wait_s [s] of the same job, NULL where none followed or its wait is unknown, and day.
+    next_attempt and next_wait_s [s] of the same job, NULL if none followed or its wait is unknown, and day.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Waits with what caused them, for the guidelines about the queue."""
+"""Waits and their causes, for the guidelines about the queue."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ WHERE w.wait_us > 0 AND w.gpu_count > 0 AND j.submit_time IS NOT NULL
 def waits(evidence: Evidence) -> Answer:
     """Return one row a wait of more than 0 s: its length, the part of each cause [s], and the day of submission.
 
-    The causes are those of queuing/delay_causes; fragmentation_s is NULL where no nodes are known.
+    The causes are those of queuing/delay_causes; fragmentation_s is NULL if no nodes are known.
 
     Raises
     ------
     LackingError
-        There is no wait.
+        No wait exists.
     """
     answer = evidence.answer(_WAITS)
     if answer.frame.is_empty():
-        raise LackingError("No job with GPUs is known to have waited.")
+        raise LackingError("No job with GPUs has a known wait.")
     return answer

@@ -45,7 +45,7 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             (
                 "Placeable is the part of a wait that queuing/delay_causes explains neither by quota nor by "
-                "fragmentation: free GPUs on the fewest nodes were there, and the VC was within its quota."
+                "fragmentation: enough GPUs were free on the fewest nodes, and the VC was within its quota."
             ),
             *answer.notes,
         ),
@@ -57,7 +57,7 @@ def _easy(estimates: Literal["limit", "oracle"], words: str) -> RuleChange:
         changed = replace(rules, backfill="easy", estimates=estimates, scan="stop", queues="one")
         fault = changed.fault()
         if fault is not None:
-            raise LackingError(f"Backfilling is not replayed beside these rules: {fault}.")
+            raise LackingError(f"Backfilling cannot be replayed with these rules: {fault}.")
         return changed
 
     return RuleChange(f"EASY backfilling {words}", change)
@@ -66,15 +66,15 @@ def _easy(estimates: Literal["limit", "oracle"], words: str) -> RuleChange:
 GUIDELINE = Guideline(
     id="backfill",
     title="Backfill with estimates",
-    question="Do jobs wait although GPUs that fit them are free?",
+    question="Do jobs wait while enough GPUs are free for them?",
     measures=(
-        Measure("placeable_share", "share of waiting time in which the job had a place", "share", "waits"),
+        Measure("placeable_share", "share of waiting time in which the job could have started", "share", "waits"),
         Measure("placeable_wait_s", "mean of that time over all waits", "s", "waits"),
         Measure("limit_share", "share of jobs with a time limit, the simplest estimate", "share", "jobs with GPUs"),
     ),
     thresholds=(
         Threshold("placeable_share", "at least", 0.2, "ours"),
-        Threshold("placeable_wait_s", "at least", 60, "ours: below, it is the period of the scheduler"),
+        Threshold("placeable_wait_s", "at least", 60, "ours: shorter waits are the period of the scheduler"),
     ),
     finding=(
         "In {placeable_share} of the waiting time enough GPUs were free, within the quota of the job's VC; "
@@ -82,26 +82,26 @@ GUIDELINE = Guideline(
     ),
     find=_find,
     advice=(
-        "Let later jobs start on free GPUs while they do not delay the first in the queue (EASY backfilling), with run "
-        "times from time limits or, better, predicted from earlier jobs of the same name."
+        "Let later jobs start on free GPUs if they do not delay the first job in the queue (EASY backfilling). "
+        "Take run times from time limits or, better, predict them from earlier jobs of the same name."
     ),
-    cost="Every job needs an estimate; users must give time limits that are close.",
-    risk="Bad estimates delay the first job; limits that are too short end jobs before they are done.",
+    cost="Every job needs an estimate, and users must set time limits close to the real run time.",
+    risk="Bad estimates delay the first job; time limits that are too short end jobs early.",
     practice=Practice(
         slurm=(
-            "SchedulerType=sched/backfill, with DefaultTime of the partition and '--time' of the job as estimates; "
-            "bf_window in SchedulerParameters, in minutes, no shorter than the longest time limit (43200 at most, 30 "
-            "days)."
+            "SchedulerType=sched/backfill, with DefaultTime of the partition and '--time' of the job as "
+            "estimates; bf_window in SchedulerParameters, in minutes, at least as long as the longest time limit "
+            "(43200 at most, 30 days)."
         ),
         kubernetes=(
             "Neither Kueue nor Volcano plans with run times, so neither has true backfilling. Kueue's "
-            "'queueingStrategy: BestEffortFIFO' (the default) lets later workloads pass, and a large one may wait "
-            "long. Volcano's backfill action places only pods that request nothing; its 'sla' plugin "
-            "('sla-waiting-time') keeps resources for a job that has waited too long."
+            "'queueingStrategy: BestEffortFIFO' (the default) lets later workloads overtake, so a large one may "
+            "wait long. Volcano's backfill action places only pods that request nothing; its 'sla' plugin "
+            "('sla-waiting-time') reserves resources for a job that has waited too long."
         ),
         yarn=(
-            "There is no backfilling by run time. In the Capacity Scheduler a node that is reserved for a request is "
-            "closed to later ones, and other nodes are not; "
+            "YARN has no backfilling by run time. In the Capacity Scheduler a node reserved for a request is "
+            "closed to later requests, while other nodes are not; "
             "'yarn.scheduler.capacity.reservations-continue-look-all-nodes' (true by default) lets the owner of a "
             "reservation take another node."
         ),

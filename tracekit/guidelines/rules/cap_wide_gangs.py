@@ -1,4 +1,4 @@
-"""Cap or split gangs so wide that a failure is likely to hit them before they end."""
+"""Cap or split jobs on so many nodes that a failure is likely to hit them before they end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WHERE nodes > 0
 GROUP BY gpus
 ORDER BY gpus
 """
-"""Sizes of gangs as in failures/ettr, with what they run in the median."""
+"""Job sizes as in failures/ettr, with their median run time."""
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -60,7 +60,7 @@ def _find(evidence: Evidence) -> Finding:
     own_ettr = worst["ettr"] if worst else None
     gap = rest - own_ettr if rest is not None and own_ettr is not None else None
     jobs = worst["jobs"] if worst else 0
-    none = "No ten jobs of one size ran on two nodes or more for so long that the log tells how often they are hit."
+    none = "No ten jobs of one size ran on two or more nodes long enough to measure how often they are hit."
     return Finding(
         {
             "hit_share": Number(
@@ -75,49 +75,56 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "The chance to be hit is failures/by_gang's for nodes side by side, within what such jobs run in the "
-                "median; the training time ratio is failures/ettr's with a checkpoint an hour, where node failures "
-                "alone cut work short. Waits for so many nodes count in it."
+                "The chance of being hit is that of failures/by_gang for neighbouring nodes, within the median "
+                "run time of such jobs. The training time ratio is that of failures/ettr with a checkpoint every "
+                "hour, counting only interruptions by node failures. It includes the time spent waiting for this "
+                "many nodes."
             ),
         ),
         rows=tuple(rows),
-        rows_title="Gangs by size",
+        rows_title="Multi-node jobs by size",
         text="" if worst else none,
     )
 
 
 GUIDELINE = Guideline(
     id="cap-wide-gangs",
-    title="Cap or split very wide gangs",
-    question="How likely are wide gangs hit by a failure before they end, and what does it cost them?",
+    title="Cap or split jobs on very many nodes",
+    question="How likely is a job on many nodes to be hit by a failure before it ends, and what does that cost?",
     measures=(
-        Measure("hit_share", "chance that a node of such a gang fails within its run time", "share", "jobs of gangs"),
-        Measure("gpus", "GPUs of the gangs that are hit most", "GPUs", "jobs of that size"),
+        Measure(
+            "hit_share",
+            "chance that one of the job's nodes fails within its run time",
+            "share",
+            "jobs on several nodes",
+        ),
+        Measure("gpus", "GPUs of the jobs that are hit most", "GPUs", "jobs of that size"),
         Measure("jobs", "jobs of that size", "jobs", "jobs of that size"),
-        Measure("median_run_s", "their run time, the median", "s", "jobs of that size"),
+        Measure("median_run_s", "their median run time", "s", "jobs of that size"),
         Measure("ettr", "their effective training time ratio", "share", "jobs of that size"),
-        Measure("rest_ettr", "that of all smaller jobs", "share", "smaller jobs"),
+        Measure("rest_ettr", "effective training time ratio of all smaller jobs", "share", "smaller jobs"),
         Measure("ettr_gap", "the difference", "share", "jobs of that size"),
     ),
     thresholds=(
-        Threshold("hit_share", "more than", 0.5, "ours: it is then more likely than not"),
+        Threshold("hit_share", "more than", 0.5, "ours: a failure is then more likely than not"),
         Threshold("ettr_gap", "at least", 0.05, "ours"),
     ),
     finding=(
-        "{jobs} on about {gpus} run for {median_run_s} in the median, and one of their nodes fails meanwhile with a "
-        "chance of {hit_share}; {ettr} of their time since submission gets them ahead, of smaller jobs {rest_ettr}."
+        "{jobs} on about {gpus} run for {median_run_s} in the median, and with a chance of {hit_share} one of "
+        "their nodes fails in that time. They make progress in {ettr} of the time since submission, smaller jobs "
+        "in {rest_ettr}."
     ),
     find=_find,
     advice=(
-        "Cap such gangs where the work does as well on fewer nodes, split it into parts that fail by themselves, or "
-        "let them shrink and go on without the node that failed; test all nodes of a gang before it starts."
+        "Cap such jobs if the work runs as well on fewer nodes, split it into parts that fail separately, or let "
+        "them shrink and continue without the failed node. Test all nodes of a multi-node job before it starts."
     ),
-    cost="Work takes longer on fewer nodes, and programs that shrink have to be written for it.",
-    risk="A model that fits only on so many GPUs cannot be split; less waste may still mean a later end.",
+    cost="Work takes longer on fewer nodes, and programs that shrink must be written for it.",
+    risk="A model that needs this many GPUs cannot be split; less waste may still mean a later end.",
     practice=Practice(
         slurm=(
-            "MaxNodes of the partition or 'MaxTRESPerJob=node=N' of the QOS; '--nodes=MIN-MAX' lets a job take fewer, "
-            "and 'srun --no-kill' lets an elastic program go on after a node fails."
+            "MaxNodes of the partition or 'MaxTRESPerJob=node=N' of the QOS; '--nodes=MIN-MAX' lets a job take "
+            "fewer nodes, and 'srun --no-kill' lets an elastic program continue after a node fails."
         ),
         kubernetes=(
             "An elastic PyTorchJob with 'minReplicas' and 'maxReplicas'; Kueue's partial admission with "
@@ -127,10 +134,10 @@ GUIDELINE = Guideline(
     ),
     sources=(
         "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
-        "What failures/by_gang and failures/ettr say of their definitions",
+        "The definitions in failures/by_gang and failures/ettr",
     ),
     tables=("jobs", "attempts", "node_events"),
     needs=("statuses", "gpu_count", "run_time"),
     least_n=_LEAST_JOBS,
-    no_trial="Cannot tell: no log says how long the work of a gang takes on fewer nodes.",
+    no_trial="We cannot estimate the gain: no log shows how long the work takes on fewer nodes.",
 )

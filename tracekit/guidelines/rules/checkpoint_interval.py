@@ -25,7 +25,8 @@ _SAVING = ASSUMED.cost_s / (_EVERY_S + ASSUMED.cost_s)
 def _find(evidence: Evidence) -> Finding:
     attempts = attempts_with_stops(evidence)
     hit = pl.col("by_event")
-    # As in tracekit.guidelines.losses: a part of the time is saving, and a stop costs what was not saved and a restart.
+    # As in tracekit.guidelines.losses: a share of the time goes into saving, and a stop costs the unsaved work and a
+    # restart.
     unsaved = (pl.col("run_s") % (_EVERY_S + ASSUMED.cost_s) + ASSUMED.restart_s) * pl.col("gpus") * (1 - _SAVING)
     cost = pl.col("gpu_s") * _SAVING + pl.when(hit).then(unsaved).otherwise(0.0)
     costs = attempts.select("day", held="gpu_s", cost=cost)
@@ -35,7 +36,7 @@ def _find(evidence: Evidence) -> Finding:
     held = sum(row["gpu_hours"] for row in rows)
     gain = sum(row["gpu_hours"] * (row["best_ettr"] - row["assumed_ettr"]) for row in rows)
     widest = rows[-1] if rows else None
-    none = "No outage stopped an attempt whose nodes are known, so that the log does not tell how often to save."
+    none = "No outage stopped an attempt with known nodes, so the log does not show how often to save."
     return Finding(
         {
             "cost_share": over_days(costs, ratio("cost", "held"), n=len(attempts)),
@@ -48,22 +49,22 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "No log tells how often jobs save: the cost is that of the rule assumed, "
-                f"{ASSUMED.words}. Ask the teams for theirs before anything is changed."
+                f"No log records how often jobs save: the cost assumes {ASSUMED.words}. Ask the teams for their "
+                "values before you change anything."
             ),
             (
-                "The best interval is Daly's for the rate of stops, taken as the same for each node and as constant; "
-                "the gain is that of long work by renewal theory."
+                "The best interval is Daly's for the rate of stops, assumed constant and equal for each node; the "
+                "gain is that of long work by renewal theory."
             ),
         ),
         rows=rows,
-        rows_title="Best interval by nodes of the gang",
+        rows_title="Best interval by number of nodes",
         text="" if stops else none,
     )
 
 
 def _rows(attempts: pl.DataFrame, rate_per_s: float) -> tuple[dict[str, Any], ...]:
-    """Return what theory says of gangs of each number of nodes, of stops of a node in a second."""
+    """Return the theory's values for jobs of each number of nodes, from the stops of a node per second."""
     rows = []
     sizes = (
         attempts.group_by("nodes", maintain_order=True)
@@ -81,55 +82,61 @@ def _rows(attempts: pl.DataFrame, rate_per_s: float) -> tuple[dict[str, Any], ..
 
 
 def _changes(_: Finding) -> tuple[LossChange, ...]:
-    return (LossChange("checkpoints at the best interval of each gang", replace(ASSUMED, interval_s="daly")),)
+    return (LossChange("checkpoints at the best interval of each job size", replace(ASSUMED, interval_s="daly")),)
 
 
 GUIDELINE = Guideline(
     id="checkpoint-interval",
-    title="Save the work of gangs as often as their failures ask for",
+    title="Save multi-node jobs as often as their failure rate requires",
     question="What do outages and checkpoints cost together, and how much less would it be at the best interval?",
     measures=(
         Measure("cost_share", "share of GPU-hours that outages and checkpoints cost", "share", "attempts"),
-        Measure("stops", "attempts that outages stopped", "attempts", "attempts of known nodes"),
+        Measure("stops", "attempts that outages stopped", "attempts", "attempts with known nodes"),
         Measure("cost_gpu_hours", "GPU-hours that outages and checkpoints cost", "GPU-hours", "attempts"),
-        Measure("stops_per_1000_node_d", "stops in a thousand node-days of attempts", "stops", "stops"),
-        Measure("widest_nodes", "nodes of the widest gangs", "nodes", "their attempts"),
-        Measure("best_interval_s", "best time of work between two checkpoints of these", "s", "stops"),
+        Measure("stops_per_1000_node_d", "stops per thousand node-days of attempts", "stops", "stops"),
+        Measure("widest_nodes", "nodes of the largest jobs", "nodes", "their attempts"),
+        Measure("best_interval_s", "best work time between two checkpoints of these jobs", "s", "stops"),
         Measure("gain_share", "share of GPU-hours that the best intervals would save, by theory", "share", "stops"),
     ),
     thresholds=(
-        Threshold("cost_share", "at least", 0.02, "ours: a minute an hour alone, without any outage, is 1.6 %"),
-        Threshold("stops", "at least", NEEDED_STOPS, "ours: the rate of fewer is hardly known"),
+        Threshold(
+            "cost_share",
+            "at least",
+            0.02,
+            "ours: a checkpoint of one minute per hour alone, without any outage, costs 1.6 %",
+        ),
+        Threshold("stops", "at least", NEEDED_STOPS, "ours: with fewer, the rate is too uncertain"),
         Threshold("gain_share", "at least", 0.005, "ours"),
     ),
     finding=(
-        "Outages stopped {stops}; with a checkpoint an hour they and the checkpoints cost {cost_gpu_hours}, "
-        "{cost_share} of all. The widest gangs, on {widest_nodes}, do best to save after {best_interval_s} of work, "
-        "and intervals made for each gang would save {gain_share} of the GPU-hours."
+        "Outages stopped {stops}. With a checkpoint every hour, outages and checkpoints together cost "
+        "{cost_gpu_hours}, {cost_share} of all. The largest jobs, on {widest_nodes}, should save after "
+        "{best_interval_s} of work. The best interval for each job size would save {gain_share} of the GPU-hours."
     ),
     find=_find,
     advice=(
-        "Have each gang save at the interval that its number of nodes asks for: the square root of twice the cost of a "
-        "checkpoint times the time between failures. Tell users that time, and measure what a checkpoint costs."
+        "Let each multi-node job save at the interval that suits its number of nodes: the square root of twice "
+        "the cost of a checkpoint times the time between failures. Give users that time, and measure what a "
+        "checkpoint costs."
     ),
-    cost="Bandwidth and room on storage where jobs save more often; work on programs that save at a fixed step.",
+    cost="Storage bandwidth and space if jobs save more often; work on programs that save at a fixed step.",
     risk=(
-        "Where jobs already save at another interval, or a checkpoint takes longer, the numbers change; failures that "
-        "come in bursts make the best interval shorter than the rate says."
+        "The numbers change if jobs already save at another interval, or if a checkpoint takes longer. Failures "
+        "that come in bursts make the best interval shorter than the rate suggests."
     ),
     practice=Practice(
         slurm=(
             "Set the interval in the environment of jobs from their number of nodes, in a job_submit plug-in or a "
-            "TaskProlog, and have scripts hand it to the program; '--requeue' starts them again."
+            "TaskProlog, and have scripts pass it to the program; '--requeue' starts them again."
         ),
         kubernetes=(
             "Set it as an environment variable from the number of replicas, in the template of the Job or by an "
-            "admission webhook; mount a volume that outlives the pod for checkpoints. A JobSet with a failure policy, "
-            "or Volcano's RestartJob on PodFailed, starts the gang again."
+            "admission webhook; mount a volume that outlives the pod for checkpoints. A JobSet with a failure "
+            "policy, or Volcano's RestartJob on PodFailed, starts the job again."
         ),
         yarn=(
             "The launcher sets it from the number of containers; checkpoints go to HDFS, and "
-            "'yarn.resourcemanager.am.max-attempts' above 1 lets the application go on from them."
+            "'yarn.resourcemanager.am.max-attempts' above 1 lets the application continue from them."
         ),
     ),
     sources=(

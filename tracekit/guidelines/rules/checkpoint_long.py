@@ -31,7 +31,7 @@ ORDER BY job_id, attempt
 def _find(evidence: Evidence) -> Finding:
     held = pl.col("gpu_count") * pl.col("run_s") / 3600
     long = pl.col("run_s") >= _LONG_S
-    # As in failures/lost_work with a checkpoint each hour: what is left is lost.
+    # As in failures/lost_work with a checkpoint every hour: the rest is lost.
     kept = pl.col("gpu_count") * (pl.col("run_s") - pl.col("run_s") % _SAVE_EVERY_S) / 3600
     attempts = evidence.sql(_ATTEMPTS, also=("placements", "node_events")).select(
         "day",
@@ -53,14 +53,14 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             *(
-                [f"{counted(late, 'attempts')} of those that were cut short ran out of time (timeout)"]
+                [f"{counted(late, 'attempts')} of those that were cut short hit their time limit (timeout)"]
                 if (late := attempts.filter((pl.col("lost") > 0) & pl.col("late")).height)
                 else []
             ),
             (
-                "Attempts are cut short as in failures/lost_work with rule=retried: those that failed, were preempted "
-                "or lost a node, or ended in an unknown way and were tried again. Checkpoints are not known: what jobs "
-                "save today already is not subtracted."
+                "Attempts are cut short as in failures/lost_work with rule=retried: those that failed, were "
+                "preempted or lost a node, or ended in an unknown way and were tried again. Checkpoints are not "
+                "known, so what jobs already save today is not subtracted."
             ),
         ),
         text="" if failures else none,
@@ -74,41 +74,47 @@ GUIDELINE = Guideline(
     measures=(
         Measure("lost_share", "share of GPU-hours in attempts cut short after a day or more", "share", "attempts"),
         Measure("long_failures", "attempts cut short after a day or more", "attempts", "attempts of a day or more"),
-        Measure("lost_gpu_hours", "GPU-hours of these", "GPU-hours", "such attempts"),
-        Measure("saved_gpu_hours", "of them kept by a checkpoint an hour", "GPU-hours", "such attempts"),
+        Measure("lost_gpu_hours", "GPU-hours of these attempts", "GPU-hours", "such attempts"),
+        Measure(
+            "saved_gpu_hours",
+            "of these, GPU-hours that a checkpoint every hour would keep",
+            "GPU-hours",
+            "such attempts",
+        ),
         Measure("long_share", "share of GPU-hours in all attempts of a day or more", "share", "attempts"),
     ),
     thresholds=(
         Threshold("lost_share", "at least", 0.05, "ours"),
-        Threshold("long_failures", "at least", 10, "ours: fewer may be one user's accident"),
+        Threshold("long_failures", "at least", 10, "ours: a few may be one user's accident"),
     ),
     finding=(
-        "{long_failures} cut short after a day or more took {lost_gpu_hours}, {lost_share} of all held; if nothing was "
-        "saved, a checkpoint an hour would have kept {saved_gpu_hours}."
+        "{long_failures} cut short after a day or more took {lost_gpu_hours}, {lost_share} of all allocated; if "
+        "nothing was saved, a checkpoint every hour would have kept {saved_gpu_hours}."
     ),
     find=_find,
     advice=(
-        "Give jobs of more than a day a time limit that only jobs which save their state and start from it may exceed; "
-        "send a signal before the limit, and put the job back into the queue."
+        "Give jobs a time limit of a day. Let only jobs that save their state and can restart from it exceed it. "
+        "Send a signal before the limit, and put the job back into the queue."
     ),
     cost="Storage and bandwidth for checkpoints, and work on programs that cannot save their state.",
-    risk="A job that cannot start from its checkpoint loses everything at the limit; saving too often slows all.",
+    risk="A job that cannot start from its checkpoint loses everything at the limit; saving too often slows all jobs.",
     practice=Practice(
         slurm=(
             "MaxTime of the partition or MaxWall of the QOS; '--signal=B:USR1@300' warns the batch script, which "
-            "saves and calls 'scontrol requeue' (the job needs '--requeue', or JobRequeue=1 for all). A job that only "
-            "runs into its limit is not requeued."
+            "saves and calls 'scontrol requeue' (the job needs '--requeue', or JobRequeue=1 for all). Slurm does "
+            "not requeue a job that just hits its limit."
         ),
         kubernetes=(
-            "'activeDeadlineSeconds' of the pod ends the pod, and its Job starts another within 'backoffLimit'; that "
-            "of the Job fails it for good. After the seconds in the label 'kueue.x-k8s.io/max-exec-time-seconds' "
-            "Kueue deactivates the workload, until it is activated again. In Volcano a policy with RestartJob on "
-            "PodFailed or PodEvicted starts the job again. Save as the job runs: SIGTERM leaves "
-            "'terminationGracePeriodSeconds' at most."
+            "'activeDeadlineSeconds' of the pod ends the pod, and its Job starts another within 'backoffLimit'; "
+            "on the Job it fails the Job for good. After the seconds in the label "
+            "'kueue.x-k8s.io/max-exec-time-seconds' Kueue deactivates the workload until it is activated again. "
+            "In Volcano a policy with RestartJob on PodFailed or PodEvicted starts the job again. Save while the "
+            "job runs: SIGTERM leaves at most 'terminationGracePeriodSeconds'."
         ),
         yarn=(
             "'maximum-application-lifetime' of the queue, in seconds, kills the application and does not start it "
-            "again: it must save as it runs, and the launcher submits it again from its checkpoint."
+            "again. The application must save while it runs, and the launcher submits it again from its "
+            "checkpoint."
         ),
     ),
     sources=(
@@ -121,6 +127,7 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
     no_trial=(
-        "Cannot tell by replay, which takes the recorded work as given; the saving is computed attempt by attempt."
+        "A replay takes the recorded work as given, so it cannot show the gain; the saving is computed attempt by "
+        "attempt."
     ),
 )

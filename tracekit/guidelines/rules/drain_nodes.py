@@ -34,7 +34,7 @@ INNER JOIN jobs AS j ON p.job_id = j.job_id
 INNER JOIN node_gpus AS g ON p.node_id = g.node_id
 WHERE o.failed AND g.observed > 0 AND j.gpu_count IS DISTINCT FROM 0
 """
-"""Nodes with GPUs on which jobs failed that may have held some."""
+"""GPU nodes with failed jobs that may have used GPUs."""
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -42,14 +42,14 @@ def _find(evidence: Evidence) -> Finding:
     excess = answer.frame.filter(pl.col("adjusted_p_value") <= LEVEL)
     suspects = excess.filter("suspect")
     if suspects["adjusted_p_value_without_one_user"].null_count():
-        raise LackingError("The log names no users, so that a bad node looks like a user whose jobs fail there.")
+        raise LackingError("The log names no users, so a bad node looks like a user whose jobs fail there.")
     trials, failed = int(suspects["trials"].sum()), int(suspects["failed_trials"].sum())
     expected = float(suspects["expected_failed_trials"].sum())
     share = share_of(failed, trials)
     ends = [None if end is None else end * trials - expected for end in (share.low, share.high)]
     left = len(excess) - len(suspects)
     none = "No node fails more often than chance explains"
-    none += ", once the failures of its most frequent user are left out." if left else "."
+    none += ", if the failures of its most frequent user are left out." if left else "."
     advice, cost = _texts(evidence, suspects)
     return Finding(
         {
@@ -62,18 +62,18 @@ def _find(evidence: Evidence) -> Finding:
             *answer.notes,
             *_lemons(evidence, suspects),
             (
-                "A user's attempts on one node, of which each begins within an hour of the one before, count once, by "
-                "the first of them, and so does a job that is tried again there: what one broken script loses is one "
+                "A user's attempts on one node, each begun within an hour of the one before, count once, by the "
+                "first of them. A job that is tried again there also counts once. So one broken script causes one "
                 "failure, not many."
             ),
             (
-                "Failures are compared within the same user, job group, tenant and size class, with those on the nodes "
-                "that are not suspect."
+                "Failures are compared within the same user, job group, tenant and size class, with those on "
+                "nodes that are not suspect."
             ),
             (
-                "A node is named only where its failures are more than chance explains also when the user with most "
-                "failures there is left out, on this node and on all others; jobs of unknown users count as those of "
-                "one user."
+                "A node is named only if chance does not explain its failures, even without the user with the "
+                "most failures there, on this node and on all others; jobs of unknown users count as jobs of one "
+                "user."
             ),
         ),
         rows=tuple(suspects.select(_COLUMNS).iter_rows(named=True)) if len(suspects) else (),
@@ -85,7 +85,7 @@ def _find(evidence: Evidence) -> Finding:
 
 
 def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
-    """Return which of the suspects go out of service too often as well, where the log has outages."""
+    """Return which of the suspects also go out of service too often, if the log has outages."""
     if suspects.is_empty() or not evidence.trace.has("node_events"):
         return []
     lemons = evidence.query("failures/lemon_nodes").frame.filter("lemon")
@@ -94,7 +94,7 @@ def _lemons(evidence: Evidence, suspects: pl.DataFrame) -> list[str]:
 
 
 def _texts(evidence: Evidence, suspects: pl.DataFrame) -> tuple[str, str]:
-    """Return the advice and the cost, empty where the guideline's own speak of what all of these nodes have."""
+    """Return the advice and the cost; empty if the guideline's own texts fit all of these nodes."""
     if suspects.is_empty():
         return "", ""
     with_gpus = evidence.sql(_WITH_GPUS, also=("nodes", "gpu_utilization"))
@@ -105,74 +105,78 @@ def _texts(evidence: Evidence, suspects: pl.DataFrame) -> tuple[str, str]:
 
 
 _ADVICE_WITHOUT_GPUS = (
-    "Drain these nodes, run the vendor's hardware diagnostics, and look at the kernel's messages on memory, disks and "
-    "network; bring back those that pass, and count failures by node from then on."
+    "Drain these nodes, run the vendor's hardware diagnostics, and check the kernel messages about memory, disks "
+    "and network. Bring back the nodes that pass, and count failures by node from then on."
 )
 _ADVICE_WITH_SOME = (
-    "Drain these nodes, run the vendor's hardware diagnostics, with those of the GPUs and a bandwidth test where there "
-    "are some, and look at the kernel's messages; bring back those that pass, and count failures by node from then on."
+    "Drain these nodes, run the vendor's hardware diagnostics (with GPU diagnostics and a bandwidth test if the "
+    "nodes have GPUs), and check the kernel messages. Bring back the nodes that pass, and count failures by node "
+    "from then on."
 )
-_COST_WITHOUT_GPUS = "These nodes are missing while they are tested."
+_COST_WITHOUT_GPUS = "These nodes are unavailable while they are tested."
 
 
 GUIDELINE = Guideline(
     id="drain-nodes",
     title="Drain suspect nodes",
-    question="Which nodes fail more often than if all were alike?",
+    question="Which nodes fail more often than they would if all nodes were equal?",
     measures=(
         Measure("suspect_nodes", "nodes that fail more often than bad luck explains", "nodes", "nodes"),
         Measure(
             "excess_failures",
-            "failed attempts there beyond what was to be expected, those of one session of a user counted once",
+            "failed attempts there beyond the expected number, where a user's session counts once",
             "attempts",
-            "attempts there, counted so",
+            "attempts there, counted the same way",
         ),
         Measure(
-            "failed_share", "share of the attempts there that failed, counted so", "share", "attempts there, counted so"
+            "failed_share",
+            "share of the attempts there that failed, counted the same way",
+            "share",
+            "attempts there, counted the same way",
         ),
-        Measure("one_user_nodes", "more nodes that do so by the failures of one user alone", "nodes", "nodes"),
+        Measure("one_user_nodes", "further nodes that do so only because of one user's failures", "nodes", "nodes"),
     ),
     thresholds=(
         Threshold("suspect_nodes", "at least", 1, "adjusted p-value of at most 0.05 (Holm, 1979)"),
-        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth a look"),
+        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth checking"),
     ),
     finding=(
-        "There are more failures than chance explains on {suspect_nodes}: {failed_share} of the attempts there failed, "
-        "{excess_failures} more than expected."
+        "{suspect_nodes} failed too often: {failed_share} of the attempts there failed, {excess_failures} more "
+        "than expected."
     ),
     find=_find,
     advice=(
-        "Drain these nodes, run the vendor's GPU diagnostics and a bandwidth test, and look at Xid and ECC messages; "
-        "bring back those that pass, and count failures by node from then on."
+        "Drain these nodes, run the vendor's GPU diagnostics and a bandwidth test, and check for Xid and ECC "
+        "messages. Bring back the nodes that pass, and count failures by node from then on."
     ),
-    cost="The GPUs of these nodes are missing while they are tested.",
+    cost="The GPUs of these nodes are unavailable while they are tested.",
     risk=(
-        "Several users whose jobs fail for one reason and always land there still make a good node suspect; a bad node "
-        "that only one user uses is not found."
+        "A good node still looks suspect if jobs of several users fail for one reason and always land there. A "
+        "bad node that only one user uses is not found."
     ),
     practice=Practice(
-        slurm="'scontrol update nodename=N state=drain reason=...'; a HealthCheckProgram that does it by itself.",
+        slurm="'scontrol update nodename=N state=drain reason=...'; a HealthCheckProgram that does this automatically.",
         kubernetes=(
-            "'kubectl cordon', and 'kubectl drain' where the pods may be stopped; node-problem-detector taints a node "
-            "only where 'taintEnabled' is set for the problem. New pods then keep away, but Kueue goes on counting "
-            "the node in its quotas (topology-aware scheduling leaves cordoned nodes out): lower 'nominalQuota' for "
-            "that time."
+            "'kubectl cordon', and 'kubectl drain' if the pods may be stopped; node-problem-detector taints a "
+            "node only if 'taintEnabled' is set for the problem. New pods then avoid the node, but Kueue still "
+            "counts it in its quotas (topology-aware scheduling leaves cordoned nodes out): lower 'nominalQuota' "
+            "for that time."
         ),
         yarn=(
-            "'yarn rmadmin -refreshNodes -g' after the node is in the file of "
+            "'yarn rmadmin -refreshNodes -g' after you add the node to the file of "
             "'yarn.resourcemanager.nodes.exclude-path'; a script in 'yarn.nodemanager.health-checker.script.path' "
-            "reports the node unhealthy by itself."
+            "reports the node as unhealthy automatically."
         ),
     ),
     sources=(
-        "Mantel and Haenszel (1959), Holm (1979), and what failures/by_node says of them",
+        "Mantel and Haenszel (1959), Holm (1979), and the notes on them in failures/by_node",
         "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): infrastructure failures",
     ),
     tables=("jobs", "attempts", "placements"),
     needs=("placement", "statuses"),
     least_n=2,
     no_trial=(
-        "Cannot tell by replay: jobs that fail on a node that stays in service are no outage that it could leave out; "
-        "the failures beyond the expected number are the most that is saved. repair-lemons tries what outages cost."
+        "A simulation cannot show the gain, because these failures did not take the node down. The failures "
+        "beyond the expected number are the most that can be avoided. repair-lemons tests what outages cost."
     ),
 )

@@ -1,4 +1,4 @@
-"""Keep spare nodes for wide gangs that wait after each failure."""
+"""Keep spare nodes for multi-node jobs that wait after each failure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WHERE us > 0
 GROUP BY down
 ORDER BY down
 """
-"""For how long how many nodes were out of service at a time, as in failures/cluster_availability."""
+"""How long each number of nodes was out of service at once, as in failures/cluster_availability."""
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -68,11 +68,12 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "What a gang waits after an outage may be a full cluster, a repair or a slow scheduler; the replay "
-                "with spares says what of it more nodes in reserve would save, and what others then wait."
+                "A job may wait after an outage because of a full cluster, a repair or a slow scheduler. The "
+                "replay with spares shows how much of that wait more reserve nodes would save, and how much "
+                "longer other jobs wait."
             ),
         ),
-        text="" if len(stopped) else "No gang of two nodes or more was stopped by an outage and went on later.",
+        text="" if len(stopped) else "No job on two or more nodes was stopped by an outage and continued later.",
     )
 
 
@@ -85,50 +86,57 @@ def _changes(_: Finding) -> tuple[LossChange, ...]:
 
 GUIDELINE = Guideline(
     id="keep-spares",
-    title="Keep spare nodes for wide gangs",
-    question="How long do gangs stand still after an outage until they have all their nodes again?",
+    title="Keep spare nodes for multi-node jobs",
+    question="How long do multi-node jobs wait after an outage until they have all their nodes again?",
     measures=(
         Measure(
             "stalled_share",
-            "GPU-hours that gangs wait after outages, as a share of those they hold",
+            "GPU-hours that multi-node jobs wait after outages, as a share of their GPU-hours",
             "share",
-            "attempts of gangs",
+            "attempts of multi-node jobs",
         ),
-        Measure("stopped", "gangs that an outage stopped and that went on later", "gangs", "attempts of gangs"),
-        Measure("median_wait_s", "their wait, the median", "s", "such gangs"),
-        Measure("stalled_gpu_hours", "GPU-hours that they wait", "GPU-hours", "such gangs"),
-        Measure("widest_nodes", "nodes of the widest gang", "nodes", "attempts of gangs"),
+        Measure(
+            "stopped",
+            "multi-node jobs that an outage stopped and that continued later",
+            "gangs",
+            "attempts of multi-node jobs",
+        ),
+        Measure("median_wait_s", "their median wait", "s", "such gangs"),
+        Measure("stalled_gpu_hours", "total wait in GPU-hours", "GPU-hours", "such gangs"),
+        Measure("widest_nodes", "nodes of the largest job", "nodes", "attempts of multi-node jobs"),
         Measure(
             "short_share", "share of the time in which fewer nodes are in service", "share", "levels of nodes down"
         ),
     ),
     thresholds=(
         Threshold("stalled_share", "at least", 0.01, "ours"),
-        Threshold("stopped", "at least", NEEDED_STOPS, "ours: fewer may be chance"),
-        Threshold("median_wait_s", "at least", 600, "ours: twice what a restart takes by Kokolis et al. (HPCA'25)"),
+        Threshold("stopped", "at least", NEEDED_STOPS, "ours: a few may be chance"),
+        Threshold("median_wait_s", "at least", 600, "ours: twice the time of a restart in Kokolis et al. (HPCA'25)"),
     ),
     finding=(
-        "Outages stopped {stopped} on two nodes or more, which then waited {median_wait_s} in the median and "
-        "{stalled_gpu_hours} in all, {stalled_share} of what gangs hold. Fewer nodes than the widest gang takes are in "
-        "service for {short_share} of the time."
+        "Outages stopped {stopped} on two or more nodes, which then waited {median_wait_s} in the median and "
+        "{stalled_gpu_hours} in total, {stalled_share} of the GPU-hours of multi-node jobs. For {short_share} of "
+        "the time, fewer nodes are in service than the largest job needs."
     ),
     find=_find,
     advice=(
-        "Hold a few nodes free, or fill them only with jobs that may be stopped at once, so that a gang that loses a "
-        "node goes on upon a spare; 'tracekit plan --gang' says how many a gang needs."
+        "Keep a few nodes free, or fill them only with jobs that may be stopped at once, so a job that loses a "
+        "node can continue on a spare. 'tracekit plan --gang' computes how many spares a multi-node job needs."
     ),
-    cost="The spares do no other work, or only work that can be stopped; others wait longer where the cluster is full.",
-    risk="Spares save nothing where gangs wait for other reasons, or where faults take more nodes at once.",
+    cost="The spares do no other work, or only work that can be stopped; other jobs wait longer if the cluster is "
+    "full.",
+    risk="Spares save nothing if the jobs wait for other reasons, or if faults take down more nodes at once.",
     practice=Practice(
         slurm=(
-            "A reservation with flag MAINT or for the teams of wide gangs, 'scontrol create reservation nodecnt=N'; or "
-            "a partition whose jobs are preempted (PreemptMode=REQUEUE) on all nodes."
+            "A reservation with flag MAINT or for the teams with large jobs, 'scontrol create reservation "
+            "nodecnt=N'; or a partition on all nodes whose jobs are preempted (PreemptMode=REQUEUE)."
         ),
         kubernetes=(
-            "Pods of a low PriorityClass that ask for whole nodes and do nothing, which a gang's pods preempt; in "
-            "Kueue a 'nominalQuota' below what is there, so that others borrow the rest and are preempted."
+            "Pods of a low PriorityClass that request whole nodes and do nothing, which the pods of a multi-node "
+            "job preempt; in Kueue a 'nominalQuota' below the real capacity, so other queues borrow the rest and "
+            "are preempted."
         ),
-        yarn="A queue with a guaranteed capacity for wide gangs, and preemption of what others borrow of it.",
+        yarn="A queue with a guaranteed capacity for large jobs, and preemption of what other queues borrow from it.",
     ),
     sources=(
         "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",

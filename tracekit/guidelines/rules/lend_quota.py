@@ -1,4 +1,4 @@
-"""Let VCs use what others leave idle, and give quota where it is used."""
+"""Let VCs use what others leave idle, and give quota to VCs that use it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _find(evidence: Evidence) -> Finding:
         "allocated_share_mean"
     )
     if len(known) < 2:
-        raise LackingError("The trace states the quotas of fewer than two VCs.")
+        raise LackingError("The trace has quotas of fewer than two VCs.")
     waited = waits(evidence)
     frame = waited.frame
     owned = float(known["capacity_gpus"].sum())
-    # What a VC borrows does not make the idle quota of another any smaller.
+    # GPUs that a VC borrows do not reduce the idle quota of another VC.
     unused = (pl.col("capacity_gpus") * (1 - pl.col("allocated_share_mean").clip(0, 1))).sum()
     sums = frame.select("day", "wait_s", "fair_share_s")
     rows = known.select("cluster", "vc", "capacity_gpus", "allocated_share_mean", "queue_p50_s")
@@ -62,7 +62,7 @@ def _lent(quotas: Literal["reclaim", "idle"], words: str) -> RuleChange:
         changed = replace(rules, quotas=quotas, relax_s=0.0)
         fault = changed.fault()
         if fault is not None:
-            raise LackingError(f"Lending is not replayed beside these rules: {fault}.")
+            raise LackingError(f"Lending cannot be replayed with these rules: {fault}.")
         return changed
 
     return RuleChange(f"quotas {words}", change)
@@ -75,11 +75,11 @@ GUIDELINE = Guideline(
     measures=(
         Measure("quota_wait_share", "share of waiting time at the VC's own quota", "share", "waits"),
         Measure("quota_wait_s", "mean of that time over all waits", "s", "waits"),
-        Measure("unused_share", "share of all quotas that nobody used", "share", "VCs"),
+        Measure("unused_share", "share of all quotas that is unused", "share", "VCs"),
     ),
     thresholds=(
         Threshold("quota_wait_share", "at least", 0.2, "ours; fair-share delay as in Philly's Table 2 (ATC'19)"),
-        Threshold("quota_wait_s", "at least", 60, "ours: below, it is the period of the scheduler"),
+        Threshold("quota_wait_s", "at least", 60, "ours: shorter waits are the period of the scheduler"),
         Threshold("unused_share", "at least", 0.1, "ours: below, there is little to lend"),
     ),
     finding=(
@@ -88,16 +88,16 @@ GUIDELINE = Guideline(
     ),
     find=_find,
     advice=(
-        "Let VCs borrow quota that others leave idle, and give it back by preemption or as jobs end; where a VC uses "
-        "little for weeks, move quota from it to those that wait."
+        "Let VCs borrow quota that others leave idle, and return it by preemption or as jobs end. If a VC uses "
+        "little for weeks, move some of its quota to VCs that wait."
     ),
     cost="Jobs on borrowed GPUs may be preempted and must be able to start again.",
-    risk="An owner waits for its own quota until borrowers leave; without preemption that may be days.",
+    risk="An owner waits for its own quota until borrowers leave; without preemption this may take days.",
     practice=Practice(
         slurm=(
-            "GrpTRES=gres/gpu=N of a QOS as the quota (AccountingStorageEnforce=limits), and a second QOS without it "
-            "for the rest. PreemptType=preempt/qos, PreemptMode=REQUEUE of the second QOS, and its name in Preempt of "
-            "the first: the Priority of a QOS does not decide who is preempted."
+            "GrpTRES=gres/gpu=N of a QOS as the quota (AccountingStorageEnforce=limits), and a second QOS without "
+            "it for the rest. PreemptType=preempt/qos, PreemptMode=REQUEUE of the second QOS, and its name in "
+            "Preempt of the first: the Priority of a QOS does not decide which jobs are preempted."
         ),
         kubernetes=(
             "Kueue ClusterQueues in one cohort with 'borrowingLimit' and 'lendingLimit', and 'reclaimWithinCohort: "

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GUIDELINE"]
 
-# The shared times of a node do not overlap, so that the last one that began tells whether a sample is shared.
+# The shared times of a node do not overlap, so the last one that began shows whether a sample is shared.
 _SAMPLES = f"""
 WITH judged AS (
     SELECT s.job_id, s.attempt, s.utilization_pct, coalesce(s.time < t.until, FALSE) AS worse
@@ -47,7 +47,7 @@ def _find(evidence: Evidence) -> Finding:
     all_samples = int(samples["samples"].sum())
     both = strata_with_both(samples)
     if both.is_empty():
-        raise LackingError("No size of job was sampled both alone on its node and beside another job.")
+        raise LackingError("No job size was sampled both alone on its node and next to another job.")
     shared = both.filter("worse")
     beside = int(samples.filter("worse")["samples"].sum())
     return Finding(
@@ -57,8 +57,8 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "Sizes are compared with themselves, sample by sample, as locality/utilization_by_colocation with "
-                "rule=same_node does; the sizes are weighted by their shared samples."
+                "Each size is compared with itself, sample by sample, as in locality/utilization_by_colocation "
+                "with rule=same_node; the sizes are weighted by their shared samples."
             ),
         ),
         rows=tuple(
@@ -68,50 +68,51 @@ def _find(evidence: Evidence) -> Finding:
             .select("gpu_count", pl.col("worse").alias("beside_others"), "samples", "mean_pct")
             .iter_rows(named=True)
         ),
-        rows_title="GPU utilization alone and beside others",
+        rows_title="GPU utilization alone and next to other jobs",
     )
 
 
 GUIDELINE = Guideline(
     id="limit-interference",
     title="Dedicate nodes, or migrate, against interference",
-    question="Are GPUs less busy while another job holds GPUs of the same node?",
+    question="Are GPUs less busy while another job uses GPUs of the same node?",
     measures=(
-        Measure("drop_pct", "loss of GPU utilization beside other jobs", "percent", "attempts beside others"),
-        Measure("shared_share", "share of samples beside other jobs", "share", "samples"),
+        Measure("drop_pct", "loss of GPU utilization next to other jobs", "percent", "attempts next to other jobs"),
+        Measure("shared_share", "share of samples next to other jobs", "share", "samples"),
     ),
     thresholds=(
-        Threshold("drop_pct", "at least", 5, "ours; the direction is Philly's (ATC'19), second guideline"),
+        Threshold("drop_pct", "at least", 5, "ours; the direction is that of Philly's second guideline (ATC'19)"),
         Threshold("shared_share", "at least", 0.05, "ours: below, few jobs would gain"),
     ),
-    finding="GPUs are {drop_pct} less busy while other jobs are on the node; {shared_share} of the samples are.",
+    finding="GPUs are {drop_pct} less busy while other jobs run on the node; this concerns {shared_share} of the "
+    "samples.",
     find=_find,
     advice=(
-        "Give jobs nodes of their own where their size allows, keep small jobs together on few nodes, and move small "
-        "jobs away to make whole nodes free; on shared nodes give each job its own CPU cores and memory."
+        "Give jobs their own nodes if their size allows it, keep small jobs together on few nodes, and move small "
+        "jobs to free whole nodes. On shared nodes give each job its own CPU cores and memory."
     ),
-    cost="Whole nodes are granted to jobs that need less, so that some GPUs stand idle; moving a job costs a restart.",
-    risk="More fragmentation and longer waits when most jobs are small.",
+    cost="Jobs that need less than a node get a whole node, so some GPUs are idle; moving a job costs a restart.",
+    risk="More fragmentation and longer waits if most jobs are small.",
     practice=Practice(
         slurm=(
-            "'--exclusive' for gangs, or ExclusiveUser=YES of a partition where jobs of one user may share a node; a "
-            "partition for small jobs. TaskPlugin=task/affinity,task/cgroup with ConstrainCores and ConstrainRAMSpace "
-            "in cgroup.conf. Slurm does not move running jobs."
+            "'--exclusive' for multi-node jobs, or ExclusiveUser=YES of a partition if jobs of one user may share "
+            "a node; a partition for small jobs. TaskPlugin=task/affinity,task/cgroup with ConstrainCores and "
+            "ConstrainRAMSpace in cgroup.conf. Slurm does not move running jobs."
         ),
         kubernetes=(
-            "Node pools by job size as Kueue ResourceFlavors; the kubelet's static CPU manager policy, which serves "
-            "Guaranteed pods with whole CPUs, and its topology manager. Volcano's binpack plugin gathers small jobs; "
-            "its rescheduling plugin evens out the load of nodes instead, so that moving small jobs away is left to a "
-            "descheduler."
+            "Node pools by job size as Kueue ResourceFlavors; the kubelet's static CPU manager policy, which "
+            "gives Guaranteed pods whole CPUs, and its topology manager. Volcano's binpack plugin collects small "
+            "jobs on few nodes. Its rescheduling plugin instead balances the load of nodes, so use a descheduler "
+            "to move small jobs away."
         ),
         yarn=(
-            "An exclusive partition of node labels for gangs; cgroups for CPU and memory; anti-affinity as a "
-            "placement constraint ('yarn.resourcemanager.placement-constraints.handler' is disabled by default). YARN "
-            "does not move containers."
+            "An exclusive partition of node labels for multi-node jobs; cgroups for CPU and memory; anti-affinity "
+            "as a placement constraint ('yarn.resourcemanager.placement-constraints.handler' is disabled by "
+            "default). YARN does not move containers."
         ),
     ),
     sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 2, Table 4, Fig 6",),
     tables=("jobs", "attempts", "placements", "gpu_utilization"),
     needs=("utilization", "placement", "gpu_index"),
-    no_trial="Cannot tell by replay, in which jobs on one node run at their recorded speed.",
+    no_trial="A replay runs jobs on one node at their recorded speed, so it cannot show the gain.",
 )

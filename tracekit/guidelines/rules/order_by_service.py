@@ -40,14 +40,14 @@ def _find(evidence: Evidence) -> Finding:
             "spread": Number(p90 / p10 if p90 is not None and p10 else None, len(jobs)),
             "again_share": Number(again / len(jobs), len(jobs)),
         },
-        notes=("Service is run time times GPUs; a job comes again when its user, name and GPUs were seen before.",),
+        notes=("Service is run time times GPUs. A job is a repeat if its user, name and GPUs appeared before.",),
     )
 
 
 GUIDELINE = Guideline(
     id="order-by-service",
-    title="Let jobs of little service go first (QSSF, LAS)",
-    question="Do short jobs wait longer than they run, while sizes of jobs differ widely?",
+    title="Let jobs with little GPU time go first (QSSF, LAS)",
+    question="Do short jobs wait longer than they run, while job sizes differ widely?",
     measures=(
         Measure(
             "waited_longer_share",
@@ -60,25 +60,28 @@ GUIDELINE = Guideline(
     ),
     thresholds=(
         Threshold("waited_longer_share", "at least", 0.1, "ours; waits below a minute do not count"),
-        Threshold("spread", "at least", 10, "ours: where jobs are alike, order changes little"),
+        Threshold("spread", "at least", 10, "ours: if jobs are similar, their order changes little"),
     ),
     finding=(
-        "{waited_longer_share} of jobs waited a minute or more, and longer than they ran; service differs by a factor "
-        "of {spread} (90th over 10th percentile); {again_share} of jobs repeat earlier ones, by which their run time "
-        "can be predicted."
+        "{waited_longer_share} of jobs waited a minute or more, and longer than they ran. Service (GPU time) "
+        "differs by a factor of {spread} (90th over 10th percentile). {again_share} of jobs repeat earlier ones, "
+        "so their run time can be predicted."
     ),
     find=_find,
     advice=(
-        "Let jobs of little service go first. Where jobs repeat, order by the service predicted from the user's "
-        "earlier jobs of that name and size (QSSF); where they do not, order by the service attained so far (LAS)."
+        "Let jobs with little GPU time go first. If jobs repeat, order them by the GPU time predicted from the "
+        "user's earlier jobs of that name and size (QSSF); if they do not, order them by the GPU time used so far "
+        "(LAS)."
     ),
-    cost="QSSF needs a predictor beside the scheduler; LAS needs preemption, and jobs that can be stopped and resumed.",
-    risk="Long jobs wait longer and may starve: age them, and tell users that the order is no longer by submission.",
+    cost="QSSF needs a predictor next to the scheduler; LAS needs preemption, and jobs that can be stopped and "
+    "resumed.",
+    risk="Long jobs wait longer and may starve: raise their priority with age, and explain to users that the order "
+    "is no longer by submission.",
     practice=Practice(
         slurm=(
             "Multifactor priority: a job_submit plugin, such as Lua, sets 'nice' by the predicted service. "
-            "PriorityFavorSmall with PriorityWeightJobSize orders by nodes and CPUs, not by GPUs. There is no order "
-            "by attained service: fair share counts the usage of accounts and users, not of a job."
+            "PriorityFavorSmall with PriorityWeightJobSize orders by nodes and CPUs, not by GPUs. Slurm cannot "
+            "order by attained service: fair share counts the usage of accounts and users, not of a job."
         ),
         kubernetes=(
             "Kueue: a few WorkloadPriorityClasses by predicted service, set by the label "
@@ -88,8 +91,8 @@ GUIDELINE = Guideline(
         ),
         yarn=(
             "Application priorities set by the launcher, up to 'yarn.cluster.max-application-priority' (Capacity "
-            "Scheduler, fifo ordering policy). The fair policies look at what an application holds now: none orders "
-            "by attained service."
+            "Scheduler, fifo ordering policy). The fair policies consider what an application uses now; none "
+            "orders by attained service."
         ),
     ),
     sources=(

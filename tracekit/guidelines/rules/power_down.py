@@ -1,4 +1,4 @@
-"""Power down nodes that nobody uses."""
+"""Power down unused nodes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ WHERE time <= (SELECT max(submit_time) FROM jobs)
 GROUP BY time
 ORDER BY time
 """
-"""Every hour, the default step of free_gpus, up to the last submission: after it the log holds no new jobs, and nodes
-that run empty then are not idle ones. Nodes of jobs that still run when the log ends are held."""
+"""Every hour, the default step of free_gpus, up to the last submission: after it the log has no new jobs, and nodes
+that run empty then do not count as idle. Nodes of jobs that still run when the log ends count as used."""
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -72,9 +72,9 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             *free.notes,
             (
-                f"Looked at every hour up to the last submission, {number:,} nodes. Energy is that of the GPUs of "
-                f"wholly idle nodes alone, {power.idle_w:g} W each, with the bracket from {min(watts):g} to "
-                f"{max(watts):g} W that published configurations span (model M7)."
+                f"Checked every hour up to the last submission, {number:,} nodes. The energy counts only the GPUs "
+                f"of entirely idle nodes, {power.idle_w:g} W each, within the range of {min(watts):g} to "
+                f"{max(watts):g} W in published configurations (model M7)."
             ),
         ),
         text=_text(unused=unused, used=used, idle=gpu_hours > 0),
@@ -82,48 +82,49 @@ def _find(evidence: Evidence) -> Finding:
 
 
 def _text(*, unused: int, used: int, idle: bool) -> str:
-    """Return the sentences of the finding: each only where there is something to tell."""
+    """Return the sentences of the finding, without those that have nothing to report."""
     if not idle:
-        return "No node is ever wholly idle."
+        return "No node is ever entirely idle."
     if not unused:
         return f"{_IDLE}. {_ENERGY}."
     if not used:
         return f"{_IDLE}, and no node ran a job of this log ({_WHOLE}). {_ENERGY}."
     return (
-        f"{_IDLE}. Of {{nodes}}, {{unused_nodes}} ran no job of this log ({_WHOLE}), and the others are wholly idle in "
-        f"{{used_idle_share}} of their hours. {_ENERGY}, {{used_kwh_per_day}} of it on nodes that ran a job."
+        f"{_IDLE}. Of {{nodes}}, {{unused_nodes}} ran no job of this log ({_WHOLE}), and the others are entirely "
+        f"idle in {{used_idle_share}} of their hours. {_ENERGY}, {{used_kwh_per_day}} of it on nodes that ran a "
+        "job."
     )
 
 
-_IDLE = "Nodes are wholly idle in {idle_share} of their hours"
-_WHOLE = "is the log whole?"
-_ENERGY = "At {idle_w} an idle GPU, theirs take {idle_kwh_per_day}"
+_IDLE = "Nodes are entirely idle in {idle_share} of their hours"
+_WHOLE = "is the log complete?"
+_ENERGY = "At {idle_w} per idle GPU, they use {idle_kwh_per_day}"
 
 
 GUIDELINE = Guideline(
     id="power-down",
     title="Power down idle nodes",
-    question="How many nodes stand wholly idle, and what does that take in energy?",
+    question="How many nodes are entirely idle, and how much energy does that use?",
     measures=(
-        Measure("idle_share", "share of node-hours in which no GPU of the node is held", "share", "hours"),
-        Measure("used_idle_share", "the same of the nodes that ran a job of the log", "share", "hours"),
+        Measure("idle_share", "share of node-hours in which no GPU of the node is allocated", "share", "hours"),
+        Measure("used_idle_share", "the same for the nodes that ran a job of the log", "share", "hours"),
         Measure("always_idle_nodes", "nodes idle at the busiest hour", "nodes", "hours"),
         Measure("unused_nodes", "nodes that ran no job of the log", "nodes", "nodes"),
         Measure("nodes", "nodes with GPUs", "nodes", "nodes"),
         Measure("idle_kwh_per_day", "energy of the GPUs of idle nodes", "kWh a day", "hours"),
-        Measure("used_kwh_per_day", "the part of it on nodes that ran a job of the log", "kWh a day", "hours"),
+        Measure("used_kwh_per_day", "of this, energy on nodes that ran a job of the log", "kWh a day", "hours"),
         Measure("idle_w", "power of an idle GPU, assumed (model M7)", "W", "published configurations"),
-        Measure("least_kwh_per_day", "the same energy with the least idle power assumed", "kWh a day", "hours"),
-        Measure("most_kwh_per_day", "the same energy with the most idle power assumed", "kWh a day", "hours"),
+        Measure("least_kwh_per_day", "the same energy with the lowest assumed idle power", "kWh a day", "hours"),
+        Measure("most_kwh_per_day", "the same energy with the highest assumed idle power", "kWh a day", "hours"),
     ),
     thresholds=(Threshold("idle_share", "at least", 0.1, "ours; Helios (SC'21) powers nodes down by forecast"),),
     finding=f"{_IDLE}. {_ENERGY}.",
     find=_find,
     advice=(
-        "Power down nodes that have been idle for some time, keep a reserve for the usual arrivals of the next hours, "
-        "and wake nodes as the queue grows; pack small jobs, so that more nodes are wholly idle."
+        "Power down nodes that have been idle for some time, keep a reserve for the usual arrivals of the next "
+        "hours, and wake nodes as the queue grows. Pack small jobs, so more nodes are entirely idle."
     ),
-    cost="A job that needs a sleeping node waits for it to boot, some minutes.",
+    cost="A job that needs a sleeping node waits some minutes for it to boot.",
     risk="Frequent power cycles wear the hardware, and a node may not come back; keep a minimum time in each state.",
     practice=Practice(
         slurm=(
@@ -137,8 +138,8 @@ GUIDELINE = Guideline(
             "once; Volcano's binpack plugin gathers jobs."
         ),
         yarn=(
-            "There is no power saving: a script decommissions idle NodeManagers ('yarn rmadmin -refreshNodes -g') and "
-            "switches them off, and brings them back when the pending GPUs grow."
+            "YARN has no power saving: a script decommissions idle NodeManagers ('yarn rmadmin -refreshNodes -g') "
+            "and switches them off, and brings them back when the pending GPUs grow."
         ),
     ),
     sources=(
@@ -147,5 +148,5 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts", "placements"),
     needs=("placement",),
     least_n=24,
-    no_trial=("Cannot tell: the twin compares waits, not energy. 'tracekit replay -p fifo -p power-down' shows both."),
+    no_trial=("The simulation compares waits, not energy. 'tracekit replay -p fifo -p power-down' shows both."),
 )

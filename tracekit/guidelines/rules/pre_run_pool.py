@@ -37,11 +37,11 @@ def _find(evidence: Evidence) -> Finding:
     tried = attempts.select("day", saved=_saved(seconds, size), held=pl.col("gpu_count") * pl.col("run_s") / 3600)
     text = ""
     if not counts["early"].sum():
-        text = "No gang fails within ten minutes of its first start."
+        text = "No multi-GPU job fails within ten minutes of its first start."
     elif tried["saved"].sum() <= 0:
         text = (
-            "{early_share} of gangs fail within ten minutes of their first start; some minutes on one GPU first would "
-            "take as much as they save."
+            "{early_share} of multi-GPU jobs fail within ten minutes of their first start; running some minutes "
+            "on one GPU first would cost as much as it saves."
         )
     return Finding(
         {
@@ -53,12 +53,13 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "First attempts of jobs with more than one GPU; an attempt of unknown end that was tried again counts "
-                "as failed. What runs on the pool takes one GPU and is run again by jobs that do not fail there."
+                "First attempts of jobs with more than one GPU; an attempt of unknown end that was tried again "
+                "counts as failed. A run on the pool takes one GPU, and jobs that do not fail there repeat that "
+                "time."
             ),
             (
-                "The time on the pool and the least gang are those of 1 to 10 minutes and 2 to 16 GPUs that save most, "
-                "so the saving is a little flattered."
+                "The time on the pool and the smallest job are those of 1 to 10 minutes and 2 to 16 GPUs that "
+                "save most, so the saving is slightly optimistic."
             ),
         ),
         text=text,
@@ -83,57 +84,62 @@ def _best(attempts: pl.DataFrame) -> tuple[int, int]:
 GUIDELINE = Guideline(
     id="pre-run-pool",
     title="Run the first minutes on a small pool",
-    question="How many gangs fail within ten minutes, and what would a first run on one GPU save?",
+    question="How many multi-GPU jobs fail within ten minutes, and what would a first run on one GPU save?",
     measures=(
         Measure(
-            "early_share", "share of gangs whose first attempt fails within ten minutes", "share", "first attempts"
+            "early_share",
+            "share of multi-GPU jobs whose first attempt fails within ten minutes",
+            "share",
+            "first attempts",
         ),
         Measure(
             "saved_share",
-            "GPU-hours saved, less what the pool takes, of those of first attempts of gangs",
+            "net GPU-hours saved, as a share of those of first attempts of multi-GPU jobs",
             "share",
             "first attempts",
         ),
         Measure("saved_gpu_hours", "the same in GPU-hours", "GPU-hours", "first attempts"),
         Measure("pool_s", "time on the pool that saves most", "s", "first attempts"),
-        Measure("least_gpus", "smallest gang that goes through the pool", "GPUs", "first attempts"),
+        Measure("least_gpus", "smallest job that goes through the pool", "GPUs", "first attempts"),
     ),
     thresholds=(
-        Threshold("early_share", "at least", 0.05, "ours; the direction is Philly's (ATC'19), third guideline"),
-        Threshold("saved_share", "at least", 0.01, "ours: below, the pool takes nearly as much as it saves"),
+        Threshold("early_share", "at least", 0.05, "ours; the direction is that of Philly's third guideline (ATC'19)"),
+        Threshold("saved_share", "at least", 0.01, "ours: below, the pool costs nearly as much as it saves"),
     ),
     finding=(
-        "{early_share} of gangs fail within ten minutes of their first start; {pool_s} on one GPU first, for gangs of "
-        "{least_gpus} or more, would save {saved_gpu_hours} net ({saved_share})."
+        "{early_share} of multi-GPU jobs fail within ten minutes of their first start; {pool_s} on one GPU first, "
+        "for jobs of {least_gpus} or more, would save {saved_gpu_hours} net ({saved_share})."
     ),
     find=_find,
     advice=(
-        "Start every gang of that size on one GPU of a small pool for that time, with the same image, data and first "
-        "iterations; give it its GPUs only when it got through. Errors in syntax, imports, paths and the first "
-        "iteration then cost one GPU and no long wait."
+        "Start every job of that size on one GPU of a small pool for that time, with the same image, data and "
+        "first iterations. Give it its GPUs only if it gets through. Errors in syntax, imports, paths and the "
+        "first iteration then cost one GPU and no long wait."
     ),
-    cost="A few GPUs set apart, and that time more for each job that does not fail; the launcher must take one worker.",
-    risk="Faults that appear only among many workers pass the pool; a pool that is too small becomes the queue itself.",
+    cost="A few dedicated GPUs, and the extra time for each job that does not fail; the launcher must accept one "
+    "worker.",
+    risk="Faults that appear only with many workers pass the pool; a pool that is too small becomes a queue itself.",
     practice=Practice(
         slurm=(
-            "A partition with a short MaxTime and a QOS of its own; the job proper with '--dependency=afterok:ID' and "
+            "A partition with a short MaxTime and its own QOS; the real job with '--dependency=afterok:ID' and "
             "'--kill-on-invalid-dep=yes'. The first run must end by itself, with exit code 0, before the limit."
         ),
         kubernetes=(
-            "A Kueue ClusterQueue with a quota of a few GPUs and its LocalQueue; a workflow, such as Argo, submits "
-            "the gang as a job of its own after the first run. One JobSet with 'dependsOn' does not do: Kueue admits "
-            "it as a whole, so that the gang's quota is held from the start. In Volcano a JobFlow, whose 'dependsOn' "
-            "puts the gang's job after the first run's, each in a queue of its own."
+            "A Kueue ClusterQueue with a quota of a few GPUs and its LocalQueue; a workflow, such as Argo, "
+            "submits the real job separately after the first run. A single JobSet with 'dependsOn' does not work: "
+            "Kueue admits it as a whole, so the quota of the real job is taken from the start. In Volcano a "
+            "JobFlow, whose 'dependsOn' puts the real job after the first run, each in its own queue."
         ),
         yarn=(
-            "A queue with a small 'maximum-capacity' and 'maximum-application-lifetime'; YARN knows no order between "
-            "applications, so the launcher submits the gang on success."
+            "A queue with a small 'maximum-capacity' and 'maximum-application-lifetime'; YARN has no order "
+            "between applications, so the launcher submits the real job on success."
         ),
     ),
     sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 3, Table 7",),
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
     no_trial=(
-        "Cannot tell by replay, which gives each job its recorded run time; the saving is computed attempt by attempt."
+        "A replay gives each job its recorded run time, so it cannot show the gain; the saving is computed "
+        "attempt by attempt."
     ),
 )

@@ -34,7 +34,7 @@ def _find(evidence: Evidence) -> Finding:
         notes=(NOTE,),
         rows=tuple(rows.iter_rows(named=True)),
         rows_title="Idle jobs that cost the most",
-        text="" if len(idle) else "No measured job held GPUs for an hour or more at 10 % utilization or less.",
+        text="" if len(idle) else "No measured job used its GPUs at 10 % utilization or less for an hour or more.",
         covers=covers,
     )
 
@@ -42,7 +42,7 @@ def _find(evidence: Evidence) -> Finding:
 GUIDELINE = Guideline(
     id="reclaim-idle",
     title="Reclaim GPUs from idle jobs",
-    question="How many GPU-hours go to jobs that hold GPUs for long and leave them idle?",
+    question="How many GPU-hours go to jobs that keep GPUs for long and leave them idle?",
     measures=(
         Measure("idle_share", "share of the measured GPU-hours wasted by idle jobs", "share", "measured jobs"),
         Measure("idle_jobs", "idle jobs", "jobs", "measured jobs"),
@@ -54,22 +54,23 @@ GUIDELINE = Guideline(
         ),
     ),
     finding=(
-        "{idle_jobs} held GPUs for an hour or more at 10 % utilization or less; they wasted {wasted_gpu_hours}, "
-        "{idle_share} of what was measured."
+        "{idle_jobs} had GPUs for an hour or more at 10 % utilization or less; they wasted {wasted_gpu_hours}, "
+        "{idle_share} of all measured GPU-hours."
     ),
     find=_find,
     advice=(
-        "Watch the GPU utilization of running jobs. Warn the owner after half an hour at 10 % or less, and take the "
-        "GPUs back after an hour more unless the owner objects; give interactive jobs a pool and a time limit of "
-        "their own."
+        "Monitor the GPU utilization of running jobs. Warn the owner after half an hour at 10 % or less, and take "
+        "the GPUs back after another hour unless the owner objects. Give interactive jobs their own pool and time "
+        "limit."
     ),
     cost="An exporter of GPU telemetry on every node, and a rule that warns and ends jobs.",
-    risk="Jobs that load data or evaluate on the CPU for long look idle; let owners mark them, and warn before ending.",
+    risk="Jobs that load data or evaluate on the CPU for long look idle; let owners mark them, and warn before "
+    "ending them.",
     practice=Practice(
         slurm=(
             "The prolog writes the job's GPUs (SLURM_JOB_GPUS) to the directory of dcgm-exporter's "
-            "'--hpc-job-mapping-dir'; warn by mail, end with 'scancel'; a partition of its own with a short MaxTime "
-            "for interactive jobs. Slurm ends no idle job by itself."
+            "'--hpc-job-mapping-dir'; warn by mail, end with 'scancel'; a separate partition with a short MaxTime "
+            "for interactive jobs. Slurm itself does not end idle jobs."
         ),
         kubernetes=(
             "dcgm-exporter and an alert on the mean of DCGM_FI_DEV_GPU_UTIL by pod; a controller deletes or stops the "
@@ -78,8 +79,8 @@ GUIDELINE = Guideline(
         ),
         yarn=(
             "Each NodeManager lists its GPUs, their utilization and their containers at "
-            "'/ws/v1/node/resources/yarn.io%2Fgpu'; a script collects that and ends with 'yarn application -kill'. "
-            "Preemption does not look at utilization."
+            "'/ws/v1/node/resources/yarn.io%2Fgpu'; a script collects this and ends jobs with 'yarn application "
+            "-kill'. Preemption ignores utilization."
         ),
     ),
     sources=(
@@ -89,7 +90,7 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
     no_trial=(
-        "Cannot tell by replay, which keeps each job's run time and ends no idle job early; the GPU-hours wasted are "
-        "the most that is saved."
+        "A replay keeps each job's run time and ends no idle job early, so it cannot show the gain. At most the "
+        "wasted GPU-hours are saved."
     ),
 )

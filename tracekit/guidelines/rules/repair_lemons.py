@@ -1,4 +1,4 @@
-"""Repair or replace the nodes that go out of service much more often than the others."""
+"""Repair or replace nodes that go out of service much more often than the others."""
 
 from __future__ import annotations
 
@@ -46,21 +46,22 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             *answer.notes,
             (
-                "A lemon's rate of failures is above twice the cluster's with a probability of 95 % or more, given the "
-                "record of all nodes. These are outages of machines; drain-nodes looks at jobs that fail on a node."
+                "A lemon's failure rate is above twice the cluster's with a probability of 95 % or more, given "
+                "the record of all nodes. This guideline is about outages of machines; drain-nodes is about jobs "
+                "that fail on a node."
             ),
         ),
         rows=tuple(lemons.select(_COLUMNS).iter_rows(named=True)) if len(lemons) else (),
         rows_title="Lemon nodes",
         text=_naming(lemons["node_id"].to_list())
         if len(lemons)
-        else "No node fails more than twice as often as all nodes do, as far as its record tells.",
+        else "No node fails more than twice as often as all nodes do, as far as its record shows.",
     )
 
 
 def _naming(nodes: list[str]) -> str:
     """Return the sentence of the guideline with the names of the worst nodes."""
-    # A name is text, also where it has braces.
+    # A name is text, even with braces.
     names = [shorten(node, 30).replace("{", "{{").replace("}", "}}") for node in nodes[:_NAMED]]
     more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
     return f"{', '.join(names)}{more} {_SENTENCE}"
@@ -73,37 +74,40 @@ def _changes(finding: Finding) -> tuple[LossChange, ...]:
 
 GUIDELINE = Guideline(
     id="repair-lemons",
-    title="Repair or replace lemon nodes",
+    title="Repair or replace nodes that fail too often (lemons)",
     question="Which nodes go out of service much more often than the others?",
     measures=(
-        Measure("lemons", "nodes whose rate of failures is above twice the cluster's", "nodes", "nodes"),
-        Measure("excess_failures", "failures there beyond what the cluster's rate lets expect", "failures", "failures"),
-        Measure("failures_share", "share of all failures that are theirs", "share", "failures"),
-        Measure("nodes_share", "share of the nodes that they are", "share", "nodes"),
+        Measure("lemons", "nodes whose failure rate is above twice the cluster's", "nodes", "nodes"),
+        Measure(
+            "excess_failures", "failures there beyond the number expected at the cluster's rate", "failures", "failures"
+        ),
+        Measure("failures_share", "their share of all failures", "share", "failures"),
+        Measure("nodes_share", "their share of all nodes", "share", "nodes"),
     ),
     thresholds=(
         Threshold("lemons", "at least", 1, "probability of at least 0.95 by empirical Bayes (failures/lemon_nodes)"),
-        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth a look, as for drain-nodes"),
+        Threshold("excess_failures", "at least", 3, "ours: fewer are not worth checking, as in drain-nodes"),
     ),
     finding=f"{{lemons}} {_SENTENCE}",
     find=_find,
     advice=(
-        "Take these nodes out, run the vendor's full diagnostics and a burn-in under load, replace what fails, and "
-        "send back to the vendor what comes back a third time; until then give them to short jobs of one node alone."
+        "Take these nodes out of service, run the vendor's full diagnostics and a burn-in under load, and replace "
+        "what fails. Return a node to the vendor if it comes back a third time. Until then use it only for short "
+        "single-node jobs."
     ),
-    cost="These nodes are missing while they are tested, and parts and hands cost money.",
+    cost="These nodes are unavailable while they are tested, and parts and labour cost money.",
     risk=(
-        "A node may fail often for what is done on it or around it, its rack, its switch, its users: it then fails "
-        "again after the repair. The effect supposes a repair that helps for good."
+        "A node may fail often because of its jobs or its surroundings: its rack, its switch, its users. It then "
+        "fails again after the repair. The effect assumes a repair that helps for good."
     ),
     practice=Practice(
         slurm=(
-            "'scontrol update nodename=N state=drain reason=lemon'; or a feature of its own, 'Features=lemon', which "
-            "wide jobs leave out, and a low 'Weight' elsewhere, since nodes of the lowest weight are taken first."
+            "'scontrol update nodename=N state=drain reason=lemon'; or its own feature, 'Features=lemon', which "
+            "large jobs exclude, and a low 'Weight' elsewhere, because nodes of the lowest weight are taken first."
         ),
         kubernetes=(
-            "'kubectl cordon' and 'kubectl drain'; or a taint 'lemon=true:NoSchedule' that short jobs of one node "
-            "tolerate. Lower 'nominalQuota' of Kueue meanwhile."
+            "'kubectl cordon' and 'kubectl drain'; or a taint 'lemon=true:NoSchedule' that short single-node jobs "
+            "tolerate. Lower 'nominalQuota' of Kueue during that time."
         ),
         yarn=(
             "Put the node into the file of 'yarn.resourcemanager.nodes.exclude-path' and call "
@@ -111,7 +115,7 @@ GUIDELINE = Guideline(
         ),
     ),
     sources=(
-        "Robbins (1956), Carlin and Louis (2000), and what failures/lemon_nodes says of them",
+        "Robbins (1956), Carlin and Louis (2000), and the notes on them in failures/lemon_nodes",
         "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA'25)",
     ),
     tables=("jobs", "node_events"),

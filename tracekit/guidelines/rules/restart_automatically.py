@@ -46,11 +46,11 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "A stop is an attempt with the status node_fail, or one that ended badly as a node of it failed. A job "
-                "that was sent again as a new one counts as never started again, since no log ties the two together; "
-                "jobs that their users cancelled do not count."
+                "A stop is an attempt with the status node_fail, or one that ended badly as one of its nodes "
+                "failed. A job that was resubmitted as a new job counts as never started again, because no log "
+                "links the two; jobs that their users cancelled do not count."
             ),
-            "A late start may be a full cluster, too: the hours are the most that an automatic restart saves.",
+            "A late start may also mean a full cluster: the hours are the most that an automatic restart can save.",
         ),
         text="" if stops else "No attempt was stopped by an outage.",
     )
@@ -58,40 +58,49 @@ def _find(evidence: Evidence) -> Finding:
 
 GUIDELINE = Guideline(
     id="restart-automatically",
-    title="Start jobs again by themselves after a node fails",
-    question="How many jobs that a node failure stopped are started again late, or never?",
+    title="Restart jobs automatically after a node fails",
+    question="How many jobs stopped by a node failure are restarted late, or never?",
     measures=(
-        Measure("cost_share", "GPU-hours of these waits and jobs, as a share of those held", "share", "attempts"),
-        Measure("left", "stopped attempts that were started again late or never", "attempts", "stopped attempts"),
+        Measure("cost_share", "GPU-hours of these waits and jobs, as a share of all GPU-hours", "share", "attempts"),
+        Measure("left", "stopped attempts that were restarted late or never", "attempts", "stopped attempts"),
         Measure("stopped", "attempts that outages stopped", "attempts", "attempts"),
-        Measure("late", "of them followed by another after more than an hour", "attempts", "stopped attempts"),
-        Measure("never", "of them followed by none, of jobs that did not complete", "attempts", "stopped attempts"),
-        Measure("late_gpu_hours", "GPU-hours waited by the late ones", "GPU-hours", "late attempts"),
-        Measure("dropped_gpu_hours", "GPU-hours held by jobs that were not started again", "GPU-hours", "such jobs"),
+        Measure(
+            "late", "of these, attempts followed by another after more than an hour", "attempts", "stopped attempts"
+        ),
+        Measure(
+            "never",
+            "of these, attempts followed by none, of jobs that did not complete",
+            "attempts",
+            "stopped attempts",
+        ),
+        Measure("late_gpu_hours", "GPU-hours that the late ones waited", "GPU-hours", "late attempts"),
+        Measure("dropped_gpu_hours", "GPU-hours of jobs that were not restarted", "GPU-hours", "such jobs"),
     ),
     thresholds=(
         Threshold("cost_share", "at least", 0.01, "ours"),
-        Threshold("left", "at least", NEEDED_STOPS, "ours: fewer may be one user's accident"),
+        Threshold("left", "at least", NEEDED_STOPS, "ours: a few may be one user's accident"),
     ),
     finding=(
-        "Of {stopped} that outages stopped, {late} went on after more than an hour and waited {late_gpu_hours}, and "
-        "{never} not at all, whose jobs held {dropped_gpu_hours}: {cost_share} of what all hold."
+        "Of {stopped} that outages stopped, {late} continued after more than an hour and waited {late_gpu_hours}. "
+        "{never} were never restarted, and their jobs had used {dropped_gpu_hours}. Together this is {cost_share} "
+        "of all GPU-hours."
     ),
     find=_find,
     advice=(
-        "Let the scheduler put jobs back into the queue when a node of theirs fails, ahead of new ones, and have "
-        "programs start from their last checkpoint without a hand."
+        "Let the scheduler put jobs back into the queue, ahead of new jobs, when one of their nodes fails, and "
+        "let programs restart from their last checkpoint automatically."
     ),
-    cost="Programs have to find their last checkpoint by themselves; jobs that cannot run twice have to say so.",
-    risk="A job that breaks its nodes does so again: limit how often one is started, and leave bad nodes out.",
+    cost="Programs must find their last checkpoint by themselves; jobs that cannot run twice must say so.",
+    risk="A job that breaks its nodes does so again: limit the number of restarts, and exclude bad nodes.",
     practice=Practice(
         slurm=(
             "'JobRequeue=1' puts batch jobs back when a node fails, unless they ask for '--no-requeue'; "
-            "'SLURM_RESTART_COUNT' tells the script that it is a restart. 'srun --no-kill' keeps the allocation."
+            "'SLURM_RESTART_COUNT' shows the script that it is a restart. 'srun --no-kill' keeps the allocation."
         ),
         kubernetes=(
             "A Job's 'podFailurePolicy' that ignores the condition DisruptionTarget does not count such failures "
-            "against 'backoffLimit'; JobSet's failure policy, or Volcano's RestartJob on PodFailed, restarts gangs."
+            "against 'backoffLimit'; JobSet's failure policy, or Volcano's RestartJob on PodFailed, restarts "
+            "multi-pod jobs."
         ),
         yarn=(
             "'yarn.resourcemanager.am.max-attempts' above 1, 'keep-containers-across-application-attempts', and "
@@ -108,6 +117,7 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),
     no_trial=(
-        "Cannot tell by replay, which starts each stopped job again at once; the saving is computed attempt by attempt."
+        "A replay restarts each stopped job at once, so it cannot show the gain; the saving is computed attempt "
+        "by attempt."
     ),
 )

@@ -1,4 +1,4 @@
-"""Ask for fewer GPUs where a gang leaves them half idle."""
+"""Ask for fewer GPUs if a multi-GPU job leaves them half idle."""
 
 from __future__ import annotations
 
@@ -35,41 +35,44 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(NOTE,),
         rows=tuple(users.sort("gpu_hours", "user", descending=[True, False]).head(_SHOWN).iter_rows(named=True)),
-        rows_title="Users whose gangs are half idle",
-        text="" if few else "No measured gang had GPUs that were busy 10 to 50 % of the time.",
+        rows_title="Users whose multi-GPU jobs are half idle",
+        text="" if few else "No measured multi-GPU job had GPUs that were busy 10 to 50 % of the time.",
         covers=covers,
-        covers_of="the GPU-hours of gangs",
+        covers_of="the GPU-hours of multi-GPU jobs",
     )
 
 
 GUIDELINE = Guideline(
     id="right-size-gangs",
-    title="Right-size gangs",
-    question="How many of the GPU-hours of jobs with several GPUs go to gangs that could do with half?",
+    title="Right-size multi-GPU jobs",
+    question="How many GPU-hours of multi-GPU jobs go to jobs that could use half the GPUs?",
     measures=(
-        Measure("low_share", "share of the gangs' GPU-hours at 10 to 50 % utilization", "share", "measured gangs"),
+        Measure(
+            "low_share", "share of the GPU-hours of multi-GPU jobs at 10 to 50 % utilization", "share", "measured gangs"
+        ),
         Measure("low_gangs", "such gangs", "gangs", "measured gangs"),
-        Measure("spare_gpu_hours", "GPU-hours that half the GPUs would spare", "GPU-hours", "such gangs"),
+        Measure("spare_gpu_hours", "GPU-hours that half the GPUs would save", "GPU-hours", "such gangs"),
     ),
-    thresholds=(Threshold("low_share", "at least", 0.3, "ours; that 50 % is low: Gao et al. (ICSE'24)"),),
+    thresholds=(Threshold("low_share", "at least", 0.3, "ours; 50 % counts as low in Gao et al. (ICSE'24)"),),
     finding=(
-        "{low_gangs} had GPUs that were busy 10 to 50 % of the time, with {low_share} of the GPU-hours of gangs; half "
-        "the GPUs would spare up to {spare_gpu_hours}."
+        "{low_gangs} had GPUs that were busy 10 to 50 % of the time, with {low_share} of the GPU-hours of "
+        "multi-GPU jobs; half the GPUs would save up to {spare_gpu_hours}."
     ),
     find=_find,
     advice=(
-        "Tell users of such gangs their utilization beside what they asked for, and let them try half the GPUs; first "
-        "look for a slow input pipeline or slow links, since then fewer GPUs do the same work in the same time."
+        "Show users of such jobs their utilization next to what they requested, and let them try half the GPUs. "
+        "First check for a slow input pipeline or slow links, because then fewer GPUs do the same work in the "
+        "same time."
     ),
     cost="A report to each user, and one short trial run for each kind of job.",
     risk=(
-        "Utilization says that a GPU is busy, not that the work scales: at half the GPUs a job may take longer, and "
-        "memory per GPU grows."
+        "Utilization shows that a GPU is busy, not that the work scales: with half the GPUs a job may take "
+        "longer, and memory per GPU grows."
     ),
     practice=Practice(
         slurm=(
-            "Mail from EpilogSlurmctld with DCGM's mean beside ReqTRES of 'sacct'; where it repeats, 'sacctmgr modify "
-            "qos NAME set MaxTRESPerJob=gres/gpu=N' limits each job (GrpTRES limits all together)."
+            "Mail from EpilogSlurmctld with DCGM's mean next to ReqTRES of 'sacct'; if it repeats, 'sacctmgr "
+            "modify qos NAME set MaxTRESPerJob=gres/gpu=N' limits each job (GrpTRES limits all together)."
         ),
         kubernetes=(
             "A report by namespace from dcgm-exporter; elastic jobs with 'minAvailable' below the replicas in "
@@ -88,5 +91,5 @@ GUIDELINE = Guideline(
     ),
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
-    no_trial="Cannot tell: how a job's speed changes with its GPUs is not in the log.",
+    no_trial="We cannot estimate the gain: the log does not show how a job's speed changes with its GPUs.",
 )

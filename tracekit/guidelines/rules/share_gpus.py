@@ -28,7 +28,7 @@ def _find(evidence: Evidence) -> Finding:
             "low_jobs": Number(float(few), len(jobs)),
             "freed_gpu_hours": Number(held / 2, few),
         },
-        notes=(NOTE, "GPU memory is not looked at: two jobs share a GPU only where both fit into its memory."),
+        notes=(NOTE, "GPU memory is not considered: two jobs can share a GPU only if both fit in its memory."),
         text="" if few else "No measured job of at most one GPU kept it busy 10 to 50 % of the time.",
         covers=covers,
     )
@@ -48,32 +48,32 @@ GUIDELINE = Guideline(
         Measure("low_jobs", "such jobs", "jobs", "measured jobs"),
         Measure("freed_gpu_hours", "GPU-hours that pairing all of them would free", "GPU-hours", "such jobs"),
     ),
-    thresholds=(Threshold("low_share", "at least", 0.2, "ours; that 50 % is low: Gao et al. (ICSE'24)"),),
+    thresholds=(Threshold("low_share", "at least", 0.2, "ours; 50 % counts as low in Gao et al. (ICSE'24)"),),
     finding=(
         "{low_jobs} of at most one GPU kept it busy 10 to 50 % of the time, with {low_share} of the measured "
-        "GPU-hours; in pairs such jobs would free up to {freed_gpu_hours}."
+        "GPU-hours; pairing such jobs would free up to {freed_gpu_hours}."
     ),
     find=_find,
     advice=(
-        "Let two such jobs share a GPU: pair only jobs whose memory fits together and whose utilizations sum to 100 % "
-        "or less, start with jobs of one user or team, and part them when one slows down."
+        "Let two such jobs share a GPU. Pair only jobs whose memory fits together and whose utilizations sum to "
+        "100 % or less, start with jobs of one user or team, and separate them when one slows down."
     ),
-    cost="Sharing must be set up on the nodes (MPS, time slicing or MIG), and jobs must tell their GPU memory.",
+    cost="Sharing must be set up on the nodes (MPS, time slicing or MIG), and jobs must declare their GPU memory.",
     risk="Jobs disturb each other, a fault of one can end both under MPS, and one may fill the memory of the other.",
     practice=Practice(
         slurm=(
-            "GRES 'shard' with '--gres=shard:1' for small jobs, which counts and keeps nothing apart, or 'mps' with a "
-            "prolog that starts its server; both need select/cons_tres. MIG slices, made beforehand, as types of GRES "
-            "gpu (AutoDetect=nvml)."
+            "GRES 'shard' with '--gres=shard:1' for small jobs, which counts jobs but does not isolate them, or "
+            "'mps' with a prolog that starts its server; both need select/cons_tres. MIG slices, made beforehand, "
+            "as types of GRES gpu (AutoDetect=nvml)."
         ),
         kubernetes=(
-            "Time slicing or MPS in the NVIDIA device plugin, or MIG profiles, on nodes of their own with a Kueue "
-            "ResourceFlavor; in Volcano the deviceshare plugin ('deviceshare.VGPUEnable') and the vGPU device plugin, "
-            "with 'volcano.sh/vgpu-number' and 'volcano.sh/vgpu-memory'."
+            "Time slicing or MPS in the NVIDIA device plugin, or MIG profiles, on separate nodes with a Kueue "
+            "ResourceFlavor; in Volcano the deviceshare plugin ('deviceshare.VGPUEnable') and the vGPU device "
+            "plugin, with 'volcano.sh/vgpu-number' and 'volcano.sh/vgpu-memory'."
         ),
         yarn=(
-            "A GPU is not shared: it belongs to one container. Run pairs inside one container; MIG slices need "
-            "a device plugin of your own (pluggable device framework)."
+            "YARN does not share GPUs: a GPU belongs to one container. Run pairs inside one container; MIG slices "
+            "need your own device plugin (pluggable device framework)."
         ),
     ),
     sources=(
@@ -83,5 +83,5 @@ GUIDELINE = Guideline(
     ),
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
-    no_trial=("Cannot tell by replay: the policy that shares GPUs (sjf-bsbf) also lets short jobs go first."),
+    no_trial=("We cannot estimate the gain: the policy that shares GPUs (sjf-bsbf) also lets short jobs go first."),
 )

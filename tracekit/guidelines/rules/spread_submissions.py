@@ -59,8 +59,8 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             (
                 f"The 8 busiest hours are {', '.join(f'{hour} h' for hour in sorted(hours))} "
-                f"({evidence.trace.timezone}); "
-                "they were chosen from the same jobs, so that even arrivals give a little more than a third."
+                f"({evidence.trace.timezone}); they were chosen from the same jobs, so even arrivals give slightly "
+                "more than a third."
             ),
         ),
     )
@@ -69,7 +69,7 @@ def _find(evidence: Evidence) -> Finding:
 GUIDELINE = Guideline(
     id="spread-submissions",
     title="Spread submissions over the day",
-    question="Do jobs come in a few hours of the day, and wait longer when they do?",
+    question="Do jobs arrive in a few hours of the day, and wait longer then?",
     measures=(
         Measure("busy_share", "share of jobs submitted in the 8 busiest hours of the day", "share", "jobs with GPUs"),
         Measure("calm_ratio", "mean wait of the other hours over theirs", "ratio", "jobs with GPUs"),
@@ -78,37 +78,37 @@ GUIDELINE = Guideline(
     thresholds=(
         Threshold("busy_share", "at least", 0.5, "ours; even arrivals give a third"),
         Threshold("calm_ratio", "at most", 0.5, "ours"),
-        Threshold("busy_wait_s", "at least", 60, "ours: below, it is the period of the scheduler"),
+        Threshold("busy_wait_s", "at least", 60, "ours: shorter waits are the period of the scheduler"),
     ),
     finding=(
-        "The 8 busiest hours take {busy_share} of the jobs; they wait {busy_wait_s} on average, and those of the "
-        "other hours {calm_ratio} times as long."
+        "The 8 busiest hours get {busy_share} of the jobs. These jobs wait {busy_wait_s} on average, and jobs of "
+        "the other hours wait {calm_ratio} times as long."
     ),
     find=_find,
     advice=(
-        "Show users when the cluster is calm, make jobs of the calm hours cheaper or of higher priority, and let jobs "
-        "that need no answer today be held until the evening."
+        "Show users when the cluster is calm, make jobs in calm hours cheaper or give them a higher priority, and "
+        "hold jobs that need no answer today until the evening."
     ),
     cost="A price or priority that depends on the hour; users must say which jobs can wait.",
     risk="The peak moves to the hour at which the price falls; spread that hour by team.",
     practice=Practice(
         slurm=(
             "'--begin' for jobs that can wait; a partition that a cron job opens at night ('scontrol update "
-            "partitionname=P state=up', 'state=down' in the morning: jobs may still be submitted, and running ones "
-            "end), with a QOS of a lower UsageFactor. No factor depends on the hour by itself."
+            "partitionname=P state=up', 'state=down' in the morning: users can still submit, and running jobs end "
+            "normally), with a QOS of a lower UsageFactor. No factor changes by the hour automatically."
         ),
         kubernetes=(
-            "Kueue: a ClusterQueue with 'stopPolicy: Hold', which a CronJob sets to None at night; running workloads "
-            "end. Volcano: a CronJob changes the 'weight' of a queue (proportion plugin) or its 'deserved' (capacity "
-            "plugin). CronJobs for recurring work. Neither knows prices by the hour."
+            "Kueue: a ClusterQueue with 'stopPolicy: Hold', which a CronJob sets to None at night; running "
+            "workloads end normally. Volcano: a CronJob changes the 'weight' of a queue (proportion plugin) or "
+            "its 'deserved' (capacity plugin). CronJobs for recurring work. Neither has prices by the hour."
         ),
         yarn=(
             "A script changes the capacity of a queue at night ('yarn rmadmin -refreshQueues'), or the "
-            "ReservationSystem takes a job for a later time; a workflow tool such as Airflow for recurring work."
+            "ReservationSystem accepts a job for a later time; a workflow tool such as Airflow for recurring work."
         ),
     ),
     sources=("Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): Fig 2",),
     tables=("jobs",),
     needs=("arrivals", "hour_of_day", "queueing", "gpu_count"),
-    no_trial="Cannot tell by replay, which takes submissions as they were.",
+    no_trial="A replay takes submissions as they were, so it cannot show the gain.",
 )

@@ -1,4 +1,4 @@
-"""Stop trying again what fails in the same way."""
+"""Stop retrying jobs that fail in the same way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["GUIDELINE"]
 
 _MEMORY = "'gpu_out_of_memory', 'cpu_out_of_memory'"
-"""Reasons beside the user's own that come back when nothing is changed."""
+"""Reasons other than user errors that come back if nothing is changed."""
 
 _TRIALS = f"""
 SELECT DISTINCT
@@ -61,44 +61,45 @@ def _find(evidence: Evidence) -> Finding:
             "repeats": Number(float(len(repeats)), len(trials)),
             "repeat_gpu_hours": Number(float(repeats["gpu_hours"].sum()), len(repeats)),
         },
-        notes=("Deterministic are reasons of the user's and running out of memory, as the log classifier names them.",),
+        notes=("Deterministic reasons are user errors and running out of memory, as the log classifier names them.",),
         rows=tuple(by_reason.iter_rows(named=True)),
         rows_title="Retries saved by reason",
-        text="" if len(repeats) else "No job was tried again after it failed for a reason that will not go away.",
+        text="" if len(repeats) else "No job was tried again after it failed for a lasting reason.",
     )
 
 
 GUIDELINE = Guideline(
     id="stop-retries",
     title="Stop retrying deterministic failures",
-    question="How often is a job tried again that fails for the same reason each time?",
+    question="How often is a job tried again although it fails for the same reason each time?",
     measures=(
         Measure("repeat_share", "share of failed trials that repeat a deterministic reason", "share", "failed trials"),
         Measure("factor", "trials of a job with one deterministic reason", "ratio", "jobs with such a reason"),
         Measure("repeats", "trials after the first with the same reason", "trials", "failed trials"),
-        Measure("repeat_gpu_hours", "GPU-hours of these", "GPU-hours", "repeated trials"),
+        Measure("repeat_gpu_hours", "GPU-hours of these trials", "GPU-hours", "repeated trials"),
     ),
     thresholds=(
         Threshold("repeat_share", "at least", 0.1, "ours"),
         Threshold("factor", "at least", 2, "ours, after Philly's repetition factors (ATC'19, Table 7)"),
     ),
     finding=(
-        "A job that fails for a reason that will not go away is tried {factor} times; {repeats} after the first took "
+        "A job that fails for a lasting reason is tried {factor} times; {repeats} after the first took "
         "{repeat_gpu_hours}, {repeat_share} of all failed trials."
     ),
     find=_find,
     advice=(
-        "Classify failures as they happen, and do not try again what fails for these reasons: bad input, syntax, "
-        "imports, permissions, memory. Go on retrying faults of nodes, network and storage, on other nodes."
+        "Classify failures as they happen, and do not retry jobs that fail for these reasons: bad input, syntax, "
+        "imports, permissions, memory. Keep retrying after faults of nodes, network and storage, on other nodes."
     ),
-    cost="A classifier on the end of each job's log, and its rules kept up to date.",
-    risk="A rule that is wrong stops a job that would have gone through; let users ask for the retry.",
+    cost="A classifier that runs on each job's log at its end, and rules that are kept up to date.",
+    risk="A wrong rule stops a job that would have succeeded; let users ask for the retry.",
     practice=Practice(
         slurm=(
-            "By itself Slurm requeues after the failure of a node or preemption (JobRequeue, '--requeue') and for the "
-            "exit codes in RequeueExit: keep only those of faults that pass there, and in RequeueExitHold those that "
-            "somebody should look at first. '--no-requeue' also forbids the restart after the failure of a node. "
-            "Other repeats are submitted anew by users and scripts: an epilog classifies and tells them."
+            "By itself Slurm requeues jobs after a node failure or preemption (JobRequeue, '--requeue') and for "
+            "the exit codes in RequeueExit: keep only codes of temporary faults there, and put codes that "
+            "somebody should check first in RequeueExitHold. '--no-requeue' also prevents the restart after a "
+            "node failure. Users and scripts resubmit the other repeats: let an epilog classify the failure and "
+            "inform them."
         ),
         kubernetes=(
             "Job 'podFailurePolicy' (with 'restartPolicy: Never'): FailJob on the exit codes of such reasons, Ignore "
@@ -106,13 +107,14 @@ GUIDELINE = Guideline(
             "the action AbortJob or TerminateJob, and a low 'maxRetry'."
         ),
         yarn=(
-            "'yarn.resourcemanager.am.max-attempts', or the application's own value, knows no exit codes: set it to 1 "
-            "where the launcher decides. The retry policy of containers does: RETRY_ON_SPECIFIC_ERROR_CODES with the "
-            "codes of faults that pass."
+            "'yarn.resourcemanager.am.max-attempts', or the application's own value, ignores exit codes: set it "
+            "to 1 if the launcher decides. The retry policy of containers uses them: "
+            "RETRY_ON_SPECIFIC_ERROR_CODES with the codes of temporary faults."
         ),
     ),
     sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 3, Table 7",),
     tables=("failures", "jobs", "attempts"),
     needs=("failures",),
-    no_trial="Cannot tell by replay, which runs a job's attempts as one; the GPU-hours of the repeats are saved.",
+    no_trial="A replay runs a job's attempts as one, so it cannot show the gain; the GPU-hours of the repeats are "
+    "saved.",
 )

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["GUIDELINE"]
 
 _MOST_NEIGHBOURS = 3
-"""From so many other jobs on a node on, attempts count as alike."""
+"""With this many other jobs on a node or more, attempts count as equal."""
 
 _MOST_WAIT = 0.1
 """Most that waiting may cost, of the run time [1]."""
 
 _LEAST_ATTEMPTS = 5
-"""Fewest attempts on each side that are compared: the mean of fewer is that of one user's jobs."""
+"""Fewest attempts to compare on each side: the mean of fewer is that of one user's jobs."""
 
 _BY = ("gpu_count", "neighbours")
 
-# The times of a node follow each other without gaps, so that the last one that began holds a sample. A gang keeps step:
-# what holds up one of its nodes holds up all, hence the most over its nodes.
+# The times of a node follow each other without gaps, so the last one that began contains a sample. A gang runs in step:
+# a delay on one of its nodes delays all, so the maximum over its nodes counts.
 _SAMPLES = f"""
 WITH spread AS (
     SELECT job_id, attempt, count(DISTINCT node_id) AS node_count
@@ -132,26 +132,26 @@ def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find(evidence: Evidence) -> Finding:
-    """Return the loss by spreading at equal size and neighbours, and what waiting for fewer nodes would have cost.
+    """Return the loss from spreading at equal size and neighbours, and the cost of waiting for fewer nodes.
 
-    drop_pct: spread attempts against those of the same size on the fewest nodes seen for it, among samples taken while
-    as many other jobs (0, 1, 2, 3 or more) held GPUs on the node of the attempt that had most of them; the strata are
-    weighted by their spread samples, and those with fewer than five attempts on either side are out. Without the
-    neighbours the loss by interference would count as one by spreading, since a gang in parts of nodes has neighbours,
-    and one on whole nodes has none.
+    drop_pct: compares spread attempts with attempts of the same size on the fewest nodes seen for it. It uses samples
+    taken while the same number of other jobs (0, 1, 2, 3 or more) used GPUs on the attempt's most crowded node. The
+    strata are weighted by their spread samples; strata with fewer than five attempts on either side are excluded. If
+    neighbours were ignored, loss from interference would count as loss from spreading, because a gang on parts of nodes
+    has neighbours and a gang on whole nodes has none.
 
     extra_wait_share: over the spread attempts of these sizes, the sum of extra_wait_us of the timeline locality_waits
-    over the sum of their run times. How long attempts on the fewest nodes waited is no measure of it: they waited for
+    over the sum of their run times. The waits of attempts on the fewest nodes do not measure this: they waited for
     other reasons, or found the place free.
     """
     samples = evidence.sql(_SAMPLES, merge=("sampled", "counted"))
     if not len(strata_with_both(samples)):
-        raise LackingError("No size of job ran on different numbers of nodes while its GPUs were sampled.")
+        raise LackingError("No job size was sampled on different numbers of nodes.")
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
-            f"Spread attempts never had as many neighbours on their nodes as {_LEAST_ATTEMPTS} attempts of the same "
-            f"size on the fewest, so that a loss by spreading cannot be told from one by neighbours."
+            f"Fewer than {_LEAST_ATTEMPTS} attempts of each size on the fewest nodes had as many neighbours as its "
+            "spread attempts, so a loss from spreading cannot be separated from a loss from neighbours."
         )
     spread = compared.filter("worse")
     rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization", "node_events"))
@@ -159,7 +159,7 @@ def _find(evidence: Evidence) -> Finding:
     never = len(waits) - int(waits["found"].sum())
     sums = waits.select("day", "one", "extra_s", "run_s")
     share = over_days(sums, ratio("extra_s", "run_s"), n=len(waits))
-    # Where waiting would have cost too much, what was lost in the samples without comparison does not matter.
+    # If waiting would have cost too much, the loss in samples without comparison does not matter.
     too_long = share.value is not None and share.value > _MOST_WAIT
     covered = int(spread["samples"].sum()) / int(samples.filter("worse")["samples"].sum())
     return Finding(
@@ -171,18 +171,19 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             *rows.notes,
             (
-                "Sizes are compared with themselves at equal neighbours: attempts on the fewest nodes seen for the "
-                "size against those on more, while as many other jobs (0, 1, 2, 3 or more) are on one of their nodes."
+                "Each size is compared with itself at equal neighbours: attempts on the fewest nodes seen for the "
+                "size against attempts on more, with the same number of other jobs (0, 1, 2, 3 or more) on one of "
+                "their nodes."
             ),
-            "Which jobs are spread is not drawn by lot: jobs that are spread may differ in more than their nodes.",
+            "Spread jobs are not chosen at random: they may differ in more than their nodes.",
             (
-                f"The wait is from the start of each spread attempt to the first moment at which the fewest nodes had "
-                f"room for it, by the recorded schedule; {never:,} of {len(waits):,} had none before they ended, and "
-                f"count with their run time."
+                "The wait runs from the start of each spread attempt to the first moment at which the fewest "
+                f"nodes had room for it, by the recorded schedule; {never:,} of {len(waits):,} never had room "
+                "before they ended, and count with their run time."
             ),
         ),
         covers=None if too_long else covered,
-        covers_of="the samples of spread gangs",
+        covers_of="the samples of spread multi-GPU jobs",
     )
 
 
@@ -198,11 +199,11 @@ def _wait(minutes: float) -> RuleChange:
         changed = replace(rules, relax_s=60.0 * minutes, fit="place")
         fault = changed.fault()
         if fault is not None:
-            raise LackingError(f"Waiting for locality is not replayed beside these rules: {fault}.")
+            raise LackingError(f"Waiting for locality cannot be replayed with these rules: {fault}.")
         return changed
 
     words = f"at most {minutes:g} min" if minutes else "as long as it takes"
-    return RuleChange(f"gangs wait for the fewest nodes {words}", change)
+    return RuleChange(f"jobs wait for the fewest nodes {words}", change)
 
 
 GUIDELINE = Guideline(
@@ -218,48 +219,49 @@ GUIDELINE = Guideline(
         ),
         Measure(
             "extra_wait_share",
-            "wait of spread gangs until the fewest nodes had been free over their run time",
+            "wait of spread jobs until the fewest nodes had been free, over their run time",
             "share",
             "spread attempts",
         ),
         Measure(
-            "extra_wait_s", "mean wait of spread gangs until the fewest nodes had been free", "s", "spread attempts"
+            "extra_wait_s", "mean wait of spread jobs until the fewest nodes had been free", "s", "spread attempts"
         ),
     ),
     thresholds=(
-        Threshold("drop_pct", "at least", 5, "ours; the direction is Philly's (ATC'19), first guideline"),
+        Threshold("drop_pct", "at least", 5, "ours; the direction is that of Philly's first guideline (ATC'19)"),
         Threshold("extra_wait_share", "at most", _MOST_WAIT, "ours: run time above 10 times the wait"),
     ),
     finding=(
-        "GPUs of gangs on more nodes than needed are {drop_pct} less busy than those of gangs of the same size on the "
-        "fewest with as many neighbours; the fewest nodes would have cost them {extra_wait_s} of wait on average, "
-        "{extra_wait_share} of their run time."
+        "GPUs of jobs on more nodes than needed are {drop_pct} less busy than GPUs of jobs of the same size on "
+        "the fewest nodes with as many neighbours. The fewest nodes would have cost them {extra_wait_s} of wait "
+        "on average, {extra_wait_share} of their run time."
     ),
     find=_find,
     advice=(
-        "Let a gang wait a bounded time for the fewest nodes before it takes GPUs further apart, longer for long jobs; "
-        "move a long job when a better set of GPUs becomes free. The expected effect tells which time is best by size."
+        "Let a multi-GPU job wait a limited time for the fewest nodes before it takes GPUs further apart, longer "
+        "for long jobs; move a long job when a better set of GPUs becomes free. The expected effect shows which "
+        "time is best by size."
     ),
-    cost="Gangs wait longer before they start, and free GPUs stand idle meanwhile.",
-    risk="With a time that is too long large gangs starve; without telemetry of links the loss may have other causes; "
-    "how long gangs wait once many do so depends on the others: the expected effect tells.",
+    cost="Multi-GPU jobs wait longer before they start, and free GPUs are idle during that time.",
+    risk="If the time is too long, large jobs starve. Without telemetry of links the loss may have other causes. "
+    "Once many jobs wait, their waits depend on each other: the expected effect shows this.",
     practice=Practice(
         slurm=(
-            "topology/tree with '--switches=1@MAX-WAIT', which max_switch_wait in SchedulerParameters caps (300 s by "
-            "default); '--segment' with topology/block, without a time. '--nodes=N' asks for N nodes exactly and is "
-            "not relaxed."
+            "topology/tree with '--switches=1@MAX-WAIT', which max_switch_wait in SchedulerParameters caps (300 s "
+            "by default); '--segment' with topology/block, without a time. '--nodes=N' asks for exactly N nodes "
+            "and is never relaxed."
         ),
         kubernetes=(
             "Kueue topology-aware scheduling: 'kueue.x-k8s.io/podset-required-topology' waits for one domain, "
-            "'kueue.x-k8s.io/podset-preferred-topology' takes what there is; Volcano 'networkTopology' with "
-            "HyperNodes, 'mode: hard' and 'highestTierAllowed' or 'mode: soft', and the binpack plugin. Neither has a "
-            "time after which the strict form is relaxed: submit again with the other."
+            "'kueue.x-k8s.io/podset-preferred-topology' takes what is available; Volcano 'networkTopology' with "
+            "HyperNodes, 'mode: hard' and 'highestTierAllowed' or 'mode: soft', and the binpack plugin. Neither "
+            "has a time after which the strict form is relaxed: submit again with the other form."
         ),
         yarn=(
             "Capacity Scheduler 'yarn.scheduler.capacity.node-locality-delay' and "
-            "'yarn.scheduler.capacity.rack-locality-additional-delay': they count missed scheduling opportunities, "
-            "not seconds, and serve requests that name nodes or racks. Placement constraints (affinity) are never "
-            "relaxed. YARN knows no gangs."
+            "'yarn.scheduler.capacity.rack-locality-additional-delay': they count missed scheduling "
+            "opportunities, not seconds, and serve requests that name nodes or racks. Placement constraints "
+            "(affinity) are never relaxed. YARN has no gang scheduling."
         ),
     ),
     sources=(

@@ -37,7 +37,7 @@ def overhead_ms(
     gpus : array
         Gang sizes, at least 1 [GPUs].
     event : str
-        What happened; presets without a cost of its own for it charge that of a preemption.
+        The event; presets without their own cost for it charge that of a preemption.
     family : str, optional
         Model family of the jobs, for the preset muri.
 
@@ -49,7 +49,7 @@ def overhead_ms(
     Raises
     ------
     UsageError
-        There is no such preset.
+        The preset does not exist.
     """
     presets = models.overhead.presets
     if preset not in presets:
@@ -85,7 +85,7 @@ def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArra
 
 
 def power_config(models: Models, gpu_model: str = "") -> PowerConfig:
-    """Return the power of a GPU model: that of the longest beginning of its name in models.toml, else the default."""
+    """Return the power of a GPU model: that of the longest matching prefix in models.toml, else the default."""
     start = _beginning(models.power.gpu_models, gpu_model)
     return models.power.configs[models.power.config if start is None else models.power.gpu_models[start]]
 
@@ -97,7 +97,7 @@ def _beginning(table: Mapping[str, object], gpu_model: str) -> str | None:
 
 
 def gpu_prices(models: Models, gpu_models: Sequence[str]) -> NDArray[np.float64]:
-    """Return the price of an hour of a GPU of each model (M25); where models are unknown, of one without a name."""
+    """Return the price per hour of a GPU of each model (M25); if models are unknown, that of one without a name."""
     starts = [_beginning(models.gpu_price.models, name) for name in gpu_models or [""]]
     prices = models.gpu_price
     return np.array([prices.default if start is None else prices.models[start] for start in starts])

@@ -1,7 +1,7 @@
-"""The assumption models of a replay: what a trace does not say, from models.toml and a file of the user's.
+"""The assumption models of a replay: what a trace does not record, from models.toml and the user's own file.
 
 The functions that turn them into integers for the engine are in `speeds` (rates in ppm of the recorded speed), `costs`
-(overheads in ms, power in mW) and `of_jobs` (what is assumed of each job).
+(overheads in ms, power in mW) and `of_jobs` (assumptions about each job).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _NOTE_KEYS = ("ids", "title", "says", "sources")
 
 @dataclass(frozen=True)
 class Note:
-    """What the built-in file says about a section."""
+    """The built-in file's texts about a section."""
 
     ids: tuple[str, ...]
     title: str
     says: str
     """Template of the line that a result prints; {key} is a field of the section."""
     sources: tuple[tuple[tuple[str, ...], str, str], ...]
-    """Keys, where their numbers are from, and the kind of evidence."""
+    """The source of the numbers of some keys, and the kind of evidence."""
 
 
 def read_notes(document: TomlText) -> dict[str, Note]:
-    """Return what the built-in file says about each of its sections."""
+    """Return the built-in file's texts about each of its sections."""
     notes = {}
     for section, data in document.data.items():
         sources = tuple((tuple(s["of"]), s["from"], s["evidence"]) for s in data["sources"])
@@ -106,7 +106,7 @@ class Models(Sections):
     """All assumption models; `load_models` makes them."""
 
     notes: dict[str, Note]
-    """What the built-in file says about each section, by its name."""
+    """The built-in file's texts about each section, by its name."""
     file: str = ""
     """Name of the user's file, '' without one."""
     changed: dict[str, tuple[str, ...]] | None = None
@@ -119,7 +119,7 @@ class Models(Sections):
 
 
 def load_models(path: Path | None = None) -> Models:
-    """Return the built-in models, with those of the user's file over them.
+    """Return the built-in models, overridden by the user's file.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def used_assumptions(models: Models, names: Iterable[str], overhead: str | None = None) -> dict[str, dict[str, str]]:
-    """Return what a result prints of the assumptions that it used.
+    """Return the lines that a result prints about the assumptions it used.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def used_assumptions(models: Models, names: Iterable[str], overhead: str | None 
     Raises
     ------
     UsageError
-        There is no such id or preset.
+        The id or preset does not exist.
     """
     sections_used: dict[str, str] = {}
     for name in names:
@@ -226,7 +226,7 @@ def _value(models: Models, section: str, preset: str) -> str:
 
 
 def _source(models: Models, section: str, preset: str) -> str:
-    """Return where the numbers are from, alternatives that are not in use left out."""
+    """Return the sources of the numbers, without alternatives that are not in use."""
     chosen = {"presets": preset, "levels": getattr(getattr(models, section), "level", None)}
     parts = []
     changed = (models.changed or {}).get(section)
@@ -240,7 +240,7 @@ def _source(models: Models, section: str, preset: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return a text with what cannot be printed spelled out: names of the user's may hold line breaks."""
+    """Return a text with unprintable characters escaped: the user's names may contain line breaks."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

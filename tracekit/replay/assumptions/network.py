@@ -1,4 +1,4 @@
-"""What gangs send, and how long that takes them (M36, M37)."""
+"""The traffic of gangs, and the time it takes (M36, M37)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MEGABYTE_GBIT = 0.008
 def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a family for each job (M37), as an index into `list(models.traffic.families)`.
 
-    Drawn once per job name, or per user where the name is unknown, or per job.
+    Drawn once per job name, or per user if the name is unknown, or per job.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def traffic_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]
 
 
 def traffic_of(models: Models, jobs: Jobs, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what each job's gang sums up in an iteration [MB], and the time for which it computes [s] (n,)."""
+    """Return the message that each job's gang sums in an iteration [MB], and its computing time [s] (n,)."""
     families = list(models.traffic.families.values())
     drawn = traffic_families(models, jobs, seed)
     message = np.array([family.message_mb for family in families])

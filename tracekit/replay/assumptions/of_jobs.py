@@ -1,4 +1,4 @@
-"""What the assumption models say of each job where the trace is silent, drawn once per job from the seed.
+"""What the assumption models add about each job if the trace does not record it, drawn once per job from the seed.
 
 Draws of different kinds do not disturb each other: each has a stream of its own under the same seed.
 """
@@ -41,7 +41,7 @@ _PHASES = 33
 _WITH_DEADLINE = 7
 """Streams of random numbers."""
 _LONGEST_MS = 10**13
-"""No estimate of a shorter job exceeds this, so that GPU-times stay far from the end of 64 bits [ms]."""
+"""No estimate of a shorter job exceeds this, which keeps GPU-times far from the end of 64 bits [ms]."""
 _NOISES = ("oracle", "helios")
 
 
@@ -50,7 +50,7 @@ def _draws(seed: int, stream: int) -> np.random.Generator:
 
 
 def utilization_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
-    """Return the GPU utilization of each job, M1's default where it is unknown (n,) [ppm]."""
+    """Return the GPU utilization of each job, M1's default if it is unknown (n,) [ppm]."""
     known = np.where(np.isnan(jobs.utilization), models.interference.utilization, jobs.utilization)
     return np.minimum(ppm(known), PPM)
 
@@ -68,8 +68,8 @@ def memory_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
 def classes(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int8]:
     """Return 0 for guaranteed and 1 for opportunistic jobs (M10).
 
-    Where the trace says whether a job is preemptible, that decides. Elsewhere a coin is thrown per user, from the seed
-    and the user's name alone, so that a user is the same in every window of a trace; per job where the user is unknown.
+    If the trace says whether a job is preemptible, that decides. Otherwise a coin is tossed per user, from the seed and
+    the user's name alone, so a user is the same in every window of a trace; per job if the user is unknown.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def estimates_ms(
     Returns
     -------
     array of int64
-        At least 1 where the work is, 0 where it is 0 [ms].
+        At least 1 if the work is, 0 if it is 0 [ms].
 
     Raises
     ------
@@ -136,7 +136,7 @@ def _noise(noise: str | float) -> str | float:
         sigma = float(noise)
     except ValueError:
         raise UsageError(
-            f"'{str(noise)[:80]}' is no noise of estimates", hint=f"{nearest(str(noise)[:80], _NOISES)}; or a number"
+            f"'{str(noise)[:80]}' is not a noise of estimates", hint=f"{nearest(str(noise)[:80], _NOISES)}; or a number"
         ) from None
     if not 0 <= sigma <= 5:
         raise UsageError(f"a noise of {sigma:g} is out of range", hint="it may be from 0 to 5")
@@ -159,7 +159,7 @@ def deadlines_ms(
 ) -> NDArray[np.int64]:
     """Return deadlines, submission plus x times the run time with x uniform (D7); -1 of jobs without one (n,) [ms].
 
-    A `share` of the jobs, drawn one by one, has a deadline; who has it with one share has it with any larger one.
+    A `share` of the jobs, drawn one by one, has a deadline; a job with a deadline keeps it with any larger share.
     """
     low, high = models.deadlines.factor
     x = low + (high - low) * _draws(seed, _DEADLINES).random(len(work_ms))
@@ -173,7 +173,7 @@ def online_services(models: Models, jobs: Jobs, seed: int) -> NDArray[np.bool_]:
 
 
 def online_phases(jobs: Jobs, seed: int) -> NDArray[np.float64]:
-    """Return in which part of its period each job would begin as an online service [0..1] (n,)."""
+    """Return the phase of its period at which each job would begin as an online service [0..1] (n,)."""
     return _draws(seed, _PHASES).random(len(jobs))
 
 
@@ -195,8 +195,8 @@ def online_load(models: Models, now_ms: int, phase: ArrayLike) -> NDArray[np.flo
 def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
     """Return a model family for each job (M6), as an index into `list(models.cpu.families)`.
 
-    Drawn once per job name, or per user where the name is unknown, or per job: first the kind by M6's split, then
-    one of its families, all alike.
+    Drawn once per job name, or per user if the name is unknown, or per job: first the kind by M6's split, then one of
+    its families, all with equal chance.
 
     Returns
     -------
@@ -214,14 +214,14 @@ def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
 def drawn_per_name(
     weight: Sequence[float], jobs: Jobs, seed: int, what: Literal["cpu", "traffic"] = "cpu"
 ) -> NDArray[np.int32]:
-    """Return an index for each job, drawn by weight once per job name, or user where it is unknown, or per job.
+    """Return an index for each job, drawn by weight once per job name, or user if it is unknown, or per job.
 
     Parameters
     ----------
     weight : list of float
         Chances, which sum to 1.
     what : str
-        What is drawn: draws of one kind do not disturb the other.
+        Kind of draw: draws of one kind do not disturb the other.
 
     Returns
     -------

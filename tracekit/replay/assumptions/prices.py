@@ -1,4 +1,4 @@
-"""What a kWh costs through time (M41)."""
+"""The price of a kWh over time (M41)."""
 
 from __future__ import annotations
 

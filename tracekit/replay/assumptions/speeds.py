@@ -58,7 +58,7 @@ def spread_ppm(
     nodes, minimum_nodes : array
         Nodes spanned, and the fewest that could hold the gang.
     other_rack : array of bool
-        Whether it spans racks: as many nodes again.
+        Whether it spans racks, which counts as twice the nodes.
     family : str, optional
         Model family. Where models.toml has a speed for these GPUs and nodes, and the gang fits one node, that counts.
 
@@ -87,10 +87,10 @@ def locality_ppm(models: Models, nodes: ArrayLike, minimum_nodes: ArrayLike) -> 
 def interference_ppm(
     models: Models, u_victim_ppm: ArrayLike, u_partner_ppm: ArrayLike, *more_partners_ppm: ArrayLike
 ) -> NDArray[np.int64]:
-    """Return the speed of a job beside others on its GPU (M1; D5 where the rule is 'sum').
+    """Return the speed of a job next to others on its GPU (M1; D5 if the rule is 'sum').
 
-    Integers only: with c in ppm, c * u_victim * u_partner / 10^12 is rounded half up and taken from 1,000,000. With
-    several partners the speeds beside each, smallest first, are multiplied, each product rounded half up.
+    Integers only: with c in ppm, c * u_victim * u_partner / 10^12 is rounded half up and subtracted from 1,000,000.
+    With several partners the speeds next to each, smallest first, are multiplied, each product rounded half up.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _pair(models: Models, victim: NDArray[np.int64], partner: NDArray[np.int64])
 
 
 def class_speed_ppm(models: Models, victim: ArrayLike, partner: ArrayLike) -> NDArray[np.int64]:
-    """Return the speed of jobs of one sharing class (0..2) beside a partner of another (M1) [ppm]."""
+    """Return the speed of jobs of one sharing class (0..2) next to a partner of another (M1) [ppm]."""
     table = np.minimum(ppm(models.interference.class_speed), PPM)
     found: NDArray[np.int64] = table[np.asarray(victim, np.int64), np.asarray(partner, np.int64)]
     return found
@@ -231,7 +231,7 @@ def elastic_ppm(models: Models, requested: ArrayLike, n: ArrayLike) -> NDArray[n
 
 
 def server_speed(models: Models, workers: ArrayLike, servers: ArrayLike) -> NDArray[np.float64]:
-    """Return the speed of jobs with parameter servers, in units of one worker that waits for nobody (M28).
+    """Return the speed of jobs with parameter servers, in units of one worker that never waits (M28).
 
     w / (fixed + pull * w / p + worker * w + server * p); both numbers are at least 1.
     """

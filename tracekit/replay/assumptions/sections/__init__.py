@@ -1,7 +1,7 @@
 """The assumption models of models.toml as typed objects, one class a section, one module a subject.
 
-A field's type says what the file may hold: `Annotated` numbers carry their range, `dict` stands for a table with keys
-of the user's own, a class for a table with fixed keys. `faults` checks what depends on several keys.
+A field's type defines what the file may contain: `Annotated` numbers have a range, `dict` is a table with the user's
+own keys, a class is a table with fixed keys. `faults` checks what depends on several keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Assumptions about what a job is and costs: restarts, classes, estimates, deadlines, quotas."""
+"""Assumptions about jobs and their costs: restarts, classes, estimates, deadlines, quotas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Classes", "Deadlines", "Estimates", "Overhead", "Preset", "Quotas"]
 
 @dataclass(frozen=True)
 class Preset:
-    """What one preset of M9 charges: by steps of gang size, or by its logarithm."""
+    """The charge of one preset of M9: by steps of gang size, or by its logarithm."""
 
     seconds: tuple[Seconds, ...] = ()
     up_to: tuple[Annotated[int, Range(1, 1_000_000)], ...] = ()
@@ -52,7 +52,7 @@ class Overhead(ModelSection):
     """Costs of the preset muri by family and least gang size [s]."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("default", self.default, "presets", self.presets)
         for name, preset in self.presets.items():
             by_size = preset.base_s is not None and preset.per_doubling_s is not None
@@ -60,9 +60,9 @@ class Overhead(ModelSection):
             if half or by_size == bool(preset.seconds):
                 yield f"presets.{name}", "needs either seconds, or base_s and per_doubling_s"
             elif not by_size and len(preset.seconds) != len(preset.up_to) + 1:
-                yield f"presets.{name}", "needs one more of seconds than of up_to"
+                yield f"presets.{name}", "needs one more value in seconds than in up_to"
             elif any(a >= b for a, b in pairwise(preset.up_to)):
-                yield f"presets.{name}.up_to", "has to ascend"
+                yield f"presets.{name}.up_to", "must ascend"
         for family, sizes in self.families.items():
             for size in sizes:
                 if not is_count(size):
@@ -90,9 +90,9 @@ class Estimates(ModelSection):
         return ", ".join(f"{100 * share:g} % off by {low:g} to {high:g}" for share, low, high in self.errors)
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if not self.errors or any(len(band) != 3 or band[1] > band[2] for band in self.errors):
-            yield "errors", "has to be bands of three numbers: share, from, to"
+            yield "errors", "must be bands of three numbers: share, from, to"
         elif abs(sum(band[0] for band in self.errors) - 1) > 1e-9:
             yield "errors", "has shares that do not sum to 1"
         elif any(band[1] < 1 < band[2] for band in self.errors):
@@ -106,13 +106,13 @@ class Deadlines(ModelSection):
     factor: tuple[Annotated[float, Range(0, 1000)], ...]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if len(self.factor) != 2 or self.factor[0] > self.factor[1]:
-            yield "factor", "has to be two numbers, ascending"
+            yield "factor", "must be two numbers, ascending"
 
 
 @dataclass(frozen=True)
 class Quotas(ModelSection):
-    """D9: quotas where no table has them."""
+    """D9: quotas if no table has them."""
 
     percentile: Annotated[float, Range(0, 100)]

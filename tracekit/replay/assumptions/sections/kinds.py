@@ -1,4 +1,4 @@
-"""What sections of a models file are made of: their base, and kinds of numbers with their range."""
+"""Building blocks of the sections of a models file: their base, and kinds of numbers with their range."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Factor: TypeAlias = Annotated[float, Range(0, 1000)]
 Seconds: TypeAlias = Annotated[float, Range(0, 10_000_000)]
 Watts: TypeAlias = Annotated[float, Range(0, 100_000)]
 Fault: TypeAlias = tuple[str, str]
-"""Dotted key inside a section, and what is wrong with it."""
+"""Dotted key inside a section, and its fault."""
 
 
 class ModelSection:
     """A section whose keys do not depend on each other, unless `faults` says otherwise."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together, by key."""
+        """Yield faults of keys that do not fit together."""
         yield from ()
 
 

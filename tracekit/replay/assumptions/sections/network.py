@@ -1,4 +1,4 @@
-"""Assumptions about links between GPUs, nodes and racks, and what gangs send over them."""
+"""Assumptions about links between GPUs, nodes and racks, and the traffic of gangs on them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Contention", "LinkSpeeds", "Links", "Traffic", "TrafficFamily"]
 
 @dataclass(frozen=True)
 class LinkSpeeds:
-    """What one gang alone has of each kind of link [Gbit/s]."""
+    """Bandwidth of each kind of link for one gang alone [Gbit/s]."""
 
     gpu_gbit: Annotated[float, Range(0.001, 1_000_000)]
     """Between the GPUs of a node."""
     node_gbit: Annotated[float, Range(0.001, 1_000_000)]
     """From a node to its rack's switch."""
     spine_gbit: Annotated[float, Range(0.001, 1_000_000)]
-    """Of one of the links from a rack to the spine."""
+    """One of the links from a rack to the spine."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Links(ModelSection):
     level: str
     levels: dict[str, LinkSpeeds]
     oversubscription: Annotated[float, Range(0.001, 1000)]
-    """Bandwidth of a rack's nodes over that of its links to the spine."""
+    """Bandwidth of a rack's nodes relative to that of its links to the spine."""
 
     @property
     def gbit(self) -> LinkSpeeds:
@@ -43,16 +43,16 @@ class Links(ModelSection):
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("level", self.level, "levels", self.levels)
 
 
 @dataclass(frozen=True)
 class TrafficFamily:
-    """What the GPUs of a model family do in an iteration."""
+    """Work of the GPUs of a model family in an iteration."""
 
     share: Share
-    """Of the jobs."""
+    """Share of the jobs."""
     message_mb: Annotated[float, Range(0, 1_000_000)]
     """Gradients that all GPUs sum up [MB]."""
     compute_s: Annotated[float, Range(0.000001, 1_000_000)]
@@ -73,7 +73,7 @@ class Traffic(ModelSection):
         )
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if abs(sum(family.share for family in self.families.values()) - 1) > 1e-9:
             yield "families", "has shares that do not sum to 1"
 
@@ -83,8 +83,8 @@ class Contention(ModelSection):
     """M38: gangs on one link."""
 
     sharing: Literal["always", "duty"]
-    """Whether a gang counts on its links all the time, or for the part of an iteration in which it sends."""
+    """Whether a gang always counts on its links, or only for the part of an iteration in which it sends."""
     extra: Annotated[float, Range(0, 100)]
-    """What each further gang costs beyond the share of the link."""
+    """Cost of each further gang beyond its share of the link."""
     least: Rate
     """Part of a link that a gang keeps whatever goes before it."""

@@ -17,7 +17,7 @@ class SwitchedNodes(ModelSection):
     """M40: nodes that are switched off and on."""
 
     wake_s: Seconds
-    """From switching on until jobs may start [s]."""
+    """Time from switching on until jobs may start [s]."""
     wake_sweep_s: tuple[Seconds, Seconds, Seconds]
     off_share: Share
     """Power of a node that is off, of its idle power [0..1]."""
@@ -28,11 +28,11 @@ class Loans(ModelSection):
     """M42: inference servers that are free for training."""
 
     servers: Annotated[float, Range(0, 100)]
-    """For each training node of a domain and GPU model."""
+    """Servers for each training node of a domain and GPU model."""
     mean: Share
     """Part that is free on average."""
     swing: Share
-    """Part by which that rises and falls."""
+    """Amplitude of that share."""
     period_h: Annotated[float, Range(0.001, 10_000)]
     peak_h: Annotated[float, Range(0, 24)]
     """Hour of the day at which most are free, UTC [h]."""
@@ -41,9 +41,11 @@ class Loans(ModelSection):
 
     @property
     def told(self) -> str:
-        """What is free, for people."""
+        """The free share, for people."""
         if self.series:
             span = f"{100 * min(self.series):g} to {100 * max(self.series):g} %"
-            return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, over and over"
+            return f"{span} by {counted(len(self.series), 'hours')} from the first submission on, repeated"
         wave = f"{100 * self.mean:g} % and {100 * self.swing:g} % more or less"
-        return f"{wave}, a sine wave of {self.period_h:g} h with most at {self.peak_h:g} h UTC, in steps of an hour"
+        return (
+            f"{wave}, a sine wave of {self.period_h:g} h with its maximum at {self.peak_h:g} h UTC, in steps of an hour"
+        )

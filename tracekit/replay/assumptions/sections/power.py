@@ -48,33 +48,33 @@ class Power(ModelSection):
 
     @property
     def s0(self) -> float:
-        """Of the workload in use."""
+        """Numbers of the workload in use."""
         return self.workloads[self.workload].s0
 
     @property
     def a(self) -> float:
-        """Of the workload in use."""
+        """Numbers of the workload in use."""
         return self.workloads[self.workload].a
 
     @property
     def idle_w(self) -> float:
-        """Idle power where the GPU model is unknown [W]."""
+        """Idle power if the GPU model is unknown [W]."""
         return self.configs[self.config].idle_w
 
     @property
     def max_w(self) -> float:
-        """Full power where the GPU model is unknown [W]."""
+        """Full power if the GPU model is unknown [W]."""
         return self.configs[self.config].max_w
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("workload", self.workload, "workloads", self.workloads)
         yield from chosen("config", self.config, "configs", self.configs)
         for model, config in self.gpu_models.items():
             yield from chosen(f"gpu_models.{model}", config, "configs", self.configs)
         for name, config_power in self.configs.items():
             if config_power.idle_w > config_power.max_w:
-                yield f"configs.{name}", "has more power idle than at most"
+                yield f"configs.{name}", "has more idle power than maximum power"
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class PowerPrice(ModelSection):
 
     unit: str
     day: tuple[Annotated[float, Range(-1000, 100_000)], ...]
-    """Of each hour of the day [per kWh]."""
+    """Price in each hour of the day [per kWh]."""
     series: tuple[Annotated[float, Range(-1000, 100_000)], ...]
-    """Of each hour from that of the first submission on [per kWh]; empty for those of the day."""
+    """Price in each hour from that of the first submission on [per kWh]; empty to use those of the day."""
     utc_offset_h: Annotated[float, Range(-24, 24)]
     """Local time less UTC [h]."""
 
@@ -95,13 +95,13 @@ class PowerPrice(ModelSection):
         prices = self.series or self.day
         span = f"{min(prices):g} to {max(prices):g} {self.unit} per kWh" if prices else "no price"
         if self.series:
-            return f"{span}, {counted(len(self.series), 'hours')} from the first submission on, over and over"
+            return f"{span}, {counted(len(self.series), 'hours')} from the first submission on, repeated"
         return f"{span} by the hour of the day (UTC{self.utc_offset_h:+g}), the same every day"
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if not 0 < len(self.unit) <= 20:
-            yield "unit", "has to be the name of a currency, such as EUR"
+            yield "unit", "must be the name of a currency, such as EUR"
         if len(self.day) != 24:
             yield "day", "needs a price for each of 24 hours"
 

@@ -1,4 +1,4 @@
-"""Assumptions about jobs that share a GPU: how they slow each other down, what memory they need, how a GPU is cut."""
+"""Assumptions about jobs that share a GPU: their mutual slowdown, the memory they need, the split of a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Interference(ModelSection):
     level: str
     levels: dict[str, Annotated[float, Range(0, 0.99)]]
     utilization: Share
-    """GPU utilization of a job where it is unknown [0..1]."""
+    """GPU utilization of a job if it is unknown [0..1]."""
     utilization_sweep: tuple[Share, ...]
     class_thresholds: tuple[Share, ...]
     class_speed: tuple[tuple[Annotated[float, Range(0.000001, 2)], ...], ...]
@@ -35,12 +35,12 @@ class Interference(ModelSection):
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("level", self.level, "levels", self.levels)
         if len(self.class_thresholds) != 2 or self.class_thresholds[0] > self.class_thresholds[1]:
-            yield "class_thresholds", "has to be two numbers, ascending"
+            yield "class_thresholds", "must be two numbers, ascending"
         if [len(row) for row in self.class_speed] != [3, 3, 3]:
-            yield "class_speed", "has to be three rows of three numbers"
+            yield "class_speed", "must be three rows of three numbers"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class GpuMemory(ModelSection):
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("level", self.level, "levels", self.levels)
 
 
@@ -96,12 +96,12 @@ class Slices(ModelSection):
         return ", ".join(str(profile.memory) for profile in self.profiles.values())
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if not any(p.compute == self.compute and p.memory == self.memory for p in self.profiles.values()):
             yield "profiles", "has no slice that is the whole GPU"
         for name, profile in self.profiles.items():
             if not profile.starts or max(profile.starts) + profile.memory > self.memory:
-                yield f"profiles.{name}.starts", "has to be starts from which the slice stays within the memory"
+                yield f"profiles.{name}.starts", "must be starts at which the slice stays within the memory"
             if profile.compute > self.compute:
                 yield f"profiles.{name}.compute", "is more than the whole GPU"
 
@@ -112,5 +112,5 @@ class Online(ModelSection):
 
     load: Share
     swing: Share
-    """Share of the load by which it rises and falls [0..1]."""
+    """Amplitude as a share of the load [0..1]."""
     period_h: Annotated[float, Range(0.001, 10_000)]

@@ -50,7 +50,7 @@ class Spread(ModelSection):
         return self.levels[self.level]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         yield from chosen("level", self.level, "levels", self.levels)
         for family, speeds in self.families.items():
             for key in speeds:
@@ -76,7 +76,7 @@ class Stages(ModelSection):
     """By family and number of GPUs: shares of input, GPU and network."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         for family, sizes in self.families.items():
             if not sizes:
                 yield f"families.{family}", "is empty"
@@ -84,7 +84,7 @@ class Stages(ModelSection):
                 if not is_count(size):
                     yield f"families.{family}.{size}", "is not a number of GPUs"
                 if len(shares) != 3 or sum(shares) <= 0:
-                    yield f"families.{family}.{size}", "has to be three shares: input, GPU, network"
+                    yield f"families.{family}.{size}", "must be three shares: input, GPU, network"
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ class Cpu(ModelSection):
     families: dict[str, CpuCurve]
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if not self.cpus or any(a >= b for a, b in pairwise(self.cpus)):
-            yield "cpus", "has to ascend"
+            yield "cpus", "must ascend"
         if abs(self.split.image + self.split.language + self.split.speech - 1) > 1e-9:
             yield "split", "does not sum to 1"
         for kind in ("image", "language", "speech"):
@@ -128,9 +128,9 @@ class Cpu(ModelSection):
                 yield f"split.{kind}", "has no family of this kind"
         for family, curve in self.families.items():
             if len(curve.speed) != len(self.cpus) or any(a > b for a, b in pairwise(curve.speed)):
-                yield f"families.{family}.speed", f"has to be {len(self.cpus)} numbers that never fall, one per point"
+                yield f"families.{family}.speed", f"must be {len(self.cpus)} numbers that never fall, one per point"
             if curve.memory_gb and len(curve.memory_gb) != len(self.cpus):
-                yield f"families.{family}.memory_gb", f"has to be {len(self.cpus)} numbers, one per point"
+                yield f"families.{family}.memory_gb", f"must be {len(self.cpus)} numbers, one per point"
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Servers(ModelSection):
     """Servers that the cluster has room for, for each of its GPUs."""
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if self.fixed + self.pull <= 0:
             yield "fixed", "leaves no time for an iteration: it is 0 like pull"
 
@@ -180,7 +180,7 @@ class TypeSpeed(ModelSection):
         return sum(len(row) for row in self.ratio.values())
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         for one, row in self.ratio.items():
             for other, value in row.items():
                 back = self.ratio.get(other, {}).get(one)
@@ -203,7 +203,7 @@ class Application:
     gamma: Annotated[float, Range(1, 10)]
     """How much computing and exchange overlap: 1 not at all."""
     noise: tuple[Annotated[float, Range(0, 1_000_000)], ...]
-    """Gradient noise scale at the begin and the end, in units of the recorded batch."""
+    """Gradient noise scale at the start and the end, in units of the recorded batch."""
     most: Annotated[float, Range(1, 1_000_000)]
     """Largest batch, in units of the recorded one."""
 
@@ -226,11 +226,11 @@ class Applications(ModelSection):
         )
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not fit together."""
+        """Yield values that contradict each other."""
         if list(self.classes) != ["small", "medium", "large", "xlarge"]:
-            yield "classes", "has to be small, medium, large, xlarge"
+            yield "classes", "must be small, medium, large, xlarge"
         if any(a.gpu_h >= b.gpu_h for a, b in pairwise(self.classes.values())):
-            yield "classes", "needs gpu_h that ascend"
+            yield "classes", "needs ascending gpu_h"
         for name, application in self.classes.items():
             if len(application.noise) != 2 or min(application.noise) <= 0:
-                yield f"classes.{name}.noise", "has to be two numbers above 0: at the begin and the end"
+                yield f"classes.{name}.noise", "must be two numbers above 0: at the start and at the end"
