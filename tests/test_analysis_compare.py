@@ -105,7 +105,7 @@ def test_options_of_a_format_are_for_the_logs_where_the_source_is_a_trace(
     done = analyze(october.path, tmp_path / "out", compare=str(sample_source("helios")), **given)
     # Helios has 3,000 jobs, 1,441 of them with GPUs.
     assert verdict(done, "jobs a day", "GPU jobs")[1:] == (1441, 200)
-    with pytest.raises(UsageError, match="is a Trace already"):
+    with pytest.raises(UsageError, match="is already a Trace"):
         analyze(october.path, tmp_path / "other", compare="2017-10-05", **given)
 
 
@@ -143,7 +143,7 @@ def test_a_failure_of_the_comparison_costs_no_other_answer(
     [
         ("2017-10-02", r"2017-10-02: the day does not split the trace, .* from 2017-10-02 to 2017-10-11; "),
         ("2016-10-05", r"2016-10-05: the day does not split the trace"),
-        ("2017-02-30", r"2017-02-30: there is no such day"),
+        ("2017-02-30", r"2017-02-30: this day does not exist"),
     ],
 )
 def test_a_day_that_does_not_split_it_is_refused(october: Trace, tmp_path: Path, other: str, message: str) -> None:

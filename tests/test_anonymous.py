@@ -313,7 +313,7 @@ def test_a_salt_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--salt-file", "salt"), "a salt is for pseudonyms"),
+        (("--salt-file", "salt"), "works only with --anonymize"),
         (("--anonymize", "--salt-file", "out/salt"), "lies in the output folder"),
         (("--anonymize", "--capacity", "nodes.csv"), "a file of GPUs names nodes"),
         (("--anonymize", "--twin", "twin.toml"), "a twin names clusters"),

@@ -214,7 +214,7 @@ class StagedFolder:
             if self._force:
                 self._replace()
             elif not _renamed(self.path, self.target):
-                raise OutputError("another run wrote it meanwhile", where=self.target, hint=_FORCE)
+                raise OutputError("another run wrote it in the meantime", where=self.target, hint=_FORCE)
         self._release()
 
     def _replace(self) -> None:
@@ -232,7 +232,7 @@ class StagedFolder:
                     _remove(old)
                 elif old is not None:
                     old.rename(self.target)
-        raise OutputError("other runs write it again and again", where=self.target, hint=_ANOTHER)
+        raise OutputError("other runs keep writing it", where=self.target, hint=_ANOTHER)
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -362,7 +362,7 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
                         part.replace(target)
                         continue
                     if not _linked(part, target):
-                        raise OutputError("another run wrote it meanwhile", where=target, hint=_FORCE)
+                        raise OutputError("another run wrote it in the meantime", where=target, hint=_FORCE)
             except BaseException:
                 for path in placed:
                     path.unlink(missing_ok=True)
@@ -525,7 +525,7 @@ def _make_locked_folder(path: Path) -> tuple[Path, int | None]:
                 return path, lock
             if lock is not None:
                 os.close(lock)
-    raise OSError(errno.EBUSY, "other runs remove what this one writes")
+    raise OSError(errno.EBUSY, "other runs remove the files of this run")
 
 
 def _lock_path(path: Path, *, wait: bool = True) -> int | None:

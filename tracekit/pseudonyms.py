@@ -102,8 +102,8 @@ def _checked(salt: bytes, where: Path | str) -> bytes:
     found = salt.strip()
     if len(found) < _SHORTEST:
         raise UsageError(
-            f"the salt has fewer than {_SHORTEST} characters, so that names could be found by trying",
+            f"the salt has fewer than {_SHORTEST} characters, so names could be guessed",
             where=where,
-            hint="name a file that does not exist yet, and a salt is drawn",
+            hint="name a new file, and tracekit writes a random salt",
         )
     return found

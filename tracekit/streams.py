@@ -238,7 +238,7 @@ class _Joined(io.RawIOBase):
             stream.seek(self._position - (self._ends[part - 1] if part else 0))
             count = stream.readinto(memoryview(buffer)[:left])
         if not count:
-            raise EOFError(f"'{self._paths[part].name}' became shorter")
+            raise EOFError(f"'{self._paths[part].name}' was truncated")
         self._position += count
         return count
 
@@ -249,7 +249,7 @@ def joined(paths: list[Path]) -> io.BufferedReader:
     Raises
     ------
     EOFError
-        While reading: a file became shorter.
+        While reading: a file was truncated.
     """
     return io.BufferedReader(_Joined(paths), _INPUT)
 

@@ -28,7 +28,7 @@ START = dt.datetime(2020, 1, 1)
 NODE = {"node_id": "n", "gpu_count": 8}
 HOSTILE = 'e"]\n[cluster."b\\\x7f\x01\x1b[31m<script>alert(1)</script>'
 TOO_FEW = "0 jobs of the first part of the log have a known start; calibrating takes 50 or more"
-AT_ONCE = "all jobs were submitted at once: no part of the log comes before another"
+AT_ONCE = "all jobs were submitted at the same time, so the log cannot be split by time"
 NO_STARTS: dict[str, Any] = {"start_time": None, "end_time": None, "queue_s": None}
 
 

@@ -230,7 +230,7 @@ def test_what_a_twin_states_is_refused_with_its_line(trace: Trace, tmp_path: Pat
     read_sweep(file)
     done = run("sweep", file, "-o", tmp_path / "out", "--twin", twin)
     assert done.returncode == 2
-    what = f"line 3: {key}: goes with no twin, which states it; edit '{twin}' instead"
+    what = f"line 3: {key}: cannot be combined with a twin, which sets it; edit '{twin}' instead"
     assert done.stderr.strip().splitlines() == [f"tracekit: error: {file}, {what}"]
     assert not (tmp_path / "out").exists()
 

@@ -200,7 +200,9 @@ def test_what_goes_wrong_in_a_process_is_said_by_the_plan() -> None:
         made(found, numbers=(8,), resamples=5, policies=("hived",), workers=2)
     here, there = Pipe()
     there.close()
-    with pytest.raises(UsageError, match="a process of the plan ended: memory may have run out; use fewer of them"):
+    with pytest.raises(
+        UsageError, match="a process of the plan ended, perhaps because memory ran out; use fewer of them"
+    ):
         received(here)
 
 

@@ -95,7 +95,7 @@ def test_a_wrong_option_is_one_line(small: Trace, tmp_path: Path, options: dict[
 def test_a_file_without_throughputs_is_one_line(small: Trace, tmp_path: Path, content: str) -> None:
     (tmp_path / "rates.json").write_text(content)
     options = {"throughputs": str(tmp_path / "rates.json"), "job_type": "A3C"}
-    with pytest.raises(SourceError, match="is not a file of Gavel's throughputs"):
+    with pytest.raises(SourceError, match="is not a throughputs file of Gavel"):
         export(small, "gavel", tmp_path / "o.trace", options=options)
     with pytest.raises(SourceError, match="cannot read: No such file"):
         export(small, "gavel", tmp_path / "o.trace", options={**options, "throughputs": str(tmp_path / "none")})

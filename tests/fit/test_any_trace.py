@@ -126,7 +126,7 @@ def test_a_quota_that_the_log_does_not_know_is_none(make_trace: Callable[..., Tr
 
 def test_a_time_without_a_job_of_a_hybrid_is_refused(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
     trace = make_trace(**workload(50))
-    with pytest.raises(UsageError, match="no job falls into so short a time"):
+    with pytest.raises(UsageError, match="no job arrives in such a short time"):
         tracekit.generate(trace, tmp_path / "t", days=1e-6, method="hybrid", hybrid="jobs")
     assert not (tmp_path / "t").exists()
 

@@ -374,9 +374,9 @@ def test_replays_of_no_twin_tell_no_effect(make_trace: MakeTrace, tmp_path: Path
     assert done.returncode == 0, done.stderr
     with pytest.raises(UsageError, match="holds replays of no twin"):
         guidelines(trace, replay=tmp_path / "out")
-    with pytest.raises(UsageError, match="is no output of 'tracekit replay --twin'"):
+    with pytest.raises(UsageError, match="is not an output of 'tracekit replay --twin'"):
         guidelines(trace, replay=tmp_path)
-    with pytest.raises(UsageError, match="there is one twin for all effects"):
+    with pytest.raises(UsageError, match="only one twin is used for all effects"):
         guidelines(trace, replay=tmp_path, try_jobs=9)
     with pytest.raises(UsageError, match="at least one job"):
         guidelines(trace, try_jobs=0)

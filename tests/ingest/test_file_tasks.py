@@ -437,7 +437,11 @@ def _gone(work: Any, found: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("spoil", "what"),
-    [(_cut, "is not to be seen here"), (_gone, "is not to be seen here"), (_ended, "what a worker wrote has no end")],
+    [
+        (_cut, "is not to be seen here"),
+        (_gone, "is not to be seen here"),
+        (_ended, "the output of a worker is incomplete"),
+    ],
 )
 def test_a_result_that_is_not_whole_is_refused(
     days: Path, tmp_path: Path, spoil: Callable[[Any, Any], Any], what: str

@@ -182,7 +182,7 @@ def test_a_part_that_shrinks_while_it_is_read_is_reported(tmp_path: Path) -> Non
     with file.open() as stream:
         (tmp_path / "log.part2").write_bytes(b"1")
         with pytest.raises(
-            SourceError, match=r"^log: the archive is damaged: 'log\.part2' became shorter; fetch it again$"
+            SourceError, match=r"^log: the archive is damaged: 'log\.part2' was truncated; fetch it again$"
         ):
             stream.read()
 

@@ -83,7 +83,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_reported(store: Store) -
     address = store.put("folder/changing", b"before")
     assert address.read_bytes() == b"before"
     store.put("folder/changing", b"after!")  # as long as before
-    with pytest.raises(StoreError, match="folder/changing: was replaced while it was read; run the command again"):
+    with pytest.raises(StoreError, match="folder/changing: was replaced while we read it; run the command again"):
         address.read_bytes()
     forget(address.parent)
     assert address.read_bytes() == b"after!"

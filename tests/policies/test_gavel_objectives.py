@@ -298,7 +298,7 @@ def test_max_min_and_fifo_keep_their_order_on_few_gpus(gpus: int) -> None:
 
 def test_pairs_do_not_go_with_every_objective() -> None:
     jobs = make_jobs([(0, 1, 10)])
-    with pytest.raises(UsageError, match="packed=on does not go with objective=makespan"):
+    with pytest.raises(UsageError, match="packed=on cannot be combined with objective=makespan"):
         run_engine(jobs, make_cluster((1,)), "gavel,packed=on,objective=makespan")
 
 

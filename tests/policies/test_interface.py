@@ -200,13 +200,13 @@ def test_a_card_with_a_mistake_is_refused_when_it_is_written() -> None:
         Parameter("scan", "x", "", choices=("stop", "skip"))
     with pytest.raises(ValueError, match="no name for a parameter"):
         Parameter("a,b", 1, "")
-    with pytest.raises(ValueError, match="the parameter scan needs words for each of its choices, or none"):
+    with pytest.raises(ValueError, match="the parameter scan needs a text for each of its choices, or for none"):
         Parameter("scan", "stop", "", choices=("stop", "skip"), words=("it stops",))
     with pytest.raises(ValueError, match="no name for a policy"):
         Card(name="A B", title="", rule="")
     with pytest.raises(ValueError, match="the policy twice has the parameter a twice"):
         Card(name="twice", title="", rule="", parameters=(Parameter("a", 1, ""), Parameter("a", 2, "")))
-    with pytest.raises(TypeError, match="the policy Bad has a card that is no Card"):
+    with pytest.raises(TypeError, match="the policy Bad has a card that is not a Card"):
         type("Bad", (Policy,), {"card": "fifo"})
 
 

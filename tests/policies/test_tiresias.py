@@ -165,7 +165,7 @@ def test_with_jobs_of_one_gpu_quota_is_place(rows: list[tuple[int, int, int]]) -
 
 @pytest.mark.parametrize("more", ["charge=event", "scan=stop", "promote=1"])
 def test_what_does_not_go_with_a_plan_by_number(more: str) -> None:
-    with pytest.raises(UsageError, match=f"fit=quota does not go with {more.partition('=')[0]}="):
+    with pytest.raises(UsageError, match=f"fit=quota cannot be combined with {more.partition('=')[0]}="):
         run_engine(make_jobs(PAIR), make_cluster([4]), f"las,fit=quota,{more}")
 
 

@@ -65,7 +65,7 @@ def test_a_load_must_be_a_number_above_0(load: float) -> None:
 
 
 def test_what_cannot_be_inflated_is_reported() -> None:
-    with pytest.raises(UsageError, match="no task asks for a GPU"):
+    with pytest.raises(UsageError, match="no task requests a GPU"):
         inflate(a_workload(CPU_ONLY), a_supply((0, 0, 1, "")), "fgd", 0)
     with pytest.raises(UsageError, match="the cluster has no GPUs to fill"):
         inflate(a_workload(ONE), a_supply((0, 0, 0, "")), "fgd", 0)

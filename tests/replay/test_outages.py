@@ -346,7 +346,7 @@ def test_how_jobs_save_is_said(text: str | None, words: str) -> None:
         ("cost=x", "cost must be a number 0 or more, not 'x'"),
         ("restart=inf", "restart must be a number 0 or more"),
         ("interval=60,cost=61", "a checkpoint of 61 s after every 60 s of work would take most of the time"),
-        ("interval=daly", "checkpoints that cost nothing have no best interval"),
+        ("interval=daly", "free checkpoints have no best interval"),
         ("every=5", "'every=5' cannot be read here"),
         ("cost=1,cost=2", "'cost=2' cannot be read here"),
         ("", "'' cannot be read here"),

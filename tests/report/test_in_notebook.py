@@ -276,11 +276,11 @@ def test_outside_of_a_notebook_it_says_where_the_page_goes(found: TraceReport, m
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pdf": True}, "pdf: nothing is written that could be printed"),
+        ({"pdf": True}, "pdf: tracekit.report writes no files, so it cannot write a PDF"),
         ({"anonymize": True}, "anonymize: pseudonyms are for files"),
         ({"salt_file": Path("salt")}, "salt_file: pseudonyms are for files"),
         ({"partition": "day"}, "--partition: the Trace of a report"),
-        ({"format_name": "csv"}, "--format: the source is a Trace already"),
+        ({"format_name": "csv"}, "--format: the source is already a Trace"),
         ({"replay_jobs": -1}, "replay_jobs: is below 0"),
         ({"twin": Path("none.toml")}, "none.toml: cannot read the twin: No such file or directory"),
         ({"by": "nobody"}, "--by: 'nobody' is no tenant"),

@@ -245,7 +245,7 @@ def test_a_master_that_is_not_there_is_one_line_and_leaves_nothing(tmp_path: Pat
     done = _asked(logs, tmp_path / "trace", master)
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("note: format philly")]
-    assert line.startswith(f"tracekit: error: --master {master}: no master answers: 127.0.0.1")
+    assert line.startswith(f"tracekit: error: --master {master}: no Spark master answers: 127.0.0.1")
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
 

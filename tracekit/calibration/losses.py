@@ -210,7 +210,7 @@ def _replayed(one: TwinReplays, trace: Trace, change: LossChange) -> ReplayResul
     Raises
     ------
     UsageError
-        The log has no outage of a node of the twin's cluster, or the twin's policy cannot be replayed with outages.
+        The log has no outage of a node of the twin's cluster, or the twin's policy does not support outages.
     """
     key = replace(change, name="", told_by="lost")
     if key in one.failing:

@@ -148,10 +148,10 @@ def read_twin(path: Path, trace: Trace) -> Twin:
         shown, own = twin.trace[:_SHOWN], here[:_SHOWN]
         of = f"'{twin.name}' ({shown})" if twin.name else shown
         raise UsageError(
-            f"is the twin of the Trace {of}, not of '{trace.path}' ({own})",
+            f"is a twin of the Trace {of}, not of '{trace.path}' ({own})",
             where=path,
             line=text.line(("trace",)),
-            hint=f"make one of this Trace with '{_COMMAND}'",
+            hint=f"make a twin of this Trace with '{_COMMAND}'",
         )
     clusters = trace.scan("jobs").select("cluster").unique().collect()["cluster"].drop_nulls().sort().to_list()
     for name in twin.cluster:

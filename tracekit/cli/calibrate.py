@@ -83,11 +83,13 @@ def calibrate(
     from tracekit.cli.display import TerminalProgress
 
     if out is None and report is None:
-        raise UsageError("nothing is to be written", hint="give -o FILE.toml, --report OUT or both")
+        raise UsageError("no output is named", hint="give -o FILE.toml, --report OUT or both")
     if report is not None:
         _check_report(twin, shard, out, collect=collect)
     elif twin is not None or policy is not None:
-        raise UsageError("is for a report", where="--policy" if twin is None else "--twin", hint="add --report OUT")
+        raise UsageError(
+            "works only with --report", where="--policy" if twin is None else "--twin", hint="add --report OUT"
+        )
     if out is not None:
         refuse_remote(out)
     say_need_of_jobs(trace, "calibrate", limit=limit)
@@ -112,12 +114,16 @@ def _check_report(twin: Path | None, shard: str | None, out: Path | None, *, col
     """Refuse what does not go together with --report."""
     if shard is not None or collect:
         raise UsageError(
-            "does not go with --report",
+            "cannot be combined with --report",
             where="--collect" if collect else "--shard",
             hint="write the twin first, then score it with --twin FILE.toml --report OUT",
         )
     if twin is not None and out is not None:
-        raise UsageError("does not go with --twin", where="-o", hint="a twin that is given is not searched")
+        raise UsageError(
+            "cannot be combined with --twin",
+            where="-o",
+            hint="with --twin, tracekit scores that twin and writes no other",
+        )
 
 
 def _report(

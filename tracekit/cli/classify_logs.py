@@ -60,15 +60,15 @@ def classify_logs(
     from tracekit.trace import Trace
 
     if rules_only and not rules:
-        raise UsageError("there are no rules", where="--rules-only", hint="add --rules FILE")
+        raise UsageError("works only with --rules", where="--rules-only", hint="add --rules FILE")
     book = joblogs.load_rules(rules or [], built_in=not rules_only)
     if list_rules:
         _show_rules(book, form)
         return
     if not sources:
-        raise UsageError("no logs are given", hint="name a log or a folder with logs")
+        raise UsageError("no logs are named", hint="name a log or a folder with logs")
     if add and trace_folder is None:
-        raise UsageError("there is no Trace to add to", where="--add", hint="add --trace TRACE")
+        raise UsageError("needs a Trace to add to", where="--add", hint="add --trace TRACE")
     if add and trace_folder is not None:
         refuse_remote(place_of(trace_folder))
     names = joblogs.LogNames(name_pattern)

@@ -64,7 +64,9 @@ def efficiency(
 
     if jobs is not None and prices is not None:
         raise UsageError(
-            "the jobs to look at and the bill are two tables", where="--jobs", hint="give one of the options"
+            "cannot be combined with --prices, because they print two tables",
+            where="--jobs",
+            hint="give one of the options",
         )
     file = None if out is None or str(out) == "-" else out
     if file is not None:

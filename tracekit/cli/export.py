@@ -89,7 +89,7 @@ def export(
             _show(find_target(to), form)
         return
     if to is None:
-        raise UsageError("no target is named", where="--to", hint="'tracekit export --list' shows them")
+        raise UsageError("no format is named", where="--to", hint="'tracekit export --list' shows them")
     if trace is None:
         raise UsageError("no Trace is named", hint="tracekit export TRACE --to NAME -o FILE")
     if out is None:

@@ -85,14 +85,16 @@ def _check_outputs(
 ) -> None:
     """Refuse outputs that do not go together, before the work."""
     if drawn_alone and (out is not None or shard is not None or collect):
-        raise UsageError("a model is not fitted again", where="-o", hint="give --plots OUT alone, or a Trace")
+        raise UsageError(
+            "cannot be combined with a fitted model", where="-o", hint="give only --plots OUT, or fit a Trace"
+        )
     if plots is None and png:
-        raise UsageError("is for pictures", where="--png", hint="add --plots OUT")
+        raise UsageError("works only with --plots", where="--png", hint="add --plots OUT")
     if shard is not None and plots is not None:
-        raise UsageError("does not go with --shard", where="--plots", hint="give it with --collect")
+        raise UsageError("cannot be combined with --shard", where="--plots", hint="give it with --collect")
     if out is None and (plots is None or shard is not None or collect):
         what = "give --plots OUT" if drawn_alone else "give -o FILE, --plots OUT or both"
-        raise UsageError("nothing is to be written", hint=what)
+        raise UsageError("no output is named", hint=what)
 
 
 def _draw(model: WorkloadModel, folder: Path, *, png: bool, force: bool) -> None:

@@ -100,5 +100,7 @@ def _print_template(name: str) -> None:
     from tracekit.ingest import find_format, mapping
 
     if find_format(name).name != "csv":
-        raise UsageError(f"the format {name} needs no mapping file", where="--template", hint="only csv has a template")
+        raise UsageError(
+            f"the format {name} needs no mapping file", where="--template", hint="only the format csv has a template"
+        )
     print_data(mapping.template())

@@ -182,7 +182,7 @@ def _plan_spares(
 
     group = job_group(jobs_for)
     if group.size is not None or group.vc is not None:
-        raise UsageError("a gang has neither a size of jobs nor a VC", where="--for", hint="only cluster=NAME is taken")
+        raise UsageError("size=... and vc=... do not apply to --gang", where="--for", hint="use only cluster=NAME")
     progress = TerminalProgress()
     staged = None if _is_shard(shared) else plan_folder(out, force=force)
     try:

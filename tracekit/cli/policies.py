@@ -42,7 +42,9 @@ def policies(
 
     if not_replayed:
         if name is not None:
-            raise UsageError("--not-replayed lists systems that are no policies here", hint=f"leave out '{name[:60]}'")
+            raise UsageError(
+                "--not-replayed lists all systems that tracekit does not replay", hint=f"leave out '{name[:60]}'"
+            )
         _show_not_replayed(form)
         return
     if name is None:

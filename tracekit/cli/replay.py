@@ -97,7 +97,7 @@ def replay(
         )
         progress.note("engine: " + "; ".join(f"{label} {speed.words}" for label, speed in found.speeds.items()))
     for name, why in found.skipped.items():
-        progress.note(f"{name} is left out of the panel: {why}")
+        progress.note(f"{name} is not in the comparison: {why}")
     print_table(*comparison_rows(found.comparison))
     for why in effect_sentences(found.comparison):
         typer.echo(f"No comparison: {why}.")
@@ -125,7 +125,7 @@ def _inflate(
     from tracekit.replay.fractions.placement_study import placement_study, write_study
 
     if twin is not None:
-        raise UsageError("a twin is of jobs through time, a placement study knows none", hint="leave out --twin")
+        raise UsageError("a placement study has no time, so it cannot use a twin", hint="leave out --twin")
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         study = placement_study(trace, rules, load, settings=settings, progress=progress)

@@ -56,11 +56,11 @@ class Earlier:
             raise UsageError(
                 f"a source in the format {form.name} cannot be appended: {form.no_append}",
                 where="--append",
-                hint="ingest each into a Trace of its own",
+                hint="ingest each source into its own Trace",
             )
         if found.format != form.name:
             raise UsageError(
-                f"was read from the format {found.format}, the source is in {form.name}",
+                f"was ingested from the format {found.format}, but the source has the format {form.name}",
                 where=where,
                 hint="ingest the source into another Trace",
             )
@@ -68,7 +68,7 @@ class Earlier:
             before = found.options.get(name, option.default)
             if options[name] != before and not option.file:
                 raise UsageError(
-                    f"was read with {name}={before}, the source is read with {name}={options[name]}",
+                    f"was ingested with {name}={before}, but the source uses {name}={options[name]}",
                     where=where,
                     hint=f"use --option {name}={before}" if before else f"leave out --option {name}",
                 )
@@ -85,7 +85,8 @@ class Earlier:
         hint = "ingest the source into another Trace"
         if frame.base == "relative":
             raise SourceError(
-                "cannot be appended: its times count from a start of its own, so those of two exports do not compare",
+                "cannot be appended: its times count from the start of each export, so times of two exports "
+                "cannot be compared",
                 where=source,
                 hint=hint,
             )
@@ -184,8 +185,8 @@ class Earlier:
         before, now = (con.execute(f"{listed} {side}_jobs").fetchall()[0][0] for side in ("old", "new"))
         if before and now and not set(before) & set(now):
             sink.note(
-                f"the clusters of the appended export ({', '.join(now[:6])}) are none of those before "
-                f"({', '.join(before[:6])}): no job is the same"
+                f"the clusters of the appended export ({', '.join(now[:6])}) differ from all earlier "
+                f"ones ({', '.join(before[:6])}), so no job is the same"
             )
 
     def _count(self, con: duckdb.DuckDBPyConnection, shown: Mapping[str, str], manifest: Manifest, sink: Sink) -> None:

@@ -228,12 +228,12 @@ def count_rejected_hours(con: duckdb.DuckDBPyConnection, tables: set[str], sink:
         query = "SELECT coalesce(sum(run_s * gpu_count), 0) / 3600 FROM attempts"
         used = float(con.execute(query).fetchall()[0][0])
     meaning = (
-        "GPU-hours of runs whose records were set aside, as far as these state GPUs and run time; they are in no "
-        "result (see the table rejects)"
+        "GPU-hours of runs with rejected records, if these contain GPUs and run time; all results leave them out "
+        "(see the table rejects)"
     )
     sink.check(name, round(lost), round(lost + used), meaning)
     if lost > _MUCH * (lost + used):
         sink.note(
-            f"records that could not be read hold at least {percent(lost / (lost + used))} of the GPU-hours, "
-            f"{count(lost)} of {count(lost + used)}: they are missing from all results (see the table rejects)"
+            f"unreadable records account for at least {percent(lost / (lost + used))} of the GPU-hours, "
+            f"{count(lost)} of {count(lost + used)}: all results leave them out (see the table rejects)"
         )

@@ -87,7 +87,7 @@ class ObjectReader(io.RawIOBase):
         if _versions.setdefault(str(address), found[1:]) != found[1:]:
             self._object.close()
             raise recorded(
-                StoreError("was replaced while it was read", where=str(address), hint="run the command again")
+                StoreError("was replaced while we read it", where=str(address), hint="run the command again")
             )
 
     def readable(self) -> bool:
@@ -115,7 +115,7 @@ class ObjectReader(io.RawIOBase):
         """Set the position of this thread, and return it."""
         base = self.tell() if whence == io.SEEK_CUR else (0, 0, self.size)[whence]
         if base + offset < 0:
-            raise ValueError("there is nothing before the beginning of a file")
+            raise ValueError("the position is before the start of the file")
         self._own.position = base + offset
         return base + offset
 

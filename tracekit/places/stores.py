@@ -73,7 +73,7 @@ _NO_ANSWER = (
 _REASONS = (
     (
         "NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|ContainerNotFound",
-        "there is no such bucket",
+        "the bucket does not exist",
         "check its name",
     ),
     ("301|PermanentRedirect|authorization header is malformed", "is in another region", "set AWS_REGION"),
@@ -131,7 +131,7 @@ def _require_bucket(address: ObjectName) -> None:
     with suppress(OSError, LateError):
         client = store_of(address)
         if within(_WHOLE_S, lambda: client.get_file_info(bucket)).type is FileType.NotFound:
-            raise recorded(StoreError("there is no such bucket", where=str(address), hint="check its name"))
+            raise recorded(StoreError("the bucket does not exist", where=str(address), hint="check its name"))
 
 
 class Entry(NamedTuple):
@@ -221,7 +221,7 @@ def _az(bucket: str) -> Any:
     account = host.partition(".")[0] or os.environ.get("AZURE_STORAGE_ACCOUNT")
     if not account:
         raise StoreError(
-            "the environment does not say whose container it is",
+            "the storage account of the container is unknown",
             where=f"az://{bucket}",
             hint="set AZURE_STORAGE_ACCOUNT, or write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER",
         )

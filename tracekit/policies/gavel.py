@@ -387,7 +387,7 @@ class Gavel(Policy):
         p = self.parameters
         if p["packed"] and p["objective"] not in PACKABLE:
             raise UsageError(
-                f"gavel: packed=on does not go with objective={p['objective']}",
+                f"gavel: packed=on cannot be combined with objective={p['objective']}",
                 hint=f"pairs are found for {', '.join(PACKABLE)}",
             )
         round_ms = max(round(p["round"] * 1000), 1)

@@ -54,9 +54,9 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is no name for a parameter: use small letters, digits, _ and -")
+            raise ValueError(f"'{self.name}' is not a parameter name: use small letters, digits, _ and -")
         if self.words and len(self.words) != len(self.choices):
-            raise ValueError(f"the parameter {self.name} needs words for each of its choices, or none")
+            raise ValueError(f"the parameter {self.name} needs a text for each of its choices, or for none")
         self.read(self.default)
 
     def read(self, value: object) -> Value:
@@ -175,7 +175,7 @@ class Card:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is no name for a policy: use small letters, digits, _ and -")
+            raise ValueError(f"'{self.name}' is not a policy name: use small letters, digits, _ and -")
         names = [p.name for p in self.parameters]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
@@ -232,7 +232,7 @@ class Policy(ABC):
         super().__init_subclass__()
         card = getattr(cls, "card", None)
         if card is not None and not isinstance(card, Card):
-            raise TypeError(f"the policy {cls.__name__} has a card that is no Card")
+            raise TypeError(f"the policy {cls.__name__} has a card that is not a Card")
 
     @abstractmethod
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
@@ -323,7 +323,8 @@ def parse_policy(text: str) -> Policy:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not key or not equals:
             raise UsageError(
-                f"the policy {kind.card.name}: '{_shown(pair)}' is no parameter", hint="write NAME,key=value,key=value"
+                f"the policy {kind.card.name}: '{_shown(pair)}' is not a parameter",
+                hint="write NAME,key=value,key=value",
             )
         if key in given:
             raise UsageError(f"the policy {kind.card.name}: {_shown(key)} is given twice", hint="leave one out")

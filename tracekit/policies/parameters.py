@@ -90,7 +90,7 @@ def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.in
     """
     if noise == "limit":
         if not (jobs.limit_ms >= 0).any():
-            raise UsageError("noise=limit: the trace tells no time limits", hint="use oracle, helios or a sigma")
+            raise UsageError("noise=limit: the trace has no time limits", hint="use oracle, helios or a sigma")
         found = np.where(jobs.limit_ms >= 0, jobs.limit_ms, jobs.work_ms)
     else:
         found = estimates_ms(models, jobs.work_ms, seed, noise)

@@ -100,7 +100,9 @@ def quota_plan(order: _Order, parameters: Mapping[str, Value], jobs: Jobs, clust
     """
     for name, only in (("charge", "restart"), ("scan", "skip"), ("promote", 0.0)):
         if parameters.get(name, only) != only:
-            raise UsageError(f"fit=quota does not go with {name}={parameters[name]}", hint="use fit=place or fit=count")
+            raise UsageError(
+                f"fit=quota cannot be combined with {name}={parameters[name]}", hint="use fit=place or fit=count"
+            )
     gpus, pools = jobs.devices.astype(np.int64), make_pools(jobs, cluster, "place")
     every = round(float(parameters.get("interval", 0.0)) * 1000)
 

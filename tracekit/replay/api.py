@@ -130,7 +130,7 @@ def scenario_of(
         measured = measured_jobs(jobs, chosen.measure_from, chosen.measure_to)
     found = check_feasibility(jobs, scenario.cluster, scenario.assignment)
     if found.verdict == "refuse" and not chosen.force:
-        raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay all the same")
+        raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay anyway")
     return replace(scenario, measured=measured, feasibility=found, trace=opened, part=part)
 
 

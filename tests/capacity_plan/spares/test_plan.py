@@ -158,7 +158,7 @@ def test_the_command(make_trace: MakeTrace, tmp_path: Path, golden: Golden) -> N
         (("--node-cost", "0"), "--node-cost: asks for a wait"),
         (("--limit", "5"), "--limit: changes nothing with --gang, which replays one job"),
         (("--workers", "2"), "--workers: changes nothing with --gang"),
-        (("--for", "size=8"), "--for: a gang has neither a size of jobs nor a VC; only cluster=NAME is taken"),
+        (("--for", "size=8"), "--for: size=... and vc=... do not apply to --gang; use only cluster=NAME"),
         (("--gang", "57"), "--gang: the gang takes 8 nodes, and the log has 6 nodes"),
     ):
         wrong = run(*words, *more, "-o", tmp_path / "other")

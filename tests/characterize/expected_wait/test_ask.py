@@ -138,7 +138,7 @@ def test_job_still_waiting_is_at_least_so_long(make_trace: Callable[..., Trace],
     [
         ({"gpus": 1, "partition": "aa"}, "no job has the partition or VC 'aa'; did you mean 'a'?"),
         ({"gpus": 1, "gpu_model": "H100"}, "no job has the GPU model 'H100'"),
-        ({}, "the log knows how many GPUs jobs have"),
+        ({}, "is missing, but the log records the GPUs of jobs"),
         ({"gpus": -1}, "-1 is no number of GPUs"),
         ({"gpus": 1, "level": 1.0}, "1 is no share of the jobs"),
         ({"gpus": 1, "time_limit_s": 0}, "0 s is no time limit"),

@@ -108,8 +108,8 @@ def test_totals_of_the_header_are_noted_only(ingest: Ingest) -> None:
     trace = ingest({FILE: "; MaxNodes: 16 (in four racks)\n; MaxProcs: 128\n" + LINE})
     assert trace.tables == ("jobs", "attempts")
     assert {
-        "the header states MaxNodes: 16 (in four racks); a total without machines, so not a table",
-        "the header states MaxProcs: 128; a total without machines, so not a table",
+        "the header states MaxNodes: 16 (in four racks); a total without a list of machines makes no table",
+        "the header states MaxProcs: 128; a total without a list of machines makes no table",
     } <= set(trace.manifest.notes)
 
 

@@ -407,7 +407,7 @@ def test_records_that_cannot_be_used_are_set_aside(ingest: Ingest, rows: Rows) -
         ("n", 16, "lacks RealMemory: the record may be cut"),
         ("e", 6, "is longer than 1048576 bytes"),
         ("e", 7, "is not a time like 2024-03-04T08:00:00"),
-        ("e", 8, "TimeEnd lies before TimeStart"),
+        ("e", 8, "TimeEnd is before TimeStart"),
         ("e", 9, "names more than 65536 nodes"),
         ("e", 10, "expected 8 cells, found 3"),
     ]

@@ -68,8 +68,8 @@ def test_an_unknown_operand_gives_an_unknown_value() -> None:
         ("a\0", "is not arithmetic"),
         ("a; b", "is not arithmetic"),
         ("a" * 301, "is longer than 300 characters"),
-        ("a + 1" + "0" * 290 + "e300", "holds a number that is too large"),
-        ("a + 1e999", "holds a number that is too large"),
+        ("a + 1" + "0" * 290 + "e300", "contains a number that is too large"),
+        ("a + 1e999", "contains a number that is too large"),
     ],
 )
 def test_anything_else_is_refused(text: str, reason: str) -> None:

@@ -85,7 +85,7 @@ def test_node_lists_expand_where_the_mapping_says_so(write_source: Write, tmp_pa
         ("1", "gpu01"), ("1", "gpu02"), ("1", "gpu03"), ("1", "x"), ("3", "b"),
     ]  # fmt: skip
     assert [r["job_id"] for r in rows(trace, "jobs")] == ["1", "2", "3"]
-    assert trace.manifest.checks["unreadable_n"].examples == ["a[1-: is no list of nodes like gpu[01-03]"]
+    assert trace.manifest.checks["unreadable_n"].examples == ["a[1-: is not a list of nodes like gpu[01-03]"]
 
 
 @given(st.text(alphabet="a,[]1-", max_size=30))

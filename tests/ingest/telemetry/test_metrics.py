@@ -106,7 +106,8 @@ def test_a_file_of_which_nothing_is_used_names_what_it_holds(cluster: Cluster) -
     trace = cluster.trace()
     (note,) = [note for note in trace.manifest.notes if "fills no column" in note]
     assert note == (
-        "unused.json fills no column: its metrics are habana_0, habana_1, habana_2, habana_3, habana_4, habana_5, "
-        "habana_6, habana_7 and 2 more (docs/telemetry.md lists those that do)"
+        "unused.json has no metric that tracekit reads, only habana_0, habana_1, habana_2, habana_3, habana_4, "
+        "habana_5, "
+        "habana_6, habana_7 and 2 more (docs/telemetry.md lists the metrics)"
     )
     assert trace.manifest.checks["unused_telemetry_metrics"].count == 21

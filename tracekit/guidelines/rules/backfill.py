@@ -57,7 +57,7 @@ def _easy(estimates: Literal["limit", "oracle"], words: str) -> RuleChange:
         changed = replace(rules, backfill="easy", estimates=estimates, scan="stop", queues="one")
         fault = changed.fault()
         if fault is not None:
-            raise LackingError(f"Backfilling is not replayed beside these rules: {fault}.")
+            raise LackingError(f"Backfilling cannot be replayed with these rules: {fault}.")
         return changed
 
     return RuleChange(f"EASY backfilling {words}", change)

@@ -34,7 +34,7 @@ def _find(evidence: Evidence) -> Finding:
         "allocated_share_mean"
     )
     if len(known) < 2:
-        raise LackingError("The trace states the quotas of fewer than two VCs.")
+        raise LackingError("The trace has the quotas of fewer than two VCs.")
     waited = waits(evidence)
     frame = waited.frame
     owned = float(known["capacity_gpus"].sum())
@@ -62,7 +62,7 @@ def _lent(quotas: Literal["reclaim", "idle"], words: str) -> RuleChange:
         changed = replace(rules, quotas=quotas, relax_s=0.0)
         fault = changed.fault()
         if fault is not None:
-            raise LackingError(f"Lending is not replayed beside these rules: {fault}.")
+            raise LackingError(f"Lending cannot be replayed with these rules: {fault}.")
         return changed
 
     return RuleChange(f"quotas {words}", change)

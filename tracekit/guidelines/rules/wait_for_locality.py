@@ -146,7 +146,7 @@ def _find(evidence: Evidence) -> Finding:
     """
     samples = evidence.sql(_SAMPLES, merge=("sampled", "counted"))
     if not len(strata_with_both(samples)):
-        raise LackingError("No size of job ran on different numbers of nodes while its GPUs were sampled.")
+        raise LackingError("No job size has samples on different numbers of nodes.")
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
@@ -198,7 +198,7 @@ def _wait(minutes: float) -> RuleChange:
         changed = replace(rules, relax_s=60.0 * minutes, fit="place")
         fault = changed.fault()
         if fault is not None:
-            raise LackingError(f"Waiting for locality is not replayed beside these rules: {fault}.")
+            raise LackingError(f"Waiting for locality cannot be replayed with these rules: {fault}.")
         return changed
 
     words = f"at most {minutes:g} min" if minutes else "as long as it takes"

@@ -67,14 +67,14 @@ def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) ->
 
 
 def _note_tags(sink: Sink) -> None:
-    sink.note("a job without a group tag has no group here; the published notebook lets its user stand in")
+    sink.note("a job without a group tag has no group; the published notebook uses its user instead")
     place = (
         "with unit=task they have no place"
         if sink.options["unit"] == "task"
         else "they stand as the job's name, which the source does not state"
     )
     sink.note(
-        "workload tags name models (bert, ctr), not what a job is for: workload is known only where the tag is "
+        "workload tags name models (bert, ctr), not the purpose of a job: workload is known only if the tag is "
         f"training, inference or other; {place}"
     )
 

@@ -400,7 +400,7 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
             "delimiter_in_name",
             len(mended),
             None,
-            "records with more delimiters than columns; the free-text columns are taken to hold the rest",
+            "records with more delimiters than columns; the free-text columns get the rest",
             [fields[layout.columns["JobID"]] or "" for fields in mended],
         )
     if odd.joined or odd.tails:
@@ -410,7 +410,7 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
             "line_break_in_text",
             len(jobs),
             None,
-            "records whose free-text columns hold line breaks; the lines up to the next record are taken to be theirs",
+            "records with line breaks in free-text columns; these columns get all lines up to the next record",
             jobs,
         )
     mended += [[cell or None for cell in cells] for _, cells in odd.joined]

@@ -82,7 +82,7 @@ class AcmeFormat(Format):
 
 def _note_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
     if not re.search(cluster, file.name, re.IGNORECASE):
-        sink.note(f"{file.path} is taken for the cluster {cluster} by its columns; its name does not say")
+        sink.note(f"{file.path} has the columns of the cluster {cluster}; its name does not show the cluster")
 
 
 def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:

@@ -52,7 +52,7 @@ class AlibabaDlrmFormat(Format):
         """Read the instances."""
         for file in found.get(_FILE):
             _read_instances(file, sink)
-        sink.note("RDMA, disk, limits and max_instance_per_node have no place in a Trace and are left out")
+        sink.note("a Trace has no columns for RDMA, disk, limits and max_instance_per_node; they are ignored")
         return TimeFrame(
             "relative",
             "UTC",

@@ -88,9 +88,11 @@ def _selected_pods(files: list[SourceFile], sink: Sink) -> SourceFile:
     wanted = sink.options["list"]
     names = [_list_name(f) for f in files]
     if wanted not in names:
-        raise UsageError(f"there is no pod list '{wanted}'", hint=nearest(wanted, names) + " (--option list=NAME)")
+        raise UsageError(
+            f"the pod list '{wanted}' does not exist", hint=nearest(wanted, names) + " (--option list=NAME)"
+        )
     if names.count(wanted) > 1:
-        raise SourceError(f"there are several pod lists '{wanted}'", hint="name one folder")
+        raise SourceError(f"several pod lists have the name '{wanted}'", hint="name one folder")
     others = ", ".join(n for n in names if n != wanted)
     sink.note(f"pod lists are alternatives: read '{wanted}', left {others} (--option list=NAME chooses)")
     return files[names.index(wanted)]

@@ -66,7 +66,7 @@ def _read_jobs(file: SourceFile, sink: Sink) -> None:
         _count_contradictions(raw, sink)
         dated = raw.with_columns(clipped_seconds(pl.col("submit_time")))
         sink.write("jobs", _jobs(times.possible(dated, _TIMES)))
-    sink.note("the source states neither starts, ends nor outcomes of jobs; run_s is the work stated for a job")
+    sink.note("the source has no starts, ends or outcomes of jobs; run_s is the listed work of a job")
 
 
 def _jobs(raw: pl.DataFrame) -> pl.DataFrame:

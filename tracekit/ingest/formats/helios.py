@@ -75,7 +75,7 @@ class HeliosFormat(Format):
                     )
                 by_cluster[cluster] = file
                 read(file, cluster, sink)
-        sink.note(f"times carry no zone and are read as {TIMEZONE} (UTC+8), an assumption from where the operator is")
+        sink.note(f"times have no zone; we assume {TIMEZONE} (UTC+8), where the operator is")
         return TimeFrame("absolute", TIMEZONE)
 
 
@@ -186,7 +186,7 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
         "quota_sum_disagrees",
         int(wrong.sum()),
         table.height,
-        "days on which the VCs' GPUs do not add up to the stated total; both are kept",
+        "days on which the GPUs of all VCs do not add up to the stated total; both are kept",
         (cluster + " " + table["date"].cast(pl.String)).filter(wrong) if vcs else None,
     )
     midnight = to_utc(table["date"].cast(pl.Datetime("us")), TIMEZONE)

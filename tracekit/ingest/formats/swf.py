@@ -127,10 +127,12 @@ class _SwfHeader:
     def add_notes(self, sink: Sink) -> None:
         for key in ("MaxNodes", "MaxProcs"):
             if self.text(key):
-                sink.note(f"the header states {key}: {self.text(key)}; a total without machines, so not a table")
-        sink.note("CPU time, used memory, programs and dependences have no place in a Trace and are left out")
+                sink.note(
+                    f"the header states {key}: {self.text(key)}; a total without a list of machines makes no table"
+                )
+        sink.note("a Trace has no columns for CPU time, used memory, programs and dependences; they are ignored")
         if self.start_s and not self.zone:
-            sink.note("the header names no time zone that is known (TimeZoneString); hours of the day mean nothing")
+            sink.note("the header names no known time zone (TimeZoneString), so hours of the day have no meaning")
 
     def frame(self) -> TimeFrame:
         if self.start_s is None:
@@ -160,7 +162,7 @@ def _read_log(file: SourceFile, header: _SwfHeader, sink: Sink) -> None:
                 "header_record_count_disagrees",
                 abs(stated - opened.account.records),
                 None,
-                "records more or fewer than the header states (MaxRecords)",
+                "difference in records from the number in the header (MaxRecords)",
             )
 
 

@@ -154,8 +154,8 @@ def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.
             "states_that_ended",
             gone.height,
             None,
-            "states in lists of machines that a later list no longer shows; when they ended is not known, and they are "
-            "left out: sacctmgr show event knows",
+            "machine states that a later list no longer shows; ignored, because their end is unknown ("
+            "sacctmgr show event has it)",
             gone["node_id"],
         )
     return shown.filter(~over).drop("newest", "last")
@@ -243,7 +243,7 @@ def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) 
     """
     table, runs = (sink.folder / f"{name}.parquet" for name in ("placements", "attempts"))
     if not (table.is_file() and runs.is_file()):
-        sink.note("samples of held GPUs are left out: the log does not say on which machines jobs ran")
+        sink.note("samples of allocated GPUs are ignored, because the log does not record on which machines jobs ran")
         return
     con.execute(f"CREATE VIEW held AS SELECT * FROM read_parquet({sql_text(held)})")
     rows = f"read_parquet({sql_text(table)}, file_row_number = true)"
@@ -311,7 +311,7 @@ def complete_machines(
     listed, happened = pl.concat(told.machines), pl.concat(told.events)
     dated = frame.base == "absolute"
     if not dated:
-        sink.note(f"the times of the log are {frame.base}, so what machine files say about times is left out")
+        sink.note(f"the times of the log are {frame.base}, so we ignore the times in machine files")
         happened = happened.clear()
     with sink.connect() as con:
         if held is not None and dated:
@@ -324,7 +324,7 @@ def complete_machines(
             "ambiguous_machines",
             len(doubtful),
             found.height,
-            "names in machine files that may mean several machines of the log; what is said of them is left out",
+            "names in machine files that match several machines of the log; ignored",
             doubtful,
         )
         listed, happened = (_with_ids(rows, ids) for rows in (listed, happened))
@@ -333,7 +333,7 @@ def complete_machines(
             # It tells the same times, with their ends.
             shown = happened["source"].is_in(LISTS)
             if shown.any():
-                sink.note(f"states in lists of machines are left out ({shown.sum()}), since sacctmgr tells events")
+                sink.note(f"states in machine lists are ignored ({shown.sum()}), because sacctmgr lists the events")
             happened = happened.filter(~shown)
         # Samples may show more GPUs of a machine than an even split did.
         if listed.height or (from_jobs and held is not None and known):
@@ -378,7 +378,7 @@ def _one_list(listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
         "machine_lists_differ",
         differ.len(),
         several.height,
-        "machines to which several lists give different numbers of GPUs; the last list counts",
+        "machines with different numbers of GPUs in several lists; the last list counts",
         differ,
     )
     source = pl.col("kind").replace(_SOURCES).filter(pl.col("gpu_count").is_not_null()).last()

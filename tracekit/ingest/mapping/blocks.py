@@ -205,7 +205,7 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
         while reading.comment and first is not None and not first.strip():
             first = reader.first_line()
         if first is None:
-            raise SourceError("is empty", where=opened.path, hint="a header line is due")
+            raise SourceError("is empty", where=opened.path, hint="the header line is missing")
         header = header_columns(first, delimiter)
     wanted = choose(header)
     for name in wanted:
@@ -242,7 +242,7 @@ def _json_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator
     for block in line_blocks(_uncommented(opened, reading), MAX_RECORD):
         if line == 1 and _begins_array(block):
             raise SourceError(
-                "holds one JSON array, not an object a line",
+                "holds one JSON array, not one object per line",
                 where=opened.path,
                 hint='write records = "." in the mapping',
             )

@@ -86,7 +86,7 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
         "telemetry_clock_differs",
         int(told),
         1,
-        "1 where the clock or the zone of the telemetry differs from the log's, so that samples do not meet their jobs",
+        "1 if the clock or time zone of the telemetry differs from the log, so samples do not match their jobs",
         [words] if told else None,
     )
     if told:
@@ -247,9 +247,9 @@ class _Counts:
             of = self.labelled if "job" in name else self.total - self.labelled
             sink.check(name, count, of, _MEANINGS[name], sorted(self._examples[name]) if count else None)
         sink.note(
-            f"{self.total:,} GPU samples of telemetry: {self.named:,} belong to the job that their labels name, "
-            f"{self.owned:,} to the only job of their machine; jobs whose GPUs the log names are matched by GPU and "
-            "time"
+            f"{self.total:,} GPU samples of telemetry: {self.named:,} belong to the job in their labels, "
+            f"{self.owned:,} to the only job of their machine; if the log names the GPUs of a job, its samples are "
+            "matched by GPU and time"
         )
 
 

@@ -207,7 +207,7 @@ def _write(
         told += " AND node_id IN (SELECT node_id FROM condition_node)"
         left = con.execute(f"SELECT count(*) {told}").fetchall()[0][0]
         if left:
-            sink.note(f"states in lists of Kubernetes nodes are left out ({left}), since samples tell their ends")
+            sink.note(f"states in lists of Kubernetes nodes are ignored ({left}), because samples show when they end")
         kept = f"""SELECT * FROM read_parquet({sql_text(rest)})
         WHERE source IS DISTINCT FROM '{_LIST}' OR node_id NOT IN (SELECT node_id FROM condition_node)"""
         events = f"{kept} UNION ALL BY NAME {events}"

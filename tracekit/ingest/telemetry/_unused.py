@@ -39,7 +39,7 @@ class UnusedMetrics:
         if self._names and not self.any_used:
             names = shown_names(self._names)
             self._sink.note(
-                f"{self._path} fills no column: its metrics are {names} (docs/telemetry.md lists those that do)"
+                f"{self._path} has no metric that tracekit reads, only {names} (docs/telemetry.md lists the metrics)"
             )
 
 

@@ -99,7 +99,7 @@ class ResultStream:
                 break
         said = head[:200].decode("utf-8", "replace")
         what = f"is an error of the server: {said}" if b'"error"' in head else "holds no list of series"
-        raise SourceError(what, where=self._path, hint="ask the server again and save the answer")
+        raise SourceError(what, where=self._path, hint="query the server again and save the answer")
 
 
 _FIRST, _LAST = 0.0, 253_000_000_000.0

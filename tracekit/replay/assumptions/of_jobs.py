@@ -136,7 +136,7 @@ def _noise(noise: str | float) -> str | float:
         sigma = float(noise)
     except ValueError:
         raise UsageError(
-            f"'{str(noise)[:80]}' is no noise of estimates", hint=f"{nearest(str(noise)[:80], _NOISES)}; or a number"
+            f"'{str(noise)[:80]}' is not a noise of estimates", hint=f"{nearest(str(noise)[:80], _NOISES)}; or a number"
         ) from None
     if not 0 <= sigma <= 5:
         raise UsageError(f"a noise of {sigma:g} is out of range", hint="it may be from 0 to 5")
