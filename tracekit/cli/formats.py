@@ -21,7 +21,7 @@ __all__ = ["formats"]
 def formats(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Show this one in full: its files, options and what is assumed."),
+        typer.Argument(metavar="NAME", help="Show one format in full: its files, options and assumptions."),
     ] = None,
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
     template: Annotated[
