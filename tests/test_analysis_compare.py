@@ -182,7 +182,7 @@ def test_what_would_be_replaced_is_refused(october: Trace, november: Trace, tmp_
 @pytest.mark.usefixtures("few_queries")
 def test_several_sources_are_refused(october: Trace, november: Trace, tmp_path: Path) -> None:
     sources = [october.path, november.path]
-    with pytest.raises(UsageError, match=r"--compare: one source is compared with another time, 2 given; "):
+    with pytest.raises(UsageError, match=r"--compare: works with one source, not 2; "):
         analyze_many(sources, tmp_path / "out", compare="2017-10-05")
     analyze_many(sources[:1], tmp_path / "out", compare="2017-10-05", fit=False, replay_jobs=0)
     assert list((tmp_path / "out").glob("*/tables/change/measures.csv"))

@@ -253,7 +253,7 @@ def test_mistakes_leave_nothing_behind(philly: Path, ours: Path, tmp_path: Path)
         compare([philly], out)
     with pytest.raises(SourceError, match="no such trace"):
         compare([philly, tmp_path / "nothing"], out)
-    with pytest.raises(UsageError, match="two traces are called 'a'"):
+    with pytest.raises(UsageError, match="two traces have the name 'a'"):
         compare([("a", philly), ("a", ours)], out)
     with pytest.raises(UsageError, match="1 to 100 characters"):
         compare([("n" * (NAME_LIMIT + 1), philly), ours], out)
@@ -271,7 +271,7 @@ def test_two_queries_of_one_name_are_distinguished_by_the_user(philly: Path, our
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.sql").write_text("SELECT 1 AS one", encoding="utf-8")
-    with pytest.raises(UsageError, match="two queries are called 'x'"):
+    with pytest.raises(UsageError, match="two queries have the name 'x'"):
         compare([philly, ours], tmp_path / "out", queries=[str(tmp_path / f / "x.sql") for f in ("a", "b")])
 
 

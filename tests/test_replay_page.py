@@ -89,5 +89,5 @@ def test_the_policies_without_outages_are_those_of_the_page(sample_trace: Any, m
     assert begun | set(refused) == set(all_policies())
     assert "fifo" in begun
     assert all("does not support outages" in str(error) for error in refused.values())
-    (told,) = (p for p in PAGE.split("\n\n") if p.startswith("Policies does not support outages"))
+    (told,) = (p for p in PAGE.split("\n\n") if p.startswith("Some policies do not support outages"))
     assert set(re.findall(r"`([a-z-]+)`", told)) == set(refused)

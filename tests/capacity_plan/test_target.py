@@ -64,8 +64,8 @@ def test_groups_by_hand() -> None:
         (["gpus=8"], "names no jobs"),
         (["vc="], "names no jobs"),
         (["vc=a", "vc=b"], "'vc' is given twice"),
-        (["size=0"], "is not a size of jobs"),
-        (["size=1.5"], "is not a size of jobs"),
+        (["size=0"], "is not a job size"),
+        (["size=1.5"], "is not a job size"),
     ],
 )
 def test_what_is_not_a_group_says_how_to_write_one(texts: list[str], says: str) -> None:

@@ -73,8 +73,8 @@ def test_the_bill_adds_up_in_the_file(trace: Trace, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--by", "acount"), "'acount' is nothing to tell GPU-hours apart by; did you mean 'account'?"),
-        (("--by", "qos"), "the Trace does not know the qos of any job"),
+        (("--by", "acount"), "'acount' is not a dimension of GPU-hours; did you mean 'account'?"),
+        (("--by", "qos"), "the Trace does not record the qos of any job"),
         (("--jobs", "3", "--prices", "p.toml"), "cannot be combined with --prices, because they print two tables"),
         (("--month", "2024-03"), "a month selects a bill, which needs prices"),
         (("--prices", "absent.toml"), "cannot read the prices"),

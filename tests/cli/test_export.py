@@ -71,7 +71,7 @@ def test_the_list_teaches_targets_needs_and_defaults() -> None:
             "nowhere: no such Trace; make one with 'tracekit ingest SRC -o TRACE'",
         ),
         (["T", "--to", "gavel", "-o", "x", "--option", "weight"], "--option: 'weight' is not NAME=VALUE"),
-        (["T", "--to", "blox", "-o", "x", "--option", "model=bert"], "'bert' is not a value of the option model"),
+        (["T", "--to", "blox", "-o", "x", "--option", "model=bert"], "'bert' is not a valid value of the option model"),
         (["T", "--to", "blox", "-o", "x", "--memory-limit", "lots"], "'lots' is not a memory size"),
     ],
 )

@@ -385,7 +385,7 @@ def test_replays_of_no_twin_tell_no_effect(make_trace: MakeTrace, tmp_path: Path
 def test_a_twin_of_another_trace_is_refused(make_trace: MakeTrace, helios_twin: Path) -> None:
     log = Log()
     log.job(0, 60)
-    with pytest.raises(UsageError, match="is the twin of the Trace"):
+    with pytest.raises(UsageError, match="is a twin of the Trace"):
         effect_of(TRIAL, Twins(make_trace(**log.tables), 10, file=helios_twin))
 
 

@@ -463,7 +463,7 @@ def test_what_does_not_go_together_is_refused(
             {"E/cluster_log.csv": LOG + helios(1)},
             {},
             UsageError,
-            "was read from the format slurm, the source is in hel",
+            "was ingested from the format slurm, but the source has the format hel",
         ),
         ({"sacct.txt": DAY2}, {"options": {"timezone": "Europe/Berlin"}}, UsageError, "timezone=UTC, the source is r"),
         ({"sacct.txt": DAY2}, {"options": {"vc": "qos"}}, UsageError, "use --option vc=account$"),

@@ -475,9 +475,9 @@ class _Elsewhere(Pickled):
 
 def test_workers_that_do_not_see_the_files_or_the_folder_say_so(days: Path, tmp_path: Path) -> None:
     hint = "every machine has to see the files and the folder of -o at the same path"
-    with pytest.raises(SourceError, match=rf"cluster_gpu_util.*: there is no such file on .*; {hint}"):
+    with pytest.raises(SourceError, match=rf"cluster_gpu_util.*: the file does not exist on .*; {hint}"):
         ingest_logs(days, tmp_path / "trace", workers=_Elsewhere(days))
-    with pytest.raises(OutputError, match=rf"trace: the folder in which it is made is not there on .*; {hint}"):
+    with pytest.raises(OutputError, match=rf"trace: its temporary folder does not exist on .*; {hint}"):
         ingest_logs(days, tmp_path / "trace", workers=_Elsewhere(*[tmp_path / "out", *_hidden(tmp_path)]))
 
 

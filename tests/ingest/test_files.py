@@ -81,9 +81,7 @@ def test_other_compressed_files_go_under_their_own_names(tmp_path: Path) -> None
 def test_the_same_file_plain_and_compressed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes(b"1")
     (tmp_path / "log.csv.gz").write_bytes(gzip.compress(b"1"))
-    with pytest.raises(
-        SourceError, match=r"'log\.csv' is there 2 times, compressed in different ways; keep one of them$"
-    ):
+    with pytest.raises(SourceError, match=r"'log\.csv' occurs 2 times, with different compression; keep one of them$"):
         source_files(tmp_path)
 
 

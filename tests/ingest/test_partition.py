@@ -126,7 +126,7 @@ def test_an_older_trace_is_laid_out_again(sample_source: Callable[[str], Path], 
     ("changes", "error", "said"),
     [
         ({}, SourceError, "is already a Trace; use it as it is, name the raw files, or lay it out again"),
-        ({"partition": "days"}, UsageError, "^--partition: there is no layout 'days'; did you mean 'day'"),
+        ({"partition": "days"}, UsageError, "^--partition: the layout 'days' does not exist; did you mean 'day'"),
         ({"partition": "day", "format_name": "slurm"}, UsageError, "only --partition and --memory-limit can be chosen"),
         ({"partition": "day", "append": True}, UsageError, "only --partition and --memory-limit can be chosen"),
     ],

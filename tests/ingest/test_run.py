@@ -115,7 +115,7 @@ def test_a_renamed_file_is_known_by_its_first_bytes(ingest: Ingest) -> None:
     assert ingest({"Earth/jobs.txt": LOG + JOB.format(1)}).manifest.format == "helios"
     named = ingest({"Earth/jobs.txt": LOG + JOB.format(1), "x": "1"}, format_name="helios")
     assert [f.path for f in named.manifest.files] == ["Earth/jobs.txt"]
-    assert "files that the format helios does not read: x" in named.manifest.notes
+    assert "ignored files (format helios): x" in named.manifest.notes
 
 
 def test_files_of_several_formats_in_one_source_are_refused(ingest: Ingest) -> None:
@@ -123,7 +123,7 @@ def test_files_of_several_formats_in_one_source_are_refused(ingest: Ingest) -> N
         "cluster_log.csv": LOG + JOB.format(1),
         "openb_pod_list_default.csv": PODS + "p1,1,1,1,1000,,LS,Failed,1,4,2\n",
     }
-    with pytest.raises(UnknownFormatError, match=r"several formats fit: alibaba-openb, helios; choose with --format"):
+    with pytest.raises(UnknownFormatError, match=r"several formats match: alibaba-openb, helios; choose with --format"):
         ingest(both)
     assert ingest(both, format_name="helios").manifest.format == "helios"
 
@@ -135,7 +135,8 @@ def test_an_unknown_format_name_names_the_nearest(ingest: Ingest) -> None:
 
 def test_files_of_no_format_are_refused_with_the_formats_there_are(ingest: Ingest) -> None:
     with pytest.raises(
-        UnknownFormatError, match=r"no known format fits its files \(a\.txt\); name one with --format: .*helios.*philly"
+        UnknownFormatError,
+        match=r"no known format matches its files \(a\.txt\); name one with --format: .*helios.*philly",
     ):
         ingest({"a.txt": "hello"})
 
@@ -143,7 +144,7 @@ def test_files_of_no_format_are_refused_with_the_formats_there_are(ingest: Inges
 def test_an_option_that_does_not_exist_is_refused(ingest: Ingest) -> None:
     with pytest.raises(UsageError, match=r"^the format helios has no option 'unit'; there is none$"):
         ingest({"cluster_log.csv": LOG + JOB.format(1)}, options={"unit": "task"})
-    with pytest.raises(UsageError, match=r"^'tsk' is not a value of the option unit; did you mean 'task'\?$"):
+    with pytest.raises(UsageError, match=r"^'tsk' is not a valid value of the option unit; did you mean 'task'\?$"):
         ingest({"pai_job_table.csv": "j,a,u,Failed,1,2\n"}, options={"unit": "tsk"})
 
 

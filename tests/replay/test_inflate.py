@@ -71,7 +71,7 @@ def test_what_cannot_be_inflated_is_reported() -> None:
         inflate(a_workload(ONE), a_supply((0, 0, 0, "")), "fgd", 0)
     with pytest.raises(UsageError, match="no placement rule 'best'"):
         inflate(a_workload(ONE), a_supply((0, 0, 1, "")), "best", 0)
-    with pytest.raises(UsageError, match="a seed is 0 or more, not -1"):
+    with pytest.raises(UsageError, match="the seed must be at least 0, not -1"):
         inflate(a_workload(ONE), a_supply((0, 0, 1, "")), "fgd", -1)
 
 

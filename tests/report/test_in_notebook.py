@@ -347,7 +347,7 @@ def test_a_part_is_asked_alone_with_its_tenant_in_memory_and_in_files(
         assert list(_differences({**done.data, **same}, report)) == []
     saved = done.save(tmp_path / "saved")
     assert Trace.open(saved.trace).scan("jobs").collect()["job_id"].to_list() == ["c"]
-    with pytest.raises(UsageError, match="the Trace is a part: only jobs submitted from 2020-01-02"):
+    with pytest.raises(UsageError, match="the Trace is already a part: only jobs submitted from 2020-01-02"):
         tracekit.report(second, start=_day(1))
 
 

@@ -75,7 +75,7 @@ def test_how_many_nodes_a_gang_takes(make_trace: MakeTrace) -> None:
         question = SpareQuestion.of(gang)
         assert NodePool.of(trace, question).nodes_of_gang(question) == count
     wide = SpareQuestion.of(25)
-    what = "--gang: the gang takes 4 nodes, and the log has 4 nodes, of which 3 at most were up at once"
+    what = "--gang: the job needs 4 nodes, but the log has 4 nodes, with at most 3 up at once"
     with pytest.raises(UsageError, match=what):
         NodePool.of(trace, wide).nodes_of_gang(wide)
     down = make_trace(node_events=[event(n, 0, 5) for n in "abcd"], nodes=nodes)
@@ -112,12 +112,12 @@ def test_what_is_up_agrees_with_hours_looked_at_one_by_one(rows: list[Away]) -> 
 @pytest.mark.parametrize(
     ("given_", "says"),
     [
-        ({"gang": "0"}, "--gang: '0' is not a size of a gang"),
+        ({"gang": "0"}, "--gang: '0' is not a job size"),
         ({"gang": "8 GPUs"}, "write a number of GPUs, such as 256, or of nodes, such as 32nodes"),
         ({"gang": 8, "ettr": 1.0}, "--ettr: the share of useful time must be above 0 and below 1, not 1"),
         ({"gang": 8, "ettr": 0.0}, "not 0; 0.95 asks for 95 % of the time"),
         ({"gang": 8, "ettr": float("nan")}, "not nan"),
-        ({"gang": 8, "resamples": 4}, "--resamples: resamples are from 5 to 1,000, not 4"),
+        ({"gang": 8, "resamples": 4}, "--resamples: the number of resamples must be from 5 to 1,000, not 4"),
         ({"gang": 8, "checkpoint": "interval=0"}, "--checkpoint"),
         (
             {"gang": 8, "checkpoint": "interval=60,cost=61"},

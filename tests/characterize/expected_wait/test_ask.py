@@ -139,9 +139,9 @@ def test_job_still_waiting_is_at_least_so_long(make_trace: Callable[..., Trace],
         ({"gpus": 1, "partition": "aa"}, "no job has the partition or VC 'aa'; did you mean 'a'?"),
         ({"gpus": 1, "gpu_model": "H100"}, "no job has the GPU model 'H100'"),
         ({}, "is missing, but the log records the GPUs of jobs"),
-        ({"gpus": -1}, "-1 is no number of GPUs"),
-        ({"gpus": 1, "level": 1.0}, "1 is no share of the jobs"),
-        ({"gpus": 1, "time_limit_s": 0}, "0 s is no time limit"),
+        ({"gpus": -1}, "-1 is not a number of GPUs"),
+        ({"gpus": 1, "level": 1.0}, "1 is not a share of the jobs"),
+        ({"gpus": 1, "time_limit_s": 0}, "0 s is not a time limit"),
     ],
 )
 def test_mistakes_are_reported(history: Trace, options: dict[str, Any], words: str) -> None:

@@ -347,7 +347,7 @@ def test_an_attempt_on_a_node_without_gpus_has_no_known_size(ingest: Ingest, row
 def test_two_job_logs_are_refused(ingest: Ingest) -> None:
     text = log(job(HALF))["cluster_job_log"]
     with pytest.raises(
-        SourceError, match=r"^several files are cluster_job_log: cluster_job_log, cluster_job_log\.json"
+        SourceError, match=r"^several files contain cluster_job_log: cluster_job_log, cluster_job_log\.json"
     ):
         ingest({"cluster_job_log": text, "cluster_job_log.json": text})
 

@@ -32,7 +32,7 @@ def test_a_job_gives_job_attempt_placements_and_nodes(ingest: Ingest, rows: Rows
     assert not trace.capabilities["retries"].available
     assert [note.partition(",")[0] for note in trace.manifest.notes] == [
         "no job has several runs: attempts are derived",
-        "times carry no zone and are read as UTC",
+        "times have no zone and are read as UTC",
     ]
 
 

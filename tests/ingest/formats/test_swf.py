@@ -156,7 +156,7 @@ def test_processors_are_gpus_only_when_the_user_says_so(ingest: Ingest, rows: Ro
     assert rows(trace, "jobs") == [without(JOB, "cpu_count") | {"gpu_count": 4.0}]
     assert rows(trace, "attempts") == [ATTEMPT | {"gpu_count": 4.0}]
     assert trace.manifest.options == {"processors_are_gpus": "yes", "vc": "queue"}
-    with pytest.raises(UsageError, match="'maybe' is not a value of the option processors_are_gpus"):
+    with pytest.raises(UsageError, match="'maybe' is not a valid value of the option processors_are_gpus"):
         ingest({FILE: LINE}, options={"processors_are_gpus": "maybe"})
 
 

@@ -226,7 +226,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "gpu_count = {expression = 'n * per(q)'}",
-            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q)' names per(...), and there is no [lookup.per]",
+            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q)' uses per(...), but [lookup.per] does not exist",
         ),
         (
             JOBS + "gpu_count = {expression = 'n * per(q + 1)'}\n[lookup.per]\nvalues = {a = 1}",

@@ -116,7 +116,7 @@ def test_a_mapping_beside_a_format_adds_what_the_log_lacks(write_source: Write, 
     [
         ('[jobs]\nfiles = "nodes.csv"\n[jobs.columns]\njob_id = "node"\n', UsageError, "fills the table jobs already"),
         (NODES.replace('files = "nodes.csv"\n', ""), UsageError, "does not say which files it reads"),
-        (NODES.replace("nodes.csv", "none.csv"), SourceError, "no file of the source is named"),
+        (NODES.replace("nodes.csv", "none.csv"), SourceError, "no file of the source matches"),
         ('[source]\ntime_base = "relative"\n' + NODES, UsageError, "relative times"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_dump_of_sacctmgr_beside_sacct_is_not_a_log(write_source: Write, tmp_p
     folder = write_source({"sacct.txt": SACCT, "sacctmgr-qos.psv": "Name|Priority|\nnormal|0|\n"})
     trace = ingest_logs(folder, tmp_path / "out")
     assert [f.path for f in trace.manifest.files] == ["sacct.txt"]
-    assert "files that the format slurm does not read: sacctmgr-qos.psv" in trace.manifest.notes
+    assert "ignored files (format slurm): sacctmgr-qos.psv" in trace.manifest.notes
 
 
 def test_a_log_of_another_scheduler_under_the_name_of_sacct_is_left_out(write_source: Write, tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def test_a_run_goes_on_where_an_earlier_one_stopped(
     ("status", "body", "message"),
     [
         (200, b"<html>log in</html>", "does not answer like Prometheus: <html>"),
-        (200, b'{"error": 1}', "does not answer as Prometheus does"),
+        (200, b'{"error": 1}', "does not answer like Prometheus"),
         (401, b"", f"HTTP 401 Unauthorized.*{TOKEN_VARIABLE}"),
         (404, b"", "HTTP 404 Not Found.*without /api/v1"),
         (302, b"", "HTTP 302 Found.*name the address that it redirects to"),
