@@ -249,7 +249,7 @@ def test_force_spares_what_is_not_a_comparison(philly: Path, ours: Path, tmp_pat
 
 def test_mistakes_leave_nothing_behind(philly: Path, ours: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UsageError, match="two traces or more, 1 given"):
+    with pytest.raises(UsageError, match="at least two traces, not 1"):
         compare([philly], out)
     with pytest.raises(SourceError, match="no such trace"):
         compare([philly, tmp_path / "nothing"], out)

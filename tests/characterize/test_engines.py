@@ -159,7 +159,7 @@ class TestStarting:
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin" / "java").touch()
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        with pytest.raises(UsageError, match="--master: 'cluster' is no master; write it like"):
+        with pytest.raises(UsageError, match="--master: 'cluster' is not a Spark master; write it like"):
             starting.start("cluster", {}, 1)
 
     def test_a_release_that_was_not_tried_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:

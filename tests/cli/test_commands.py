@@ -258,8 +258,8 @@ def test_formats_and_schema_print(philly_trace: Path) -> None:
         (("query", "absent", "overview/status"), ("no such Trace",)),
         (("schema", "job"), ("no table 'job'", "did you mean 'jobs'?")),
         (("analyze", ".", "-o", "t", "--compare", "2017-02-30"), ("2017-02-30", "this day does not exist")),
-        (("analyze", ".", "-o", "t", "--compare", "absent"), ("--compare absent", "no such file or folder")),
-        (("analyze", ".", ".", "-o", "t", "--compare", "2017-10-31"), ("--compare", "2 given")),
+        (("analyze", ".", "-o", "t", "--compare", "absent"), ("--compare absent", "does not exist")),
+        (("analyze", ".", ".", "-o", "t", "--compare", "2017-10-31"), ("--compare", "with one source, not 2")),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:

@@ -179,7 +179,7 @@ class Greedy(Policy):
         (["--from", "2030-01-01"], "no job was submitted in the window; submissions run from 2017-"),
         (["--from", "2018-01-01", "--to", "2017-01-01"], "the window is empty"),
         (["--measure-from", "2030-01-01"], "no job was submitted in the measuring window"),
-        (["--inflate", "-1"], "a load is a number above 0"),
+        (["--inflate", "-1"], "the load must be above 0"),
         (["--models", "bad.toml"], "bad.toml, line 3: "),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_file_of_another_origin_is_replaced_only_by_force(
     path.write_bytes(b"mine")
     with pytest.raises(OutputError, match="exists with different content"):
         fetch_dataset(known, tmp_path)
-    with pytest.raises(OutputError, match="there is no checksum"):
+    with pytest.raises(OutputError, match="we have no checksum"):
         fetch_dataset(unknown, tmp_path)
     assert path.read_bytes() == b"mine"
     fetch_dataset(known, tmp_path, force=True)
@@ -221,7 +221,7 @@ def test_files_are_chosen_by_pattern_and_a_mirror_is_tried_first(
     found = fetch_dataset(make_dataset(files=files), tmp_path, only=["b*"], mirror=f"{server.base}/copy/")
     assert [f.path.name for f in found] == ["b.csv"]
     assert [path for path, _, _ in server.asked] == ["/copy/b.csv"]
-    with pytest.raises(UsageError, match=r"^--file: no file of toy fits 'x\*'; it has a\.csv, b\.csv, c\.txt$"):
+    with pytest.raises(UsageError, match=r"^--file: no file of toy matches 'x\*'; it has a\.csv, b\.csv, c\.txt$"):
         fetch_dataset(make_dataset(files=files), tmp_path, only=["b*", "x*"])
 
 
@@ -262,7 +262,7 @@ def test_a_folder_holds_one_dataset_and_one_run(
 ) -> None:
     dataset = make_dataset(server.serve("x"))
     fetch_dataset(dataset, tmp_path)
-    with pytest.raises(UsageError, match="holds the dataset toy already; use a separate folder for each dataset"):
+    with pytest.raises(UsageError, match="already holds the dataset toy; use a separate folder for each dataset"):
         fetch_dataset(replace(dataset, name="other"), tmp_path)
     with fetch._staging(tmp_path), pytest.raises(OutputError, match="another run is writing it"):
         fetch_dataset(dataset, tmp_path)

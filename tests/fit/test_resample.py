@@ -201,7 +201,7 @@ def test_a_log_without_dates_stays_without(make_trace: Callable[..., Trace], tmp
         ({"hybrid": "users", "days": 1}, "'users' is not one of arrivals, jobs"),
         ({"method": "hybrid", "rate": "end", "days": 1}, "resampled days keep the rates of the log"),
         ({"rate": "median", "days": 1}, "'median' is not one of mean, end, fitted"),
-        ({}, "needs a number of jobs or of days"),
+        ({}, "give either --jobs or --days"),
         ({"days": 36_501}, "must be above 0 and at most 36,500"),
         ({"jobs": 200_000_000}, "would span more than 36,500 days"),
     ],

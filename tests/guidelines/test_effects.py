@@ -372,7 +372,7 @@ def test_replays_of_no_twin_tell_no_effect(make_trace: MakeTrace, tmp_path: Path
     trace = make_trace(**log.tables)
     done = run("replay", trace.path, "-p", "fifo", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    with pytest.raises(UsageError, match="holds replays of no twin"):
+    with pytest.raises(UsageError, match="holds replays without a twin"):
         guidelines(trace, replay=tmp_path / "out")
     with pytest.raises(UsageError, match="is not an output of 'tracekit replay --twin'"):
         guidelines(trace, replay=tmp_path)

@@ -60,7 +60,7 @@ def test_leaving_out_tasks_stops_at_the_load() -> None:
 
 @pytest.mark.parametrize("load", [0, -1, float("inf"), float("nan")])
 def test_a_load_must_be_a_number_above_0(load: float) -> None:
-    with pytest.raises(UsageError, match="a load is a number above 0"):
+    with pytest.raises(UsageError, match="the load must be above 0"):
         inflate(a_workload(ONE), a_supply((0, 0, 1, "")), "fgd", 0, load)
 
 

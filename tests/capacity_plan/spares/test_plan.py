@@ -159,7 +159,7 @@ def test_the_command(make_trace: MakeTrace, tmp_path: Path, golden: Golden) -> N
         (("--limit", "5"), "--limit: has no effect with --gang, which replays one job"),
         (("--workers", "2"), "--workers: has no effect with --gang"),
         (("--for", "size=8"), "--for: size=... and vc=... do not apply to --gang; use only cluster=NAME"),
-        (("--gang", "57"), "--gang: the gang takes 8 nodes, and the log has 6 nodes"),
+        (("--gang", "57"), "--gang: the job needs 8 nodes, but the log has 6 nodes"),
     ):
         wrong = run(*words, *more, "-o", tmp_path / "other")
         assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1), wrong.stderr

@@ -80,7 +80,7 @@ def test_how_many_nodes_a_gang_takes(make_trace: MakeTrace) -> None:
         NodePool.of(trace, wide).nodes_of_gang(wide)
     down = make_trace(node_events=[event(n, 0, 5) for n in "abcd"], nodes=nodes)
     one = SpareQuestion.of("1node")
-    with pytest.raises(UsageError, match="the gang takes 1 node, and the log has 4 nodes, of which 0 at most were up"):
+    with pytest.raises(UsageError, match="the job needs 1 node, but the log has 4 nodes, with at most 0 up"):
         NodePool.of(down, one).nodes_of_gang(one)
     unknown = make_trace(node_events=[event(n, k, k + 5) for k, n in enumerate("abcd")])
     with pytest.raises(UsageError, match=r"does not say how many GPUs its nodes have; give .* such as --gang 32nodes"):

@@ -156,7 +156,7 @@ def test_several_clusters_need_a_name(sample_trace: Callable[[str], Trace]) -> N
 
 
 def test_log_without_waits(sample_trace: Callable[[str], Trace]) -> None:
-    with pytest.raises(QueryError, match="does not tell how long jobs waited"):
+    with pytest.raises(QueryError, match="does not record how long jobs waited"):
         tracekit.expected_wait(sample_trace("alibaba-spot"), 1)
 
 

@@ -471,7 +471,7 @@ def test_relative_times_and_machine_files_do_not_compare(ingest: Ingest, rows: R
     assert trace.manifest.time_base == "relative"
     assert not trace.has("node_events")
     assert [n["node_id"] for n in rows(trace, "nodes")] == ["cpu1", "n1", "n2"]
-    assert any("what machine files say about times is left out" in note for note in trace.manifest.notes)
+    assert any("we ignore the times in machine files" in note for note in trace.manifest.notes)
 
 
 def test_a_run_that_ended_by_a_node_failure_is_not_an_outage_but_is_held_to_the_events(

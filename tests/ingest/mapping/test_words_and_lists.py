@@ -114,7 +114,7 @@ def test_a_mapping_beside_a_format_adds_what_the_log_lacks(write_source: Write, 
 @pytest.mark.parametrize(
     ("mapping", "error", "match"),
     [
-        ('[jobs]\nfiles = "nodes.csv"\n[jobs.columns]\njob_id = "node"\n', UsageError, "fills the table jobs already"),
+        ('[jobs]\nfiles = "nodes.csv"\n[jobs.columns]\njob_id = "node"\n', UsageError, "already fills the table jobs"),
         (NODES.replace('files = "nodes.csv"\n', ""), UsageError, "does not say which files it reads"),
         (NODES.replace("nodes.csv", "none.csv"), SourceError, "no file of the source matches"),
         ('[source]\ntime_base = "relative"\n' + NODES, UsageError, "relative times"),
