@@ -230,7 +230,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "gpu_count = {expression = 'n * per(q + 1)'}\n[lookup.per]\nvalues = {a = 1}",
-            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q + 1)' allows a call only as but as TABLE(COLUMN)",
+            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q + 1)' allows a call only as TABLE(COLUMN)",
         ),
         (JOBS + "user = {columns = []}", ", line 3: jobs.columns.user.columns: is empty; write something"),
         (
