@@ -57,7 +57,7 @@ CAPABILITIES = (
 )
 """Names of all capabilities; a manifest states each of them."""
 
-ASSUMED_ZONE = "read as UTC, an assumption; --option timezone=NAME names another"
+ASSUMED_ZONE = "assumed to be UTC; --option timezone=NAME sets another"
 """End of the note of a log whose wall clocks are in no stated zone, where the user names none either."""
 
 PROGRAM_ERRORS = "program_errors"
@@ -242,7 +242,7 @@ class Manifest:
 
 def _other_version(folder: Path, version: str, versions: Sequence[str]) -> TraceError:
     *others, newest = versions
-    what = f"has schema version {shorten(version)}, this tracekit reads {', '.join(others)} and {newest}"
+    what = f"has schema version {shorten(version)}, but this tracekit reads {', '.join(others)} and {newest}"
     return TraceError(what, where=folder, hint="ingest the source again")
 
 

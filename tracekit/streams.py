@@ -177,7 +177,7 @@ class Inflated(io.RawIOBase):
                 raise
             except Exception as error:  # each decoder has its own class of errors
                 if "emory" in str(error):
-                    what = f"asks for more than {1 << _MEMORY_LOG - 20} MiB of memory to be unpacked"
+                    what = f"needs more than {1 << _MEMORY_LOG - 20} MiB of memory to unpack"
                     raise SourceError(what, where=self._path, hint="unpack it by hand if you trust it") from error
                 raise self._damaged(str(error)) from error
             self._input = getattr(self._decoder, "unconsumed_tail", b"")

@@ -140,7 +140,7 @@ class TestStarting:
     def test_no_java(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        with pytest.raises(UsageError, match=r"there is no Java in JAVA_HOME .*; install Java 17 or later"):
+        with pytest.raises(UsageError, match=r"no Java found in JAVA_HOME .*; install Java 17 or later"):
             starting.start("local[1]", {}, 1)
 
     @pytest.mark.parametrize("master", ["spark://127.0.0.1:{port}", "k8s://https://127.0.0.1:{port}"])

@@ -168,7 +168,7 @@ def test_a_shipped_query_with_other_columns_is_an_error(
     query = find_query("overview/status")
     changed = type(query)(**{**vars(query), "sql": "SELECT 1 AS x"})
     monkeypatch.setattr("tracekit.characterize.run.find_query", lambda name: changed)
-    with pytest.raises(QueryError, match="gives the columns x, its header says status, jobs"):
+    with pytest.raises(QueryError, match="returns the columns x, but its header says status, jobs"):
         run_query(trace, "overview/status")
 
 

@@ -277,7 +277,7 @@ def test_a_place_that_cannot_be_written_is_one_error(
     dataset = make_dataset(server.serve("x"))
     (tmp_path / "file").write_text("", encoding="utf-8")
     for folder in (tmp_path / "file", tmp_path / "file" / "in"):
-        with pytest.raises(OutputError, match=r"cannot write: .*; choose another -o, or free the place$"):
+        with pytest.raises(OutputError, match=r"cannot write: .*; choose another -o, or free its path$"):
             fetch_dataset(dataset, folder)
     (tmp_path / "raw" / "data.tar.gz").mkdir(parents=True)
     with pytest.raises(OutputError, match="is a folder"):
@@ -301,7 +301,7 @@ def test_a_full_disk_is_one_error_and_keeps_what_came(
 
     monkeypatch.setattr(download, "_read", full)
     with pytest.raises(
-        OutputError, match=r": cannot write: No space left on device; choose another -o, or free the place$"
+        OutputError, match=r": cannot write: No space left on device; choose another -o, or free its path$"
     ):
         fetch_dataset(dataset, tmp_path)
     assert not (tmp_path / "data.tar.gz").exists()

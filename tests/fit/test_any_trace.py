@@ -113,7 +113,7 @@ def test_arrivals_over_more_than_the_longest_time_are_not_fitted(
         tables["jobs"][0]["submit_time"] = last - dt.timedelta(days=days)
         arrivals = tracekit.fit(make_trace(**tables), replicates=0, scores=0).document["arrivals"]
         assert (arrivals["process"] is not None) == fitted
-    assert arrivals["reason"] == "the submissions span 20 days, and at most 20 can be fitted"
+    assert arrivals["reason"] == "the submissions span 20 days, but at most 20 can be fitted"
 
 
 def test_a_quota_that_the_log_does_not_know_is_none(make_trace: Callable[..., Trace], tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_the_manifest_accounts_for_every_export(append: Callable[..., Trace]) ->
     assert trace.capabilities["retries"].available
     assert manifest.checks["ends_before_start"].of == 6
     assert manifest.checks["typed_gpus_disagree"].meaning.endswith(
-        "; summed over the exports, so a row seen again counts again"
+        "; summed over the exports, so repeated rows count again"
     )
     assert manifest.checks["superseded_rows"].of == 3 + 4 + 2
     assert manifest.created <= manifest.additions[0].created
@@ -469,7 +469,7 @@ def test_what_does_not_go_together_is_refused(
         ({"sacct.txt": DAY2}, {"options": {"vc": "qos"}}, UsageError, "use --option vc=account$"),
         ({"a.swf": "1 0 0 1 1 -1 -1 -1 -1 -1 1 1 1 -1 -1 -1 -1 -1\n"}, {}, UsageError, "each log numbers its jobs"),
         ({"sacct.txt": DAY2}, {"force": True}, UsageError, "^--append: cannot be combined with --force; add to"),
-        ({"sacct.txt": HEADER + "\nx|x|x|x|x|x|x|x|x\n"}, {}, SourceError, "holds no usable record"),
+        ({"sacct.txt": HEADER + "\nx|x|x|x|x|x|x|x|x\n"}, {}, SourceError, "contains no usable record"),
     ):
         with pytest.raises(error, match=message):
             append(source, **arguments)
@@ -674,5 +674,5 @@ def test_an_idle_day_adds_nothing_and_makes_no_trace(write_source: WriteSource, 
     assert (out / "manifest.json").read_bytes() == before
     assert trace.scan("jobs").collect().height == 1
     golden(told.notes[-1])
-    with pytest.raises(TooManyRejectsError, match="holds no usable record"):
+    with pytest.raises(TooManyRejectsError, match="contains no usable record"):
         ingest_logs(write_source({"sacct.txt": IDLE + "x|y|z|z|z\n"}), out, append=True)

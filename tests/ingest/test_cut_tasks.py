@@ -169,7 +169,7 @@ def test_a_full_disk_or_another_version_is_one_line_and_leaves_nothing(
                 found = list(super().in_order(work, items))
             yield from found
 
-    with pytest.raises(TracekitError, match=r"the executor on .* has tracekit 9\.9, this is tracekit \d"):
+    with pytest.raises(TracekitError, match=r"the executor on .* has tracekit 9\.9, this machine has tracekit \d"):
         _ingest(source, "trace", Later())
     with monkeypatch.context() as patched:
         patched.setattr(layout, "write_parts", full)

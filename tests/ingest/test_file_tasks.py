@@ -305,7 +305,9 @@ def test_a_mapping_without_samples_has_no_files_for_workers(tmp_path: Path, gold
 
 def test_a_trace_that_is_laid_out_again_is_refused_to_workers(days: Path, tmp_path: Path) -> None:
     ingest_logs(days, tmp_path / "trace")
-    with pytest.raises(UsageError, match=r"^--engine: a Trace is laid out again by this process alone; leave --engine"):
+    with pytest.raises(
+        UsageError, match=r"^--engine: only this process can change the layout of a Trace; leave --engine"
+    ):
         ingest_logs(tmp_path / "trace", tmp_path / "again", partition="day", workers=Pickled())
     assert not (tmp_path / "again").exists()
 
@@ -396,7 +398,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     with pytest.raises(OutputError) as error:
         ingest_logs(days, tmp_path / "trace", workers=Pickled())
     assert str(error.value) == (
-        f"{tmp_path / 'trace'}: cannot write: No space left on device; choose another -o, or free the place"
+        f"{tmp_path / 'trace'}: cannot write: No space left on device; choose another -o, or free its path"
     )
     assert kept
     assert not any(path.exists() for path in kept)
@@ -474,7 +476,7 @@ class _Elsewhere(Pickled):
 
 
 def test_workers_that_do_not_see_the_files_or_the_folder_say_so(days: Path, tmp_path: Path) -> None:
-    hint = "every machine has to see the files and the folder of -o at the same path"
+    hint = "every machine must see the files and the folder of -o at the same path"
     with pytest.raises(SourceError, match=rf"cluster_gpu_util.*: the file does not exist on .*; {hint}"):
         ingest_logs(days, tmp_path / "trace", workers=_Elsewhere(days))
     with pytest.raises(OutputError, match=rf"trace: its temporary folder does not exist on .*; {hint}"):
@@ -493,7 +495,7 @@ def test_a_worker_of_another_version_is_refused(days: Path, tmp_path: Path, monk
                 found = list(super().in_order(work, items))
             yield from found
 
-    with pytest.raises(TracekitError, match=r"the executor on .* has tracekit 9\.9, this is tracekit \d"):
+    with pytest.raises(TracekitError, match=r"the executor on .* has tracekit 9\.9, this machine has tracekit \d"):
         ingest_logs(days, tmp_path / "trace", workers=Later())
 
 

@@ -166,7 +166,7 @@ def test_a_file_may_not_ask_for_gigabytes_of_memory(tmp_path: Path, ending: str)
             b"\x28\xb5\x2f\xfd" + b"\x00" + b"\x98" + b"\x09\x00\x00" + b"1"
         )  # a window of 2**29 bytes, and one byte
     (tmp_path / f"log.csv.{ending}").write_bytes(packed)
-    with pytest.raises(SourceError, match=rf"^log\.csv\.{ending}: asks for more than 256 MiB of memory to be unpacked"):
+    with pytest.raises(SourceError, match=rf"^log\.csv\.{ending}: needs more than 256 MiB of memory to unpack"):
         contents(tmp_path)
 
 

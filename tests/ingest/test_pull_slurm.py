@@ -285,7 +285,7 @@ def test_node_lists_are_not_needed(slurm: FakeSlurm, tmp_path: Path) -> None:
 
 def test_a_span_needs_a_live_source_and_a_direction(slurm: FakeSlurm, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    with pytest.raises(UsageError, match=r"--from: --from and --to bound what live sources are asked for"):
+    with pytest.raises(UsageError, match=r"--from: --from and --to apply only to live sources"):
         ingest_logs(tmp_path / "logs", tmp_path / "trace", start=dt.datetime(2024, 3, 4))
     with pytest.raises(UsageError, match="would begin at 2024-03-05 00:00:00 and end at 2024-03-04 00:00:00"):
         pulled(tmp_path / "trace", "2024-03-05", "2024-03-04")

@@ -186,7 +186,7 @@ def test_exactly_the_share_allowed_is_accepted(ingest: Ingest) -> None:
 
 
 def test_a_source_without_one_usable_record_is_refused_whatever_the_share(ingest: Ingest) -> None:
-    with pytest.raises(TooManyRejectsError, match=r"holds no usable record \(1 unusable\); the first one: line 2, "):
+    with pytest.raises(TooManyRejectsError, match=r"contains no usable record \(1 unusable\); the first one: line 2, "):
         ingest({"E/cluster_log.csv": LOG + BAD.format(1)}, max_reject_share=1)
 
 
@@ -198,7 +198,7 @@ def test_a_source_without_one_usable_record_is_refused_whatever_the_share(ingest
         ("cluster_log.csv", bytes(range(256)), r"^cluster_log\.csv, line 1: the column 'job_id' is missing"),
         ("cluster_job_log", bytes(range(256)), r"^cluster_job_log, line 1: is not a JSON array"),
         ("cluster_job_log", b"[]", r"holds no records; is the file complete\? an idle day"),
-        ("pai_job_table.csv", bytes(range(256)), r"holds no usable record \(2 unusable\)"),
+        ("pai_job_table.csv", bytes(range(256)), r"contains no usable record \(2 unusable\)"),
         ("openb_pod_list_default.csv", b"\xfe\xfe" * 50, r"line 1: the column 'name' is missing"),
         ("cluster_log.csv.gz", b"no gzip", r"^cluster_log\.csv\.gz: the archive is damaged"),
     ],
@@ -262,7 +262,7 @@ def test_an_empty_folder_may_become_the_trace(write_source: WriteSource, tmp_pat
 @pytest.mark.parametrize("place", ["file/trace", "file/deeper/trace", "x" * 300])
 def test_an_impossible_output_place_is_one_line(write_source: WriteSource, tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(OutputError, match=r"cannot write: .*; choose another -o, or free the place$"):
+    with pytest.raises(OutputError, match=r"cannot write: .*; choose another -o, or free its path$"):
         ingest_logs(write_source({"cluster_log.csv": LOG + JOB.format(1)}), tmp_path / place)
 
 

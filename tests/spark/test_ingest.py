@@ -104,7 +104,7 @@ def test_a_worker_that_may_not_write_more_is_one_line(
     with pytest.raises(OutputError) as error:
         ingest_logs(logs, tmp_path / "trace", workers=Small())
     assert (
-        str(error.value) == f"{tmp_path / 'trace'}: cannot write: File too large; choose another -o, or free the place"
+        str(error.value) == f"{tmp_path / 'trace'}: cannot write: File too large; choose another -o, or free its path"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
@@ -271,5 +271,5 @@ def test_a_python_without_tracekit_is_named_and_leaves_nothing(tmp_path: Path) -
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     done = _asked(logs, tmp_path / "trace", "local[1]", PYSPARK_PYTHON=str(bare / "bin" / "python"))
     assert done.returncode == 2
-    assert "has no tracekit that runs" in done.stderr.splitlines()[-1]
+    assert "has no working tracekit" in done.stderr.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "logs"]

@@ -134,7 +134,7 @@ def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change
     attempts = sum(recorded.stopped.get(name, 0) for name in names)
     reason = one.found.why_no_effect
     if reason is None and attempts < _FEWEST:
-        reason = f"outages stopped {attempts:,} attempts in the log, and {_FEWEST} are the fewest to tell from"
+        reason = f"outages stopped {attempts:,} attempts in the log, but at least {_FEWEST} are needed"
     if reason is not None:
         return reason
     try:

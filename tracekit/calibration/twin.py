@@ -178,7 +178,7 @@ def _parse(path: Path) -> tuple[TomlText, Twin]:
             raise text.error((*place, "placement"), error.what, error.hint) from None
         for size, values in one.delays.startup.items():
             if size not in GPU_CLASSES or len(values) != len(QUANTILES):
-                what = f"'{size}' is no size class" if size not in GPU_CLASSES else f"has {len(values)} values"
+                what = f"'{size}' is not a size class" if size not in GPU_CLASSES else f"has {len(values)} values"
                 hint = f"{len(QUANTILES)} seconds for each of {', '.join(GPU_CLASSES)}"
                 raise text.error((*place, "delays", "startup", size), what, hint)
     return text, twin

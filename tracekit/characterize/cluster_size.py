@@ -224,7 +224,7 @@ def _read_counts(rows: csv.DictReader[str], path: Path) -> dict[str, int]:
     for row in rows:
         node, text = (row["node_id"] or "").strip(), (row["gpu_count"] or "").strip()
         if not node or node in counts:
-            what = f"the node '{node}' stands twice" if node else "the node has no name"
+            what = f"the node '{node}' occurs twice" if node else "the node has no name"
             raise UsageError(what, where=path, line=rows.line_num, column="node_id")
         if not (text.isascii() and text.isdecimal()):
             what, hint = f"'{text}' is not a number of GPUs", "write a whole number"

@@ -306,7 +306,7 @@ def answer_query(
         shown = frame.select(name for name in frame.columns if not name.startswith("_"))
         expected = [column.name for column in query.columns]
         if shown.columns != expected:
-            what = f"gives the columns {', '.join(shown.columns)}, its header says {', '.join(expected)}"
+            what = f"returns the columns {', '.join(shown.columns)}, but its header says {', '.join(expected)}"
             raise QueryError(what, where=query.path)
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
     notes = [*(trace.tenant.words(note) for note in notes), *trace.notes]

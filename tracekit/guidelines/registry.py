@@ -68,5 +68,5 @@ def _plugin(entry: metadata.EntryPoint) -> tuple[Guideline | None, str]:
     except Exception as error:  # noqa: BLE001 -- a plug-in may do anything
         return None, " ".join(f"{type(error).__name__}: {error}".split())
     if not isinstance(member, Guideline):
-        return None, "it is no instance of tracekit.guidelines.interface.Guideline"
+        return None, "it is not an instance of tracekit.guidelines.interface.Guideline"
     return member, ""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Earlier", "open_earlier"]
 
-_AGAIN = "; summed over the exports, so a row seen again counts again"
+_AGAIN = "; summed over the exports, so repeated rows count again"
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Earlier:
         """Return why the files add nothing to the Trace, '' where they may add something."""
         known = _known(self.trace.manifest.files)
         if all((a.path, a.sha256) in known for a in accounts):
-            return f"{self.trace.path} holds every file of the source already"
-        return "" if any(a.records for a in accounts) else "the source holds no records, as on an idle day"
+            return f"{self.trace.path} already contains every file of the source"
+        return "" if any(a.records for a in accounts) else "the source has no records, as on an idle day"
 
     def require_unchanged(self) -> None:
         """Refuse to replace a Trace that has changed.

@@ -192,7 +192,7 @@ def _next(file: IO[bytes], shown: Path) -> tuple[str, Any, list[bytes]]:
 K = TypeVar("K")
 T = TypeVar("T")
 
-SHARE = "every machine has to see the files and the folder of -o at the same path"
+SHARE = "every machine must see the files and the folder of -o at the same path"
 
 
 def read_each(
@@ -257,7 +257,7 @@ def unfit(version: str, folder: Path, shown: Path) -> TracekitError | None:
     """
     host = socket.gethostname()
     if version != __version__:
-        what = f"the executor on {host} has tracekit {__version__}, this is tracekit {version}"
+        what = f"the executor on {host} has tracekit {__version__}, this machine has tracekit {version}"
         return UsageError(what, where="--engine", hint="install this version on every machine")
     if not folder.is_dir():
         return OutputError(f"its temporary folder does not exist on {host}", where=shown, hint=SHARE)

@@ -224,7 +224,7 @@ def lay_out_again(source: Path, out: Path, settings: IngestSettings, *, force: b
         )
     plain = IngestSettings(partition=settings.partition, memory_limit=settings.memory_limit)
     if append or plain != replace(settings, options=settings.options or None):
-        what = "is a Trace, for which only --partition and --memory-limit can be chosen"
+        what = "is a Trace, which only allows --partition and --memory-limit"
         raise UsageError(what, where=source, hint="leave out the other options")
     found = Trace.open(source)
     if real_path(out).is_relative_to(real_path(source)):

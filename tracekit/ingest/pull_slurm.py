@@ -210,8 +210,8 @@ class Pulled:
         """Count the calls that printed errors as a check of the Trace."""
         if self.calls:
             meaning = (
-                "calls of Slurm's programs that printed errors, or nothing, and yet ended with exit code 0: what they "
-                "printed may be incomplete, and jobs may be missing"
+                "calls of Slurm's programs that printed errors, or nothing, but ended with exit code 0: their "
+                "output may be incomplete, and jobs may be missing"
             )
             sink.check(PROGRAM_ERRORS, len(self.errors), self.calls, meaning, self.errors[:5] or None)
 
@@ -253,7 +253,7 @@ def pull(
     """
     if str(source) != LIVE:
         if (settings.start or settings.end) and not any(is_address(text) for text in settings.telemetry):
-            what = f"bound what live sources are asked for ({LIVE} or --telemetry http://...), and '{source}' is none"
+            what = f"apply only to live sources ({LIVE} or --telemetry http://...), and '{source}' is none"
             raise UsageError(
                 f"--from and --to {what}", where="--from", hint="leave them out: tracekit reads the whole logs"
             )

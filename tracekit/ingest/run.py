@@ -210,7 +210,7 @@ def ingest_logs(
     source = place_of(source)
     if is_trace(source):
         if workers is not None:
-            what = "a Trace is laid out again by this process alone"
+            what = "only this process can change the layout of a Trace"
             raise UsageError(what, where="--engine", hint="leave --engine and --master out")
         return lay_out_again(source, out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
@@ -289,9 +289,9 @@ def _started(
     files = [*detection.format.one_by_one(detection.found, options), *beside.one_by_one]
     if not beside.companions.servers and not any(file.apart for file in files):
         why = (
-            "its telemetry lies in archives, which tasks do not read; unpack them before"
+            "its telemetry is in archives, which tasks cannot read; unpack them first"
             if files
-            else f"this source, in the format {detection.format.name}, has no file of telemetry that a task could read"
+            else f"this source, in the format {detection.format.name}, has no telemetry file that a task could read"
         )
         progress.note(f"reading on this machine without workers: {why}")
         return None
@@ -318,8 +318,11 @@ def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, 
         return
     if not any(account.kept for account in sink.accounts):
         bad = sum(account.rejected for account in sink.accounts)
-        what = f"holds no usable record ({bad} unusable)" if bad else "holds no records"
-        hint = "is the file complete? an idle day can be added to a Trace, with --append, but makes none"
+        what = f"contains no usable record ({bad} unusable)" if bad else "holds no records"
+        hint = (
+            "check that the file is complete; with --append you can add an idle day to a Trace, but not make one "
+            "from it"
+        )
         raise TooManyRejectsError(what, where=source, hint=_first_reject(sink, member) or hint)
     for account in sink.accounts:
         if account.rejected > max_share * account.records:

@@ -310,11 +310,11 @@ def place_of(path: str | PurePath) -> Path:
     bucket, _, key = rest.partition("/")
     # What is refused may hold a secret, so that no part of it is shown.
     if "?" in rest:
-        what = "parameters cannot stand in an address: what a store needs to know comes from the environment"
+        what = "an address cannot have parameters: settings of a store come from the environment"
         raise UsageError(what, where=f"{scheme}://...", hint="leave out the part from '?' on")
     account = scheme in {"abfs", "abfss"} and ":" not in bucket and bucket.count("@") == 1
     if "@" in bucket and not account:
-        what = "credentials cannot stand in an address: they come from the environment"
+        what = "an address cannot have credentials: they come from the environment"
         raise UsageError(what, where=f"{scheme}://...", hint="leave out the part before '@'")
     if not bucket:
         raise UsageError("names no bucket", where=f"{scheme}://", hint=f"write it like {scheme}://BUCKET/FOLDER")

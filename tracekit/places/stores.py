@@ -82,7 +82,7 @@ _REASONS = (
         "may not be read with the credentials of the environment",
         "set {credentials}, or ask for the permission",
     ),
-    ("libhdfs|libjvm", "needs Hadoop, whose library libhdfs is not found", "set JAVA_HOME, HADOOP_HOME and CLASSPATH"),
+    ("libhdfs|libjvm", "needs Hadoop, but its library libhdfs is missing", "set JAVA_HOME, HADOOP_HOME and CLASSPATH"),
     ("NO_SUCH_KEY|NoSuchKey|RESOURCE_NOT_FOUND|BlobNotFound|No such file|404|does not exist", "no such object", None),
     (_NO_ANSWER, _GONE, "check {reached}, and try again"),
 )

@@ -120,7 +120,7 @@ def scenario_of(
     nodes = cluster_for(opened, jobs, chosen, name)
     if busiest is not None and part is not None:
         several = ", ".join(sorted((busiest, *part.others)))
-        why = f"{busiest}, the one with the most jobs of {several}: cluster_name takes another"
+        why = f"{busiest}, the one with the most jobs of {several}: choose another with cluster_name"
         nodes = replace(nodes, origin=f"{why}; {nodes.origin}")
     models = load_models(Path(chosen.models) if chosen.models else None)
     scenario = Scenario.make(jobs, nodes, models=models, placement=chosen.placement, seed=chosen.seed)

@@ -115,7 +115,7 @@ def _base() -> type[Any]:
 def _fault(member: object) -> str:
     """Return why an object is no policy that can be used, '' when it is one."""
     if not isinstance(member, type) or not issubclass(member, _base()):
-        return "it is no subclass of tracekit.policies.Policy"
+        return "it is not a subclass of tracekit.policies.Policy"
     if inspect.isabstract(member):
         return f"{member.__name__} has no method mechanism"
     return "" if hasattr(member, "card") else f"{member.__name__} has no card"

@@ -26,7 +26,7 @@ def check_shard_options(shard: str | None, *, collect: bool) -> Shard | None:
         It is not of the form I/N, or both it and `collect` are given.
     """
     if shard is not None and collect:
-        hint = "make the shards first, then collect"
+        hint = "run the shards first, then collect"
         raise UsageError("cannot be combined with --collect, which only merges results", where="--shard", hint=hint)
     return None if shard is None else Shard.named(shard)
 

@@ -74,7 +74,7 @@ def test_a_job_is_not_eligible_before_its_submission_or_after_its_start(
     assert (doubt["line"], doubt["job_id"], doubt["column"]) == (2, "7", "eligible_time")
     assert (doubt["value"], doubt["reason"]) == (
         eligible.replace("T", " "),
-        "lies before the submission or after the start of its job",
+        "is before the submission or after the start of its job",
     )
     assert trace.validate() == []
 

@@ -311,7 +311,7 @@ def test_a_run_goes_on_where_an_earlier_one_stopped(
         (200, b'{"error": 1}', "does not answer like Prometheus"),
         (401, b"", f"HTTP 401 Unauthorized.*{TOKEN_VARIABLE}"),
         (404, b"", "HTTP 404 Not Found.*without /api/v1"),
-        (302, b"", "HTTP 302 Found.*name the address that it redirects to"),
+        (302, b"", "HTTP 302 Found.*use the address that it redirects to"),
     ],
 )
 def test_what_is_not_a_prometheus_is_one_clear_error(

@@ -183,7 +183,7 @@ def _nodes(trace: Trace, events: pl.DataFrame, question: SpareQuestion) -> tuple
     wanted = question.cluster is not None or question.model is not None
     if not trace.has("nodes"):
         if wanted:
-            what = "the Trace has no table nodes, and so knows neither clusters nor GPU models of nodes"
+            what = "the Trace has no table nodes, so the clusters and GPU models of nodes are unknown"
             raise UsageError(what, where=trace.path, hint="leave --model and --for out")
         return sorted(events["node_id"].unique().drop_nulls().to_list()), None, 0
     nodes = trace.scan("nodes").select("node_id", "cluster", "gpu_model", "gpu_count").collect()

@@ -169,7 +169,7 @@ def select_request(text: str, factors: Mapping[str, float], model: str) -> Reque
         if _NUMBER.fullmatch(parts[0]):
             many = float(parts.pop(0))
         if many > MAX_NODES or nodes + many > MAX_NODES:
-            raise ValueError(f"asks for more than {MAX_NODES} nodes")
+            raise ValueError(f"needs more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts)
         nodes += many
         cpus += many * count(held["ncpus"]) if "ncpus" in held else 0.0
@@ -189,7 +189,7 @@ def node_request(text: str, factors: Mapping[str, float]) -> Request:
         parts = chunk.split(":")
         many = float(parts[0]) if _NUMBER.fullmatch(parts[0]) else 1.0
         if many > MAX_NODES or nodes + many > MAX_NODES:
-            raise ValueError(f"asks for more than {MAX_NODES} nodes")
+            raise ValueError(f"needs more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts[1:])
         each = gpus_in(held, factors) or 0.0
         nodes += many

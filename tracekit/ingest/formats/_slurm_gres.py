@@ -123,7 +123,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "gpus_assumed",
-        "runs whose GPUs are not listed and were taken from the command or the partition's nodes (option gpus_from)",
+        "runs without listed GPUs, taken from the command or the nodes of the partition (option gpus_from)",
         "SELECT p.job_id FROM unlisted u JOIN part p USING (ord) WHERE u.gpu_count IS NOT NULL",
         "part WHERE start_local IS NOT NULL",
     ),

@@ -32,7 +32,7 @@ _LONGEST_JSON = 8 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 _GIB = 2.0**30
 
-_UNREADABLE = "summaries of Jobstats in AdminComment that are not as Jobstats writes them; they are not used"
+_UNREADABLE = "malformed Jobstats summaries in AdminComment; ignored"
 
 
 class JobSummary(NamedTuple):

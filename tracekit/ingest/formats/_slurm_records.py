@@ -177,8 +177,8 @@ _MOST_TRIES = 16
 _MOST_FAILED = 500
 """Most failures of such trials in one block of the file; then its lines are not joined any more."""
 _CURE = (
-    ": a line break may be in a name or a command, and it is not certain where the record ends; export again without "
-    "the columns of free text (SubmitLine, Comment, ...) or with sacct --json"
+    ": a name or a command may contain a line break, so the end of the record is uncertain; export again without "
+    "free-text columns (SubmitLine, Comment, ...) or with sacct --json"
 )
 
 
@@ -443,6 +443,6 @@ def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | str:
     if not any(name in FREE_TEXT for name in layout.names):
         return record.reason
     return (
-        f"{record.reason}: the delimiter '{layout.delimiter}' is in a name or a command, and it is not certain in "
-        "which; export again with sacct --delimiter and a character that no name holds"
+        f"{record.reason}: the delimiter '{layout.delimiter}' is in a name or a command, but we cannot tell in "
+        "which; export again with sacct --delimiter and a character that no name contains"
     )

@@ -103,14 +103,14 @@ def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> No
 _PAI_CHECKS = (
     SqlCheck(
         "machine_metrics_without_sample",
-        "intervals of machine use that lack the machine, the start or the CPU use; they give no sample",
+        "intervals of machine use without the machine, the start or the CPU use; they make no sample",
         """SELECT coalesce(machine, 'unknown machine') || ' in line ' || line
         FROM metric ANTI JOIN sample USING (line)""",
         "metric",
     ),
     SqlCheck(
         "repeated_machine_metrics",
-        "intervals of machine use that another with the same start and machine follows; the last in the file is used",
+        "repeated intervals of machine use with the same start and machine; the last in the file is used",
         """SELECT machine || ' at ' || start_s::BIGINT || ' s'
         FROM standing, range(rows - 1) WHERE rows > 1""",
         "sample",
@@ -277,7 +277,9 @@ class AlibabaPaiFormat(Format):
             if tables.has("pai_sensor_table"):
                 write_usage(con, tables, sink)
         sink.note("PAI gives memory in GB; we read it as GiB, as the sizes of the machines (512, 768) suggest")
-        return TimeFrame("shifted", TIMEZONE, note="times carry a constant shift: only hours and weekdays hold")
+        return TimeFrame(
+            "shifted", TIMEZONE, note="all times are shifted by a constant: only hours and weekdays are real"
+        )
 
 
 def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:

@@ -101,8 +101,8 @@ def _count_contradictions(raw: pl.DataFrame, sink: Sink) -> None:
 
 _MEANINGS = {
     "unknown_job_type": "jobs whose type is neither HP nor Spot; their priority and preemptibility are unknown",
-    "job_without_workers": "jobs that ask for no worker at all; their GPUs and CPUs count as 0",
-    "model_without_gpu": "jobs that name a GPU model but ask for no GPU",
+    "job_without_workers": "jobs that request no worker at all; their GPUs and CPUs count as 0",
+    "model_without_gpu": "jobs that name a GPU model but request no GPU",
 }
 
 

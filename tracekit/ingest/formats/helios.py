@@ -163,11 +163,10 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
 
 
 _MEANINGS = {
-    "end_of_unfinished_job": "jobs that carry an end although their state says that they have not ended; the end is "
-    "not used",
-    "end_of_suspended_job": "jobs that carry an end although their state is SUSPENDED; the end is used, and their "
+    "end_of_unfinished_job": "jobs with an end although their state is not final; the end is ignored",
+    "end_of_suspended_job": "jobs with an end although their state is SUSPENDED; the end is used, and their "
     "status is 'unknown'",
-    "unknown_status_word": "records whose status word is not in the format's description; their status is 'unknown'",
+    "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
 }
 
 

@@ -142,7 +142,7 @@ class InfiniteHbdFormat(Format):
             _compare(file, faults, sink)
         sink.note("the source holds faults of servers and no jobs")
         return TimeFrame(
-            "relative", "UTC", hour_of_day=False, note="times are days since the begin of the trace, 2024-03-30"
+            "relative", "UTC", hour_of_day=False, note="times are days since the start of the trace, 2024-03-30"
         )
 
 

@@ -393,17 +393,17 @@ def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _
     dated = attempts.join(
         heads.filter(~pl.col("part")).select("bundle"), on="bundle", how="semi", maintain_order="left"
     )
-    meaning = "parts of a job that state a submission of their own; it is not used"
+    meaning = "parts of a job with their own submission time; it is ignored"
     sink.check_rows("part_with_submission", dated["submit"].is_not_null(), meaning, dated["job"].cast(pl.String))
 
 
 _MEANINGS = {
-    "unknown_status_word": "records whose status number is not in the format's description; their status is 'unknown'",
-    "cancelled_before_start": "jobs cancelled in the queue: they ran for no time on no processor and have no attempt",
-    "parts_without_job": "jobs of which only parts are in the log, without a line for the whole",
-    "parts_run_disagrees": "jobs whose run time is not the sum of their parts'; the parts are used",
+    "unknown_status_word": "records with a status number that the format does not define; their status is 'unknown'",
+    "cancelled_before_start": "jobs cancelled in the queue, with no run time and no processor; they have no attempt",
+    "parts_without_job": "jobs with lines only for their parts, not for the whole job",
+    "parts_run_disagrees": "jobs whose run time differs from the sum of their parts; the parts are used",
     "processors_over_header": "jobs with more processors than the header gives the machine (MaxProcs)",
-    "no_processors": "jobs whose processors are unknown, both allocated and asked for",
+    "no_processors": "jobs with unknown processors, both allocated and requested",
 }
 
 FORMAT = SwfFormat()

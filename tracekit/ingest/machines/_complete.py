@@ -34,13 +34,14 @@ FROM placements LEFT JOIN (SELECT job_id, cluster FROM jobs) USING (job_id) GROU
 _NODE_CHECKS = (
     SqlCheck(
         "machines_not_listed",
-        "jobs ran on machines that the list of machines lacks; each has the most GPUs that jobs held there at once",
+        "machines with jobs that are missing from the list of machines; each has the most GPUs allocated there at "
+        "one time",
         "SELECT node_id FROM known ANTI JOIN listed USING (node_id)",
         "known",
     ),
     SqlCheck(
         "jobs_above_listed",
-        "machines on which jobs held more GPUs at one time than the list of machines gives them; the list counts "
+        "machines with more GPUs allocated at one time than the list of machines gives them; the list counts "
         "(Slurm dates the end of a run that was requeued after it was over to the requeue: it overlaps later ones)",
         """SELECT node_id || ': listed ' || l.gpu_count || ', held ' || h.gpu_count
         FROM listed l JOIN most_held h USING (node_id) WHERE h.gpu_count > l.gpu_count""",
@@ -197,19 +198,19 @@ _STEPS = (
 _CHECKS = (
     SqlCheck(
         "samples_without_run",
-        "samples of held GPUs whose job did not run on that machine then, by the log; they are left out",
+        "samples of allocated GPUs whose job did not run on that machine then, by the log; ignored",
         """SELECT DISTINCT names[1] || ' on ' || short FROM sample s ANTI JOIN sight g ON s.n = g.n""",
         "sample",
     ),
     SqlCheck(
         "samples_of_several_jobs",
-        "samples of held GPUs that fit jobs of several clusters; they are left out",
+        "samples of allocated GPUs that match jobs of several clusters; ignored",
         "SELECT DISTINCT job_id FROM sight WHERE jobs > 1",
         "sample",
     ),
     SqlCheck(
         "gpus_split_unevenly",
-        "parts of runs that held other GPUs on a machine than an even split gives; what was seen is used",
+        "parts of runs whose GPUs on a machine differ from an even split; the observed GPUs are used",
         "SELECT p.job_id || ' on ' || p.node_id FROM seen s JOIN placed p USING (row) WHERE p.gpu_count <> s.gpu_count",
         "seen",
     ),
@@ -221,7 +222,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "held_gpus_differ",
-        "runs seen on all of their machines whose GPUs there add up to another number than the log gives the run",
+        "runs seen on all of their machines whose GPUs add up to a different number than in the log",
         """SELECT job_id || ': ' || sum(s.gpu_count) || ' seen, ' || any_value(a.gpu_count) || ' in the log'
         FROM placed p LEFT JOIN seen s USING (row) JOIN ran a USING (job_id, attempt)
         GROUP BY job_id, attempt

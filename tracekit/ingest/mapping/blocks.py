@@ -114,7 +114,7 @@ def _values(text: bytes, stream: ByteReader, path: str) -> Iterator[JsonRun]:
     """Yield the values of an object; the keys before them are no records."""
     cut = text.index(b"{") + 1
     if not re.match(rb'\s*(?:\}|"[^"\\]{0,1000}"\s*:\s*\{)', text[cut : cut + 2_000]):
-        hint = "for an object a line, leave records out; for an array inside the document, write its path"
+        hint = "for one object per line, leave out records; for an array inside the document, write its path"
         raise SourceError("is neither an array of records nor an object of records", where=path, hint=hint)
     closed = False
     # Newlines in front of the brace keep the numbers of the lines.

@@ -282,7 +282,7 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
         sink.check_rows(name, differ, meaning, jobs["job_id"], differ.count())
     if table.rule("end_time") is not None:
         ended = frame["end_time"].is_not_null() & frame["status"].is_in(_UNFINISHED)
-        meaning = "jobs that carry an end although their state says that they have not ended; the end is not used"
+        meaning = "jobs with an end although their state is not final; the end is ignored"
         sink.check_rows("end_of_unfinished_job", ended, meaning, jobs["job_id"])
 
 

@@ -311,11 +311,11 @@ class Prometheus:
             return _TooMuchError(what)
         if answer.status in (429, 500, 502, 503, 504):
             return _BusyError(what, answer.retry_after_s)
-        hint = "is it the address of Prometheus, without /api/v1?"
+        hint = "check that the address is that of Prometheus, without /api/v1"
         if answer.status in (401, 403):
             hint = f"put a bearer token into the environment variable {TOKEN_VARIABLE}"
         if 300 <= answer.status < 400:
-            hint = "name the address that it redirects to"
+            hint = "use the address that it redirects to"
         return SourceError(f"the server refuses: {what}", where=self.address, hint=hint)
 
 

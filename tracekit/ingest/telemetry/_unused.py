@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UnusedMetrics", "shown_names"]
 
-_UNUSED = "series of metrics that fill no column; they are not used"
+_UNUSED = "series of metrics that tracekit does not read; ignored"
 _SHOWN = 8
 
 

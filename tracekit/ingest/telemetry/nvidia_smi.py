@@ -145,9 +145,9 @@ _NUMBER = r"^\s*([+-]?\d+(?:\.\d+)?)\s*(?:%|MiB|W)?\s*$"
 _GUESSED_FROM = 200
 """Lines whose cells tell the columns of a file without header."""
 
-_HEADERS = "header lines inside a file of nvidia-smi, whose logger was started again"
+_HEADERS = "header lines inside a file of nvidia-smi, because its logger was restarted"
 _NUMBERED = (
-    "GPUs that a file of nvidia-smi names by UUID or bus address alone; they are numbered in the order of the bus, as "
+    "GPUs that a file of nvidia-smi names only by UUID or bus address; they are numbered in bus order, as "
     "nvidia-smi prints them"
 )
 

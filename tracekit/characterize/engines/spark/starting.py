@@ -134,7 +134,7 @@ def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     found = (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is not None
     if not found:
-        what = f"there is no Java in JAVA_HOME ({home})" if home else "there is no Java"
+        what = f"no Java found in JAVA_HOME ({home})" if home else "there is no Java"
         raise UsageError(what, where=_WHERE, hint="install Java 17 or later, and set JAVA_HOME")
 
 
@@ -242,7 +242,7 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
             import tracekit.characterize.engines.spark.by_day  # noqa: F401 -- all that tasks need
             from tracekit.version import __version__ as found
         except ImportError as error:
-            found = f"no tracekit that runs ({error})"
+            found = f"no working tracekit ({error})"
         return there.gethostname(), found
 
     tasks = max(2, context.defaultParallelism)
