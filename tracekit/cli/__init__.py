@@ -157,7 +157,7 @@ def _as_today(arguments: Sequence[str]) -> list[str]:
 
 
 def _named(arguments: Sequence[str]) -> Collection[str]:
-    """Return the command that the arguments name; all of them where they name none, for help or an error."""
+    """Return the named command; all commands if the arguments name none, for help or an error."""
     first = next((word for word in arguments if not word.startswith("-")), None)
     return (first,) if first in _COMMANDS else _COMMANDS
 

@@ -157,7 +157,7 @@ def _place(
         names = [host for host in hosts if isinstance(host, str) and host]
     if len(names) != len(ranks):
         if isinstance(nodelist, list) and nodelist:
-            raise ValueError("has a nodelist whose number of nodes differs from its ranks")
+            raise ValueError("has a nodelist with a different number of nodes than ranks")
         return
     in_order = ranks == sorted(ranks) or not isinstance(nodelist, list)
     same = len(set(counts)) == 1
