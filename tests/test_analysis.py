@@ -289,7 +289,7 @@ def test_shares_are_those_of_the_time_of_submissions(make_trace: Callable[..., T
 def test_a_trace_takes_no_options_of_a_source_format(
     small_trace: Trace, tmp_path: Path, given: dict[str, object]
 ) -> None:
-    with pytest.raises(UsageError, match="is already a Trace"):
+    with pytest.raises(UsageError, match="the source is a Trace"):
         analyze(small_trace.path, tmp_path / "out", **given)  # type: ignore[arg-type]
 
 

@@ -105,7 +105,7 @@ def test_options_of_a_format_are_for_the_logs_where_the_source_is_a_trace(
     done = analyze(october.path, tmp_path / "out", compare=str(sample_source("helios")), **given)
     # Helios has 3,000 jobs, 1,441 of them with GPUs.
     assert verdict(done, "jobs a day", "GPU jobs")[1:] == (1441, 200)
-    with pytest.raises(UsageError, match="is already a Trace"):
+    with pytest.raises(UsageError, match="the source is a Trace"):
         analyze(october.path, tmp_path / "other", compare="2017-10-05", **given)
 
 

@@ -283,7 +283,7 @@ def test_a_salt_is_drawn_and_kept_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "salt"
     drawn, note = read_salt(file)
     assert note is not None
-    assert "was drawn and kept in" in note
+    assert "a random salt was written to" in note
     assert len(drawn) == 64
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert read_salt(file) == (drawn, None)

@@ -163,7 +163,7 @@ class Greedy(Policy):
         (["-p", "fifo,relax=-5"], "relax=-5 is out of range"),
         (["-p", "fifo,relax=1e300"], "relax=1e300 is out of range"),
         (["-p", "fifo", "-p", "fifo"], "two results are called 'fifo'"),
-        (["-p", "over.py"], "the policy greedy asked for more GPUs than there are"),
+        (["-p", "over.py"], "the policy greedy asked for more GPUs than the cluster has"),
         (["--placement", "consolidat"], "did you mean 'consolidate'?"),
         (["--cluster", "bad.toml"], "bad.toml, line 3: "),
         (["--cluster", "none.toml"], "none.toml: "),

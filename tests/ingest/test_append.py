@@ -465,7 +465,7 @@ def test_what_does_not_go_together_is_refused(
             UsageError,
             "was ingested from the format slurm, but the source has the format hel",
         ),
-        ({"sacct.txt": DAY2}, {"options": {"timezone": "Europe/Berlin"}}, UsageError, "timezone=UTC, the source is r"),
+        ({"sacct.txt": DAY2}, {"options": {"timezone": "Europe/Berlin"}}, UsageError, "timezone=UTC, but the source u"),
         ({"sacct.txt": DAY2}, {"options": {"vc": "qos"}}, UsageError, "use --option vc=account$"),
         ({"a.swf": "1 0 0 1 1 -1 -1 -1 -1 -1 1 1 1 -1 -1 -1 -1 -1\n"}, {}, UsageError, "each log numbers its jobs"),
         ({"sacct.txt": DAY2}, {"force": True}, UsageError, "^--append: cannot be combined with --force; add to"),
@@ -481,7 +481,7 @@ def test_relative_times_are_refused(append: Callable[..., Trace], tmp_path: Path
     (tmp_path / "map.toml").write_text('[source]\ntime_base = "relative"\n' + MAP)
     settings = {"format_name": "csv", "options": {"map": str(tmp_path / "map.toml")}}
     append({"a.csv": "id,at\n1,0\n"}, **settings)
-    with pytest.raises(SourceError, match=r"cannot be appended: its times count from a start of its own"):
+    with pytest.raises(SourceError, match=r"cannot be appended: its times count from the start of each export"):
         append({"b.csv": "id,at\n2,5\n"}, **settings)
 
 
@@ -666,7 +666,7 @@ def test_an_idle_day_adds_nothing_and_makes_no_trace(write_source: WriteSource, 
 
     row = "7|2024-03-04T08:00:00|2024-03-04T08:00:10|2024-03-04T09:00:10|COMPLETED\n"
     out, told = tmp_path / "history", Told()
-    with pytest.raises(TooManyRejectsError, match=r"holds no records; .* an idle day can be added to a Trace"):
+    with pytest.raises(TooManyRejectsError, match=r"holds no records; .* you can add an idle day to a Trace"):
         ingest_logs(write_source({"sacct.txt": IDLE}), out, append=True)
     ingest_logs(write_source({"sacct.txt": IDLE + row}), out, append=True)
     before = (out / "manifest.json").read_bytes()

@@ -440,8 +440,8 @@ def _gone(work: Any, found: Any) -> Any:
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
-        (_cut, "is not to be seen here"),
-        (_gone, "is not to be seen here"),
+        (_cut, "this machine cannot see the files"),
+        (_gone, "this machine cannot see the files"),
         (_ended, "the output of a worker is incomplete"),
     ],
 )

@@ -198,8 +198,8 @@ class Twins:
         except DamagedTraceError:
             raise
         except EngineMissingError as error:
-            self.progress.note(f"no replays: {error}")
-            return f"no replays: {error}"
+            self.progress.note(f"replays are left out: {error}")
+            return f"replays are left out: {error}"
         except TracekitError as error:
             if self.file is not None:
                 raise

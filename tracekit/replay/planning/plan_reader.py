@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HINT", "PlanArrays", "PlanReader"]
 
-HINT = "mend the policy"
+HINT = "fix the policy"
 _FULL_SPEED = 1_000_000
 _LONGEST_MS = 100 * 366 * 86_400_000
 
