@@ -299,7 +299,7 @@ def test_the_environment_can_hold_the_salt(monkeypatch: pytest.MonkeyPatch) -> N
     (one, note), (other, _) = read_salt(None), read_salt(None)
     assert one != other
     assert note is not None
-    assert "this run alone" in note
+    assert "only for this run" in note
 
 
 def test_a_salt_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
@@ -315,8 +315,8 @@ def test_a_salt_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
     [
         (("--salt-file", "salt"), "works only with --anonymize"),
         (("--anonymize", "--salt-file", "out/salt"), "lies in the output folder"),
-        (("--anonymize", "--capacity", "nodes.csv"), "a file of GPUs names nodes"),
-        (("--anonymize", "--twin", "twin.toml"), "a twin names clusters"),
+        (("--anonymize", "--capacity", "nodes.csv"), "the file names nodes"),
+        (("--anonymize", "--twin", "twin.toml"), "the twin names clusters"),
         (("--prices", "absent.toml"), "cannot read the prices"),
     ],
 )

@@ -251,7 +251,7 @@ def test_mistakes_leave_nothing_behind(philly: Path, ours: Path, tmp_path: Path)
     out = tmp_path / "out"
     with pytest.raises(UsageError, match="at least two traces, not 1"):
         compare([philly], out)
-    with pytest.raises(SourceError, match="no such trace"):
+    with pytest.raises(SourceError, match="the trace or source does not exist"):
         compare([philly, tmp_path / "nothing"], out)
     with pytest.raises(UsageError, match="two traces have the name 'a'"):
         compare([("a", philly), ("a", ours)], out)

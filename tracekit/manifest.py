@@ -57,7 +57,7 @@ CAPABILITIES = (
 )
 """Names of all capabilities; a manifest states each of them."""
 
-ASSUMED_ZONE = "assumed to be UTC; --option timezone=NAME sets another"
+ASSUMED_ZONE = "read as UTC, an assumption; --option timezone=NAME names another"
 """End of the note of a log whose wall clocks are in no stated zone, where the user names none either."""
 
 PROGRAM_ERRORS = "program_errors"

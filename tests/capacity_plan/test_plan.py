@@ -201,7 +201,7 @@ def test_what_goes_wrong_in_a_process_is_said_by_the_plan() -> None:
     here, there = Pipe()
     there.close()
     with pytest.raises(
-        UsageError, match="a process of the plan ended, perhaps because memory ran out; use fewer of them"
+        UsageError, match="a process of the plan ended, perhaps because memory ran out; use fewer workers"
     ):
         received(here)
 

@@ -149,7 +149,7 @@ class _Spoilt(Pickled):
 @pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-1])])
 def test_partitions_that_are_not_whole_here_are_refused(source: Path, spoil: Callable[[Path], None]) -> None:
     with pytest.raises(
-        OutputError, match=r"trace: this machine cannot see the files that .* wrote; every machine has to see"
+        OutputError, match=r"trace: this machine cannot see the files that .* wrote; every machine must see"
     ):
         _ingest(source, "trace", _Spoilt(spoil))
     assert sorted(path.name for path in source.parent.iterdir()) == ["logs", "map.toml"]

@@ -127,7 +127,7 @@ def test_parts_named_in_two_ways_are_refused(tmp_path: Path, names: list[str]) -
     for name in names:
         (tmp_path / name).write_bytes(b"x")
     with pytest.raises(
-        SourceError, match=r": the parts of 'log' are named in two ways: '.*' and '.*'; keep the parts of"
+        SourceError, match=r": the parts of 'log' have two naming schemes: '.*' and '.*'; keep the parts of"
     ):
         source_files(tmp_path)
 

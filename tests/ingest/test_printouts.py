@@ -36,10 +36,10 @@ SHOW_JOBS = "kubectl get pods,workloads -A -o json > pods.json"
 @pytest.mark.parametrize(
     ("text", "what", "cure"),
     [
-        (SQUEUE, "squeue shows the jobs of one moment", COMMAND),
+        (SQUEUE, "squeue shows only current jobs", COMMAND),
         ("JOBID|PARTITION|ST|NODELIST(REASON)\n102|gpu|PD|(Resources)\n", "squeue shows", COMMAND),
         (SREPORT, "sreport prints totals for a period, not jobs", COMMAND),
-        ("Cluster|Account|Login|Proper Name|Used|Energy\nhydra|root|||12|0\n", "sreport prints sums", COMMAND),
+        ("Cluster|Account|Login|Proper Name|Used|Energy\nhydra|root|||12|0\n", "sreport prints totals", COMMAND),
         (YAML, "kubectl printed YAML, which tracekit does not read", SHOW_JOBS),
         (f"---\n{YAML}", "kubectl printed YAML", SHOW_JOBS),
         (PODS, "kubectl printed a table for people", SHOW_JOBS),

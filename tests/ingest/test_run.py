@@ -194,10 +194,10 @@ def test_a_source_without_one_usable_record_is_refused_whatever_the_share(ingest
     ("name", "content", "message"),
     [
         ("cluster_log.csv", b"", r"^cluster_log\.csv: is empty; a header line is missing: job_id,user"),
-        ("cluster_log.csv", LOG.encode(), r"holds no records; is the file complete\? an idle day"),
+        ("cluster_log.csv", LOG.encode(), r"holds no records; check that the file is complete; with --append"),
         ("cluster_log.csv", bytes(range(256)), r"^cluster_log\.csv, line 1: the column 'job_id' is missing"),
         ("cluster_job_log", bytes(range(256)), r"^cluster_job_log, line 1: is not a JSON array"),
-        ("cluster_job_log", b"[]", r"holds no records; is the file complete\? an idle day"),
+        ("cluster_job_log", b"[]", r"holds no records; check that the file is complete; with --append"),
         ("pai_job_table.csv", bytes(range(256)), r"contains no usable record \(2 unusable\)"),
         ("openb_pod_list_default.csv", b"\xfe\xfe" * 50, r"line 1: the column 'name' is missing"),
         ("cluster_log.csv.gz", b"no gzip", r"^cluster_log\.csv\.gz: the archive is damaged"),
@@ -215,7 +215,7 @@ def test_junk_under_a_known_name_is_refused_and_leaves_nothing(
 
 def test_a_trace_is_not_a_source(ingest: Ingest, tmp_path: Path) -> None:
     trace = ingest({"cluster_log.csv": LOG + JOB.format(1)})
-    with pytest.raises(SourceError, match=r"is already a Trace; use it as it is"):
+    with pytest.raises(SourceError, match=r"is already a Trace; use it unchanged"):
         ingest_logs(trace.path, tmp_path / "again")
 
 

@@ -68,7 +68,7 @@ def test_positions_follow_the_rules_of_files(store: Store) -> None:
         assert (reader.seek(4), reader.read(2), reader.tell()) == (4, b"45", 6)
         assert (reader.seek(2, io.SEEK_CUR), reader.read(), reader.read(1), reader.tell()) == (8, b"89", b"", 10)
         assert (reader.seek(50), reader.read(1)) == (50, b"")
-        with pytest.raises(ValueError, match="before the beginning"):
+        with pytest.raises(ValueError, match="before the start"):
             reader.seek(-11, io.SEEK_END)
     assert address.read_bytes() == b"0123456789"
     assert address.read_text() == "0123456789"

@@ -116,5 +116,5 @@ def test_a_gang_that_never_fits_is_not_in_the_way() -> None:
 
 
 def test_unknown_noise() -> None:
-    with pytest.raises(UsageError, match="no noise of estimates"):
+    with pytest.raises(UsageError, match="not a noise of estimates"):
         run_engine(make_jobs([(0, 1, 1)]), make_cluster((1,)), "a-srpt-like,noise=guess")

@@ -213,7 +213,7 @@ def test_a_total_without_vcs(make_trace: Callable[..., Trace], golden: Golden) -
     assert found.domains == [""]
     assert found.total_gpus == 999
     golden(found.origin)
-    with pytest.raises(UsageError, match="the capacity of the Trace names no VC"):
+    with pytest.raises(UsageError, match="the capacity of the Trace has no VC"):
         cluster_of_trace(trace, JOBS, partitioned=True)
 
 
@@ -287,7 +287,7 @@ def test_mistakes_are_one_line(make_trace: Callable[..., Trace]) -> None:
     bare = make_trace(jobs=[job(1)], nodes=[{"node_id": "m", "cluster": "c", "gpu_count": 8}])
     with pytest.raises(UsageError, match="the nodes of the Trace belong to no VC"):
         cluster_of_trace(bare, JOBS, partitioned=True)
-    with pytest.raises(UsageError, match="no VC of the Trace holds GPUs"):
+    with pytest.raises(UsageError, match="no VC of the Trace has GPUs"):
         observed_cluster(bare, JOBS, partitioned=True)
     for factor in (0.0, -1.0, float("nan"), float("inf"), 1001.0):
         with pytest.raises(UsageError, match="the GPU factor must be above 0"):

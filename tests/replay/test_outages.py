@@ -182,7 +182,7 @@ def test_a_spare_of_the_same_rack_comes_first() -> None:
 
 
 def test_more_spares_than_nodes_are_an_error() -> None:
-    with pytest.raises(Exception, match="2 spares leave none of 2 nodes to work"):
+    with pytest.raises(Exception, match="2 spares leave none of the 2 nodes for jobs"):
         with_outages(make_cluster([8, 8]), outages([]), spares=2)
 
 

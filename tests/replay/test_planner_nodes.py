@@ -100,7 +100,7 @@ def test_a_faulty_place_is_an_error_of_one_line(case: str) -> None:
 def test_only_planners_that_say_so_name_nodes() -> None:
     with pytest.raises(UsageError, match="needs a Planner with names_nodes=True"):
         run(make_jobs([(0, 1, 1)]), make_cluster((1,)), one((0, 0, 1)), names_nodes=False)
-    with pytest.raises(ValueError, match="no nodes to name"):
+    with pytest.raises(ValueError, match="cannot name nodes"):
         Planner(one(), names_nodes=True, fit="count")
 
 

@@ -292,7 +292,7 @@ def test_a_faulty_company_is_an_error_of_one_line(case: str) -> None:
 
 
 def test_company_needs_places() -> None:
-    with pytest.raises(ValueError, match="no GPUs to share"):
+    with pytest.raises(ValueError, match="cannot name nodes or share GPUs"):
         Planner(lambda v: Plan(v.job, v.job), share=2, fit="count")
     with pytest.raises(ValueError, match="0 jobs on a GPU"):
         Planner(lambda v: Plan(v.job, v.job), share=0)

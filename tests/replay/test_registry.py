@@ -81,7 +81,7 @@ def test_a_plugin_is_found_beside_the_built_in_ones(plugins: Callable[..., None]
         ("plug_f:Mine", "Mine = 1", "it is not a subclass of tracekit.policies.Policy"),
         ("plug_g:Mine", HEAD + "class Mine(Policy): pass", "Mine has no method mechanism"),
         ("plug_h:Mine", HEAD + "class Mine(Policy):\n def mechanism(self): pass", "Mine has no card"),
-        ("plug_i:Mine", HEAD + CLASS.format(name="Mine", policy="A B"), "ValueError: 'A B' is no name for a policy"),
+        ("plug_i:Mine", HEAD + CLASS.format(name="Mine", policy="A B"), "ValueError: 'A B' is not a policy name"),
     ],
 )
 def test_a_broken_plugin_is_one_line_and_spoils_no_other(

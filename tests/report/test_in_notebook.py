@@ -277,13 +277,13 @@ def test_outside_of_a_notebook_it_says_where_the_page_goes(found: TraceReport, m
     ("changes", "message"),
     [
         ({"pdf": True}, "pdf: tracekit.report writes no files, so it cannot write a PDF"),
-        ({"anonymize": True}, "anonymize: pseudonyms are for files"),
-        ({"salt_file": Path("salt")}, "salt_file: pseudonyms are for files"),
+        ({"anonymize": True}, "anonymize: pseudonyms are only for files"),
+        ({"salt_file": Path("salt")}, "salt_file: pseudonyms are only for files"),
         ({"partition": "day"}, "--partition: the Trace of a report"),
         ({"format_name": "csv"}, "--format: the source is already a Trace"),
         ({"replay_jobs": -1}, "replay_jobs: is below 0"),
         ({"twin": Path("none.toml")}, "none.toml: cannot read the twin: No such file or directory"),
-        ({"by": "nobody"}, "--by: 'nobody' is no tenant"),
+        ({"by": "nobody"}, "--by: 'nobody' is not a tenant"),
     ],
 )
 def test_what_cannot_be_is_refused(hostile_trace: Trace, changes: dict[str, Any], message: str) -> None:

@@ -265,7 +265,7 @@ def test_mistakes_are_one_line(trace: Trace, tmp_path: Path) -> None:
             ([trace.path, "--host", "no such host"], "--host: 'no such host' is not an address of this machine"),
             ([trace.path, "--host", "192.0.2.1", "--port", "0"], "cannot listen on 192.0.2.1"),
             ([trace.path, "--token", "short"], "--token: is too weak"),
-            ([trace.path, "--by", "team"], "--by: 'team' is no tenant"),
+            ([trace.path, "--by", "team"], "--by: 'team' is not a tenant"),
             ([tmp_path / "none"], "no such Trace"),
             ([tmp_path], "is not a Trace"),
         ):

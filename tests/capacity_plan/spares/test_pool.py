@@ -56,7 +56,7 @@ def test_what_the_log_tells_by_hand(make_trace: MakeTrace) -> None:
     assert (other.nodes, other.gpus_per_node) == (3, 8)
     with pytest.raises(UsageError, match="--model: no node is of GPU model 'V10'; did you mean 'V100'"):
         NodePool.of(trace, SpareQuestion.of(4, model="V10"))
-    with pytest.raises(UsageError, match="--for: no node is of cluster 'z'"):
+    with pytest.raises(UsageError, match="--for: no node belongs to cluster 'z'"):
         NodePool.of(trace, SpareQuestion.of(4, cluster="z"))
 
 
@@ -93,7 +93,7 @@ def test_a_log_that_tells_nothing_is_refused(make_trace: MakeTrace) -> None:
         NodePool.of(make_trace(nodes=[{"node_id": "a"}]), ASKED)
     with pytest.raises(UsageError, match="the log covers no time"):
         NodePool.of(make_trace(node_events=[event("a", 1, 1)]), ASKED)
-    with pytest.raises(UsageError, match="knows neither clusters nor GPU models"):
+    with pytest.raises(UsageError, match="so the clusters and GPU models of nodes are unknown"):
         NodePool.of(make_trace(node_events=[event("a", 1, 2)]), SpareQuestion.of(8, model="A100"))
 
 

@@ -277,7 +277,7 @@ def test_a_repeated_id_is_set_aside_within_a_cluster_only(ingest: Ingest, rows: 
 
 
 def test_a_log_without_jobs_is_refused(ingest: Ingest) -> None:
-    with pytest.raises(TooManyRejectsError, match=r"holds no records; is the file complete\? an idle day"):
+    with pytest.raises(TooManyRejectsError, match=r"holds no records; check that the file is complete; with --append"):
         ingest({"Earth/cluster_log.csv": LOG})
 
 

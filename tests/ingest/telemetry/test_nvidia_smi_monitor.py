@@ -72,8 +72,11 @@ def test_dcgmi_has_the_time_that_ts_puts_before_its_lines(cluster: Cluster) -> N
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (DCGMI.replace("2026-03-02 10:05:00 ", ""), "states no times"),
-        (DMON.replace("#Date        Time         gpu", "#gpu").replace(" 20260302    10:05:00", ""), "states no times"),
+        (DCGMI.replace("2026-03-02 10:05:00 ", ""), "has no times with dates"),
+        (
+            DMON.replace("#Date        Time         gpu", "#gpu").replace(" 20260302    10:05:00", ""),
+            "has no times with dates",
+        ),
         (
             "#Date Time gpu pid enc command\n20260302 10:05:00 0 7 1 python3\n",
             "it has Date, Time, command, enc, gpu, pid",

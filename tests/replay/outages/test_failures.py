@@ -92,7 +92,7 @@ def test_a_replay_with_recorded_outages(make_trace: MakeTrace) -> None:
             {"outages": "rate=1e9,repair=1e-9"},
             r"a rate of 1e\+09 would create about 3e\+08 outages, but at most 20,000,000 are possible",
         ),
-        ({"outages": "rate=0.1,repair=1", "spares": 3}, "3 spares leave none of 3 nodes to work"),
+        ({"outages": "rate=0.1,repair=1", "spares": 3}, "3 spares leave none of the 3 nodes for jobs"),
     ],
 )
 def test_what_cannot_be_is_an_error_of_one_line(make_trace: MakeTrace, options: dict[str, Any], error: str) -> None:
