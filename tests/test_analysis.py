@@ -228,7 +228,7 @@ def test_a_capacity_file_is_used_or_refused(with_nodes: Trace, tmp_path: Path) -
     done = analyze(with_nodes.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"), **BRIEF)
     capacity = json.loads(done.data.read_text())["capacity"]
     assert (capacity["gpus"], capacity["alternatives"]) == (8.0, {"observed": 3.0})
-    with pytest.raises(UsageError, match="no such capacity source"):
+    with pytest.raises(UsageError, match="the capacity file does not exist"):
         analyze(with_nodes.path, tmp_path / "other", capacity=str(tmp_path / "nothing.csv"))
     assert not (tmp_path / "other").exists()
 
@@ -281,7 +281,7 @@ def test_shares_are_those_of_the_time_of_submissions(make_trace: Callable[..., T
 def test_a_trace_takes_no_options_of_a_source_format(
     small_trace: Trace, tmp_path: Path, given: dict[str, object]
 ) -> None:
-    with pytest.raises(UsageError, match="is a Trace already"):
+    with pytest.raises(UsageError, match="the source is a Trace"):
         analyze(small_trace.path, tmp_path / "out", **given)  # type: ignore[arg-type]
 
 

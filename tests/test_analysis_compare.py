@@ -101,7 +101,7 @@ def test_options_of_a_format_are_for_the_logs_where_the_source_is_a_trace(
     done = analyze(october.path, tmp_path / "out", compare=str(sample_source("helios")), **given)
     # Helios has 3,000 jobs, 1,441 of them with GPUs.
     assert verdict(done, "jobs a day", "GPU jobs")[1:] == (1441, 200)
-    with pytest.raises(UsageError, match="is a Trace already"):
+    with pytest.raises(UsageError, match="the source is a Trace"):
         analyze(october.path, tmp_path / "other", compare="2017-10-05", **given)
 
 
@@ -137,7 +137,7 @@ def test_a_failure_of_the_comparison_costs_no_other_answer(
     [
         ("2017-10-02", r"2017-10-02: the day does not split the trace, .* from 2017-10-02 to 2017-10-11; "),
         ("2016-10-05", r"2016-10-05: the day does not split the trace"),
-        ("2017-02-30", r"2017-02-30: there is no such day"),
+        ("2017-02-30", r"2017-02-30: this day does not exist"),
     ],
 )
 def test_a_day_that_does_not_split_it_is_refused(october: Trace, tmp_path: Path, other: str, message: str) -> None:
@@ -151,7 +151,7 @@ def test_what_is_not_there_is_refused_before_any_work(
     october: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tracekit.analysis.one.copy_trace", lambda *_: pytest.fail("work was done"))
-    with pytest.raises(SourceError, match=r"--compare 31\.10\.2017: no such file .* a day is written 2017-10-31"):
+    with pytest.raises(SourceError, match=r"--compare 31\.10\.2017: the file .* write a day like 2017-10-31"):
         compare(october.path, tmp_path / "out", "31.10.2017")
     assert list(tmp_path.iterdir()) == []
 
@@ -172,7 +172,7 @@ def test_what_would_be_replaced_is_refused(last: Analysis, november: Trace) -> N
 
 def test_several_sources_are_refused(october: Trace, november: Trace, tmp_path: Path) -> None:
     sources = [october.path, november.path]
-    with pytest.raises(UsageError, match=r"--compare: one source is compared with another time, 2 given; "):
+    with pytest.raises(UsageError, match=r"--compare: works with one source, not 2; "):
         analyze_many(sources, tmp_path / "out", compare="2017-10-05")
     analyze_many(sources[:1], tmp_path / "out", compare="2017-10-05", fit=False, replay_jobs=0)
     assert list((tmp_path / "out").glob("*/tables/change/measures.csv"))

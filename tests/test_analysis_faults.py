@@ -221,7 +221,7 @@ def test_guidelines_that_fail_are_said_by_their_command_too(
     judge_by(monkeypatch, replace(HOLDING, id="broken", find=lambda evidence: Finding({})), HOLDING)
     done = run("guidelines", trace.path)
     assert done.returncode == 1
-    assert "note: The guideline broken could not be made: ValueError: it does not return the number" in done.stderr
+    assert "note: The guideline broken could not be made: ValueError: it returns no number" in done.stderr
     assert "It is 90.0 %" in done.stdout
 
 

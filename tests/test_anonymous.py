@@ -290,7 +290,7 @@ def test_a_salt_is_drawn_and_kept_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "salt"
     drawn, note = read_salt(file)
     assert note is not None
-    assert "was drawn and kept in" in note
+    assert "a random salt was written to" in note
     assert len(drawn) == 64
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert read_salt(file) == (drawn, None)
@@ -306,7 +306,7 @@ def test_the_environment_can_hold_the_salt(monkeypatch: pytest.MonkeyPatch) -> N
     (one, note), (other, _) = read_salt(None), read_salt(None)
     assert one != other
     assert note is not None
-    assert "this run alone" in note
+    assert "only for this run" in note
 
 
 def test_a_salt_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
@@ -320,10 +320,10 @@ def test_a_salt_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--salt-file", "salt"), "a salt is for pseudonyms"),
+        (("--salt-file", "salt"), "works only with --anonymize"),
         (("--anonymize", "--salt-file", "out/salt"), "lies in the output folder"),
-        (("--anonymize", "--capacity", "nodes.csv"), "a file of GPUs names nodes"),
-        (("--anonymize", "--twin", "twin.toml"), "a twin names clusters"),
+        (("--anonymize", "--capacity", "nodes.csv"), "the file names nodes"),
+        (("--anonymize", "--twin", "twin.toml"), "the twin names clusters"),
         (("--prices", "absent.toml"), "cannot read the prices"),
     ],
 )

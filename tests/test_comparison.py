@@ -249,11 +249,11 @@ def test_force_spares_what_is_not_a_comparison(philly: Path, ours: Path, tmp_pat
 
 def test_mistakes_leave_nothing_behind(philly: Path, ours: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(UsageError, match="two traces or more, 1 given"):
+    with pytest.raises(UsageError, match="at least two traces, not 1"):
         compare([philly], out)
-    with pytest.raises(SourceError, match="no such trace"):
+    with pytest.raises(SourceError, match="the trace or source does not exist"):
         compare([philly, tmp_path / "nothing"], out)
-    with pytest.raises(UsageError, match="two traces are called 'a'"):
+    with pytest.raises(UsageError, match="two traces have the name 'a'"):
         compare([("a", philly), ("a", ours)], out)
     with pytest.raises(UsageError, match="1 to 100 characters"):
         compare([("n" * (NAME_LIMIT + 1), philly), ours], out)
@@ -271,7 +271,7 @@ def test_two_queries_of_one_name_are_distinguished_by_the_user(philly: Path, our
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.sql").write_text("SELECT 1 AS one", encoding="utf-8")
-    with pytest.raises(UsageError, match="two queries are called 'x'"):
+    with pytest.raises(UsageError, match="two queries have the name 'x'"):
         compare([philly, ours], tmp_path / "out", queries=[str(tmp_path / f / "x.sql") for f in ("a", "b")])
 
 

@@ -60,7 +60,7 @@ def test_every_stage_of_an_analysis_ends_in_one_line(
     lines = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
     assert (done.returncode, len(lines)) == (2, 1), stage
     assert f"{tmp_path / 'out'}" in lines[0]
-    assert lines[0].endswith(": cannot write: File too large; choose another -o, or free the place")
+    assert lines[0].endswith(": cannot write: File too large; choose another -o, or free its path")
     assert ".partial-" not in lines[0]
     assert list(tmp_path.iterdir()) == []
 
@@ -74,7 +74,7 @@ def test_what_does_not_fit_in_memory_and_not_on_the_disk_is_one_line(
     with files_of(100_000):
         done = run("query", sample_trace("swf").path, sql, "--memory-limit", "20MB")
     assert done.returncode == 2
-    what = f"tracekit: error: {tmp_path}: cannot write what does not fit in memory: File too large; "
+    what = f"tracekit: error: {tmp_path}: cannot write to disk what does not fit in memory: File too large; "
     assert done.stderr == f"{what}free space there, or set TMPDIR to another folder, or raise --memory-limit\n"
     assert not list(tmp_path.glob(f"{SPILL}*/*"))
 

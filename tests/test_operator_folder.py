@@ -195,7 +195,7 @@ def told_of(request: pytest.FixtureRequest, house: Path, tmp_path_factory: pytes
     with asking(*_FEW, guidelines=()) if more == _QUICK else contextlib.nullcontext():
         told = run("analyze", house, "-o", out, *more)
     assert told.returncode == 0, told.stderr
-    assert "does not read: prices.toml" not in told.stderr
+    assert "ignored files (format slurm): prices.toml" not in told.stderr
     return by, out
 
 

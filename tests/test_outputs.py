@@ -62,7 +62,9 @@ def test_what_appeared_meanwhile_is_not_replaced(tmp_path: Path) -> None:
         place.mkdir()
         folder = staged(place / "out", "ours")
         appear(place / "out")
-        with pytest.raises(OutputError, match=r"out: another run wrote it meanwhile; choose another -o, or add --forc"):
+        with pytest.raises(
+            OutputError, match=r"out: another run wrote it in the meantime; choose another -o, or add --forc"
+        ):
             folder.commit()
         folder.discard()
         assert names(place) == ["out"]
@@ -241,7 +243,7 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
             for path in (main, beside):
                 files.part(path).write_text("ours")
             late.write_text("theirs")
-            with pytest.raises(OutputError, match=f"{late.name}: another run wrote it meanwhile"):
+            with pytest.raises(OutputError, match=f"{late.name}: another run wrote it in the meantime"):
                 files.commit()
         assert names(tmp_path) == [late.name]
         assert late.read_text() == "theirs"
@@ -270,7 +272,7 @@ def test_where_files_have_one_name_only_they_replace_nothing_either(
     with StagedFiles(target, force=False) as files:
         files.part(target).write_text("ours")
         target.write_text("theirs")
-        with pytest.raises(OutputError, match="another run wrote it meanwhile"):
+        with pytest.raises(OutputError, match="another run wrote it in the meantime"):
             files.commit()
         target.unlink()
         files.commit()

@@ -88,6 +88,6 @@ def test_the_policies_without_outages_are_those_of_the_page(sample_trace: Any, m
             begun.add(policy)
     assert begun | set(refused) == set(all_policies())
     assert "fifo" in begun
-    assert all("cannot be replayed with outages" in str(error) for error in refused.values())
-    (told,) = (p for p in PAGE.split("\n\n") if p.startswith("Policies cannot be replayed with outages"))
+    assert all("does not support outages" in str(error) for error in refused.values())
+    (told,) = (p for p in PAGE.split("\n\n") if p.startswith("Some policies do not support outages"))
     assert set(re.findall(r"`([a-z-]+)`", told)) == set(refused)

@@ -121,7 +121,7 @@ def opened(
     """
     if not anonymize:
         if salt_file is not None:
-            raise UsageError("a salt is for pseudonyms", where="--salt-file", hint="add --anonymize")
+            raise UsageError("works only with --anonymize", where="--salt-file", hint="add --anonymize")
         yield HiddenTrace(Trace.of(trace))
         return
     with (
@@ -233,7 +233,7 @@ def _with_digits(con: duckdb.DuckDBPyConnection, trace: Trace, names: Pseudonyms
         if told < known:
             digits[kind] = _MANY_DIGITS
         if told_by_many < known:
-            raise UsageError(f"two names of the kind '{kind}' have the same pseudonym", hint="use another salt")
+            raise UsageError(f"two names of the kind '{kind}' get the same pseudonym", hint="use another salt")
     return replace(names, digits=digits)
 
 

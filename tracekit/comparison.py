@@ -125,7 +125,7 @@ def compare(
     asked = list_queries() if not queries else [find_query(name) for name in dict.fromkeys(queries)]
     twice = [q.name for i, q in enumerate(asked) if q.name in {other.name for other in asked[:i]}]
     if twice:
-        raise UsageError(f"two queries are called '{twice[0]}'", where="--query", hint="rename a file")
+        raise UsageError(f"two queries have the name '{twice[0]}'", where="--query", hint="rename a file")
     staged = StagedFolder(target, force=force, marker=_MARKER, kind="a comparison")
     try:
         opened = {name: _open(name, path, staged.path, memory_limit, progress) for name, path in paths.items()}
@@ -159,11 +159,11 @@ def compare(
 
 def _check(paths: Mapping[str, Path], target: Path) -> None:
     if len(paths) < 2:
-        raise UsageError(f"a comparison needs two traces or more, {len(paths)} given")
+        raise UsageError(f"a comparison needs at least two traces, not {len(paths)}")
     outer = real_path(target)
     for path in paths.values():
         if not path.exists():
-            raise SourceError("no such trace or source", where=path)
+            raise SourceError("the trace or source does not exist", where=path)
         if real_path(path).is_relative_to(outer):
             raise UsageError(
                 "the source lies in the output folder, which is replaced", where=path, hint="choose another -o"
@@ -178,9 +178,11 @@ def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
     stated = [_readable(name) for name, _ in given if name is not None]
     for i, own in enumerate(stated):
         if not own.strip() or len(own) > NAME_LIMIT:
-            raise UsageError(f"the name of a trace has 1 to {NAME_LIMIT} characters", where=own[:NAME_LIMIT] or "''")
+            raise UsageError(
+                f"the name of a trace must have 1 to {NAME_LIMIT} characters", where=own[:NAME_LIMIT] or "''"
+            )
         if own in stated[:i]:
-            raise UsageError(f"two traces are called '{own}'", hint="choose another name")
+            raise UsageError(f"two traces have the name '{own}'", hint="choose another name")
     folders = [_folder(place_of(path)) for _, path in given]
     names: list[str] = []
     for (name, path), folder in zip(given, folders, strict=True):
@@ -223,7 +225,7 @@ def _open(name: str, path: Path, folder: Path, memory_limit: str | None, progres
         return Trace.open(path)
     from tracekit.ingest import ingest_logs
 
-    progress.note(f"{path} is not a Trace: it is read as raw logs")
+    progress.note(f"{path} is not a Trace, so we read it as raw logs")
     home = folder / "traces"
     with output_errors(folder):
         home.mkdir(exist_ok=True)

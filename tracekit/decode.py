@@ -120,7 +120,7 @@ def _of(hint: Any, value: Any, place: Place) -> Any:
         return get_origin(kind.type)(_entries(kind.inner, value, place))
     if kind.inner and value not in kind.inner:
         hint = nearest(str(value)[:80], map(str, kind.inner))
-        raise MisfitError(place, f"{abbreviated(value)} is not one of its values", hint)
+        raise MisfitError(place, f"{abbreviated(value)} is not an allowed value", hint)
     return float(value) if kind.form is float else value
 
 

@@ -168,7 +168,7 @@ class Answer:
         try:
             found = self._response.read1(most)
         except (OSError, HTTPException, ValueError) as error:
-            raise LostError(f"the connection broke off ({type(error).__name__})") from error
+            raise LostError(f"the connection was lost ({type(error).__name__})") from error
         self._left -= len(found)
         if self._left < 0:
             raise TooLargeError(f"the answer has more than {size(self._most)}")
@@ -235,7 +235,7 @@ def ask(url: str, headers: Mapping[str, str], bounds: Bounds, clock: Callable[[]
         text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         raise LostError(f"no connection: {text}") from error
     if not isinstance(response, HTTPResponse):
-        raise ExchangeError("is not on the web")
+        raise ExchangeError("has no host name")
     return Answer(response, bounds.most_bytes)
 
 

@@ -242,7 +242,7 @@ class Manifest:
 
 def _other_version(folder: Path, version: str, versions: Sequence[str]) -> TraceError:
     *others, newest = versions
-    what = f"has schema version {shorten(version)}, this tracekit reads {', '.join(others)} and {newest}"
+    what = f"has schema version {shorten(version)}, but this tracekit reads {', '.join(others)} and {newest}"
     return TraceError(what, where=folder, hint="ingest the source again")
 
 

@@ -56,6 +56,6 @@ def fill_options(options: Mapping[str, Option], given: Mapping[str, str], owner:
             raise UsageError(f"{owner} has no option '{name}'", hint=nearest(name, options))
         choices = options[name].choices
         if choices and value not in choices:
-            raise UsageError(f"'{value}' is not a value of the option {name}", hint=nearest(value, choices))
+            raise UsageError(f"'{value}' is not a valid value of the option {name}", hint=nearest(value, choices))
         filled[name] = value
     return filled

@@ -82,7 +82,7 @@ def output_errors(path: Path) -> Iterator[None]:
     except (OSError, duckdb.IOException, ComputeError) as error:
         if isinstance(error, ComputeError) and not _OF_SYSTEM.search(str(error)):
             raise  # not of the operating system
-        hint = "choose another -o, or free the place"
+        hint = "choose another -o, or free its path"
         raise _spilled(error) or OutputError(
             f"cannot write: {_reason(error)}", where=final_place(path), hint=hint
         ) from error
@@ -134,7 +134,7 @@ def _spilled(error: BaseException) -> OutputError | None:
     text = str(error)
     if _SPILL_LIMIT not in text and SPILL not in text:
         return None
-    what = "cannot write what does not fit in memory"
+    what = "cannot write to disk what does not fit in memory"
     if _SPILL_LIMIT not in text:
         what += f": {_reason(error)}"
     return OutputError(what, where=tempfile.gettempdir(), hint=f"{FREE}, or raise --memory-limit")
@@ -179,7 +179,7 @@ class StagedFolder:
         self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
         self._marker, self._kind, self._force = marker, kind, force
         if not is_text(str(self.target)):
-            what = "its path is not UTF-8, which writers of Parquet need"
+            what = "its path is not UTF-8, which Parquet writers need"
             raise OutputError(what, where=self.target, hint=_ANOTHER)
         with output_errors(self.target):
             recover(self.target, marker)
@@ -214,7 +214,7 @@ class StagedFolder:
             if self._force:
                 self._replace()
             elif not _renamed(self.path, self.target):
-                raise OutputError("another run wrote it meanwhile", where=self.target, hint=_FORCE)
+                raise OutputError("another run wrote it in the meantime", where=self.target, hint=_FORCE)
         self._release()
 
     def _replace(self) -> None:
@@ -232,7 +232,7 @@ class StagedFolder:
                     _remove(old)
                 elif old is not None:
                     old.rename(self.target)
-        raise OutputError("other runs write it again and again", where=self.target, hint=_ANOTHER)
+        raise OutputError("other runs keep writing it", where=self.target, hint=_ANOTHER)
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -362,7 +362,7 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
                         part.replace(target)
                         continue
                     if not _linked(part, target):
-                        raise OutputError("another run wrote it meanwhile", where=target, hint=_FORCE)
+                        raise OutputError("another run wrote it in the meantime", where=target, hint=_FORCE)
             except BaseException:
                 for path in placed:
                     path.unlink(missing_ok=True)
@@ -525,7 +525,7 @@ def _make_locked_folder(path: Path) -> tuple[Path, int | None]:
                 return path, lock
             if lock is not None:
                 os.close(lock)
-    raise OSError(errno.EBUSY, "other runs remove what this one writes")
+    raise OSError(errno.EBUSY, "other runs remove the files of this run")
 
 
 def _lock_path(path: Path, *, wait: bool = True) -> int | None:

@@ -77,7 +77,7 @@ def read_salt(file: Path | None) -> tuple[bytes, str | None]:
         return _checked(given.encode("utf-8", "surrogateescape"), SALT_VARIABLE), None
     return (
         secrets.token_bytes(_DRAWN),
-        "the pseudonyms are of this run alone; with --salt-file FILE the next pages use the same ones",
+        "the pseudonyms are valid only for this run; with --salt-file FILE the next pages use the same ones",
     )
 
 
@@ -95,15 +95,15 @@ def _of_file(file: Path) -> tuple[bytes, str | None]:
         raise UsageError(
             f"cannot read or make the salt: {error.strerror}", where=file, hint="choose another file"
         ) from error
-    return drawn, f"a salt was drawn and kept in {file}: who has it can recognize names, so keep it to yourself"
+    return drawn, f"a random salt was written to {file}: anyone who has it can recognize names, so keep it secret"
 
 
 def _checked(salt: bytes, where: Path | str) -> bytes:
     found = salt.strip()
     if len(found) < _SHORTEST:
         raise UsageError(
-            f"the salt has fewer than {_SHORTEST} characters, so that names could be found by trying",
+            f"the salt has fewer than {_SHORTEST} characters, so names could be guessed",
             where=where,
-            hint="name a file that does not exist yet, and a salt is drawn",
+            hint="name a new file, and tracekit writes a random salt",
         )
     return found

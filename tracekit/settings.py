@@ -80,7 +80,7 @@ class IngestSettings:
     """How raw logs are read."""
 
     format_name: Annotated[
-        str | None, Flag("--format NAME", "Source format; detected when left out. See 'tracekit formats'.")
+        str | None, Flag("--format NAME", "Source format; detected by default. See 'tracekit formats'.")
     ] = None
     options: Annotated[
         Mapping[str, str] | None,
@@ -95,37 +95,37 @@ class IngestSettings:
         ),
     ] = ()
     max_reject_share: Annotated[
-        float, Flag("--max-reject-share", "Refuse a file when more than this share of its records is unusable.", 0, 1)
+        float, Flag("--max-reject-share", "Fail if more than this share of the records in a file is unusable.", 0, 1)
     ] = 0.5
     # Text logs inflate far less, bombs far more.
     max_inflation: Annotated[
-        float, Flag("--max-inflation N", "Most bytes that one byte of a compressed file may become.", 1)
+        float,
+        Flag("--max-inflation N", "Largest allowed expansion of a compressed file, as a multiple of its size.", 1),
     ] = 200
     memory_limit: Annotated[
-        str | None, Flag("--memory-limit SIZE", "Most memory for joins before they spill to disk, such as 2GB.")
+        str | None, Flag("--memory-limit SIZE", "Memory limit for joins, which use the disk beyond it, such as 2GB.")
     ] = None
     partition: Annotated[
         str,
         Flag(
             "--partition day|none|auto",
-            "Make of each large table a folder with a file for each cluster and day: of all of them (day), of none, or "
-            "of those above 100 million rows or 2 GiB (auto).",
+            "Split large tables into one file per cluster and day: all of them (day), none, or those above 100 "
+            "million rows or 2 GiB (auto).",
         ),
     ] = "auto"
     start: Annotated[
         dt.datetime | None,
         Flag(
             "--from TIME",
-            "Ask live sources from this time on (ISO 8601, UTC): slurm:, by default from the last day of TRACE or "
-            "the last 30 days, and servers of telemetry, by default from the first start of a job.",
+            "Query live sources from this time on (ISO 8601, UTC): slurm: (by default from the last day of TRACE, "
+            "or the last 30 days) and telemetry servers (by default from the first job start).",
         ),
     ] = None
     end: Annotated[
         dt.datetime | None,
         Flag(
             "--to TIME",
-            "Ask live sources up to this time; by default up to now, and servers of telemetry up to the last end of a "
-            "job.",
+            "Query live sources up to this time; by default up to now, and telemetry servers up to the last job end.",
         ),
     ] = None
 
@@ -135,12 +135,12 @@ class PartSettings:
     """Which part of a Trace is asked."""
 
     start: Annotated[
-        dt.datetime | None, Flag("--from TIME", "Ask only jobs submitted from this time on (ISO 8601, UTC).")
+        dt.datetime | None, Flag("--from TIME", "Use only jobs submitted from this time on (ISO 8601, UTC).")
     ] = None
-    end: Annotated[dt.datetime | None, Flag("--to TIME", "Ask only jobs submitted before this time.")] = None
-    cluster: Annotated[str | None, Flag("--cluster NAME", "Ask only jobs submitted to this cluster.")] = None
+    end: Annotated[dt.datetime | None, Flag("--to TIME", "Use only jobs submitted before this time.")] = None
+    cluster: Annotated[str | None, Flag("--cluster NAME", "Use only jobs submitted to this cluster.")] = None
     allow_missing: Annotated[
-        bool, Flag("--allow-missing", "Answer without partitions that are missing or damaged, and say which.")
+        bool, Flag("--allow-missing", "Skip partitions that are missing or damaged, and name them.")
     ] = False
 
 
@@ -152,49 +152,53 @@ class AnalysisSettings(IngestSettings):
         dt.datetime | None,
         Flag(
             "--from TIME",
-            "Of a Trace, take only jobs submitted from this time on (ISO 8601, UTC); of logs, ask live sources from "
-            "then on.",
+            "For a Trace, use only jobs submitted from this time on (ISO 8601, UTC); for logs, query live sources "
+            "from then on.",
         ),
     ] = None
     end: Annotated[
         dt.datetime | None,
-        Flag("--to TIME", "Of a Trace, take only jobs submitted before this time; ask live sources up to it."),
+        Flag(
+            "--to TIME", "For a Trace, use only jobs submitted before this time; for logs, query live sources up to it."
+        ),
     ] = None
-    cluster: Annotated[str | None, Flag("--cluster NAME", "Of a Trace, take only jobs submitted to this cluster.")] = (
+    cluster: Annotated[str | None, Flag("--cluster NAME", "For a Trace, use only jobs submitted to this cluster.")] = (
         None
     )
     allow_missing: Annotated[
         bool,
-        Flag("--allow-missing", "Leave out partitions of a Trace that are missing or damaged, and say which."),
+        Flag("--allow-missing", "Skip partitions of a Trace that are missing or damaged, and name them."),
     ] = False
     capacity: Annotated[
         str,
-        Flag("--capacity SOURCE", "Where GPU counts come from: listed, observed, or a CSV file (node_id, gpu_count)."),
+        Flag("--capacity SOURCE", "Source of the GPU counts: listed, observed, or a CSV file (node_id, gpu_count)."),
     ] = "listed"
     by: Annotated[str | None, Flag("--by COLUMN", f"{BY}.")] = None
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
     # So many jobs take seconds with the policies compared by default, and are months of most clusters.
     replay_jobs: Annotated[
         int,
-        Flag("--replay-jobs N", "Replay N jobs at most, the first of each cluster, to tell what changes would do.", 0),
+        Flag(
+            "--replay-jobs N", "Replay at most N jobs, the first of each cluster, to estimate the effect of changes.", 0
+        ),
     ] = 100_000
     twin: Annotated[
         Path | None,
-        Flag("--twin FILE.toml", "Replay in the twin that 'tracekit calibrate' wrote; one is made by default."),
+        Flag("--twin FILE.toml", "Replay in this twin from 'tracekit calibrate'; by default tracekit makes one."),
     ] = None
     compare: Annotated[
         str | None,
         Flag(
             "--compare OTHER",
-            "Tell what changed: against logs or a Trace of another time, or since a day (2017-10-31) of SRC.",
+            "Report what changed: against logs or a Trace of another time, or since a day (2017-10-31) of SRC.",
         ),
     ] = None
     prices: Annotated[
         Path | None,
         Flag(
             "--prices FILE",
-            "Prices of GPU-hours (TOML, docs/efficiency.md): adds the bill, and OUT/bill.csv. By default prices.toml "
-            "in SRC, where there is one.",
+            "Prices of GPU-hours (TOML, docs/efficiency.md): adds the bill, and OUT/bill.csv. By default "
+            "prices.toml in SRC, if it exists.",
         ),
     ] = None
     anonymize: Annotated[
@@ -208,13 +212,14 @@ class AnalysisSettings(IngestSettings):
         ),
     ] = None
     engine: Annotated[
-        str, Flag("--engine NAME", "What runs the SQL: duckdb, in this process, or spark (docs/reference/spark.md).")
+        str,
+        Flag("--engine NAME", "Engine that runs the SQL: duckdb (this process) or spark (docs/reference/spark.md)."),
     ] = "duckdb"
     master: Annotated[
         str | None,
         Flag("--master URL", "Spark's master, such as spark://host:7077, yarn or local[4] (this machine, by default)."),
     ] = None
-    pdf: Annotated[bool, Flag("--pdf", "Print the page to report.pdf too; needs Chromium or Chrome.")] = False
+    pdf: Annotated[bool, Flag("--pdf", "Also print the page to report.pdf; needs Chromium or Chrome.")] = False
 
     def command(self, source: Path, out: Path) -> str:
         """Return the command that makes the report again, without settings that have their default.
@@ -245,19 +250,21 @@ class ReplaySettings:
     """Which jobs are replayed, and on which cluster."""
 
     placement: Annotated[
-        str, Flag("--placement NAME", "Where gangs go: consolidate, best-fit, worst-fit (spread), first-fit or buddy.")
+        str, Flag("--placement NAME", "Placement rule: consolidate, best-fit, worst-fit (spread), first-fit or buddy.")
     ] = "consolidate"
     cluster: Annotated[
         Any,
         Flag(
             "--cluster auto|FILE.toml",
-            "Nodes: 'auto' as the log shows in use, or a file (docs/replay.md); those of the Trace by default.",
+            "Nodes: 'auto' (the most in use in the log) or a file (docs/replay.md); by default those of the Trace.",
         ),
     ] = None
     """A text, a path, or a Cluster."""
     cluster_name: Annotated[
         str | None,
-        Flag("--cluster-name NAME", "Which cluster of a Trace of several; by default the one with the most jobs."),
+        Flag(
+            "--cluster-name NAME", "Cluster to replay, if the Trace has several; by default the one with the most jobs."
+        ),
     ] = None
     partitioned: Annotated[
         bool | None,
@@ -268,47 +275,48 @@ class ReplaySettings:
         ),
     ] = None
     start: Annotated[
-        dt.datetime | None, Flag("--from TIME", "Take jobs submitted from this time on (ISO 8601, UTC).")
+        dt.datetime | None, Flag("--from TIME", "Replay only jobs submitted from this time on (ISO 8601, UTC).")
     ] = None
-    end: Annotated[dt.datetime | None, Flag("--to TIME", "Take jobs submitted before this time.")] = None
-    load: Annotated[float, Flag("--load X", "Multiply the offered load: jobs come X times as fast.")] = 1.0
+    end: Annotated[dt.datetime | None, Flag("--to TIME", "Replay only jobs submitted before this time.")] = None
+    load: Annotated[float, Flag("--load X", "Multiply the offered load: jobs arrive X times as fast.")] = 1.0
     gpus: Annotated[float | None, Flag("--gpus X", "Multiply the nodes.")] = None
     node_events: Annotated[
         bool,
-        Flag("--no-node-events", "Replay as if nodes that were down, drained or in maintenance had been there."),
+        Flag("--no-node-events", "Replay as if nodes that were down, drained or in maintenance had been available."),
     ] = True
     outages: Annotated[
         str | None,
         Flag(
             "--outages recorded|model|rate=R[,repair=H]",
-            "Let outages of nodes stop what runs there: those of the log, drawn from the log, or R a node and day that "
-            "last H hours on average. By default nodes are away as recorded, but jobs on them run on.",
+            "Let node outages stop jobs: the recorded ones, outages sampled from the log, or R per node and day "
+            "that last H hours on average. By default nodes are away as recorded, but their jobs continue.",
         ),
     ] = None
     checkpoint: Annotated[
         str | None,
         Flag(
             "--checkpoint interval=S|daly|none,cost=S,restart=S",
-            "With --outages: seconds of work between checkpoints, what one costs, and how long a restart takes; "
+            "With --outages: seconds of work between checkpoints, cost of a checkpoint, and length of a restart; "
             "interval=3600,cost=0,restart=300 by default.",
         ),
     ] = None
     spares: Annotated[
-        int, Flag("--spares N", "With --outages: hold N nodes free to take the place of those that fail.", 0, 1_000_000)
+        int, Flag("--spares N", "With --outages: keep N nodes free to replace nodes that fail.", 0, 1_000_000)
     ] = 0
     lend_spares: Annotated[
         bool, Flag("--lend-spares", "Let jobs that may be stopped (preemptible) use spares until they are needed.")
     ] = False
-    limit: Annotated[int | None, Flag("--limit N", "Take only the first N jobs.")] = None
-    seed: Annotated[int, Flag("--seed N", "Seed of every random draw.", 0, 2**63 - 1)] = 0
+    limit: Annotated[int | None, Flag("--limit N", "Replay only the first N jobs.")] = None
+    seed: Annotated[int, Flag("--seed N", "Random seed.", 0, 2**63 - 1)] = 0
     models: Annotated[
         str | Path | None, Flag("--models FILE", "Assumptions (TOML) that replace the built-in ones.")
     ] = None
     measure_from: Annotated[
-        dt.datetime | None, Flag("--measure-from TIME", "Take the figures over jobs submitted from this time on only.")
+        dt.datetime | None,
+        Flag("--measure-from TIME", "Compute the figures only over jobs submitted from this time on."),
     ] = None
     measure_to: Annotated[
-        dt.datetime | None, Flag("--measure-to TIME", "Take the figures over jobs submitted before this time only.")
+        dt.datetime | None, Flag("--measure-to TIME", "Compute the figures only over jobs submitted before this time.")
     ] = None
     force: bool = False
     """Whether to replay although most of the work can never run on this cluster."""

@@ -177,7 +177,7 @@ class Inflated(io.RawIOBase):
                 raise
             except Exception as error:  # each decoder has its own class of errors
                 if "emory" in str(error):
-                    what = f"asks for more than {1 << _MEMORY_LOG - 20} MiB of memory to be unpacked"
+                    what = f"needs more than {1 << _MEMORY_LOG - 20} MiB of memory to unpack"
                     raise SourceError(what, where=self._path, hint="unpack it by hand if you trust it") from error
                 raise self._damaged(str(error)) from error
             self._input = getattr(self._decoder, "unconsumed_tail", b"")
@@ -238,7 +238,7 @@ class _Joined(io.RawIOBase):
             stream.seek(self._position - (self._ends[part - 1] if part else 0))
             count = stream.readinto(memoryview(buffer)[:left])
         if not count:
-            raise EOFError(f"'{self._paths[part].name}' became shorter")
+            raise EOFError(f"'{self._paths[part].name}' was truncated")
         self._position += count
         return count
 
@@ -249,7 +249,7 @@ def joined(paths: list[Path]) -> io.BufferedReader:
     Raises
     ------
     EOFError
-        While reading: a file became shorter.
+        While reading: a file was truncated.
     """
     return io.BufferedReader(_Joined(paths), _INPUT)
 

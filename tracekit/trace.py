@@ -271,15 +271,17 @@ class Trace:
         if column is None:
             return self
         if column not in DIMENSIONS:
-            raise UsageError(f"'{shorten(column)}' is no tenant", where="--by", hint=nearest(column, DIMENSIONS))
+            raise UsageError(
+                f"'{shorten(column)}' is not a tenant column", where="--by", hint=nearest(column, DIMENSIONS)
+            )
         source = self.ingested
         known = source.known_dimensions()
         if not known.get(column):
             have = [name for name in DIMENSIONS if known.get(name)]
             raise UsageError(
-                f"the trace does not know the {column} of any job",
+                f"the trace does not record the {column} of any job",
                 where="--by",
-                hint=f"it knows {', '.join(have)}" if have else "it knows nothing that tells teams apart",
+                hint=f"it records {', '.join(have)}" if have else "it has no tenant column",
             )
         if column == INGESTED:
             return source

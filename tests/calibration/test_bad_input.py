@@ -28,7 +28,7 @@ START = dt.datetime(2020, 1, 1)
 NODE = {"node_id": "n", "gpu_count": 8}
 HOSTILE = 'e"]\n[cluster."b\\\x7f\x01\x1b[31m<script>alert(1)</script>'
 TOO_FEW = "0 jobs of the first part of the log have a known start; calibrating takes 50 or more"
-AT_ONCE = "all jobs were submitted at once: no part of the log comes before another"
+AT_ONCE = "all jobs were submitted at the same time, so the log cannot be split by time"
 NO_STARTS: dict[str, Any] = {"start_time": None, "end_time": None, "queue_s": None}
 
 
@@ -205,7 +205,7 @@ def test_an_analysis_is_made_of_every_log(traces: dict[str, Trace], tmp_path: Pa
 def test_a_plan_says_what_few_days_and_no_waits_leave_open(traces: dict[str, Trace], tmp_path: Path) -> None:
     words = ("--target", "p90<=1h", "--resamples", "5", "--workers", "1", "--nodes", "1,2")
     few = run("plan", traces["three days"].path, "-o", tmp_path / "few", *words)
-    refused(few, "the log has submissions of 3 whole days; a plan draws days, and needs 5 or more")
+    refused(few, "the log covers 3 whole days with submissions; a plan needs at least 5")
     for log in ("ten days", "no capacity", "no waits"):
         done = run("plan", traces[log].path, "-o", tmp_path / log, *words)
         assert done.returncode == 0, done.stderr
@@ -298,7 +298,7 @@ EDITS: dict[str, tuple[Callable[[str], bytes], tuple[str, ...]]] = {
     "long key": (lambda text: (text + "a" * 1_000_000 + " = 1\n").encode(), ("no such key",)),
     "wrong digest": (
         replaced('trace = "sha256:', 'trace = "\\u001b[31msha256:0'),
-        ("line 3: is the twin of the Trace",),
+        ("line 3: is a twin of the Trace",),
     ),
     "what does not go together": (
         replaced('backfill = "none"', 'backfill = "easy"\nlimits = { user_gpus = 1, vc_gpus = 0 }'),
@@ -366,7 +366,7 @@ def test_a_twin_of_another_trace_is_refused_by_name_and_digest(
         ("analyze", "--no-fit", "-o"),
     ):  # fmt: skip
         done = run(command[0], other.path, "--twin", good, *command[1:], tmp_path / "out")
-        refused(done, f"line 3: is the twin of the Trace '{name}' ({own}), not of '{other.path}' ({here})")
+        refused(done, f"line 3: is a twin of the Trace '{name}' ({own}), not of '{other.path}' ({here})")
         assert not (tmp_path / "out").exists()
 
 

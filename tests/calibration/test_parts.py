@@ -106,9 +106,9 @@ def test_rules_name_the_policy_that_does_the_same() -> None:
     [
         (Rules(quotas="limits", limits=HoldingLimits(vc_gpus=8)), "one of quotas"),
         (Rules(limits=HoldingLimits(8, 8)), "one of quotas"),
-        (Rules(limits=HoldingLimits(8), backfill="easy"), "limits go with"),
+        (Rules(limits=HoldingLimits(8), backfill="easy"), "limits require"),
         (Rules(order="shortest", backfill="easy"), "backfill = 'easy' goes with"),
-        (Rules(order="shortest", relax_s=1), "relax_s goes with"),
+        (Rules(order="shortest", relax_s=1), "relax_s requires"),
     ],
 )
 def test_rules_that_do_not_go_together_are_reported(rules: Rules, why: str) -> None:

@@ -230,7 +230,7 @@ def test_what_a_twin_states_is_refused_with_its_line(trace: Trace, tmp_path: Pat
     read_sweep(file)
     done = run("sweep", file, "-o", tmp_path / "out", "--twin", twin)
     assert done.returncode == 2
-    what = f"line 3: {key}: goes with no twin, which states it; edit '{twin}' instead"
+    what = f"line 3: {key}: cannot be combined with a twin, which sets it; edit '{twin}' instead"
     assert done.stderr.strip().splitlines() == [f"tracekit: error: {file}, {what}"]
     assert not (tmp_path / "out").exists()
 
@@ -240,7 +240,7 @@ def test_a_twin_that_cannot_be_used_is_reported_before_any_run(
 ) -> None:
     file = sweep_file(tmp_path, trace)
     other = twin_file(sample_trace("slurm"), tmp_path / "other.toml")
-    with pytest.raises(UsageError, match=r"line 3: is the twin of the Trace 'x' \(sha256:"):
+    with pytest.raises(UsageError, match=r"line 3: is a twin of the Trace 'x' \(sha256:"):
         sweep(file, tmp_path / "out", twin=other)
     with pytest.raises(UsageError, match="cannot read the twin: No such file"):
         sweep(file, tmp_path / "out", twin=tmp_path / "none.toml")

@@ -57,10 +57,10 @@ def test_a_twin_that_is_written_is_read_back(found: Calibration, helios: Trace, 
         ('order = "arrival"', 'order = "random"', 8, "order"),
         ('order = "arrival"', 'ordre = "arrival"', 8, "ordre"),
         ('quotas = "limits"', 'quotas = "limits"\nlimits = { user_gpus = -1, vc_gpus = 0 }', None, "out of range"),
-        ('backfill = "none"', 'backfill = "easy"', 6, "limits go with"),
+        ('backfill = "none"', 'backfill = "easy"', 6, "limits require"),
         ('placement = "consolidate"', 'placement = "scatter"', None, "not a placement"),
         ("holds = false", "holds = 1", None, "holds"),
-        ('trace = "sha256:', 'trace = "sha256:0', 3, "is the twin of the Trace"),
+        ('trace = "sha256:', 'trace = "sha256:0', 3, "is a twin of the Trace"),
     ],
 )
 def test_an_edited_twin_is_refused_with_line_and_key(
@@ -86,7 +86,7 @@ def test_a_twin_of_another_trace_is_refused_by_name(
     file = tmp_path / "twin.toml"
     write_twin(found.twin, file)
     there, here = (digest[:19] for digest in (found.twin.trace, digest_of_jobs(other)))
-    says = rf"is the twin of the Trace 'helios' \({there}\), not of '{other.path}' \({here}\)"
+    says = rf"is a twin of the Trace 'helios' \({there}\), not of '{other.path}' \({here}\)"
     with pytest.raises(UsageError, match=says):
         read_twin(file, other)
     # An analysis works on a Trace inside its output; the one that the user gave is the one to name.
@@ -179,4 +179,4 @@ def test_what_a_twin_states_cannot_be_given_beside_it(found: Calibration, helios
     write_twin(found.twin, file)
     wrong = run("replay", helios.path, "--twin", file, "--gpus", "2", "-o", tmp_path / "x")
     assert wrong.returncode == 2
-    assert "--gpus: goes with no twin" in wrong.stderr
+    assert "--gpus: cannot be combined with a twin" in wrong.stderr

@@ -88,16 +88,16 @@ def test_other_jobs_loads_and_policies(helios: Trace, twin: Path, tmp_path: Path
     ("words", "says"),
     [
         (("--target", "p90<1h"), "--target: 'p90<1h' is not a target"),
-        (("--nodes", "0"), "--nodes: a number of nodes is from 1"),
+        (("--nodes", "0"), "--nodes: a number of nodes must be from 1"),
         (("--nodes", "2.5"), "--nodes: '2.5' is not a list of numbers; write it like 10,12,16"),
         (("--growth", "x"), "--growth: 'x' is not a list of numbers"),
-        (("--growth", "-1"), "--growth: a growth of load is above 0"),
+        (("--growth", "-1"), "--growth: the growth must be above 0"),
         (("--for", "vc=nobody"), "--for: no VC 'nobody'"),
         (("--for", "cluster=Mars"), "no cluster 'Mars'"),
         (("--model", "H100"), "--model: no GPU model 'H100'"),
-        (("--node-cost", "-1"), "--node-cost: a cost is at least 0"),
+        (("--node-cost", "-1"), "--node-cost: a cost must be at least 0"),
         (("-p", "fifoo"), "did you mean 'fifo'"),
-        (("--resamples", "1"), "--resamples: resamples are from 5"),
+        (("--resamples", "1"), "--resamples: the number of resamples must be from 5"),
     ],
 )
 def test_what_cannot_be_used_ends_in_one_line(
@@ -124,7 +124,7 @@ def test_a_twin_that_is_too_far_from_the_log_gives_no_plan(
         tracekit.plan(helios, "p90<=1h", twin=edited, resamples=5)
     with pytest.raises(UsageError, match=r"of Earth \(grade poor: it waits 2.49 min in the mean, the log 0 s\)"):
         tracekit.plan(helios, twin=twin, jobs_for=["cluster=Earth"])
-    with pytest.raises(UsageError, match="is the twin of the Trace 'helios'"):
+    with pytest.raises(UsageError, match="is a twin of the Trace 'helios'"):
         tracekit.plan(sample_trace("slurm"), twin=twin)
 
 

@@ -129,5 +129,5 @@ def test_jobs_that_never_start_and_days_that_are_not_whole_are_left_out() -> Non
 
 
 def test_fewer_than_five_days_are_too_few() -> None:
-    with pytest.raises(UsageError, match="submissions of 4 whole days; a plan draws days, and needs 5 or more"):
+    with pytest.raises(UsageError, match="4 whole days with submissions; a plan needs at least 5"):
         pool_of(4)

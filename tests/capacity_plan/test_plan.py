@@ -196,11 +196,13 @@ def test_processes_find_what_one_process_finds() -> None:
 
 def test_what_goes_wrong_in_a_process_is_said_by_the_plan() -> None:
     found = queue(0, days=6, mean_s=3600)
-    with pytest.raises(UsageError, match="the cluster defines no quotas, and the log has no starts"):
+    with pytest.raises(UsageError, match="the cluster has no quotas, and the log has no starts"):
         made(found, numbers=(8,), resamples=5, policies=("hived",), workers=2)
     here, there = Pipe()
     there.close()
-    with pytest.raises(UsageError, match="a process of the plan ended: memory may have run out; use fewer of them"):
+    with pytest.raises(
+        UsageError, match="a process of the plan ended, perhaps because memory ran out; use fewer workers"
+    ):
         received(here)
 
 
@@ -258,7 +260,7 @@ def test_nodes_of_each_gpu_model_vary_together_or_alone(golden: Golden) -> None:
 
 
 def test_a_group_too_small_and_an_unknown_vc_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"the twin starts 18 of 8-GPU jobs; a plan needs 20 or more"):
+    with pytest.raises(UsageError, match=r"the twin starts 18 of 8-GPU jobs; a plan needs at least 20"):
         made(daily(days=6), group=JobGroup(size="8"))
     with pytest.raises(UsageError, match="no VC 'nobody'"):
         made(daily(), group=JobGroup(vc="nobody"))

@@ -60,12 +60,12 @@ def test_groups_by_hand() -> None:
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
-        (["size"], "names no jobs"),
-        (["gpus=8"], "names no jobs"),
-        (["vc="], "names no jobs"),
+        (["size"], "does not select jobs"),
+        (["gpus=8"], "does not select jobs"),
+        (["vc="], "does not select jobs"),
         (["vc=a", "vc=b"], "'vc' is given twice"),
-        (["size=0"], "is not a size of jobs"),
-        (["size=1.5"], "is not a size of jobs"),
+        (["size=0"], "is not a job size"),
+        (["size=1.5"], "is not a job size"),
     ],
 )
 def test_what_is_not_a_group_says_how_to_write_one(texts: list[str], says: str) -> None:
@@ -84,7 +84,7 @@ def test_an_unknown_vc_and_a_size_that_nobody_asks_for_are_named() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"numbers": (0,)}, "a number of nodes is from 1"),
+        ({"numbers": (0,)}, "a number of nodes must be from 1"),
         ({"numbers": ()}, "no number of nodes"),
         ({"growths": (0.0,)}, "above 0"),
         ({"growths": (float("nan"),)}, "above 0"),

@@ -257,7 +257,7 @@ def test_a_day_outside_is_refused_with_the_period(make_trace: MakeTrace, day: st
 
 
 def test_no_such_day_is_refused(make_trace: MakeTrace) -> None:
-    with pytest.raises(UsageError, match=r"2017-13-40: there is no such day; write it like 2017-10-31"):
+    with pytest.raises(UsageError, match=r"2017-13-40: this day does not exist; write it like 2017-10-31"):
         changes_since(trace_of(make_trace, BEFORE), "2017-13-40")
 
 

@@ -163,9 +163,9 @@ def test_a_file_is_a_source(trace: Trace, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("node,gpus\na,1\n", "line 1: lacks the columns node_id,gpu_count"),
+        ("node,gpus\na,1\n", "line 1: the columns node_id,gpu_count are missing"),
         ("node_id,gpu_count\n", "names no node"),
-        ("", "line 1: lacks the columns"),
+        ("", "line 1: the columns node_id,gpu_count are missing"),
         ("node_id,gpu_count\na,1\n\na,2\n", "line 4, column node_id: the node 'a' stands twice"),
         ("node_id,gpu_count\n,1\n", "line 2, column node_id: the node has no name"),
         ("node_id,gpu_count\na,-1\n", "line 2, column gpu_count: '-1' is not a number of GPUs; write a whole number"),
@@ -182,7 +182,7 @@ def test_a_wrong_file_is_named_by_line(trace: Trace, tmp_path: Path, text: str, 
 
 
 def test_a_source_that_is_not_a_file_gets_the_choices(trace: Trace) -> None:
-    with pytest.raises(UsageError, match="no such capacity source; choose 'listed', 'observed' or a CSV file"):
+    with pytest.raises(UsageError, match="the capacity file does not exist; choose 'listed', 'observed' or a CSV file"):
         capacity(trace, "guessed")
     with pytest.raises(UsageError, match="cannot read the capacity: Is a directory"):
         capacity(trace, trace.path)

@@ -40,7 +40,7 @@ def test_an_engine_is_itself_or_that_of_its_name() -> None:
     assert engine_of("spark", "local[2]").name == "spark"  # which starts with the first question
     with pytest.raises(UsageError, match="--engine: there is no engine 'sparc'; did you mean 'spark'"):
         engine_of("sparc")
-    with pytest.raises(UsageError, match="--master: only Spark has a master; add --engine spark"):
+    with pytest.raises(UsageError, match="--master: works only with Spark; add --engine spark"):
         engine_of("duckdb", "yarn")
 
 
@@ -140,7 +140,7 @@ class TestStarting:
     def test_no_java(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        with pytest.raises(UsageError, match=r"there is no Java in JAVA_HOME .*; install Java 17 or later"):
+        with pytest.raises(UsageError, match=r"no Java found in JAVA_HOME .*; install Java 17 or later"):
             starting.start("local[1]", {}, 1)
 
     @pytest.mark.parametrize("master", ["spark://127.0.0.1:{port}", "k8s://https://127.0.0.1:{port}"])
@@ -151,7 +151,7 @@ class TestStarting:
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))  # and does not listen
-            with pytest.raises(UsageError, match=r"no master answers: 127.*connection refused"):
+            with pytest.raises(UsageError, match=r"no Spark master answers: 127.*connection refused"):
                 starting.start(master.format(port=held.getsockname()[1]), {}, 1)
 
     def test_a_word_that_is_no_master(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ class TestStarting:
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin" / "java").touch()
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        with pytest.raises(UsageError, match="--master: 'cluster' is no master; write it like"):
+        with pytest.raises(UsageError, match="--master: 'cluster' is not a Spark master; write it like"):
             starting.start("cluster", {}, 1)
 
     def test_a_release_that_was_not_tried_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,7 +265,7 @@ def test_the_size_of_the_cluster_is_given_for_one_cluster_only(make_trace: MakeT
         _owned(make_trace(**tables()), gpus=-1)
     plan = tables()
     plan["jobs"][0]["cluster"] = "y"
-    with pytest.raises(QueryError, match="'gpus' is one number, and the trace has 2 clusters"):
+    with pytest.raises(QueryError, match="'gpus' needs a trace with one cluster, not 2"):
         _owned(make_trace(**plan), gpus=8)
 
 

@@ -158,7 +158,7 @@ def test_an_sql_error_is_one_line_with_the_line_of_the_file(trace: Trace, write_
 
 @pytest.mark.parametrize("sql", ["", "-- nothing", "SELECT 1; SELECT 2", "CREATE TABLE t (a INTEGER)"])
 def test_a_file_is_one_select(trace: Trace, write_sql: WriteSql, sql: str) -> None:
-    with pytest.raises(QueryError, match="write one SELECT statement a file"):
+    with pytest.raises(QueryError, match="write one SELECT statement per file"):
         run_query(trace, write_sql(sql))
 
 
@@ -168,7 +168,7 @@ def test_a_shipped_query_with_other_columns_is_an_error(
     query = find_query("overview/status")
     changed = type(query)(**{**vars(query), "sql": "SELECT 1 AS x"})
     monkeypatch.setattr("tracekit.characterize.run.find_query", lambda name: changed)
-    with pytest.raises(QueryError, match="gives the columns x, its header says status, jobs"):
+    with pytest.raises(QueryError, match="returns the columns x, but its header says status, jobs"):
         run_query(trace, "overview/status")
 
 

@@ -108,7 +108,7 @@ def test_a_user_is_not_named_twice(make_trace: MakeTrace) -> None:
 
 
 def test_a_query_without_tenants_refuses_and_names_those_with(trace: Trace) -> None:
-    with pytest.raises(QueryError, match="--by user: 'overview/status' does not tell tenants apart") as error:
+    with pytest.raises(QueryError, match="--by user: 'overview/status' has no breakdown by tenant") as error:
         run_query(trace, "overview/status", by="user")
     takes = [q.name for q in list_queries() if q.takes_tenant or "by" in {param.name for param in q.params}]
     assert {"queuing/queue_delay", "utilization/vc", "queuing/timeline", "queuing/delay_causes"} <= set(takes)
@@ -121,7 +121,7 @@ def test_what_the_trace_does_not_know_is_refused_with_what_it_knows(trace: Trace
     with pytest.raises(UsageError, match="does not know the qos of any job") as error:
         trace.by("qos")
     assert error.value.hint == "it knows vc, account, partition, user"
-    with pytest.raises(UsageError, match="'acount' is no tenant"):
+    with pytest.raises(UsageError, match="'acount' is not a tenant"):
         trace.by("acount")
     assert trace.by(None) is trace
 

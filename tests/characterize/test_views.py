@@ -32,7 +32,7 @@ def test_each_view_comes_after_those_it_stands_on() -> None:
 
 
 def test_views_in_a_circle_or_on_nothing_are_errors() -> None:
-    with pytest.raises(QueryError, match=r"a\.sql: stands on itself"):
+    with pytest.raises(QueryError, match=r"a\.sql: depends on itself"):
         order_views([_view("a", "b"), _view("b", "a")])
     with pytest.raises(QueryError, match=r"long\.sql: no view 'wait'; did you mean 'waits'"):
         order_views([_view("waits"), _view("long", "wait")])

@@ -92,7 +92,7 @@ def test_a_trace_gets_the_table_and_answers_the_query(logs: Path, trace: Path) -
         ("gpu_out_of_memory", 1, 1),
         ("traceback_from_crash", 1, 1),
     ]
-    assert_one_line(run("classify-logs", logs, "--trace", trace, "--add"), "has a table failures already", "--force")
+    assert_one_line(run("classify-logs", logs, "--trace", trace, "--add"), "already has a table failures", "--force")
     assert run("classify-logs", logs, "--trace", trace, "--add", "--force").returncode == 0
 
 
@@ -114,7 +114,7 @@ def test_rules_of_the_user(logs: Path, tmp_path: Path) -> None:
 def test_mistakes_are_one_line(logs: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text('[[rule]]\nreason = "x"\ncategory = "user"\nsignatures = ["("]\n')
-    assert_one_line(run("classify-logs"), "no logs are given")
+    assert_one_line(run("classify-logs"), "no logs are named")
     assert_one_line(run("classify-logs", tmp_path / "absent"), "absent", "no such file or folder")
     assert_one_line(run("classify-logs", logs, "--add"), "--add", "--trace TRACE")
     assert_one_line(run("classify-logs", logs, "--rules-only"), "--rules-only", "--rules FILE")

@@ -179,7 +179,7 @@ def test_a_mapping_file_reads_any_log(tmp_path: Path) -> None:
     assert_one_line(
         run("ingest", tmp_path / "log.csv", "--map", "m", "--format", "swf", "-o", tmp_path / "u"), "docs/mapping.md"
     )
-    assert_one_line(run("formats", "--template", "swf"), "only csv has a template")
+    assert_one_line(run("formats", "--template", "swf"), "only the format csv has a template")
 
 
 def test_an_output_inside_the_source_is_refused(tmp_path: Path) -> None:
@@ -258,9 +258,9 @@ def test_formats_and_schema_print(philly_trace: Path) -> None:
         (("info", "absent"), ("absent", "no such Trace", "tracekit ingest")),
         (("query", "absent", "overview/status"), ("no such Trace",)),
         (("schema", "job"), ("no table 'job'", "did you mean 'jobs'?")),
-        (("analyze", ".", "-o", "t", "--compare", "2017-02-30"), ("2017-02-30", "there is no such day")),
-        (("analyze", ".", "-o", "t", "--compare", "absent"), ("--compare absent", "no such file or folder")),
-        (("analyze", ".", ".", "-o", "t", "--compare", "2017-10-31"), ("--compare", "2 given")),
+        (("analyze", ".", "-o", "t", "--compare", "2017-02-30"), ("2017-02-30", "this day does not exist")),
+        (("analyze", ".", "-o", "t", "--compare", "absent"), ("--compare absent", "does not exist")),
+        (("analyze", ".", ".", "-o", "t", "--compare", "2017-10-31"), ("--compare", "with one source, not 2")),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:

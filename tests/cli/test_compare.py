@@ -68,10 +68,10 @@ def test_a_folder_with_an_equals_sign_is_a_folder(traces: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["philly"], "two traces or more, 1 given"),
-        (["philly", "nothing"], "no such trace or source"),
+        (["philly"], "at least two traces, not 1"),
+        (["philly", "nothing"], "the trace or source does not exist"),
         (["=philly", "helios"], "'=philly' is not NAME=TRACE"),
-        (["a=philly", "a=helios"], "two traces are called 'a'"),
+        (["a=philly", "a=helios"], "two traces have the name 'a'"),
         (["philly", "helios", "--query", "overview/statsu"], "did you mean"),
     ],
 )

@@ -73,14 +73,14 @@ def test_the_bill_adds_up_in_the_file(trace: Trace, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--by", "acount"), "'acount' is nothing to tell GPU-hours apart by; did you mean 'account'?"),
-        (("--by", "qos"), "the Trace does not know the qos of any job"),
-        (("--jobs", "3", "--prices", "p.toml"), "the jobs to look at and the bill are two tables"),
-        (("--month", "2024-03"), "a month is of a bill, which needs prices"),
+        (("--by", "acount"), "'acount' is not a dimension of GPU-hours; did you mean 'account'?"),
+        (("--by", "qos"), "the Trace does not record the qos of any job"),
+        (("--jobs", "3", "--prices", "p.toml"), "cannot be combined with --prices, because they print two tables"),
+        (("--month", "2024-03"), "a month works only with prices"),
         (("--prices", "absent.toml"), "cannot read the prices"),
-        (("-o", "x.csv"), "a table is for reading on the terminal"),
+        (("-o", "x.csv"), "the format table only prints to the terminal"),
         (("-f", "parquet"), "Parquet needs a file"),
-        (("--salt-file", "salt"), "a salt is for pseudonyms"),
+        (("--salt-file", "salt"), "works only with --anonymize"),
     ],
 )
 def test_a_mistake_is_one_line(options: tuple[str, ...], message: str, trace: Trace, tmp_path: Path) -> None:

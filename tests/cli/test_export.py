@@ -62,7 +62,7 @@ def test_the_list_teaches_targets_needs_and_defaults() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["T", "-o", "x"], "--to: no target is named; 'tracekit export --list' shows them"),
+        (["T", "-o", "x"], "--to: no format is named; 'tracekit export --list' shows them"),
         (["T", "--to", "gavle", "-o", "x"], "--to: unknown target 'gavle'; did you mean 'gavel'?"),
         (["T", "--to", "gavel"], "-o: no output is named; add -o FILE"),
         (["--to", "gavel", "-o", "x"], "no Trace is named; tracekit export TRACE --to NAME -o FILE"),
@@ -71,7 +71,7 @@ def test_the_list_teaches_targets_needs_and_defaults() -> None:
             "nowhere: no such Trace; make one with 'tracekit ingest SRC -o TRACE'",
         ),
         (["T", "--to", "gavel", "-o", "x", "--option", "weight"], "--option: 'weight' is not NAME=VALUE"),
-        (["T", "--to", "blox", "-o", "x", "--option", "model=bert"], "'bert' is not a value of the option model"),
+        (["T", "--to", "blox", "-o", "x", "--option", "model=bert"], "'bert' is not a valid value of the option model"),
         (["T", "--to", "blox", "-o", "x", "--memory-limit", "lots"], "'lots' is not a memory size"),
     ],
 )

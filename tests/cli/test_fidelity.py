@@ -92,10 +92,10 @@ def test_a_policy_that_is_not_there_is_refused_before_the_search(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "nothing is to be written; give -o FILE.toml, --report OUT or both"),
-        (("-o", "t.toml", "-p", "fifo"), "--policy: is for a report; add --report OUT"),
-        (("--report", "x", "-o", "t.toml", "--twin", "t.toml"), "-o: does not go with --twin"),
-        (("--report", "x", "--shard", "1/2"), "--shard: does not go with --report"),
+        ((), "no output is named; give -o FILE.toml, --report OUT or both"),
+        (("-o", "t.toml", "-p", "fifo"), "--policy: works only with --report; add --report OUT"),
+        (("--report", "x", "-o", "t.toml", "--twin", "t.toml"), "-o: cannot be combined with --twin"),
+        (("--report", "x", "--shard", "1/2"), "--shard: cannot be combined with --report"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: tuple[str, ...], message: str) -> None:

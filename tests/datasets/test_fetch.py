@@ -78,7 +78,7 @@ def test_without_a_known_sum_the_recorded_one_decides(
     assert (second.was_there, second.checked, second.sha256) == (True, "nothing", server.sha256)
     assert len(server.asked) == 1
     (tmp_path / "data.tar.gz").write_bytes(b"touched")
-    with pytest.raises(OutputError, match=r"data\.tar\.gz: exists with other content; --force replaces it"):
+    with pytest.raises(OutputError, match=r"data\.tar\.gz: exists with different content; --force replaces it"):
         fetch_dataset(dataset, tmp_path)
 
 
@@ -89,9 +89,9 @@ def test_a_file_of_another_origin_is_replaced_only_by_force(
     unknown = replace(known, files=(replace(known.files[0], sha256=None, bytes=None),))
     path = tmp_path / "data.tar.gz"
     path.write_bytes(b"mine")
-    with pytest.raises(OutputError, match="exists with other content"):
+    with pytest.raises(OutputError, match="exists with different content"):
         fetch_dataset(known, tmp_path)
-    with pytest.raises(OutputError, match="there is no checksum"):
+    with pytest.raises(OutputError, match="we have no checksum"):
         fetch_dataset(unknown, tmp_path)
     assert path.read_bytes() == b"mine"
     fetch_dataset(known, tmp_path, force=True)
@@ -111,8 +111,11 @@ def test_a_file_of_another_origin_is_replaced_only_by_force(
             "it is a Git-LFS pointer to a file of 1,055,",
         ),
         ({"content": b"version https://git-lfs.github.com/spec/v1\n"}, "it is a Git-LFS pointer to a file of 0 bytes"),
-        ({"content": b"<!DOCTYPE html><p>log in"}, "it is a web page, not the file"),
-        ({"content": b"Sorry.", "content_type": "text/html; charset=utf-8"}, "it is a web page, not the file"),
+        ({"content": b"<!DOCTYPE html><p>log in"}, "the server sent a web page, not the file"),
+        (
+            {"content": b"Sorry.", "content_type": "text/html; charset=utf-8"},
+            "the server sent a web page, not the file",
+        ),
         ({"breaks_after": 0}, "the connection ended after 0 of 512,000 bytes"),
         ({"status": 302, "location": "ftp://127.0.0.1:1/x"}, "redirects to an address that is not http or https"),
     ],
@@ -218,7 +221,7 @@ def test_files_are_chosen_by_pattern_and_a_mirror_is_tried_first(
     found = fetch_dataset(make_dataset(files=files), tmp_path, only=["b*"], mirror=f"{server.base}/copy/")
     assert [f.path.name for f in found] == ["b.csv"]
     assert [path for path, _, _ in server.asked] == ["/copy/b.csv"]
-    with pytest.raises(UsageError, match=r"^--file: no file of toy fits 'x\*'; it has a\.csv, b\.csv, c\.txt$"):
+    with pytest.raises(UsageError, match=r"^--file: no file of toy matches 'x\*'; it has a\.csv, b\.csv, c\.txt$"):
         fetch_dataset(make_dataset(files=files), tmp_path, only=["b*", "x*"])
 
 
@@ -234,7 +237,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(
     name: str, server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
 ) -> None:
     dataset = make_dataset(files=(RemoteFile(name, (server.serve("x"),)),))
-    with pytest.raises(OutputError, match="a file name that leads elsewhere is refused"):
+    with pytest.raises(OutputError, match="the file name points outside the folder"):
         fetch_dataset(dataset, tmp_path / "new")
     assert names(tmp_path) == []
 
@@ -249,7 +252,7 @@ def test_links_do_not_lead_out_of_the_folder(server: Any, make_dataset: Callable
     fetch_dataset(dataset, folder, force=True)
     assert (outside / "target").read_bytes() == b"mine"
     (folder / ".tracekit-fetch").symlink_to(outside)
-    with pytest.raises(OutputError, match="is a link and may lead elsewhere"):
+    with pytest.raises(OutputError, match="is a link, which may point outside the folder"):
         fetch_dataset(dataset, folder)
     assert names(outside) == ["target"]
 
@@ -259,7 +262,7 @@ def test_a_folder_holds_one_dataset_and_one_run(
 ) -> None:
     dataset = make_dataset(server.serve("x"))
     fetch_dataset(dataset, tmp_path)
-    with pytest.raises(UsageError, match="holds the dataset toy already; give each dataset a folder of its own"):
+    with pytest.raises(UsageError, match="already holds the dataset toy; use a separate folder for each dataset"):
         fetch_dataset(replace(dataset, name="other"), tmp_path)
     with fetch._staging(tmp_path), pytest.raises(OutputError, match="another run is writing it"):
         fetch_dataset(dataset, tmp_path)
@@ -274,7 +277,7 @@ def test_a_place_that_cannot_be_written_is_one_error(
     dataset = make_dataset(server.serve("x"))
     (tmp_path / "file").write_text("", encoding="utf-8")
     for folder in (tmp_path / "file", tmp_path / "file" / "in"):
-        with pytest.raises(OutputError, match=r"cannot write: .*; choose another -o, or free the place$"):
+        with pytest.raises(OutputError, match=r"cannot write: .*; choose another -o, or free its path$"):
             fetch_dataset(dataset, folder)
     (tmp_path / "raw" / "data.tar.gz").mkdir(parents=True)
     with pytest.raises(OutputError, match="is a folder"):
@@ -298,7 +301,7 @@ def test_a_full_disk_is_one_error_and_keeps_what_came(
 
     monkeypatch.setattr(download, "_read", full)
     with pytest.raises(
-        OutputError, match=r": cannot write: No space left on device; choose another -o, or free the place$"
+        OutputError, match=r": cannot write: No space left on device; choose another -o, or free its path$"
     ):
         fetch_dataset(dataset, tmp_path)
     assert not (tmp_path / "data.tar.gz").exists()

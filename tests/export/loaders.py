@@ -199,7 +199,7 @@ _BATSIM = {
 
 
 def load_batsim(path: Path) -> list[Loaded]:
-    """Batsim: every profile is there, ids are distinct, and no job asks for more than the platform has."""
+    """Batsim: every profile is there, ids are distinct, and no job needs more than the platform has."""
     workload = json.loads(path.read_text())
     jsonschema.Draft202012Validator(_BATSIM).validate(workload)
     jobs = workload["jobs"]

@@ -183,12 +183,12 @@ def test_a_trace_without_dates_gets_some(make_trace: Callable[..., Trace], tmp_p
 @pytest.mark.parametrize(
     ("target", "given", "what"),
     [
-        ("gavel", {"machines": 2, "target_load": 0.5}, "both say how large the cluster is"),
+        ("gavel", {"machines": 2, "target_load": 0.5}, "both set the size of the cluster"),
         ("gavel", {"machines": 0}, "not a number of nodes"),
         ("gavel", {"target_load": 0.0}, "not a load"),
         ("gavel", {"target_load": float("nan")}, "not a load"),
-        ("swf", {"machines": 2}, "the target swf has no cluster"),
-        ("csv", {"target_load": 1.0}, "the target csv has no cluster"),
+        ("swf", {"machines": 2}, "the format swf has no cluster"),
+        ("csv", {"target_load": 1.0}, "the format csv has no cluster"),
         ("gavel", {"shift_to": "2020-04-01"}, "count from the first submission"),
         ("helios", {"shift_to": "April"}, "'April' is not a date"),
         ("helios", {"shift_to": "2020-04-01T00:00+02:00"}, "without a zone"),
@@ -205,7 +205,7 @@ def test_what_cannot_be_is_refused(
 
 def test_jobs_that_all_come_at_once_are_not_a_load(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
     trace = make_trace(jobs=[{**job, "submit_time": "2021-06-01"} for job in JOBS])
-    with pytest.raises(UsageError, match="all jobs are submitted at once"):
+    with pytest.raises(UsageError, match="all jobs are submitted at the same time"):
         export(trace, "tiresias", tmp_path / "o.csv", target_load=0.5)
 
 

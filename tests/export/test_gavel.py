@@ -77,8 +77,8 @@ def test_throughputs_of_gavel_turn_run_times_into_steps(small: Trace, run: Run, 
         ({"weight": "0"}, "--option weight: '0' is not a number from 1e-09"),
         ({"weight": "inf"}, "--option weight"),
         ({"throughputs": "RATES"}, "--option job_type: no job type is named"),
-        ({"throughputs": "RATES", "job_type": "LM"}, r"know no 'LM'; choose one of: A3C, LM \(batch size 5\)"),
-        ({"throughputs": "RATES", "job_type": "A3C", "worker": "v10"}, "know no GPU 'v10'; did you mean 'v100'"),
+        ({"throughputs": "RATES", "job_type": "LM"}, r"has no job type 'LM'; choose one of: A3C, LM \(batch size 5\)"),
+        ({"throughputs": "RATES", "job_type": "A3C", "worker": "v10"}, "has no GPU 'v10'; did you mean 'v100'"),
         ({"typo": "1"}, "the target gavel has no option 'typo'"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_wrong_option_is_one_line(small: Trace, tmp_path: Path, options: dict[
 def test_a_file_without_throughputs_is_one_line(small: Trace, tmp_path: Path, content: str) -> None:
     (tmp_path / "rates.json").write_text(content)
     options = {"throughputs": str(tmp_path / "rates.json"), "job_type": "A3C"}
-    with pytest.raises(SourceError, match="is not a file of Gavel's throughputs"):
+    with pytest.raises(SourceError, match="is not a throughputs file of Gavel"):
         export(small, "gavel", tmp_path / "o.trace", options=options)
     with pytest.raises(SourceError, match="cannot read: No such file"):
         export(small, "gavel", tmp_path / "o.trace", options={**options, "throughputs": str(tmp_path / "none")})

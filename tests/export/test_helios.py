@@ -134,7 +134,7 @@ def test_only_an_earlier_export_is_replaced(small: Trace, tmp_path: Path) -> Non
     [
         ({"timezone": "Mars/Crater"}, "'Mars/Crater' is not a time zone"),
         ({"cluster": "../x"}, "cannot name a folder"),
-        ({"cluster": "Earth"}, "is the name of a cluster of the Trace"),
+        ({"cluster": "Earth"}, "is already the name of a cluster of the Trace"),
         ({"vc": "a\nb"}, "is not one printable line"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_target_of_another_package_is_used(small: Trace, tmp_path: Path) -> No
 def test_plug_ins_that_cannot_be_used_are_reported() -> None:
     assert list(registry.all_targets()) == sorted([*NAMES, "plain"])
     assert sorted(registry.broken_plugins()) == ["gone", "nothing"]
-    assert "is no instance of" in registry.broken_plugins()["nothing"]
+    assert "is not an instance of" in registry.broken_plugins()["nothing"]
     assert "ModuleNotFoundError: No module named" in registry.broken_plugins()["gone"]
 
 

@@ -52,7 +52,7 @@ def test_a_run_of_no_length_takes_a_second(make_trace: Callable[..., Trace], run
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "bert"}, "'bert' is not a value of the option model"),
+        ({"model": "bert"}, "'bert' is not a valid value of the option model"),
         ({"nodes": "0"}, "--option nodes: '0' is not a whole number from 1"),
         ({"nodes": "-3"}, "--option nodes"),
         ({"cpus_per_node": ""}, "--option cpus_per_node: is empty"),

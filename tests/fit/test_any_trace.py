@@ -113,7 +113,7 @@ def test_arrivals_over_more_than_the_longest_time_are_not_fitted(
         tables["jobs"][0]["submit_time"] = last - dt.timedelta(days=days)
         arrivals = tracekit.fit(make_trace(**tables), replicates=0, scores=0).document["arrivals"]
         assert (arrivals["process"] is not None) == fitted
-    assert arrivals["reason"] == "the submissions span 20 days, and at most 20 can be fitted"
+    assert arrivals["reason"] == "the submissions span 20 days, but at most 20 can be fitted"
 
 
 def test_a_quota_that_the_log_does_not_know_is_none(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_quota_that_the_log_does_not_know_is_none(make_trace: Callable[..., Tr
 
 def test_a_time_without_a_job_of_a_hybrid_is_refused(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
     trace = make_trace(**workload(50))
-    with pytest.raises(UsageError, match="no job falls into so short a time"):
+    with pytest.raises(UsageError, match="no job arrives in such a short time"):
         tracekit.generate(trace, tmp_path / "t", days=1e-6, method="hybrid", hybrid="jobs")
     assert not (tmp_path / "t").exists()
 

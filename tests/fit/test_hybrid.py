@@ -137,7 +137,7 @@ def test_a_model_alone_says_what_would_be_nearer(model: WorkloadModel, tmp_path:
         assert notes.said == said
     with pytest.raises(UsageError, match="needs a Trace"):
         tracekit.generate(model, tmp_path / "t", jobs=5, method="hybrid")
-    with pytest.raises(UsageError, match="this source is a model itself"):
+    with pytest.raises(UsageError, match="the source is a model"):
         tracekit.generate(model, tmp_path / "t", jobs=5, model=model)
 
 

@@ -178,7 +178,7 @@ def test_nodes_away_at_the_cut_come_back(make_trace: Callable[..., Trace]) -> No
 
 def test_too_little_to_learn_from_is_reported(make_trace: Callable[..., Trace]) -> None:
     events = planted(np.random.default_rng(1))[:4]
-    with pytest.raises(UsageError, match="the first part of the log has too few failures for a fit"):
+    with pytest.raises(UsageError, match="the first part of the log has too few failures to fit"):
         held_out_failures(make_trace(node_events=events))
     with pytest.raises(UsageError, match="between 0 and 1, not 1"):
         held_out_failures(make_trace(node_events=events), 1.0)

@@ -83,7 +83,7 @@ def test_what_cannot_be_is_said(
         with pytest.raises(UsageError, match=f"{what} has no cluster") as caught:
             tracekit.generate(source, tmp_path / "t", jobs=10, load=0.5)
         assert "or use --scale-load" in str(caught.value)
-    with pytest.raises(UsageError, match="--load and --scale-load both say"):
+    with pytest.raises(UsageError, match="--load and --scale-load both set"):
         tracekit.generate(log, tmp_path / "t", jobs=10, load=0.5, scale_load=2.0)
     for wrong in (0.0, -1.0, float("nan"), 2000.0):
         with pytest.raises(UsageError, match="must be above 0 and at most 1,000"):

@@ -138,7 +138,7 @@ def test_jobs_can_be_counted_instead_of_days(trace: Trace, tmp_path: Path) -> No
 def test_part_of_a_day_is_part_of_its_jobs(trace: Trace, tmp_path: Path) -> None:
     jobs = made(tracekit.generate(trace, tmp_path / "t", days=1.4))
     assert jobs.height == 4 + 2  # 1.4 days end at 9:36, after the jobs of 8 and 9 o'clock
-    with pytest.raises(UsageError, match="no job falls into so short a time"):
+    with pytest.raises(UsageError, match="no job arrives in such a short time"):
         tracekit.generate(trace, tmp_path / "none", days=0.1)
     assert not (tmp_path / "none").exists()
 
@@ -201,7 +201,7 @@ def test_a_log_without_dates_stays_without(make_trace: Callable[..., Trace], tmp
         ({"hybrid": "users", "days": 1}, "'users' is not one of arrivals, jobs"),
         ({"method": "hybrid", "rate": "end", "days": 1}, "resampled days keep the rates of the log"),
         ({"rate": "median", "days": 1}, "'median' is not one of mean, end, fitted"),
-        ({}, "needs a number of jobs or of days"),
+        ({}, "give either --jobs or --days"),
         ({"days": 36_501}, "must be above 0 and at most 36,500"),
         ({"jobs": 200_000_000}, "would span more than 36,500 days"),
     ],
@@ -213,7 +213,7 @@ def test_what_cannot_be_is_refused(trace: Trace, tmp_path: Path, given: dict[str
 
 
 def test_a_log_with_nothing_to_take_is_refused(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no job has a submission and has ended"):
+    with pytest.raises(UsageError, match="no job has both a submission and an end"):
         tracekit.generate(make_trace(jobs=[{"job_id": "a", "status": "running"}]), tmp_path / "t", days=3)
 
 

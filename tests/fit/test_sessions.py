@@ -361,7 +361,7 @@ def test_submissions_alone_are_those_of_sessions(model: WorkloadModel) -> None:
 
 def test_one_job_and_hardly_a_day_can_be_drawn(short: WorkloadModel, tmp_path: Path) -> None:
     assert tracekit.generate(short, tmp_path / "one", jobs=1).manifest.tables["jobs"].rows == 1
-    with pytest.raises(UsageError, match="no job falls into so short a time"):
+    with pytest.raises(UsageError, match="no job arrives in such a short time"):
         tracekit.generate(short, tmp_path / "none", days=1e-6)
     with pytest.raises(UsageError, match="more than 200,000,000 jobs"):
         tracekit.generate(short, tmp_path / "many", days=36_000, scale_load=60.0)

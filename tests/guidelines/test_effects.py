@@ -372,11 +372,11 @@ def test_replays_of_no_twin_tell_no_effect(make_trace: MakeTrace, tmp_path: Path
     trace = make_trace(**log.tables)
     done = run("replay", trace.path, "-p", "fifo", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    with pytest.raises(UsageError, match="contains no replays of a twin"):
+    with pytest.raises(UsageError, match="holds replays without a twin"):
         guidelines(trace, replay=tmp_path / "out")
     with pytest.raises(UsageError, match="is not an output of 'tracekit replay --twin'"):
         guidelines(trace, replay=tmp_path)
-    with pytest.raises(UsageError, match="all effects use one twin"):
+    with pytest.raises(UsageError, match="only one twin is used for all effects"):
         guidelines(trace, replay=tmp_path, try_jobs=9)
     with pytest.raises(UsageError, match="at least one job"):
         guidelines(trace, try_jobs=0)
@@ -385,7 +385,7 @@ def test_replays_of_no_twin_tell_no_effect(make_trace: MakeTrace, tmp_path: Path
 def test_a_twin_of_another_trace_is_refused(make_trace: MakeTrace, helios_twin: Path) -> None:
     log = Log()
     log.job(0, 60)
-    with pytest.raises(UsageError, match="is the twin of the Trace"):
+    with pytest.raises(UsageError, match="is a twin of the Trace"):
         effect_of(TRIAL, Twins(make_trace(**log.tables), 10, file=helios_twin))
 
 

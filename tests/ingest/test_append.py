@@ -196,7 +196,7 @@ def test_the_manifest_accounts_for_every_export_and_the_same_name_again_changes_
     assert trace.capabilities["retries"].available
     assert manifest.checks["ends_before_start"].of == 6
     assert manifest.checks["typed_gpus_disagree"].meaning.endswith(
-        "; summed over the exports, so a row seen again counts again"
+        "; summed over the exports, so repeated rows count again"
     )
     assert manifest.checks["superseded_rows"].of == 3 + 4 + 2
     assert manifest.created <= manifest.additions[0].created
@@ -461,13 +461,13 @@ def test_what_does_not_go_together_is_refused(
             {"E/cluster_log.csv": LOG + helios(1)},
             {},
             UsageError,
-            "was read from the format slurm, the source is in hel",
+            "was ingested from the format slurm, but the source has the format hel",
         ),
-        ({"sacct.txt": DAY2}, {"options": {"timezone": "Europe/Berlin"}}, UsageError, "timezone=UTC, the source is r"),
+        ({"sacct.txt": DAY2}, {"options": {"timezone": "Europe/Berlin"}}, UsageError, "timezone=UTC, but the source u"),
         ({"sacct.txt": DAY2}, {"options": {"vc": "qos"}}, UsageError, "use --option vc=account$"),
         ({"a.swf": "1 0 0 1 1 -1 -1 -1 -1 -1 1 1 1 -1 -1 -1 -1 -1\n"}, {}, UsageError, "each log numbers its jobs"),
-        ({"sacct.txt": DAY2}, {"force": True}, UsageError, "^--append: does not go with --force; add to"),
-        ({"sacct.txt": HEADER + "\nx|x|x|x|x|x|x|x|x\n"}, {}, SourceError, "holds no usable record"),
+        ({"sacct.txt": DAY2}, {"force": True}, UsageError, "^--append: cannot be combined with --force; add to"),
+        ({"sacct.txt": HEADER + "\nx|x|x|x|x|x|x|x|x\n"}, {}, SourceError, "contains no usable record"),
     ):
         with pytest.raises(error, match=message):
             append(source, **arguments)
@@ -479,7 +479,7 @@ def test_relative_times_are_refused(append: Callable[..., Trace], tmp_path: Path
     (tmp_path / "map.toml").write_text('[source]\ntime_base = "relative"\n' + MAP)
     settings = {"format_name": "csv", "options": {"map": str(tmp_path / "map.toml")}}
     append({"a.csv": "id,at\n1,0\n"}, **settings)
-    with pytest.raises(SourceError, match=r"cannot be appended: its times count from a start of its own"):
+    with pytest.raises(SourceError, match=r"cannot be appended: its times count from the start of each export"):
         append({"b.csv": "id,at\n2,5\n"}, **settings)
 
 
@@ -672,7 +672,7 @@ def test_an_idle_day_adds_nothing_and_makes_no_trace(write_source: WriteSource, 
 
     row = "7|2024-03-04T08:00:00|2024-03-04T08:00:10|2024-03-04T09:00:10|COMPLETED\n"
     out, told = tmp_path / "history", Told()
-    with pytest.raises(TooManyRejectsError, match=r"holds no records; .* an idle day can be added to a Trace"):
+    with pytest.raises(TooManyRejectsError, match=r"holds no records; .* you can add an idle day to a Trace"):
         ingest_logs(write_source({"sacct.txt": IDLE}), out, append=True)
     ingest_logs(write_source({"sacct.txt": IDLE + row}), out, append=True)
     before = (out / "manifest.json").read_bytes()
@@ -680,5 +680,5 @@ def test_an_idle_day_adds_nothing_and_makes_no_trace(write_source: WriteSource, 
     assert (out / "manifest.json").read_bytes() == before
     assert trace.scan("jobs").collect().height == 1
     golden(told.notes[-1])
-    with pytest.raises(TooManyRejectsError, match="holds no usable record"):
+    with pytest.raises(TooManyRejectsError, match="contains no usable record"):
         ingest_logs(write_source({"sacct.txt": IDLE + "x|y|z|z|z\n"}), out, append=True)

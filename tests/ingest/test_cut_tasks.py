@@ -148,7 +148,9 @@ class _Spoilt(Pickled):
 
 @pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-1])])
 def test_partitions_that_are_not_whole_here_are_refused(source: Path, spoil: Callable[[Path], None]) -> None:
-    with pytest.raises(OutputError, match=r"trace: what .* wrote is not to be seen here; every machine has to see"):
+    with pytest.raises(
+        OutputError, match=r"trace: this machine cannot see the files that .* wrote; every machine must see"
+    ):
         _ingest(source, "trace", _Spoilt(spoil))
     assert sorted(path.name for path in source.parent.iterdir()) == ["logs", "map.toml"]
 
@@ -167,7 +169,7 @@ def test_a_full_disk_or_another_version_is_one_line_and_leaves_nothing(
                 found = list(super().in_order(work, items))
             yield from found
 
-    with pytest.raises(TracekitError, match=r"the executor on .* has tracekit 9\.9, this is tracekit \d"):
+    with pytest.raises(TracekitError, match=r"the executor on .* has tracekit 9\.9, this machine has tracekit \d"):
         _ingest(source, "trace", Later())
     with monkeypatch.context() as patched:
         patched.setattr(layout, "write_parts", full)

@@ -305,7 +305,9 @@ def test_a_mapping_without_samples_has_no_files_for_workers(tmp_path: Path, gold
 
 def test_a_trace_that_is_laid_out_again_is_refused_to_workers(days: Path, tmp_path: Path) -> None:
     ingest_logs(days, tmp_path / "trace")
-    with pytest.raises(UsageError, match=r"^--engine: a Trace is laid out again by this process alone; leave --engine"):
+    with pytest.raises(
+        UsageError, match=r"^--engine: only this process can change the layout of a Trace; leave --engine"
+    ):
         ingest_logs(tmp_path / "trace", tmp_path / "again", partition="day", workers=Pickled())
     assert not (tmp_path / "again").exists()
 
@@ -396,7 +398,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     with pytest.raises(OutputError) as error:
         ingest_logs(days, tmp_path / "trace", workers=Pickled())
     assert str(error.value) == (
-        f"{tmp_path / 'trace'}: cannot write: No space left on device; choose another -o, or free the place"
+        f"{tmp_path / 'trace'}: cannot write: No space left on device; choose another -o, or free its path"
     )
     assert kept
     assert not any(path.exists() for path in kept)
@@ -437,7 +439,11 @@ def _gone(work: Any, found: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("spoil", "what"),
-    [(_cut, "is not to be seen here"), (_gone, "is not to be seen here"), (_ended, "what a worker wrote has no end")],
+    [
+        (_cut, "this machine cannot see the files"),
+        (_gone, "this machine cannot see the files"),
+        (_ended, "the output of a worker is incomplete"),
+    ],
 )
 def test_a_result_that_is_not_whole_is_refused(
     days: Path, tmp_path: Path, spoil: Callable[[Any, Any], Any], what: str
@@ -470,10 +476,10 @@ class _Elsewhere(Pickled):
 
 
 def test_workers_that_do_not_see_the_files_or_the_folder_say_so(days: Path, tmp_path: Path) -> None:
-    hint = "every machine has to see the files and the folder of -o at the same path"
-    with pytest.raises(SourceError, match=rf"cluster_gpu_util.*: there is no such file on .*; {hint}"):
+    hint = "every machine must see the files and the folder of -o at the same path"
+    with pytest.raises(SourceError, match=rf"cluster_gpu_util.*: the file does not exist on .*; {hint}"):
         ingest_logs(days, tmp_path / "trace", workers=_Elsewhere(days))
-    with pytest.raises(OutputError, match=rf"trace: the folder in which it is made is not there on .*; {hint}"):
+    with pytest.raises(OutputError, match=rf"trace: its temporary folder does not exist on .*; {hint}"):
         ingest_logs(days, tmp_path / "trace", workers=_Elsewhere(*[tmp_path / "out", *_hidden(tmp_path)]))
 
 
@@ -489,7 +495,7 @@ def test_a_worker_of_another_version_is_refused(days: Path, tmp_path: Path, monk
                 found = list(super().in_order(work, items))
             yield from found
 
-    with pytest.raises(TracekitError, match=r"the executor on .* has tracekit 9\.9, this is tracekit \d"):
+    with pytest.raises(TracekitError, match=r"the executor on .* has tracekit 9\.9, this machine has tracekit \d"):
         ingest_logs(days, tmp_path / "trace", workers=Later())
 
 

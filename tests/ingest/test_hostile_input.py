@@ -596,5 +596,5 @@ def test_numbers_inside_words_are_looked_at_too(run: Run) -> None:
 
 
 def test_a_log_of_nothing_but_faults_is_one_error(run: Run) -> None:
-    with pytest.raises(TooManyRejectsError, match=r"holds no usable record \(2 unusable\); the first one: line 2"):
+    with pytest.raises(TooManyRejectsError, match=r"contains no usable record \(2 unusable\); the first one: line 2"):
         run(LINES["helios"], log(LINES["helios"], {"time": "soon"}, {"time": "soon"}))

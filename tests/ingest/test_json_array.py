@@ -133,7 +133,7 @@ def test_a_truncated_array_is_refused(text: bytes, chunk: int) -> None:
 
 @pytest.mark.parametrize("text", [b"", b" \n "])
 def test_an_empty_file_is_refused(text: bytes) -> None:
-    with pytest.raises(SourceError, match=r"^log: is empty; a JSON array of job objects is due$"):
+    with pytest.raises(SourceError, match=r"^log: is empty; a JSON array of job objects is needed$"):
         read(text)
 
 

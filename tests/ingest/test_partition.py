@@ -131,10 +131,10 @@ def test_an_older_trace_is_laid_out_again(sample_trace: Callable[[str], Trace], 
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
-        ({}, SourceError, "is a Trace already; use it as it is, name the raw files, or lay it out again"),
-        ({"partition": "days"}, UsageError, "^--partition: there is no layout 'days'; did you mean 'day'"),
-        ({"partition": "day", "format_name": "slurm"}, UsageError, "only --partition and --memory-limit can be chosen"),
-        ({"partition": "day", "append": True}, UsageError, "only --partition and --memory-limit can be chosen"),
+        ({}, SourceError, "is already a Trace; use it unchanged, name the raw files, or change its layout"),
+        ({"partition": "days"}, UsageError, "^--partition: the layout 'days' does not exist; did you mean 'day'"),
+        ({"partition": "day", "format_name": "slurm"}, UsageError, "only allows --partition and --memory-limit"),
+        ({"partition": "day", "append": True}, UsageError, "only allows --partition and --memory-limit"),
     ],
 )
 def test_layouts_that_cannot_be_are_refused(

@@ -127,7 +127,7 @@ def test_parts_named_in_two_ways_are_refused(tmp_path: Path, names: list[str]) -
     for name in names:
         (tmp_path / name).write_bytes(b"x")
     with pytest.raises(
-        SourceError, match=r": the parts of 'log' are named in two ways: '.*' and '.*'; keep the parts of"
+        SourceError, match=r": the parts of 'log' have two naming schemes: '.*' and '.*'; keep the parts of"
     ):
         source_files(tmp_path)
 
@@ -182,7 +182,7 @@ def test_a_part_that_shrinks_while_it_is_read_is_reported(tmp_path: Path) -> Non
     with file.open() as stream:
         (tmp_path / "log.part2").write_bytes(b"1")
         with pytest.raises(
-            SourceError, match=r"^log: the archive is damaged: 'log\.part2' became shorter; fetch it again$"
+            SourceError, match=r"^log: the archive is damaged: 'log\.part2' was truncated; fetch it again$"
         ):
             stream.read()
 

@@ -36,15 +36,15 @@ SHOW_JOBS = "kubectl get pods,workloads -A -o json > pods.json"
 @pytest.mark.parametrize(
     ("text", "what", "cure"),
     [
-        (SQUEUE, "squeue shows the jobs of one moment", COMMAND),
+        (SQUEUE, "squeue shows only current jobs", COMMAND),
         ("JOBID|PARTITION|ST|NODELIST(REASON)\n102|gpu|PD|(Resources)\n", "squeue shows", COMMAND),
-        (SREPORT, "sreport prints sums of a period, not jobs", COMMAND),
-        ("Cluster|Account|Login|Proper Name|Used|Energy\nhydra|root|||12|0\n", "sreport prints sums", COMMAND),
-        (YAML, "kubectl printed YAML, which is not read", SHOW_JOBS),
+        (SREPORT, "sreport prints totals for a period, not jobs", COMMAND),
+        ("Cluster|Account|Login|Proper Name|Used|Energy\nhydra|root|||12|0\n", "sreport prints totals", COMMAND),
+        (YAML, "kubectl printed YAML, which tracekit does not read", SHOW_JOBS),
         (f"---\n{YAML}", "kubectl printed YAML", SHOW_JOBS),
         (PODS, "kubectl printed a table for people", SHOW_JOBS),
         (BJOBS, "bjobs printed a table for people", "bhist -a -l -u all > bhist.txt"),
-        (QSTAT, "qstat shows the jobs of one moment", "$PBS_HOME/server_priv/accounting"),
+        (QSTAT, "qstat shows only current jobs", "$PBS_HOME/server_priv/accounting"),
     ],
 )
 def test_a_printout_is_refused_with_the_command_that_writes_a_log(

@@ -166,7 +166,7 @@ def test_a_program_that_fails_is_reported_in_one_line(slurm: FakeSlurm, tmp_path
     with pytest.raises(SourceError, match=r"'sacct' was ended by signal 9: it said nothing"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
     slurm.program("sacct", "echo no such thing")
-    with pytest.raises(SourceError, match="names no columns"):
+    with pytest.raises(SourceError, match="lists no columns"):
         pulled(tmp_path / "trace", "2024-03-04", "2024-03-05")
     assert not (tmp_path / "trace").exists()
 
@@ -187,7 +187,7 @@ def test_what_sacct_says_while_it_succeeds_is_shown_and_counted(
     check = trace.manifest.checks["program_errors"]
     assert (check.count, check.of, trace.manifest.records) == (2, 5, 2)
     assert not any("hunter2" in text or "\x1b" in text for text in [*check.examples, *heard.notes])
-    notes = [note for note in heard.notes if "sacct" in note and "kept in" not in note]
+    notes = [note for note in heard.notes if "sacct" in note and "saved in" not in note]
     golden([check.meaning, *check.examples, *notes[:2]])
 
 
@@ -285,7 +285,7 @@ def test_node_lists_are_not_needed(slurm: FakeSlurm, tmp_path: Path) -> None:
 
 def test_a_span_needs_a_live_source_and_a_direction(slurm: FakeSlurm, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    with pytest.raises(UsageError, match=r"--from: --from and --to bound what live sources are asked for"):
+    with pytest.raises(UsageError, match=r"--from: --from and --to apply only to live sources"):
         ingest_logs(tmp_path / "logs", tmp_path / "trace", start=dt.datetime(2024, 3, 4))
     with pytest.raises(UsageError, match="would begin at 2024-03-05 00:00:00 and end at 2024-03-04 00:00:00"):
         pulled(tmp_path / "trace", "2024-03-05", "2024-03-04")

@@ -43,7 +43,7 @@ def test_gpu_hours_of_rejects_are_counted(ingest: Ingest, lost: str, count: int,
     trace = ingest(sacct(*kept, lost, row("2.0", 3, 8, "soon")), max_reject_share=0.9)
     check = trace.manifest.checks["rejected_gpu_hours"]
     assert (check.count, check.of) == (count, 196 + count)
-    assert any("missing from all results" in note for note in trace.manifest.notes) == said
+    assert any("all results leave them out" in note for note in trace.manifest.notes) == said
 
 
 def test_without_rejects_nothing_is_counted(ingest: Ingest) -> None:

@@ -115,7 +115,7 @@ def test_a_renamed_file_is_known_by_its_first_bytes(ingest: Ingest) -> None:
     assert ingest({"Earth/jobs.txt": LOG + JOB.format(1)}).manifest.format == "helios"
     named = ingest({"Earth/jobs.txt": LOG + JOB.format(1), "x": "1"}, format_name="helios")
     assert [f.path for f in named.manifest.files] == ["Earth/jobs.txt"]
-    assert "files that the format helios does not read: x" in named.manifest.notes
+    assert "ignored files (format helios): x" in named.manifest.notes
 
 
 def test_files_of_several_formats_in_one_source_are_refused(ingest: Ingest) -> None:
@@ -123,7 +123,7 @@ def test_files_of_several_formats_in_one_source_are_refused(ingest: Ingest) -> N
         "cluster_log.csv": LOG + JOB.format(1),
         "openb_pod_list_default.csv": PODS + "p1,1,1,1,1000,,LS,Failed,1,4,2\n",
     }
-    with pytest.raises(UnknownFormatError, match=r"several formats fit: alibaba-openb, helios; choose with --format"):
+    with pytest.raises(UnknownFormatError, match=r"several formats match: alibaba-openb, helios; choose with --format"):
         ingest(both)
     assert ingest(both, format_name="helios").manifest.format == "helios"
 
@@ -135,7 +135,8 @@ def test_an_unknown_format_name_names_the_nearest(ingest: Ingest) -> None:
 
 def test_files_of_no_format_are_refused_with_the_formats_there_are(ingest: Ingest) -> None:
     with pytest.raises(
-        UnknownFormatError, match=r"no known format fits its files \(a\.txt\); name one with --format: .*helios.*philly"
+        UnknownFormatError,
+        match=r"no known format matches its files \(a\.txt\); name one with --format: .*helios.*philly",
     ):
         ingest({"a.txt": "hello"})
 
@@ -143,7 +144,7 @@ def test_files_of_no_format_are_refused_with_the_formats_there_are(ingest: Inges
 def test_an_option_that_does_not_exist_is_refused(ingest: Ingest) -> None:
     with pytest.raises(UsageError, match=r"^the format helios has no option 'unit'; there is none$"):
         ingest({"cluster_log.csv": LOG + JOB.format(1)}, options={"unit": "task"})
-    with pytest.raises(UsageError, match=r"^'tsk' is not a value of the option unit; did you mean 'task'\?$"):
+    with pytest.raises(UsageError, match=r"^'tsk' is not a valid value of the option unit; did you mean 'task'\?$"):
         ingest({"pai_job_table.csv": "j,a,u,Failed,1,2\n"}, options={"unit": "tsk"})
 
 
@@ -185,19 +186,19 @@ def test_exactly_the_share_allowed_is_accepted(ingest: Ingest) -> None:
 
 
 def test_a_source_without_one_usable_record_is_refused_whatever_the_share(ingest: Ingest) -> None:
-    with pytest.raises(TooManyRejectsError, match=r"holds no usable record \(1 unusable\); the first one: line 2, "):
+    with pytest.raises(TooManyRejectsError, match=r"contains no usable record \(1 unusable\); the first one: line 2, "):
         ingest({"E/cluster_log.csv": LOG + BAD.format(1)}, max_reject_share=1)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("cluster_log.csv", b"", r"^cluster_log\.csv: is empty; a header line is due: job_id,user"),
-        ("cluster_log.csv", LOG.encode(), r"holds no records; is the file complete\? an idle day"),
+        ("cluster_log.csv", b"", r"^cluster_log\.csv: is empty; a header line is missing: job_id,user"),
+        ("cluster_log.csv", LOG.encode(), r"holds no records; check that the file is complete; with --append"),
         ("cluster_log.csv", bytes(range(256)), r"^cluster_log\.csv, line 1: the column 'job_id' is missing"),
         ("cluster_job_log", bytes(range(256)), r"^cluster_job_log, line 1: is not a JSON array"),
-        ("cluster_job_log", b"[]", r"holds no records; is the file complete\? an idle day"),
-        ("pai_job_table.csv", bytes(range(256)), r"holds no usable record \(2 unusable\)"),
+        ("cluster_job_log", b"[]", r"holds no records; check that the file is complete; with --append"),
+        ("pai_job_table.csv", bytes(range(256)), r"contains no usable record \(2 unusable\)"),
         ("openb_pod_list_default.csv", b"\xfe\xfe" * 50, r"line 1: the column 'name' is missing"),
         ("cluster_log.csv.gz", b"no gzip", r"^cluster_log\.csv\.gz: the archive is damaged"),
     ],
@@ -214,7 +215,7 @@ def test_junk_under_a_known_name_is_refused_and_leaves_nothing(
 
 def test_a_trace_is_not_a_source(ingest: Ingest, tmp_path: Path) -> None:
     trace = ingest({"cluster_log.csv": LOG + JOB.format(1)})
-    with pytest.raises(SourceError, match=r"is a Trace already; use it as it is"):
+    with pytest.raises(SourceError, match=r"is already a Trace; use it unchanged"):
         ingest_logs(trace.path, tmp_path / "again")
 
 
@@ -261,7 +262,7 @@ def test_an_empty_folder_may_become_the_trace(write_source: WriteSource, tmp_pat
 @pytest.mark.parametrize("place", ["file/trace", "file/deeper/trace", "x" * 300])
 def test_an_impossible_output_place_is_one_line(write_source: WriteSource, tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(OutputError, match=r"cannot write: .*; choose another -o, or free the place$"):
+    with pytest.raises(OutputError, match=r"cannot write: .*; choose another -o, or free its path$"):
         ingest_logs(write_source({"cluster_log.csv": LOG + JOB.format(1)}), tmp_path / place)
 
 

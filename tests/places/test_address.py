@@ -115,6 +115,8 @@ def test_nothing_takes_an_address_for_a_file_on_disk(tmp_path: Path, monkeypatch
         lambda: StagedFolder(Path("s3://bucket/a"), force=True, marker="m", kind="a thing"),
         lambda: check_files(Path("s3://bucket/a"), force=True),
     ):
-        with pytest.raises(OutputError, match="s3://bucket/a: is in a store, which is only read; write on disk"):
+        with pytest.raises(
+            OutputError, match="s3://bucket/a: is in an object store, which tracekit only reads; write on disk"
+        ):
             write()
     assert list(tmp_path.iterdir()) == []

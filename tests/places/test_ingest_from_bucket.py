@@ -123,6 +123,6 @@ def test_a_place_without_files_is_refused(store: Store, tmp_path: Path, sample_t
     with pytest.raises(SourceError, match="no such file or folder"):
         ingest_logs(store.address("no-such-folder"), tmp_path / "trace")
     trace = store.upload(sample_trace("slurm").path, "is-a-trace")
-    with pytest.raises(SourceError, match="is a Trace already"):
+    with pytest.raises(SourceError, match="the source is a Trace"):
         ingest_logs(trace, tmp_path / "trace")
     assert list(tmp_path.iterdir()) == []

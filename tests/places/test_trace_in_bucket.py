@@ -200,7 +200,9 @@ def test_nothing_is_written_into_a_bucket(
     for command in commands:
         done = run(*command, cwd=tmp_path)
         assert done.returncode == 2, command
-        assert "is in a store, which is only read; write on disk, and copy it with your" in done.stderr, done.stderr
+        assert (
+            "is in an object store, which tracekit only reads; write on disk, and copy it with your" in done.stderr
+        ), done.stderr
         assert done.stderr.splitlines()[-1].startswith("tracekit: error: "), done.stderr
     assert {asked.method for asked in store.asked} <= {"GET", "HEAD"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["logs", "sweep.toml"]
@@ -250,9 +252,9 @@ def test_a_table_that_is_replaced_after_opening_is_reported(sample_trace: Callab
     local = sample_trace("slurm")
     remote = Trace.open(store.upload(local.path, "replaced/slurm"))
     store.put("replaced/slurm/jobs.parquet", (local.path / "jobs.parquet").read_bytes() + b"x")
-    with pytest.raises(StoreError, match="was replaced while it was read"):
+    with pytest.raises(StoreError, match="was replaced while we read it"):
         remote.scan("jobs").collect()
-    with pytest.raises(StoreError, match=r"jobs\.parquet: was replaced while it was read"):
+    with pytest.raises(StoreError, match=r"jobs\.parquet: was replaced while we read it"):
         answer_query(remote, "overview/status")
     with pytest.raises(OutputError, match="in a store"):
         (remote.path / "new").open("wb")

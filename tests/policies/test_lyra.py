@@ -300,7 +300,7 @@ def test_only_nodes_alike_are_exchanged() -> None:
         def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
             return Planner(lambda view: Plan(view.job, np.ones(len(view.job), np.int64), exchange=np.array(self.pairs)))
 
-    with pytest.raises(UsageError, match="exchanged nodes 0 and 1, which are not both there and alike"):
+    with pytest.raises(UsageError, match="exchanged nodes 0 and 1, which must both be available and identical"):
         Scenario.make(jobs, cluster).run(Wrong())
     Wrong.pairs = ((0, 7),)
     with pytest.raises(UsageError, match="exchanged nodes 0 and 7 of 2"):

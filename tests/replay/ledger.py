@@ -291,7 +291,7 @@ class Ledger:
                 self.fail(f"domain {want.domain} holds {self.counted[want.domain]} milli-GPUs of {there} GPUs")
             return
         if not self.up[node] and not back:
-            self.fail(f"job {job} starts on node {node}, which is not there")
+            self.fail(f"job {job} starts on node {node}, which is away")
         if int(self.cluster.domain[node]) != want.domain:
             self.fail(f"job {job} starts on node {node} of another domain")
         if want.model is not None and self.cluster.models[self.cluster.model[node]] != want.model:

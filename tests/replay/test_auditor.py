@@ -186,7 +186,7 @@ DRAINING: dict[str, tuple[Callable[[list[Row]], list[Row]], str]] = {
             (6_000, *row[1:]) if row[2] == 2 and row[1] in {START, TAKE} else row
             for row in sorted(log, key=lambda r: r[0] if r[2] != 2 or r[1] not in {START, TAKE} else 6_000)
         ],
-        "starts on node 1, which is not there",
+        "starts on node 1, which is away",
     ),
     "a departure is missing": (
         lambda log: without(log, at(log, DOWN, 1)),

@@ -213,7 +213,7 @@ def test_a_total_without_vcs(make_trace: Callable[..., Trace], golden: Golden) -
     assert found.domains == [""]
     assert found.total_gpus == 999
     golden(found.origin)
-    with pytest.raises(UsageError, match="the capacity of the Trace names no VC"):
+    with pytest.raises(UsageError, match="the capacity of the Trace has no VC"):
         cluster_of_trace(trace, JOBS, partitioned=True)
 
 
@@ -274,7 +274,7 @@ def test_jobs_that_tell_no_interval(make_trace: Callable[..., Trace]) -> None:
 def test_a_log_without_gpus_has_the_cluster_of_its_largest_gang(sample_trace: Callable[[str], Trace]) -> None:
     trace = sample_trace("swf")
     assert cluster_of_trace(trace, make_jobs([(0, 3, 1)])).gpus.tolist() == [8]
-    with pytest.raises(UsageError, match="neither the tables nor the jobs of the Trace state any GPU"):
+    with pytest.raises(UsageError, match="neither the tables nor the jobs of the Trace list any GPU"):
         cluster_of_trace(trace, make_jobs([]))
 
 
@@ -287,10 +287,10 @@ def test_mistakes_are_one_line(make_trace: Callable[..., Trace]) -> None:
     bare = make_trace(jobs=[job(1)], nodes=[{"node_id": "m", "cluster": "c", "gpu_count": 8}])
     with pytest.raises(UsageError, match="the nodes of the Trace belong to no VC"):
         cluster_of_trace(bare, JOBS, partitioned=True)
-    with pytest.raises(UsageError, match="no VC of the Trace holds GPUs"):
+    with pytest.raises(UsageError, match="no VC of the Trace has GPUs"):
         observed_cluster(bare, JOBS, partitioned=True)
     for factor in (0.0, -1.0, float("nan"), float("inf"), 1001.0):
-        with pytest.raises(UsageError, match="the factor of GPUs must be above 0"):
+        with pytest.raises(UsageError, match="the GPU factor must be above 0"):
             cluster_of_trace(bare, JOBS, gpus=factor)
 
 

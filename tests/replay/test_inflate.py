@@ -60,18 +60,18 @@ def test_leaving_out_tasks_stops_at_the_load() -> None:
 
 @pytest.mark.parametrize("load", [0, -1, float("inf"), float("nan")])
 def test_a_load_must_be_a_number_above_0(load: float) -> None:
-    with pytest.raises(UsageError, match="a load is a number above 0"):
+    with pytest.raises(UsageError, match="the load must be above 0"):
         inflate(a_workload(ONE), a_supply((0, 0, 1, "")), "fgd", 0, load)
 
 
 def test_what_cannot_be_inflated_is_reported() -> None:
-    with pytest.raises(UsageError, match="no task asks for a GPU"):
+    with pytest.raises(UsageError, match="no task requests a GPU"):
         inflate(a_workload(CPU_ONLY), a_supply((0, 0, 1, "")), "fgd", 0)
     with pytest.raises(UsageError, match="the cluster has no GPUs to fill"):
         inflate(a_workload(ONE), a_supply((0, 0, 0, "")), "fgd", 0)
     with pytest.raises(UsageError, match="no placement rule 'best'"):
         inflate(a_workload(ONE), a_supply((0, 0, 1, "")), "best", 0)
-    with pytest.raises(UsageError, match="a seed is 0 or more, not -1"):
+    with pytest.raises(UsageError, match="the seed must be at least 0, not -1"):
         inflate(a_workload(ONE), a_supply((0, 0, 1, "")), "fgd", -1)
 
 

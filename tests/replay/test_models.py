@@ -386,7 +386,7 @@ def test_every_assumption_and_preset_prints_on_one_line() -> None:
     for preset in DEFAULT.overhead.presets:
         for entry in used_assumptions(DEFAULT, DEFAULT.ids, overhead=preset).values():
             assert all(text and text.isprintable() for text in entry.values())
-    with pytest.raises(UsageError, match="no assumption is called 'M44'"):
+    with pytest.raises(UsageError, match="no assumption has the name 'M44'"):
         used_assumptions(DEFAULT, ["M44"])
     with pytest.raises(UsageError, match="'x' is not an overhead preset"):
         used_assumptions(DEFAULT, ["M9"], overhead="x")

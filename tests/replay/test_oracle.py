@@ -111,7 +111,7 @@ def test_a_preempted_job_pays_its_overhead_before_it_works_again() -> None:
 
 def test_an_evicted_job_that_finds_room_elsewhere_moves_at_once_and_pays_once() -> None:
     # worst fit puts jobs 0 and 1 on nodes 0 and 1; at 4 s job 2 needs a whole node: job 1 has most left, leaves node 1
-    # and finds 2 GPUs beside job 0: 1 s of overhead, then its last 16 s
+    # and finds 2 GPUs next to job 0: 1 s of overhead, then its last 16 s
     jobs, cluster = make_jobs([(0, 2, 9), (0, 2, 20), (4, 4, 1)]), make_cluster((4, 4))
     rule = Rule("srtf", "preemptive", "skip", "worst-fit", overhead_ms=(9, 1_000, 9))
     outcome = audited(jobs, cluster, rule)

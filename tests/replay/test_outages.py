@@ -182,7 +182,7 @@ def test_a_spare_of_the_same_rack_comes_first() -> None:
 
 
 def test_more_spares_than_nodes_are_an_error() -> None:
-    with pytest.raises(Exception, match="2 spares leave none of 2 nodes to work"):
+    with pytest.raises(Exception, match="2 spares leave none of the 2 nodes for jobs"):
         with_outages(make_cluster([8, 8]), outages([]), spares=2)
 
 
@@ -346,10 +346,10 @@ def test_how_jobs_save_is_said(text: str | None, words: str) -> None:
         ("cost=x", "cost must be a number 0 or more, not 'x'"),
         ("restart=inf", "restart must be a number 0 or more"),
         ("interval=60,cost=61", "a checkpoint of 61 s after every 60 s of work would take most of the time"),
-        ("interval=daly", "checkpoints that cost nothing have no best interval"),
-        ("every=5", "'every=5' cannot be read here"),
-        ("cost=1,cost=2", "'cost=2' cannot be read here"),
-        ("", "'' cannot be read here"),
+        ("interval=daly", "free checkpoints have no best interval"),
+        ("every=5", "'every=5' is not valid here"),
+        ("cost=1,cost=2", "'cost=2' is not valid here"),
+        ("", "'' is not valid here"),
     ],
 )
 def test_checkpoints_that_cannot_be_are_errors_of_one_line(text: str, error: str) -> None:
@@ -364,8 +364,8 @@ def test_checkpoints_that_cannot_be_are_errors_of_one_line(text: str, error: str
     [
         ("rate=-1", "rate must be a number 0 or more, not '-1'"),
         ("rate=1,repair=0", "repair must be a number above 0"),
-        ("repair=4", "does not say where outages come from"),
-        ("modle", "'modle' cannot be read here"),
+        ("repair=4", "is not a source of outages"),
+        ("modle", "'modle' is not valid here"),
     ],
 )
 def test_outages_that_cannot_be_are_errors_of_one_line(text: str, error: str) -> None:

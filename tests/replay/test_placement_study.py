@@ -81,7 +81,7 @@ def test_a_window_needs_times_and_a_cluster_its_name(make_trace: Callable[..., T
     assert every_task(trace, cluster="x", start=start).job_id.to_list() == ["b"]
     assert every_task(trace, cluster="x", end=start).job_id.to_list() == ["a"]
     assert every_task(trace, cluster="x").job_id.to_list() == ["a", "b", "d"]
-    with pytest.raises(UsageError, match="no job states what it asks for: 4 of another cluster"):
+    with pytest.raises(UsageError, match="no job has a known request: 4 of another cluster"):
         every_task(trace, cluster="z")
 
 
@@ -141,10 +141,10 @@ def test_what_is_left_out_is_reported(make_trace: Callable[..., Trace], tmp_path
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (("--load", "2"), "nothing arrives at a time in a placement study"),
-        (("--outages", "recorded"), "--outages: nothing runs in a placement study, so that nothing can fail"),
-        (("--spares", "2"), "--spares: nothing runs in a placement study"),
-        (("--twin", "twin.toml"), "a twin is of jobs through time"),
+        (("--load", "2"), "a placement study has no arrival times"),
+        (("--outages", "recorded"), "--outages: no task runs in a placement study, so none can fail"),
+        (("--spares", "2"), "--spares: no task runs in a placement study"),
+        (("--twin", "twin.toml"), "a placement study has no time"),
         (("-p", "bestfitt"), "did you mean 'bestfit'?"),
         (("--cluster", "none.toml"), "none.toml"),
     ],

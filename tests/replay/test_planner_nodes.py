@@ -77,7 +77,7 @@ FAULTS: dict[str, tuple[Callable[[View], Any], str]] = {
     "another model": (lambda _: Plan(ints(2), ints(1), place=ints((0, 2, 1))), "n2, which the job may not use: job j2"),
     "another group": (one((0, 0, 1), group=ints(1, -1)), "named node n0, which the job may not use: job j0"),
     "another than the plan's": (one((0, 0, 1), model=ints(1, -1)), "n0, which the job may not use: job j0"),
-    "away": (one((1, 1, 2)), "named node n1, which is not there: job j1, at 0 s"),
+    "away": (one((1, 1, 2)), "named node n1, which is away: job j1, at 0 s"),
     "full": (
         lambda _: Plan(ints(0, 1), ints(3, 2), place=ints((0, 0, 3), (1, 0, 2))),
         "named 2 GPUs of node n0, which has 1 free: job j1",
@@ -100,7 +100,7 @@ def test_a_faulty_place_is_an_error_of_one_line(case: str) -> None:
 def test_only_planners_that_say_so_name_nodes() -> None:
     with pytest.raises(UsageError, match="needs a Planner with names_nodes=True"):
         run(make_jobs([(0, 1, 1)]), make_cluster((1,)), one((0, 0, 1)), names_nodes=False)
-    with pytest.raises(ValueError, match="no nodes to name"):
+    with pytest.raises(ValueError, match="cannot name nodes"):
         Planner(one(), names_nodes=True, fit="count")
 
 

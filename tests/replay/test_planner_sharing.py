@@ -230,33 +230,33 @@ def test_a_job_beside_one_that_waits_waits() -> None:
 
 # ---- what cannot be ----
 
-NEITHER = "which neither stands before it on its own nor is kept"
+NEITHER = "which is neither planned alone before it nor kept"
 FAULTS: dict[str, tuple[Plan, str]] = {
-    "later": (Plan(ints(2, 1), ints(1, 1), beside=ints(1, -1)), f"put a job beside job j1, {NEITHER}: job j2, at 1 s"),
-    "who waits": (Plan(ints(2), ints(1), beside=ints(1), keep=True), f"put a job beside job j1, {NEITHER}"),
-    "who is stopped": (Plan(ints(2), ints(1), beside=ints(0)), f"put a job beside job j0, {NEITHER}"),
-    "a chain": (Plan(ints(1, 2, 3), ints(1, 1, 1), beside=ints(-1, 1, 2)), f"put a job beside job j2, {NEITHER}"),
-    "nobody": (Plan(ints(1), ints(1), beside=ints(9)), f"put a job beside the job at 9, {NEITHER}: job j1"),
-    "below": (Plan(ints(1), ints(1), beside=ints(-2)), f"put a job beside the job at -2, {NEITHER}: job j1"),
+    "later": (Plan(ints(2, 1), ints(1, 1), beside=ints(1, -1)), f"put a job next to job j1, {NEITHER}: job j2, at 1 s"),
+    "who waits": (Plan(ints(2), ints(1), beside=ints(1), keep=True), f"put a job next to job j1, {NEITHER}"),
+    "who is stopped": (Plan(ints(2), ints(1), beside=ints(0)), f"put a job next to job j0, {NEITHER}"),
+    "a chain": (Plan(ints(1, 2, 3), ints(1, 1, 1), beside=ints(-1, 1, 2)), f"put a job next to job j2, {NEITHER}"),
+    "nobody": (Plan(ints(1), ints(1), beside=ints(9)), f"put a job next to the job at 9, {NEITHER}: job j1"),
+    "below": (Plan(ints(1), ints(1), beside=ints(-2)), f"put a job next to the job at -2, {NEITHER}: job j1"),
     "size": (
         Plan(ints(1, 2), ints(2, 1), beside=ints(-1, 1)),
-        "put a job of 1 GPUs beside job j1, which has another number: job j2, at 1 s",
+        "put a job of 1 GPUs next to job j1, which has another number: job j2, at 1 s",
     ),
     "size of one that is kept": (
         Plan(ints(2), ints(2), beside=ints(0), keep=True),
-        "put a job of 2 GPUs beside job j0, which has another number: job j2",
+        "put a job of 2 GPUs next to job j0, which has another number: job j2",
     ),
     "crowd": (
         Plan(ints(1, 2, 3), ints(1, 1, 1), beside=ints(1, 1, 1)),
-        "put a job beside job j1, whose GPUs have 2 jobs already: job j3, at 1 s",
+        "put a job next to job j1, whose GPUs already have 2 jobs: job j3, at 1 s",
     ),
     "crowded GPU": (
         Plan(ints(1, 2, 3), ints(1, 1, 1), place=ints((0, 0, 1, 1), (1, 0, 1, 1), (2, 0, 1, 1))),
-        "named GPUs of node n0 that have 2 jobs already: job j3",
+        "named GPUs of node n0 that already have 2 jobs: job j3",
     ),
     "model": (
         Plan(ints(1, 4), ints(1, 1), place=ints((0, 0, 1)), beside=ints(-1, 1)),
-        "put a job beside job j1, whose nodes it may not use: job j4",
+        "put a job next to job j1, whose nodes it may not use: job j4",
     ),
     "lengths": (Plan(ints(1, 2), ints(1, 1), beside=ints(-1)), "columns differ in length"),
     "fractions": (Plan(ints(1), ints(1), beside=np.array([-1.0])), "beside are no list of whole numbers"),
@@ -274,7 +274,7 @@ FAULTS: dict[str, tuple[Plan, str]] = {
     "columns": (Plan(ints(1), ints(1), place=ints((0, 0))), "not in rows of 3 or 4 whole numbers"),
     "too many alone": (
         Plan(ints(1, 2, 3), ints(4, 2, 4), beside=ints(-1, -1, 1)),
-        "asked for more GPUs than there are, or fewer than none (2): job j2",
+        "asked for more GPUs than the cluster has, or fewer than 0 (2): job j2",
     ),
 }
 
@@ -292,7 +292,7 @@ def test_a_faulty_company_is_an_error_of_one_line(case: str) -> None:
 
 
 def test_company_needs_places() -> None:
-    with pytest.raises(ValueError, match="no GPUs to share"):
+    with pytest.raises(ValueError, match="cannot name nodes or share GPUs"):
         Planner(lambda v: Plan(v.job, v.job), share=2, fit="count")
     with pytest.raises(ValueError, match="0 jobs on a GPU"):
         Planner(lambda v: Plan(v.job, v.job), share=0)

@@ -193,7 +193,7 @@ def test_a_cap_where_there_can_be_none_is_an_error_of_one_line() -> None:
     none = np.zeros(1, np.int64)
     cap = PowerCap(Ordered(by_arrival, preemptive=True), 0, (1_000_000,), (1_000_000,), none, none, none)
     jobs, cluster = make_jobs([(0, 1, 10)]), make_cluster((1,))
-    with pytest.raises(UsageError, match="the policy toy: a power cap goes") as error:
+    with pytest.raises(UsageError, match="the policy toy: a power cap works") as error:
         simulate(jobs, cluster, assign(jobs, cluster), cap, name="toy")
     assert "\n" not in str(error.value)
 

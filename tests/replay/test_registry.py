@@ -78,10 +78,10 @@ def test_a_plugin_is_found_beside_the_built_in_ones(plugins: Callable[..., None]
         ("plug_c:Mine", "def f(:", "SyntaxError: "),
         ("plug_d:Mine", "import not_installed_at_all", "ModuleNotFoundError: No module named 'not_installed_at_all'"),
         ("plug_e:Mine", "Other = 1", "AttributeError: "),
-        ("plug_f:Mine", "Mine = 1", "it is no subclass of tracekit.policies.Policy"),
+        ("plug_f:Mine", "Mine = 1", "it is not a subclass of tracekit.policies.Policy"),
         ("plug_g:Mine", HEAD + "class Mine(Policy): pass", "Mine has no method mechanism"),
         ("plug_h:Mine", HEAD + "class Mine(Policy):\n def mechanism(self): pass", "Mine has no card"),
-        ("plug_i:Mine", HEAD + CLASS.format(name="Mine", policy="A B"), "ValueError: 'A B' is not a valid policy name"),
+        ("plug_i:Mine", HEAD + CLASS.format(name="Mine", policy="A B"), "ValueError: 'A B' is not a policy name"),
     ],
 )
 def test_a_broken_plugin_is_one_line_and_spoils_no_other(
@@ -136,7 +136,7 @@ def test_a_policy_in_a_file_is_used_like_any_other(tmp_path: Path) -> None:
         ("import not_there_at_all", "Mine", ", line 1: cannot be run: ModuleNotFoundError: "),
         ("x = '\0'", "Mine", ": cannot be run: "),
         ("", "Mine", ": has no policy 'Mine'; there is none"),
-        ("Mine = 1", "Mine", ": Mine cannot be used: it is no subclass of tracekit.policies.Policy"),
+        ("Mine = 1", "Mine", ": Mine cannot be used: it is not a subclass of tracekit.policies.Policy"),
         (HEAD, "Policy", ": Policy cannot be used: Policy has no method mechanism"),
         (HEAD + CLASS.format(name="Mine", policy="mine"), "Mein", ": has no policy 'Mein'; did you mean 'Mine'?"),
         (HEAD + CLASS.format(name="Mine", policy="mine"), "", ": has no policy ''; choose one of: Mine"),
@@ -182,7 +182,7 @@ def test_two_policies_of_the_package_cannot_share_a_name(monkeypatch: pytest.Mon
     registry._known.cache_clear()
     monkeypatch.setattr(registry, "_members", members)
     monkeypatch.setattr(registry, "iter_modules", lambda _: [Info("interface"), Info("interface")])
-    with pytest.raises(ValueError, match="two policies are called 'same'"):
+    with pytest.raises(ValueError, match="two policies have the name 'same'"):
         policies()
     monkeypatch.undo()
     registry._known.cache_clear()

@@ -127,7 +127,7 @@ def test_a_shard_that_is_run_again_makes_what_is_missing_or_damaged(trace: Trace
     (out / "runs" / cut).write_bytes((out / "runs" / cut).read_bytes()[:-10])
     said = Notes()
     assert sweep(file, out, workers=1, shard="1/2", progress=said).equals(first)
-    assert said.notes == ["2 of 4 runs are there already"]
+    assert said.notes == ["2 of 4 runs already exist"]
     again = {name: (out / "runs" / name).stat().st_mtime_ns for name in run_names(out)}
     assert {name for name in kept if again[name] != kept[name]} == {gone, cut}
 
@@ -167,7 +167,7 @@ def test_a_sweep_in_one_piece_finishes_what_shards_began_and_takes_no_lock_from_
         sweep(file, out, workers=1, shard="1/2")
     said = Notes()
     whole = sweep(file, out, workers=1, progress=said)
-    assert said.notes == ["2 of 4 runs are there already"]
+    assert said.notes == ["2 of 4 runs already exist"]
     assert sweep(file, out, collect=True).equals(whole)
 
 
@@ -213,8 +213,8 @@ def test_where_files_lie_decides_neither_digest_nor_shard(trace: Trace, tmp_path
     [
         ({"shard": "0/2"}, "--shard: there is no shard 0 of 2"),
         ({"shard": "x"}, "--shard: 'x' is no shard"),
-        ({"shard": "1/2", "collect": True}, "a shard makes results, --collect only gathers them"),
-        ({"allow_missing": True}, "--allow-missing: is about --collect, which is not given"),
+        ({"shard": "1/2", "collect": True}, "cannot be combined with --collect, which only merges results"),
+        ({"allow_missing": True}, "--allow-missing: works only with --collect"),
     ],
 )
 def test_options_that_cannot_be_used_are_reported_before_anything_is_made(

@@ -110,7 +110,7 @@ def test_quotas_that_no_table_tells_follow_from_the_log() -> None:
     table, times = quotas(jobs, make_cluster((8,)), load_models(None))
     assert (table.tolist(), times.tolist()) == ([[6, 2, 0]], [0])
     unknown = make_jobs([(0, 3, 10)], vc="a")
-    with pytest.raises(UsageError, match="defines no quotas"):
+    with pytest.raises(UsageError, match="has no quotas"):
         quotas(unknown, make_cluster((8,)), load_models(None))
 
 

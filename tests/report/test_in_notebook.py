@@ -276,14 +276,14 @@ def test_outside_of_a_notebook_it_says_where_the_page_goes(found: TraceReport, m
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pdf": True}, "pdf: nothing is written that could be printed"),
-        ({"anonymize": True}, "anonymize: pseudonyms are for files"),
-        ({"salt_file": Path("salt")}, "salt_file: pseudonyms are for files"),
+        ({"pdf": True}, "pdf: tracekit.report writes no files, so it cannot write a PDF"),
+        ({"anonymize": True}, "anonymize: pseudonyms are only for files"),
+        ({"salt_file": Path("salt")}, "salt_file: pseudonyms are only for files"),
         ({"partition": "day"}, "--partition: the Trace of a report"),
-        ({"format_name": "csv"}, "--format: the source is a Trace already"),
+        ({"format_name": "csv"}, "--format: the source is already a Trace"),
         ({"replay_jobs": -1}, "replay_jobs: is below 0"),
         ({"twin": Path("none.toml")}, "none.toml: cannot read the twin: No such file or directory"),
-        ({"by": "nobody"}, "--by: 'nobody' is no tenant"),
+        ({"by": "nobody"}, "--by: 'nobody' is not a tenant"),
     ],
 )
 def test_what_cannot_be_is_refused(hostile_trace: Trace, changes: dict[str, Any], message: str) -> None:
@@ -350,7 +350,7 @@ def test_a_part_is_asked_alone_with_its_tenant_in_memory_and_in_files(
         assert list(_differences({**done.data, **same}, report)) == []
     saved = done.save(tmp_path / "saved")
     assert Trace.open(saved.trace).scan("jobs").collect()["job_id"].to_list() == ["c"]
-    with pytest.raises(UsageError, match="the Trace is a part: only jobs submitted from 2020-01-02"):
+    with pytest.raises(UsageError, match="the Trace is already a part: only jobs submitted from 2020-01-02"):
         tracekit.report(second, start=_day(1))
 
 

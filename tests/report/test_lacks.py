@@ -44,15 +44,13 @@ def test_each_lack_has_its_command_and_comes_in_one_order(make_trace: Callable[.
     assert lacking(trace(), jobs=1, gpu_jobs=1) == []
     assert lacking(trace("gpu_count"), jobs=1) == [("gpus", COMMAND)]
     assert lacking(trace("utilization"), jobs=1, gpu_jobs=1) == [("telemetry", TELEMETRY)]
-    assert lacking(trace(notes=[f"times carry no zone and are {ASSUMED_ZONE}"]), jobs=1, gpu_jobs=1) == [("zone", ZONE)]
-    every = trace("gpu_count", "utilization", notes=[f"printed times carry no zone and are {ASSUMED_ZONE}"])
+    assert lacking(trace(notes=[f"times have no zone and are {ASSUMED_ZONE}"]), jobs=1, gpu_jobs=1) == [("zone", ZONE)]
+    every = trace("gpu_count", "utilization", notes=[f"printed times have no zone and are {ASSUMED_ZONE}"])
     assert lacking(every, jobs=1) == [("gpus", COMMAND), ("zone", ZONE), ("telemetry", TELEMETRY)]
 
 
 def test_a_zone_that_the_user_names_is_not_lacking(make_trace: Callable[..., Trace]) -> None:
-    notes = [
-        "times carry no zone and are read as Europe/Berlin, as the option says; --option timezone=NAME names another"
-    ]
+    notes = ["times have no zone and are read as Europe/Berlin, as the option says; --option timezone=NAME changes it"]
     assert lacking(make_trace(jobs=JOBS, manifest_overrides=without(notes=notes)), jobs=1, gpu_jobs=1) == []
 
 

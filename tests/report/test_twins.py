@@ -248,7 +248,7 @@ def test_an_analysis_takes_a_twin_as_it_is_edited(
     [
         (None, "cannot read the twin"),
         ("trace = 3", "trace"),
-        ('trace = "sha256:0"\n[cluster.all]', "is the twin of the Trace"),
+        ('trace = "sha256:0"\n[cluster.all]', "is a twin of the Trace"),
     ],
     ids=["missing", "malformed", "other Trace"],
 )

@@ -116,13 +116,13 @@ def test_a_part_without_rows_says_so(client: TestClient) -> None:
         ("/answer//etc/passwd", "the report has no question '/etc/passwd'"),
         ("/answer/views/job_classes", "the report has no question"),
         ("/answer/queuing/run_time?where.user=nobody", "no job of the trace has the user 'nobody'"),
-        ("/answer/queuing/run_time?where.job_id=a1", "there is no parameter 'where.job_id'"),
-        ("/answer/queuing/run_time?where.size=3", "there is no size class '3'"),
+        ("/answer/queuing/run_time?where.job_id=a1", "unknown parameter 'where.job_id'"),
+        ("/answer/queuing/run_time?where.size=3", "'3' is not a size class"),
         ("/answer/queuing/run_time?where.cluster=C", "the trace has no cluster 'C'"),
         ("/answer/queuing/run_time?since=soon", "since: 'soon' is not a time"),
         ("/answer/queuing/run_time?since=2020-05-04&until=2020-05-03", "is not after"),
         ("/answer/queuing/run_time?since=2020-05-04&since=2020-05-04", "'since' is given twice"),
-        ("/answer/queuing/run_time?sql=SELECT%201", "there is no parameter 'sql'"),
+        ("/answer/queuing/run_time?sql=SELECT%201", "unknown parameter 'sql'"),
         ("/answer/queuing/run_time?where.user=%27%20OR%201=1", "no job of the trace has the user '' OR 1=1'"),
     ],
 )
@@ -231,7 +231,7 @@ def test_the_first_numbers_of_a_part_say_what_they_cannot_tell(client: TestClien
 
 @pytest.mark.parametrize(
     ("query", "said"),
-    [("where.user=nobody", "no job of the trace has the user 'nobody'"), ("sql=SELECT", "there is no parameter 'sql'"),
+    [("where.user=nobody", "no job of the trace has the user 'nobody'"), ("sql=SELECT", "unknown parameter 'sql'"),
      ("since=soon", "'soon' is not a time"), ("since=2020-05-04&until=2020-05-03", "is not after")],
 )  # fmt: skip
 def test_first_numbers_that_cannot_be_asked_are_one_line(client: TestClient, query: str, said: str) -> None:

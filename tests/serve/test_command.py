@@ -261,11 +261,11 @@ def test_mistakes_are_one_line(trace: Trace, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for words, said in (
-            ([trace.path, "--port", port], f"--port: cannot listen at 127.0.0.1, port {port}: Address already in use"),
-            ([trace.path, "--host", "no such host"], "--host: 'no such host' is no address of this machine"),
-            ([trace.path, "--host", "192.0.2.1", "--port", "0"], "cannot listen at 192.0.2.1"),
-            ([trace.path, "--token", "short"], "--token: can be guessed"),
-            ([trace.path, "--by", "team"], "--by: 'team' is no tenant"),
+            ([trace.path, "--port", port], f"--port: cannot listen on 127.0.0.1, port {port}: Address already in use"),
+            ([trace.path, "--host", "no such host"], "--host: 'no such host' is not an address of this machine"),
+            ([trace.path, "--host", "192.0.2.1", "--port", "0"], "cannot listen on 192.0.2.1"),
+            ([trace.path, "--token", "short"], "--token: is too weak"),
+            ([trace.path, "--by", "team"], "--by: 'team' is not a tenant"),
             ([tmp_path / "none"], "no such Trace"),
             ([tmp_path], "is not a Trace"),
         ):

@@ -159,7 +159,7 @@ def test_options_that_cannot_be_used_are_one_line(
     trace = sample_trace("helios").path
     for options, part in (
         (["--shard", "9/8"], "--shard: there is no shard 9 of 8; write it like 2/8: I/N, with I from 1 to N"),
-        (["--shard", "1/8", "--collect"], "--shard: a shard makes results, --collect only gathers them"),
+        (["--shard", "1/8", "--collect"], "--shard: cannot be combined with --collect, which only merges results"),
         (["--collect"], f"{tmp_path / 'out.runs'}: holds no finished results; make them with --shard first"),
     ):
         done = run(command, trace, "-o", tmp_path / "out", *options)

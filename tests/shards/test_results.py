@@ -241,9 +241,9 @@ def test_who_gathers_makes_nothing_and_names_what_to_run(tmp_path: Path) -> None
 
 def test_shard_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     assert SharedWork.opened(None, None, collect=False) is None
-    with pytest.raises(UsageError, match="needs the folder that the shards share"):
+    with pytest.raises(UsageError, match="needs the folder shared by the shards"):
         SharedWork.opened(None, "1/2", collect=False)
-    with pytest.raises(UsageError, match="a shard makes results, --collect only gathers them"):
+    with pytest.raises(UsageError, match="cannot be combined with --collect, which only merges results"):
         SharedWork.opened(tmp_path, "1/2", collect=True)
     with pytest.raises(OutputError, match="holds no finished results"):
         SharedWork.opened(tmp_path / "none", None, collect=True)

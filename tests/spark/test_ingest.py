@@ -104,7 +104,7 @@ def test_a_worker_that_may_not_write_more_is_one_line(
     with pytest.raises(OutputError) as error:
         ingest_logs(logs, tmp_path / "trace", workers=Small())
     assert (
-        str(error.value) == f"{tmp_path / 'trace'}: cannot write: File too large; choose another -o, or free the place"
+        str(error.value) == f"{tmp_path / 'trace'}: cannot write: File too large; choose another -o, or free its path"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
@@ -245,7 +245,7 @@ def test_a_master_that_is_not_there_is_one_line_and_leaves_nothing(tmp_path: Pat
     done = _asked(logs, tmp_path / "trace", master)
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("note: format philly")]
-    assert line.startswith(f"tracekit: error: --master {master}: no master answers: 127.0.0.1")
+    assert line.startswith(f"tracekit: error: --master {master}: no Spark master answers: 127.0.0.1")
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
 
@@ -271,5 +271,5 @@ def test_a_python_without_tracekit_is_named_and_leaves_nothing(tmp_path: Path) -
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     done = _asked(logs, tmp_path / "trace", "local[1]", PYSPARK_PYTHON=str(bare / "bin" / "python"))
     assert done.returncode == 2
-    assert "has no tracekit that runs" in done.stderr.splitlines()[-1]
+    assert "has no working tracekit" in done.stderr.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "logs"]

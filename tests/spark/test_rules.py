@@ -142,7 +142,7 @@ def test_sql_that_has_no_words_in_spark_is_refused_by_name_and_says_which_engine
     file.write_text(
         "SELECT quantile_disc(submit_time, 0.5) AS t, list_reduce([1, 2], lambda x, y: x + y) AS s FROM jobs"
     )
-    with pytest.raises(QueryError, match=r"own\.sql: cannot be asked of Spark: .*; --engine duckdb runs it"):
+    with pytest.raises(QueryError, match=r"own\.sql: Spark cannot run this query: .*; --engine duckdb runs it"):
         answer_query(trace, file, engine=spark)
 
 

@@ -176,9 +176,9 @@ def test_the_tenant_of_a_trace_by_another_column_is_that_column(layouts: tuple[T
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ({"usr": "alice"}, "--where: jobs cannot be chosen by 'usr'; did you mean 'user'?"),
-        ({"job_id": "a"}, f"--where: jobs cannot be chosen by 'job_id'; choose one of: {', '.join(sorted(WHERE))}"),
-        ({"size": "3"}, "--where: there is no size class '3'; choose one of: 0, <1, 1, 2-4, 5-8, >8"),
+        ({"usr": "alice"}, "--where: jobs cannot be selected by 'usr'; did you mean 'user'?"),
+        ({"job_id": "a"}, f"--where: jobs cannot be selected by 'job_id'; choose one of: {', '.join(sorted(WHERE))}"),
+        ({"size": "3"}, "--where: '3' is not a size class; choose one of: 0, <1, 1, 2-4, 5-8, >8"),
         ({"user": "alicia"}, "--where: no job of the trace has the user 'alicia'; did you mean 'alice'?"),
         ({"account": "x"}, "--where: no job of the trace has the account 'x'; it has firm, lab"),
     ],
@@ -246,7 +246,5 @@ def test_conditions_have_one_order(where: dict[str, str]) -> None:
 
 
 def test_no_report_is_made_of_some_jobs_of_a_cluster(layouts: tuple[Trace, Trace]) -> None:
-    with pytest.raises(
-        UsageError, match=r"a report judges a cluster by all of its jobs, and the Trace has only jobs w"
-    ):
+    with pytest.raises(UsageError, match=r"a report needs all jobs of a cluster, but the Trace has only jobs w"):
         report(layouts[0].window(where={"user": "alice"}))

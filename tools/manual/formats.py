@@ -19,7 +19,7 @@ _INTRO = """\
 `tracekit ingest SRC -o TRACE` finds out by itself which of these formats a source has; `--format NAME` decides it
 otherwise, and `--option NAME=VALUE` gives an option. The columns of the raw files are described in `schemas/sources/`.
 In every format a time that cannot be (an end before its start, a start before the submission, the epoch, a date far
-from the log) is unknown while its record stays: [What becomes of doubtful data](../quality.md).
+from the log) is unknown while its record stays: [How tracekit handles doubtful data](../quality.md).
 [Your own log](../mapping.md) shows how to read any other table, [Write a format](../howto/format.md) how to add a
 format."""
 

@@ -69,8 +69,8 @@ def _capacity(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
             continue
         note = found.note
         if reasons:
-            note = f"'{source}' is used, since {reasons[0]}: {note}"
-            progress.note(f"capacity '{source}' is used, since {reasons[0]}")
+            note = f"we use '{source}' because {reasons[0]}: {note}"
+            progress.note(f"we use the capacity '{source}' because {reasons[0]}")
         others = {k: float(v) for k, v in found.alternatives.items()}
         return {
             "requested": requested,

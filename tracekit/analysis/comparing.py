@@ -62,7 +62,9 @@ def check_comparison(other: str | None, out: Path) -> None:
     path = place_of(other)
     if not path.exists():
         raise SourceError(
-            "no such file or folder to compare with", where=f"{_OPTION} {other}", hint="a day is written 2017-10-31"
+            "the file or folder to compare with does not exist",
+            where=f"{_OPTION} {other}",
+            hint="write a day like 2017-10-31",
         )
     if real_path(path).is_relative_to(real_path(out)):
         raise UsageError(

@@ -38,18 +38,24 @@ def salt_of(settings: AnalysisSettings, out: Path) -> tuple[bytes | None, str | 
     """
     if not settings.anonymize:
         if settings.salt_file is not None:
-            raise UsageError("a salt is for pseudonyms", where="--salt-file", hint="add --anonymize")
+            raise UsageError("works only with --anonymize", where="--salt-file", hint="add --anonymize")
         return None, None
     if settings.twin is not None:
         raise UsageError(
-            "a twin names clusters, which pseudonyms replace", where="--twin", hint="leave it out: analyze makes one"
+            "the twin names clusters, but --anonymize replaces their names",
+            where="--twin",
+            hint="leave it out: analyze makes one",
         )
     if settings.capacity not in _SOURCES:
         raise UsageError(
-            "a file of GPUs names nodes, which pseudonyms replace", where="--capacity", hint="use listed or observed"
+            "the file names nodes, but --anonymize replaces their names",
+            where="--capacity",
+            hint="use listed or observed",
         )
     if settings.salt_file is not None and real_path(settings.salt_file).is_relative_to(real_path(out)):
         raise UsageError(
-            "lies in the output folder, which is to leave the house", where=settings.salt_file, hint="keep it elsewhere"
+            "lies in the output folder, which you are about to share",
+            where=settings.salt_file,
+            hint="keep it elsewhere",
         )
     return read_salt(settings.salt_file)

@@ -85,9 +85,9 @@ def analyze_many(
         raise UsageError("no source was given", hint="name one or more sources")
     if chosen.compare is not None and len(paths) > 1:
         raise UsageError(
-            f"one source is compared with another time, {len(paths)} given",
+            f"works with one source, not {len(paths)}",
             where="--compare",
-            hint="analyze each alone",
+            hint="analyze each source separately",
         )
     for path in paths:
         refuse_replacing_source(path, target)

@@ -199,10 +199,12 @@ def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
     """
     part, tenant = trace.limits, trace.tenant_column
     if part.where:
-        what = f"a report judges a cluster by all of its jobs, and the Trace has {part.words}"
-        raise UsageError(what, where=trace.path, hint="ask it with answer_query, or 'tracekit query --where'")
+        what = f"a report needs all jobs of a cluster, but the Trace has only {part.words}"
+        raise UsageError(what, where=trace.path, hint="use answer_query, or 'tracekit query --where'")
     if part and (settings.start, settings.end, settings.cluster) != (None, None, None):
-        raise UsageError(f"the Trace is a part: {part.words}", where=trace.path, hint="say once which part is asked")
+        raise UsageError(
+            f"the Trace is already a part: {part.words}", where=trace.path, hint="select the part only once"
+        )
     if part:
         settings = replace(settings, start=part.start, end=part.end, cluster=part.cluster)
     return replace(
@@ -253,7 +255,9 @@ def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progr
         return copy_trace(source, place, part_of(settings), settings)
     if settings.cluster is not None or settings.allow_missing:
         option = "--allow-missing" if settings.cluster is None else "--cluster"
-        raise UsageError("is for a Trace, and the source are logs", where=option, hint="ingest the logs first")
+        raise UsageError(
+            "applies only to a Trace, but the source is raw logs", where=option, hint="ingest the logs first"
+        )
     from tracekit.estimate.machine import this_machine
     from tracekit.estimate.need import of_jobs, sentences
     from tracekit.ingest import ingest_logs
@@ -279,11 +283,13 @@ def refuse_ingesting(settings: AnalysisSettings) -> None:
         There is such a setting.
     """
     if settings.partition != "auto":
-        what = "the Trace of a report is laid out as its source"
-        raise UsageError(what, where="--partition", hint="lay it out with 'tracekit ingest TRACE -o NEW --partition'")
+        what = "the Trace of a report keeps the layout of its source"
+        raise UsageError(
+            what, where="--partition", hint="change the layout with 'tracekit ingest TRACE -o NEW --partition'"
+        )
     if not reads_logs(settings.compare) and (settings.format_name is not None or settings.options):
         raise UsageError(
-            "the source is a Trace already, so there is nothing to choose",
+            "applies only to raw logs, but the source is a Trace",
             where="--format" if settings.format_name is not None else "--option",
             hint="leave it out",
         )

@@ -43,7 +43,11 @@ def copy_part(trace: Trace, place: Path, memory_limit: str | None = None) -> Tra
                 writer.copy(table, con, f"SELECT * FROM {table}")
         tables = writer.tables()
         if trace.has("jobs") and "jobs" not in tables:
-            raise UsageError(f"no job is left: {'; '.join(trace.notes)}", where=trace.path, hint="take a longer time")
+            raise UsageError(
+                f"the selection contains no jobs: {'; '.join(trace.notes)}",
+                where=trace.path,
+                hint="choose a longer time",
+            )
         manifest = replace(
             trace.manifest,
             schema_version=SCHEMA_VERSION,

@@ -178,14 +178,14 @@ class TraceReport:
 
         if height < 1:
             raise UsageError(f"must be above 0, not {height}", where="height")
-        hint = "in Jupyter it is shown; elsewhere save('FOLDER') writes report.html, which a browser opens"
+        hint = "run it in Jupyter, or use save('FOLDER') and open report.html in a browser"
         try:
             from IPython import get_ipython
             from IPython.display import display
         except ImportError as error:
-            raise UsageError("there is no notebook to show the page in", hint=hint) from error
+            raise UsageError("show() needs a notebook", hint=hint) from error
         if get_ipython() is None:
-            raise UsageError("there is no notebook to show the page in", hint=hint)
+            raise UsageError("show() needs a notebook", hint=hint)
         shown = {"text/html": frame_of(self.html(), height), "text/plain": repr(self)}
         display(shown, raw=True)  # type: ignore[no-untyped-call]  # IPython gives it no types
 
@@ -329,10 +329,12 @@ def _answered(source: Path, scratch: Path, settings: AnalysisSettings, progress:
 def _refuse_files(settings: AnalysisSettings) -> None:
     """Refuse settings that are about files to give away."""
     if settings.pdf:
-        raise UsageError("nothing is written that could be printed", where="pdf", hint="use tracekit.analyze")
+        raise UsageError(
+            "tracekit.report writes no files, so it cannot write a PDF", where="pdf", hint="use tracekit.analyze"
+        )
     if settings.anonymize or settings.salt_file is not None:
         raise UsageError(
-            "pseudonyms are for files that leave the house",
+            "pseudonyms are only for files that you share",
             where="anonymize" if settings.anonymize else "salt_file",
             hint="use tracekit.analyze, whose folder has a Trace with pseudonyms to open",
         )

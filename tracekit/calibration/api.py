@@ -369,7 +369,9 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
     known = jobs.recorded_start_ms >= jobs.submit_ms
     last = int(jobs.submit_ms.max())
     if not last and len(jobs) >= 2 * _FEWEST:
-        raise UsageError("all jobs were submitted at once: no part of the log comes before another", where=trace.path)
+        raise UsageError(
+            "all jobs were submitted at the same time, so the log cannot be split by time", where=trace.path
+        )
     seen = known & (jobs.submit_ms < _SEEN_SHARE * last)
     for what, count in (("first", seen), ("last", known & ~seen)):
         if int(count.sum()) < _FEWEST:
@@ -464,6 +466,6 @@ def graded(
     twin = times.queue_s
     unseen = ~bench.among & ~np.isnan(recorded) & ~np.isnan(twin)
     if not unseen.any():
-        raise UsageError("no job of the last part of the log starts in a replay")
+        raise UsageError("none of the jobs in the last part of the log starts in a replay")
     found = score(bench.jobs, recorded, twin, unseen)
     return ClusterCalibration(name, waiting_share, bench, settings, found, tried, times, unseen)

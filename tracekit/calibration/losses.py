@@ -134,7 +134,7 @@ def loss_effect(one: TwinReplays, trace: Trace, recorded: RecordedLosses, change
     attempts = sum(recorded.stopped.get(name, 0) for name in names)
     reason = one.found.why_no_effect
     if reason is None and attempts < _FEWEST:
-        reason = f"outages stopped {attempts:,} attempts in the log, and {_FEWEST} are the fewest to tell from"
+        reason = f"outages stopped {attempts:,} attempts in the log, but at least {_FEWEST} are needed"
     if reason is not None:
         return reason
     try:
@@ -210,7 +210,7 @@ def _replayed(one: TwinReplays, trace: Trace, change: LossChange) -> ReplayResul
     Raises
     ------
     UsageError
-        The log has no outage of a node of the twin's cluster, or the twin's policy cannot be replayed with outages.
+        The log has no outage of a node of the twin's cluster, or the twin's policy does not support outages.
     """
     key = replace(change, name="", told_by="lost")
     if key in one.failing:

@@ -39,7 +39,7 @@ def clusters_of_twin(trace: Trace, twin: Twin, file: Path) -> list[str]:
     found = [name for name in shares if name in twin.cluster]
     if not found:
         raise UsageError(
-            "is of no cluster whose jobs have GPUs", where=file, hint=f"such clusters are: {', '.join(shares)}"
+            "has no cluster with GPU jobs", where=file, hint=f"clusters with GPU jobs: {', '.join(shares)}"
         )
     return found
 
@@ -133,7 +133,7 @@ def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySett
     if settings != given:
         other = next(f.name for f in fields(ReplaySettings) if getattr(settings, f.name) != getattr(given, f.name))
         flag = flags_of(ReplaySettings)[other][1].name
-        raise UsageError("goes with no twin, which states it", where=flag, hint=f"edit '{file}' instead")
+        raise UsageError("cannot be combined with a twin, which sets it", where=flag, hint=f"edit '{file}' instead")
     opened = Trace.of(trace).ingested
     made, _ = twin_of_cluster(opened, file, settings.cluster_name, seed=settings.seed)
     (found,) = made.clusters

@@ -106,16 +106,16 @@ class Rules:
         """Return why these rules cannot be replayed together; None where they can."""
         quotas, limits = self.quotas in _POOLED, self.limits
         if quotas + (limits.user_gpus > 0) + (limits.vc_gpus > 0) > 1:
-            return "one of quotas, user_gpus and vc_gpus limits what may be held, not two of them"
+            return "use only one of quotas, user_gpus and vc_gpus"
         limited = quotas or bool(limits)
         if limited and (self.order, self.backfill) != ("arrival", "none"):
-            return "limits go with order = 'arrival' and backfill = 'none'"
+            return "limits require order = 'arrival' and backfill = 'none'"
         if self.queues != "one" and (limited or (self.order, self.backfill, self.relax_s) != ("arrival", "none", 0.0)):
-            return f"queues = '{self.queues}' goes with order = 'arrival' and no backfill, relax_s, quotas or limits"
+            return f"queues = '{self.queues}' requires order = 'arrival' and no backfill, relax_s, quotas or limits"
         if self.backfill != "none" and self.order not in {"arrival", "priority"}:
-            return f"backfill = '{self.backfill}' goes with order = 'arrival' or 'priority'"
+            return f"backfill = '{self.backfill}' requires order = 'arrival' or 'priority'"
         if self.relax_s and (self.order not in {"arrival", "priority"} or limited):
-            return "relax_s goes with order = 'arrival' or 'priority', without limits"
+            return "relax_s requires order = 'arrival' or 'priority', and no limits"
         return None
 
     @property

@@ -275,7 +275,7 @@ def search(bench: Workbench, progress: Progress | None = None, shared: SharedIte
         if best.settings == before:
             break
     if best.why_not is not None:
-        raise UsageError(f"no replay of this log can be made: {best.why_not}")
+        raise UsageError(f"this log cannot be replayed: {best.why_not}")
     return Found(best.settings, tuple(attempts.known.values()))
 
 

@@ -204,7 +204,7 @@ def _part_of(found: ClusterCalibration, run: SweepRun) -> Workbench:
     rows = np.flatnonzero((submit >= (-np.inf if low is None else low)) & (submit < (np.inf if high is None else high)))
     if not len(rows):
         first, last = (bench.jobs.origin + int(submit[end]) * _MS for end in (0, -1))
-        what = "no job that the twin looks at was submitted in the window"
+        what = "none of the twin's jobs was submitted in the window"
         raise UsageError(what, where=run.trace, hint=f"submissions run from {first} to {last}")
     rows = rows[: run.limit]
     if len(rows) == len(submit) and run.load == 1:

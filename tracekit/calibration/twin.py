@@ -148,10 +148,10 @@ def read_twin(path: Path, trace: Trace) -> Twin:
         shown, own = twin.trace[:_SHOWN], here[:_SHOWN]
         of = f"'{twin.name}' ({shown})" if twin.name else shown
         raise UsageError(
-            f"is the twin of the Trace {of}, not of '{trace.path}' ({own})",
+            f"is a twin of the Trace {of}, not of '{trace.path}' ({own})",
             where=path,
             line=text.line(("trace",)),
-            hint=f"make one of this Trace with '{_COMMAND}'",
+            hint=f"make a twin of this Trace with '{_COMMAND}'",
         )
     clusters = trace.scan("jobs").select("cluster").unique().collect()["cluster"].drop_nulls().sort().to_list()
     for name in twin.cluster:
@@ -178,7 +178,7 @@ def _parse(path: Path) -> tuple[TomlText, Twin]:
             raise text.error((*place, "placement"), error.what, error.hint) from None
         for size, values in one.delays.startup.items():
             if size not in GPU_CLASSES or len(values) != len(QUANTILES):
-                what = f"'{size}' is no size class" if size not in GPU_CLASSES else f"has {len(values)} values"
+                what = f"'{size}' is not a size class" if size not in GPU_CLASSES else f"has {len(values)} values"
                 hint = f"{len(QUANTILES)} seconds for each of {', '.join(GPU_CLASSES)}"
                 raise text.error((*place, "delays", "startup", size), what, hint)
     return text, twin

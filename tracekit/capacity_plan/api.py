@@ -115,7 +115,9 @@ def plan(
     )
     (found,) = calibrated.clusters
     if others:
-        progress.note(f"the plan is of cluster {found.name}; --for cluster=NAME takes another of {', '.join(others)}")
+        progress.note(
+            f"the plan covers cluster {found.name}; choose another with --for cluster=NAME: {', '.join(others)}"
+        )
     items = None if shared is None else SharedItems(shared, plan_facts("plan", opened))
     made = plan_cluster(found, question, progress, items)
     if isinstance(made, str):

@@ -98,7 +98,7 @@ class DayPool:
         days = int(jobs.submit_ms.max(initial=0) / DAY_MS + _NEARLY)
         if days < FEWEST_DAYS:
             raise UsageError(
-                f"the log has submissions of {days:,} whole days; a plan draws days, and needs {FEWEST_DAYS} or more",
+                f"the log covers {days:,} whole days with submissions; a plan needs at least {FEWEST_DAYS}",
                 hint="use a longer log",
             )
         rows = np.flatnonzero(starts & (jobs.submit_ms < days * DAY_MS))

@@ -78,7 +78,7 @@ def settled_nodes(cluster: Cluster) -> tuple[Cluster, int]:
     if not changed:
         return cluster, 0
     if not nodes:
-        raise UsageError("the cluster has no node that is ever there", hint="give another capacity")
+        raise UsageError("the cluster has no node that is ever available", hint="give another capacity")
     return make_cluster(nodes, _quotas(cluster), cluster.origin), changed
 
 

@@ -161,7 +161,7 @@ def plan_cluster(
     starts = ~np.isnan(found.twin_s)
     group = question.group.among(jobs) & starts
     if int(group.sum()) < _FEWEST_JOBS:
-        what = f"the twin starts {int(group.sum())} of {question.group.words}; a plan needs {_FEWEST_JOBS} or more"
+        what = f"the twin starts {int(group.sum())} of {question.group.words}; a plan needs at least {_FEWEST_JOBS}"
         raise UsageError(what, where="--for", hint="choose other jobs")
     cluster, settled = settled_nodes(bench.cluster(settings))
     axis = NodeAxis.of(cluster, question.model)

@@ -97,8 +97,8 @@ def received(link: Connection) -> list[Floats]:
     try:
         found: list[Floats] | TracekitError = link.recv()
     except (EOFError, OSError):
-        what = "a process of the plan ended: memory may have run out"
-        raise UsageError(what, where="--workers", hint="use fewer of them") from None
+        what = "a process of the plan ended, perhaps because memory ran out"
+        raise UsageError(what, where="--workers", hint="use fewer workers") from None
     if isinstance(found, TracekitError):
         raise found
     return found

@@ -40,7 +40,7 @@ class HourlyCosts:
     def __post_init__(self) -> None:
         for option, value in (("--node-cost", self.node), ("--wait-cost", self.wait)):
             if value is not None and not (math.isfinite(value) and 0 <= value <= _HIGHEST):
-                raise UsageError(f"a cost is at least 0, not {value:g}", where=option, hint="give a plain number")
+                raise UsageError(f"a cost must be at least 0, not {value:g}", where=option, hint="give a plain number")
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,21 @@ class PlanQuestion:
     def __post_init__(self) -> None:
         for number in self.numbers or ():
             if not 1 <= number <= _MOST_NODES:
-                what = f"a number of nodes is from 1 to {_MOST_NODES:,}, not {number:,}"
+                what = f"a number of nodes must be from 1 to {_MOST_NODES:,}, not {number:,}"
                 raise UsageError(what, where="--nodes", hint="give whole numbers above 0")
         if self.numbers == ():
-            raise UsageError("no number of nodes is given", where="--nodes", hint="write it like 10,12,16")
+            raise UsageError("the list of node counts is empty", where="--nodes", hint="write it like 10,12,16")
         for growth in self.growths:
             if not 0 < growth <= _LARGEST_GROWTH:  # which no NaN is
-                what = f"a growth of load is above 0 and at most {_LARGEST_GROWTH:g}, not {growth:g}"
-                raise UsageError(what, where="--growth", hint="1 is the load of the log, 1.2 a fifth more")
+                what = f"the growth must be above 0 and at most {_LARGEST_GROWTH:g}, not {growth:g}"
+                raise UsageError(what, where="--growth", hint="1 is the load of the log, 1.2 is a fifth more")
         if not self.growths:
-            raise UsageError("no growth of load is given", where="--growth", hint="1 is the load of the log")
+            raise UsageError("the list of growth factors is empty", where="--growth", hint="1 is the load of the log")
         if not _FEWEST_RESAMPLES <= self.resamples <= _MOST_RESAMPLES:
-            what = f"resamples are from {_FEWEST_RESAMPLES} to {_MOST_RESAMPLES:,}, not {self.resamples:,}"
-            raise UsageError(what, where="--resamples", hint="40 give 95 % intervals")
+            what = (
+                f"the number of resamples must be from {_FEWEST_RESAMPLES} to {_MOST_RESAMPLES:,}, not "
+                f"{self.resamples:,}"
+            )
+            raise UsageError(what, where="--resamples", hint="40 are enough for 95 % intervals")
         for policy in self.policies:
             named_policy(policy)

@@ -106,7 +106,7 @@ class JobGroup:
                 else milli == 1000 * int(self.size)
             )
         if not found.any():
-            raise UsageError(f"the twin starts none of the {self.words}", where="--for", hint="choose other jobs")
+            raise UsageError(f"the twin starts none of {self.words}", where="--for", hint="choose other jobs")
         return found
 
 
@@ -126,12 +126,12 @@ def job_group(texts: Sequence[str]) -> JobGroup:
         key, equals, value = text.partition("=")
         if key not in {"size", "vc", "cluster"} or not equals or not value:
             hint = "write size=8, vc=NAME or cluster=NAME"
-            raise UsageError(f"'{text[:60]}' names no jobs", where="--for", hint=hint)
+            raise UsageError(f"'{text[:60]}' does not select jobs", where="--for", hint=hint)
         if key in given:
             raise UsageError(f"'{key}' is given twice", where="--for")
         given[key] = value
     size = given.get("size")
     if size is not None and size not in GPU_CLASSES[1:] and not re.fullmatch(r"[1-9]\d{0,5}", size):
         hint = f"give a number of GPUs, or one of: {', '.join(GPU_CLASSES[1:])}"
-        raise UsageError(f"'{size[:60]}' is not a size of jobs", where="--for", hint=hint)
+        raise UsageError(f"'{size[:60]}' is not a job size", where="--for", hint=hint)
     return JobGroup(**given)

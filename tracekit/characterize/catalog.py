@@ -63,12 +63,12 @@ def read_sql(path: Path) -> str:
     """
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            raise QueryError("is too large for a query", where=path, hint="give a file of SQL text")
+            raise QueryError("is too large for a query", where=path, hint="give an SQL text file")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise QueryError(f"cannot read the query: {error.strerror}", where=path) from error
     except UnicodeDecodeError as error:
-        raise QueryError("is not UTF-8 text", where=path, hint="give a file of SQL text") from error
+        raise QueryError("is not UTF-8 text", where=path, hint="give an SQL text file") from error
 
 
 @cache

@@ -201,7 +201,7 @@ def _from_file(path: Path) -> Capacity:
         with path.open(encoding="utf-8-sig", newline="") as file:
             counts = _read_counts(csv.DictReader(file), path)
     except FileNotFoundError as error:
-        raise UsageError("no such capacity source", where=path, hint=_SOURCES) from error
+        raise UsageError("the capacity file does not exist", where=path, hint=_SOURCES) from error
     except OSError as error:
         raise UsageError(f"cannot read the capacity: {error.strerror}", where=path, hint=_SOURCES) from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -219,12 +219,12 @@ def _from_file(path: Path) -> Capacity:
 
 def _read_counts(rows: csv.DictReader[str], path: Path) -> dict[str, int]:
     if not {"node_id", "gpu_count"}.issubset(rows.fieldnames or ()):
-        raise UsageError("lacks the columns node_id,gpu_count", where=path, line=1, hint=_SOURCES)
+        raise UsageError("the columns node_id,gpu_count are missing", where=path, line=1, hint=_SOURCES)
     counts: dict[str, int] = {}
     for row in rows:
         node, text = (row["node_id"] or "").strip(), (row["gpu_count"] or "").strip()
         if not node or node in counts:
-            what = f"the node '{node}' stands twice" if node else "the node has no name"
+            what = f"the node '{node}' occurs twice" if node else "the node has no name"
             raise UsageError(what, where=path, line=rows.line_num, column="node_id")
         if not (text.isascii() and text.isdecimal()):
             what, hint = f"'{text}' is not a number of GPUs", "write a whole number"

@@ -25,7 +25,8 @@ AWAY = ("down", "drained", "maintenance")
 EVENTS = Param(
     "events",
     "away",
-    "nodes that node_events says are down, drained or in maintenance: no capacity then, or as if they had been there",
+    "nodes that node_events lists as down, drained or in maintenance: no capacity then, or as if they had been "
+    "available",
     ("away", "ignored"),
 )
 """The parameter by which queries let the user choose."""
@@ -116,4 +117,4 @@ def idle_gpus_away(
         found[cluster] = steps.means(edges)
         total += float((found[cluster] * np.diff(edges)).sum()) / 3.6e9
     nodes = con.execute("SELECT count(DISTINCT node_id) FROM away_span").fetchall()[0][0]
-    return found, f"{total:,.1f} GPU-hours of {nodes:,} nodes out of service that no job held are no capacity"
+    return found, f"{total:,.1f} GPU-hours of {nodes:,} unallocated nodes out of service do not count as capacity"

@@ -137,7 +137,7 @@ def cluster_gpus(
     """
     clusters = groups["cluster"].unique(maintain_order=True).to_list()
     if gpus < 0 or (gpus and len(clusters) > 1):
-        what = "cannot be below 0" if gpus < 0 else f"is one number, and the trace has {len(clusters)} clusters"
+        what = "cannot be below 0" if gpus < 0 else f"needs a trace with one cluster, not {len(clusters)}"
         raise QueryError(f"the parameter 'gpus' {what}", hint="leave it out")
     if gpus:
         return np.full(means.shape, gpus), f"{OWNED}{counted(gpus, 'GPUs')}, by the parameter gpus"

@@ -94,7 +94,7 @@ def _untyped(name: str, value: object) -> Value:
         return number_or_text(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         return value
-    raise QueryError(f"the parameter '{name}' cannot be {value!r}", hint="give a finite number or a text")
+    raise QueryError(f"the parameter '{name}' cannot be {value!r}", hint="give a finite number or text")
 
 
 # The sandbox: SQL of unknown origin reads the tables of one Trace and nothing else.
@@ -204,7 +204,9 @@ def tenant_of_query(
     others = ", ".join(
         q.name for q in list_queries() if q.takes_tenant or any(param.name == "by" for param in q.params)
     )
-    raise QueryError(f"'{query.name}' does not tell tenants apart", where=f"--by {by}", hint=f"these do: {others}")
+    raise QueryError(
+        f"'{query.name}' has no breakdown by tenant", where=f"--by {by}", hint=f"these queries do: {others}"
+    )
 
 
 @explain_damage()
@@ -279,7 +281,9 @@ def answer_query(
     chosen = engine_of(session.engine if engine is None and session is not None else engine)
     chosen.check(query, locked=locked)
     if time_limit_s is not None and not isinstance(chosen, DuckdbEngine):
-        raise UsageError(f"{chosen.name} takes no time limit", where="--time-limit", hint="use --engine duckdb")
+        raise UsageError(
+            f"{chosen.name} does not support a time limit", where="--time-limit", hint="use --engine duckdb"
+        )
     if locked and memory_limit is None:
         memory_limit = SANDBOX_MEMORY
     limits = Limits.of(memory_limit, time_limit_s, sandbox=locked)
@@ -302,7 +306,7 @@ def answer_query(
         shown = frame.select(name for name in frame.columns if not name.startswith("_"))
         expected = [column.name for column in query.columns]
         if shown.columns != expected:
-            what = f"gives the columns {', '.join(shown.columns)}, its header says {', '.join(expected)}"
+            what = f"returns the columns {', '.join(shown.columns)}, but its header says {', '.join(expected)}"
             raise QueryError(what, where=query.path)
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
     notes = [*(trace.tenant.words(note) for note in notes), *trace.notes]
@@ -351,5 +355,5 @@ def _params_used(query: Query) -> set[str]:
         raise sql_error(error, query) from error
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         found = f"{len(statements)} statements" if len(statements) != 1 else "one that is no SELECT"
-        raise QueryError(f"has {found}", where=query.path, hint="write one SELECT statement a file")
+        raise QueryError(f"has {found}", where=query.path, hint="write one SELECT statement per file")
     return set(statements[0].named_parameters)

@@ -80,7 +80,7 @@ def order_views(views: Iterable[Query]) -> tuple[Query, ...]:
         ready = [view for view in left.values() if not any(base in left for base in view.views)]
         if not ready:
             first = next(iter(left.values()))
-            raise QueryError("stands on itself by way of other views", where=first.path)
+            raise QueryError("depends on itself through other views", where=first.path)
         for view in ready:
             unknown = [base for base in view.views if base not in names]
             if unknown:

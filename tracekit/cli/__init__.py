@@ -48,22 +48,21 @@ _RENAMED = {"queries": ("query", "-o"), "fidelity": ("calibrate", "--report"), "
 """Earlier commands: the one that does the same today, and what their -o is called there."""
 
 _HELP = (
-    "Turn GPU-cluster logs into answers: why jobs wait, where GPUs idle, what fails.\n\n"
+    "Turn GPU-cluster logs into answers: why jobs wait, which GPUs idle, what fails.\n\n"
     "Start with **tracekit analyze LOGS -o out** and open out/report.html. "
     "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** lists the known formats, and "
     "**tracekit datasets** fetches public ones.\n\n"
-    "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
-    "**validate** look at it, **query** lists the questions it can answer and answers one, "
-    "**serve** shows the report with the Trace behind it. "
-    "**efficiency** tells who holds GPU-hours, how many are idle or lost, and what they cost, "
-    "**wait** how long a job will wait; **digest** puts a week on a page for the operator and each user. "
-    "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
-    "**calibrate** finds the replay that comes nearest to the log, and says how near. **replay** asks what would "
-    "have been: the same jobs under another policy or on another cluster. **plan** says how many nodes a wait "
-    "takes. **policies** lists the policies, **sweep** tries many combinations. "
-    "**guidelines** says what to change, where the trace carries the evidence. "
-    "**fit** makes a model of the workload and draws it, **generate** makes synthetic traces from it, "
-    "**export** writes the jobs as other simulators read them."
+    "The single steps: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
+    "**validate** check it, **query** lists and answers questions about it, **serve** shows the report as a live page. "
+    "**efficiency** shows who uses GPU-hours, how many are idle or lost, and what they cost; **wait** predicts how "
+    "long a job will wait; **digest** sums up a week on one page for the operator and for each user. "
+    "**compare** shows several traces side by side, with published numbers for public traces.\n\n"
+    "**calibrate** finds the replay that best reproduces the log, and grades it. **replay** runs the same jobs "
+    "under another policy or on another cluster. **plan** finds how many nodes keep waits below a target. "
+    "**policies** lists the policies, **sweep** tries many combinations. "
+    "**guidelines** recommends changes that the trace supports. "
+    "**fit** fits a workload model and plots it, **generate** makes synthetic traces from it, **export** writes "
+    "the jobs in the formats of other simulators."
 )
 
 
@@ -158,7 +157,7 @@ def _as_today(arguments: Sequence[str]) -> list[str]:
 
 
 def _named(arguments: Sequence[str]) -> Collection[str]:
-    """Return the command that the arguments name; all of them where they name none, for help or an error."""
+    """Return the named command; all commands if the arguments name none, for help or an error."""
     first = next((word for word in arguments if not word.startswith("-")), None)
     return (first,) if first in _COMMANDS else _COMMANDS
 

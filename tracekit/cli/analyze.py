@@ -21,8 +21,10 @@ def analyze(
         list[str],
         typer.Argument(
             metavar="SRC...",
-            help="Raw logs (folder, file or archive) or a Trace, also in a bucket (docs/buckets.md); "
-            "several give a report each.",
+            help=(
+                "Raw logs (folder, file or archive) or a Trace, also in a bucket (docs/buckets.md). Each source "
+                "gets its own report."
+            ),
             show_default=False,
             path_type=str,
         ),
@@ -34,12 +36,11 @@ def analyze(
 ) -> None:
     """Read logs, answer every question that they can answer, and write a report.
 
-    OUT holds report.html (one file, works offline), report.json, report.md, guidelines.md (what to change, with the
-    effect that replays of the jobs expect), workload.json (the fitted workload), tables/ with every result as CSV and
-    Parquet, and trace/.
+    OUT contains report.html (one file, works offline), report.json, report.md, guidelines.md (recommended changes with
+    their expected effects), workload.json (the fitted workload), tables/ with every result as CSV and Parquet, and
+    trace/.
 
-    A part that fails, such as a chart, takes no other part with it: the report says that it could not be made and why,
-    a note says the same, and the exit code is 1.
+    If a part fails, such as a chart, the report and a note say why, all other parts are made, and the exit code is 1.
 
     Example: tracekit analyze sample_traces/philly -o out
     """

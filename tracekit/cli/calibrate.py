@@ -29,7 +29,7 @@ _INTERVALS = ("ratio_", "agreeing_")
 def calibrate(
     trace: TraceFolder,
     out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.toml", help="Where the twin is written.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE.toml", help="Where to write the twin.")
     ] = None,
     report: Annotated[
         Path | None,
@@ -39,7 +39,9 @@ def calibrate(
     ] = None,
     twin: Annotated[
         Path | None,
-        typer.Option("--twin", metavar="FILE.toml", help="With --report: score this twin in place of a search."),
+        typer.Option(
+            "--twin", metavar="FILE.toml", help="With --report: score this twin instead of searching for one."
+        ),
     ] = None,
     policy: Annotated[
         str | None,
@@ -47,7 +49,7 @@ def calibrate(
             "-p",
             "--policy",
             metavar="POLICY[,key=value...]",
-            help="With --report: score this policy in place of the twin's rules.",
+            help="With --report: score this policy instead of the twin's rules.",
         ),
     ] = None,
     cluster: Annotated[
@@ -55,26 +57,26 @@ def calibrate(
         typer.Option("--cluster-name", metavar="NAME", help="Only this cluster; may be repeated. All by default."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="Look at the first N jobs of each cluster only.")
+        int, typer.Option("--limit", min=1, metavar="N", help="Use only the first N jobs of each cluster.")
     ] = 100_000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the start-up delays drawn.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random start-up delays.")] = 0,
     force: ForceReplay = False,
     shard: Shard = None,
     collect: Collect = False,
 ) -> None:
     """Find the replay settings that best reproduce the log: the twin of each cluster.
 
-    Settings are chosen by the first 60 % of the time, and graded by how near the replay comes to the waits of the rest:
-    close, fair, rough or poor. Effects of changes are reported for close and fair twins. FILE.toml is a scenario to
-    read, to edit, and to give to replay, sweep, guidelines, plan and analyze with --twin.
+    tracekit chooses the settings on the first 60 % of the time, and grades how well the replay reproduces the waits of
+    the rest: close, fair, rough or poor. Effects of changes are reported for close and fair twins. You can read and
+    edit FILE.toml, and pass it to replay, sweep, guidelines, plan and analyze with --twin.
 
-    With --report, OUT holds fidelity.json (grades, scores, and the candidates that were tried), fidelity.parquet (by
-    size of gang and VC), quantiles.parquet and queue.parquet with plots of both for each cluster, and twin.toml. Only
-    jobs held out from the calibration are compared.
+    With --report, OUT contains fidelity.json (grades, scores, and the tested candidates), fidelity.parquet (by gang
+    size and VC), quantiles.parquet and queue.parquet with plots of both for each cluster, and twin.toml. Only jobs held
+    out from the calibration are compared.
 
-    With --shard I/N the candidates of each stage of the search are divided among N processes, on machines that share
-    FILE.toml.runs. A stage needs all results of the one before. A shard that has done its part therefore takes over
-    unfinished work of the others, and any shard gets to the end. --collect then writes FILE.toml.
+    With --shard I/N N processes, on machines that share FILE.toml.runs, divide the candidates of each stage of the
+    search. Each stage needs all results of the previous stage. So a shard that has finished its part takes over
+    unfinished work of the others, and each shard runs to the end. --collect then writes FILE.toml.
 
     Example: tracekit calibrate my-trace -o twin.toml
     """
@@ -83,11 +85,13 @@ def calibrate(
     from tracekit.cli.display import TerminalProgress
 
     if out is None and report is None:
-        raise UsageError("nothing is to be written", hint="give -o FILE.toml, --report OUT or both")
+        raise UsageError("no output is named", hint="give -o FILE.toml, --report OUT or both")
     if report is not None:
         _check_report(twin, shard, out, collect=collect)
     elif twin is not None or policy is not None:
-        raise UsageError("is for a report", where="--policy" if twin is None else "--twin", hint="add --report OUT")
+        raise UsageError(
+            "works only with --report", where="--policy" if twin is None else "--twin", hint="add --report OUT"
+        )
     if out is not None:
         refuse_remote(out)
     say_need_of_jobs(trace, "calibrate", limit=limit)
@@ -112,12 +116,16 @@ def _check_report(twin: Path | None, shard: str | None, out: Path | None, *, col
     """Refuse what does not go together with --report."""
     if shard is not None or collect:
         raise UsageError(
-            "does not go with --report",
+            "cannot be combined with --report",
             where="--collect" if collect else "--shard",
             hint="write the twin first, then score it with --twin FILE.toml --report OUT",
         )
     if twin is not None and out is not None:
-        raise UsageError("does not go with --twin", where="-o", hint="a twin that is given is not searched")
+        raise UsageError(
+            "cannot be combined with --twin",
+            where="-o",
+            hint="with --twin, tracekit scores that twin and writes no other",
+        )
 
 
 def _report(

@@ -21,25 +21,25 @@ __all__ = ["classify_logs"]
 def classify_logs(
     sources: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="LOGS...", help="Logs of jobs, or folders with them.", show_default=False),
+        typer.Argument(metavar="LOGS...", help="Job logs, or folders of job logs.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Parquet file for the table failures of a Trace."),
+        typer.Option("-o", "--output", metavar="FILE", help="Parquet file for the table failures."),
     ] = None,
     trace_folder: Annotated[
         str | None,
         typer.Option("--trace", metavar="TRACE", help="The Trace whose jobs wrote the logs.", path_type=str),
     ] = None,
-    add: Annotated[bool, typer.Option("--add", help="Put the table failures into TRACE.")] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add the table failures to TRACE.")] = False,
     rules: Annotated[
-        list[Path] | None, typer.Option("--rules", metavar="FILE", help="Rules of yours (TOML); may be repeated.")
+        list[Path] | None, typer.Option("--rules", metavar="FILE", help="Your own rules (TOML); may be repeated.")
     ] = None,
     rules_only: Annotated[bool, typer.Option("--rules-only", help="Use only the rules of --rules.")] = False,
     name_pattern: Annotated[
         str | None,
         typer.Option(
-            metavar="REGEX", help="How names of logs identify the job: a pattern with the groups job_id and attempt."
+            metavar="REGEX", help="How log names identify the job: a pattern with the groups job_id and attempt."
         ),
     ] = None,
     list_rules: Annotated[bool, typer.Option("--list-rules", help="Show the reasons and exit.")] = False,
@@ -48,10 +48,10 @@ def classify_logs(
     ] = TextFormat.table,
     force: Force = False,
 ) -> None:
-    """Find in the logs of jobs why they failed: one reason for each failed trial, the root cause before its echo.
+    """Find out from job logs why jobs failed: one reason per failed trial, with root causes before follow-up errors.
 
-    The name of a log says to which job and attempt it belongs. With --trace only failed trials are read. A file
-    .lines.csv next to FILE lists the log and the line of each reason.
+    The name of a log identifies its job and attempt. With --trace only the logs of failed trials are read. A file
+    .lines.csv next to FILE names the log and the line of each reason.
 
     Example: tracekit classify-logs job-logs --trace my-trace -o failures.parquet
     """
@@ -60,15 +60,15 @@ def classify_logs(
     from tracekit.trace import Trace
 
     if rules_only and not rules:
-        raise UsageError("there are no rules", where="--rules-only", hint="add --rules FILE")
+        raise UsageError("works only with --rules", where="--rules-only", hint="add --rules FILE")
     book = joblogs.load_rules(rules or [], built_in=not rules_only)
     if list_rules:
         _show_rules(book, form)
         return
     if not sources:
-        raise UsageError("no logs are given", hint="name a log or a folder with logs")
+        raise UsageError("no logs are named", hint="name a log or a folder with logs")
     if add and trace_folder is None:
-        raise UsageError("there is no Trace to add to", where="--add", hint="add --trace TRACE")
+        raise UsageError("needs a Trace to add to", where="--add", hint="add --trace TRACE")
     if add and trace_folder is not None:
         refuse_remote(place_of(trace_folder))
     names = joblogs.LogNames(name_pattern)

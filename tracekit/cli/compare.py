@@ -20,25 +20,24 @@ def compare(
         list[str],
         typer.Argument(
             metavar="TRACE...",
-            help="Two or more Traces, or raw logs; NAME=TRACE names one, else its folder does.",
+            help="Two or more Traces, or raw logs; NAME=TRACE sets the name, by default that of the folder.",
             show_default=False,
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the page and its tables.")],
     query: Annotated[
         list[str] | None,
-        typer.Option("--query", metavar="NAME", help="Ask this query only; may be repeated. All by default."),
+        typer.Option("--query", metavar="NAME", help="Run only this query; may be repeated. All by default."),
     ] = None,
     force: Force = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Put several traces side by side, with the published numbers of the public ones.
+    """Show several traces side by side, with published numbers for public traces.
 
-    OUT holds compare.html (one file, works offline), compare.json, and tables/ with every result as CSV, the trace in
-    the first column.
+    OUT contains compare.html (one file, works offline), compare.json, and tables/ with every result as CSV, the trace
+    in the first column.
 
-    A part that fails, such as a query, takes no other part with it: the page says that it could not be made and why,
-    a note says the same, and the exit code is 1.
+    If a part fails, such as a query, the page and a note say why, all other parts are made, and the exit code is 1.
 
     Example: tracekit compare philly-trace helios-trace ours=my-trace -o out
     """

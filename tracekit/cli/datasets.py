@@ -20,8 +20,8 @@ __all__ = ["group"]
 _CHECKED = {
     "publisher": "SHA-256 as published",
     "git-lfs": "SHA-256 as in the publisher's repository",
-    "recorded": "SHA-256 as recorded from copies of this revision; none is published",
-    "nothing": "no SHA-256 is published: compare it with that of a colleague",
+    "recorded": "SHA-256 recorded from copies of this revision; none is published",
+    "nothing": "no SHA-256 is published: compare it with a colleague's",
 }
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as 'tracekit datasets' lists it.")]
@@ -88,28 +88,28 @@ def show(name: Name) -> None:
 @group.command()
 def fetch(
     name: Name,
-    out: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the files; made when absent.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the files; created if missing.")
+    ],
     file: Annotated[
         list[str] | None,
-        typer.Option("--file", metavar="PATTERN", help="Only files that fit, such as '*.csv'; may be repeated."),
+        typer.Option("--file", metavar="PATTERN", help="Only matching files, such as '*.csv'; may be repeated."),
     ] = None,
     mirror: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="A folder on a server that has the files under their names; tried first."),
+        typer.Option(metavar="URL", help="Server folder that has the files under their names; tried first."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file with other content.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file with different content.")] = False,
     timeout: Annotated[
         float,
-        typer.Option(
-            min=0.1, metavar="SECONDS", help="Give up on a server that is silent or below 1 KiB/s for so long."
-        ),
+        typer.Option(min=0.1, metavar="SECONDS", help="Give up if a server is silent or below 1 KiB/s for this long."),
     ] = 60.0,
 ) -> None:
     """Download a public trace as its publisher released it.
 
-    An interrupted download resumes when you run the command again. The file is compared with the SHA-256 where one is
-    known, and else its SHA-256 is shown; DIR/tracekit-dataset.json keeps both, with licence and study. When one source
-    fails the next is tried.
+    An interrupted download resumes when you run the command again. The command checks the SHA-256 if one is known, and
+    shows it otherwise; DIR/tracekit-dataset.json records both, with licence and study. If a source fails, the next one
+    is tried.
 
     Example: tracekit datasets fetch alibaba-spot -o spot-raw && tracekit analyze spot-raw -o out
     """

@@ -23,12 +23,12 @@ def digest(
     history: Annotated[
         str,
         typer.Argument(
-            metavar="HISTORY", help="Trace that grows by 'ingest --append'.", show_default=False, path_type=str
+            metavar="HISTORY", help="Trace that you extend with 'ingest --append'.", show_default=False, path_type=str
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder of the digest.")],
     week: Annotated[
-        str | None, typer.Option("--week", metavar="2026-W47", help="ISO week; the last whole one by default.")
+        str | None, typer.Option("--week", metavar="2026-W47", help="ISO week; by default the last full week.")
     ] = None,
     by: Annotated[
         _By, typer.Option("--by", help="Write a page for each user or each account, in addition to the operator's.")
@@ -38,14 +38,13 @@ def digest(
     force: Force = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Write a week on one page for the operator, and on a short one for each user or account.
+    """Sum up a week on one page for the operator, and on a short one for each user or account.
 
-    Usage, waits, use of the GPUs and failures, and what changed against the 8 weeks before by more than these differ
-    among themselves. OUT holds index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a
-    Markdown file each. No mail is sent. docs/digest.md has the rules and a script for cron.
+    It covers usage, waits, GPU utilization and failures, and changes that exceed the usual differences between the 8
+    weeks before. OUT contains index.html, index.md and digest.json, and users/ or accounts/ with an HTML and a Markdown
+    file each. No mail is sent. docs/digest.md has the rules and a script for cron.
 
-    A page that fails takes no other page with it: it says that it could not be made and why, a note says the same, and
-    the exit code is 1.
+    If a page fails, it and a note say why, all other pages are made, and the exit code is 1.
 
     Example: tracekit digest history -o digest
     """

@@ -27,8 +27,10 @@ def efficiency(
         typer.Option(
             "--by",
             metavar="NAME",
-            help="What a row is of: user, account, partition, qos, gpu_model, vc or cluster. By default user, or "
-            "account with --prices.",
+            help=(
+                "One row per user, account, partition, qos, gpu_model, vc or cluster. By default user, or account "
+                "with --prices."
+            ),
         ),
     ] = None,
     form: Annotated[
@@ -40,12 +42,12 @@ def efficiency(
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs", metavar="N", min=1, help="List the N jobs that wasted most instead, with the reason in words."
+            "--jobs", metavar="N", min=1, help="Instead list the N jobs that wasted the most, with the reason."
         ),
     ] = None,
     prices: Annotated[
         Path | None,
-        typer.Option("--prices", metavar="FILE", help="Write the bill instead, by these prices (docs/efficiency.md)."),
+        typer.Option("--prices", metavar="FILE", help="Instead write the bill with these prices (docs/efficiency.md)."),
     ] = None,
     month: Annotated[
         str | None, typer.Option("--month", metavar="YYYY-MM", help="Only this month of the bill.")
@@ -55,7 +57,7 @@ def efficiency(
     force: Force = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Tell who holds GPU-hours, and how many of them are used, idle, failed or preempted; worst first.
+    """Show who uses GPU-hours, and how many of them are busy, idle, failed or preempted; worst first.
 
     Example: tracekit efficiency my-trace --by account -f csv -o efficiency.csv
     """
@@ -64,7 +66,9 @@ def efficiency(
 
     if jobs is not None and prices is not None:
         raise UsageError(
-            "the jobs to look at and the bill are two tables", where="--jobs", hint="give one of the options"
+            "cannot be combined with --prices, because they print two tables",
+            where="--jobs",
+            hint="give one of the options",
         )
     file = None if out is None or str(out) == "-" else out
     if file is not None:

@@ -32,23 +32,25 @@ def export(
         str | None, typer.Option("--to", metavar="NAME", help="The simulator or format; --list shows them.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The file, or for some targets the folder.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file; for some formats a folder.")
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="Option of the target; may be repeated."),
+        typer.Option("--option", metavar="NAME=VALUE", help="Option of the format; may be repeated."),
     ] = None,
     machines: Annotated[
         int | None,
-        typer.Option("--machines", metavar="N", help="Nodes of the cluster, in place of those of the Trace."),
+        typer.Option("--machines", metavar="N", help="Number of nodes, instead of those of the Trace."),
     ] = None,
     target_load: Annotated[
         float | None,
         typer.Option(
             "--target-load",
             metavar="X",
-            help="Instead: as many nodes as give this load, the GPU time of the jobs over that of the cluster from the "
-            "first to the last submission.",
+            help=(
+                "Instead: choose the number of nodes for this load, the GPU time of the jobs over that of the "
+                "cluster from the first to the last submission."
+            ),
         ),
     ] = None,
     shift_to: Annotated[
@@ -56,12 +58,14 @@ def export(
         typer.Option(
             "--shift-to",
             metavar="DATE",
-            help="Move the first submission to this date, in the zone of the file, and all times with it: for "
-            "simulators with a fixed start date.",
+            help=(
+                "Move the first submission to this date, in the time zone of the file, and all other times with "
+                "it; for simulators with a fixed start date."
+            ),
         ),
     ] = None,
     list_targets: Annotated[
-        bool, typer.Option("--list", help="Show the targets, or with --to one of them field by field, and exit.")
+        bool, typer.Option("--list", help="List the formats, or with --to the fields of one format, and exit.")
     ] = False,
     form: Annotated[
         TextFormat, typer.Option("-f", "--output-format", help="How to write the list.")
@@ -69,12 +73,10 @@ def export(
     force: Force = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Write the jobs of a Trace as a simulator's own loader reads them.
+    """Write the jobs of a Trace in the format of another simulator.
 
-    Jobs that the simulator cannot take are left out and counted; what it needs and the Trace lacks is filled in, and
-    each such value is reported with the option that changes it.
-
-    The settings that the simulator needs are printed last.
+    Jobs that the simulator cannot read are skipped and counted. Values that the Trace lacks are filled in, and each is
+    reported with the option that changes it. The settings that the simulator needs are printed last.
 
     Example: tracekit export my-trace --to gavel -o my.trace --target-load 0.9
     """
@@ -89,7 +91,7 @@ def export(
             _show(find_target(to), form)
         return
     if to is None:
-        raise UsageError("no target is named", where="--to", hint="'tracekit export --list' shows them")
+        raise UsageError("no format is named", where="--to", hint="'tracekit export --list' shows them")
     if trace is None:
         raise UsageError("no Trace is named", hint="tracekit export TRACE --to NAME -o FILE")
     if out is None:

@@ -23,7 +23,7 @@ def fit(
         str,
         typer.Argument(
             metavar="TRACE|MODEL.json",
-            help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md); or a model, to draw it.",
+            help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md); or a model, to plot it.",
             show_default=False,
             path_type=str,
         ),
@@ -31,20 +31,18 @@ def fit(
     out: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model (JSON).")
     ] = None,
-    plots: Annotated[
-        Path | None, typer.Option("--plots", metavar="OUT", help="Folder for pictures of the model.")
-    ] = None,
+    plots: Annotated[Path | None, typer.Option("--plots", metavar="OUT", help="Folder for plots of the model.")] = None,
     png: Annotated[bool, typer.Option("--png", help="With --plots: also write PNG files.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the goodness of fit and the bootstrap.")] = 0,
-    bootstrap: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Samples drawn for each p-value; 0 leaves the p-values out.")
-    ] = 99,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Seed of the goodness-of-fit tests and the bootstrap.")
+    ] = 0,
+    bootstrap: Annotated[int, typer.Option(metavar="N", min=0, help="Samples per p-value; 0 skips the p-values.")] = 99,
     scores: Annotated[
         int,
         typer.Option(
             metavar="N",
             min=0,
-            help="Workloads of each generator that are judged on the log's last part; 0 leaves it out.",
+            help="Workloads per generator that are scored on the last part of the log; 0 skips the scores.",
         ),
     ] = 5,
     shard: Shard = None,
@@ -55,16 +53,16 @@ def fit(
     """Fit a workload model to a Trace: arrivals, sizes, users, run times, failures.
 
     FILE is workload.json (docs/workload.md): every fit with its sample size, parameters in scipy's names, standard
-    errors, log-likelihood, AIC, BIC and goodness, and how near to the log each method of 'tracekit generate' comes. The
-    same Trace and seed give the same bytes.
+    errors, log-likelihood, AIC, BIC and goodness of fit, and how well each method of 'tracekit generate' matches the
+    log. The same Trace and seed give the same bytes.
 
-    With --shard I/N only the workloads of --scores are drawn and judged, divided among N processes on machines that
-    share FILE.runs; a shard that has done its part takes what the others have not finished. --collect then fits the
-    model, with their scores. Give all of them the same --scores.
+    With --shard I/N, N processes on machines that share FILE.runs divide the workloads of --scores; a shard that has
+    finished its part takes over unfinished work of the others. --collect then fits the model and adds their scores. Use
+    the same --scores for all of them.
 
-    With --plots, OUT holds arrivals.svg (arrivals through the week) and one file for each group of run times with a
-    fit, VCs left out: distribution, survival on log axes, and observed against fitted quantiles. Size classes too small
-    for a fit of their own have that of all jobs, moved to their median. Notes name what has no picture.
+    With --plots, OUT contains arrivals.svg (arrivals through the week) and one file for each group of run times with a
+    fit, except VCs: distribution, survival on log axes, and observed against fitted quantiles. Size classes that are
+    too small for their own fit use the fit of all jobs, shifted to their median. Notes name the groups without a plot.
 
     Example: tracekit fit my-trace -o workload.json --plots pictures
     """
@@ -85,14 +83,16 @@ def _check_outputs(
 ) -> None:
     """Refuse outputs that do not go together, before the work."""
     if drawn_alone and (out is not None or shard is not None or collect):
-        raise UsageError("a model is not fitted again", where="-o", hint="give --plots OUT alone, or a Trace")
+        raise UsageError(
+            "cannot be combined with a fitted model", where="-o", hint="give only --plots OUT, or fit a Trace"
+        )
     if plots is None and png:
-        raise UsageError("is for pictures", where="--png", hint="add --plots OUT")
+        raise UsageError("works only with --plots", where="--png", hint="add --plots OUT")
     if shard is not None and plots is not None:
-        raise UsageError("does not go with --shard", where="--plots", hint="give it with --collect")
+        raise UsageError("cannot be combined with --shard", where="--plots", hint="give it with --collect")
     if out is None and (plots is None or shard is not None or collect):
         what = "give --plots OUT" if drawn_alone else "give -o FILE, --plots OUT or both"
-        raise UsageError("nothing is to be written", hint=what)
+        raise UsageError("no output is named", hint=what)
 
 
 def _draw(model: WorkloadModel, folder: Path, *, png: bool, force: bool) -> None:

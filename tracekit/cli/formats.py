@@ -21,7 +21,7 @@ __all__ = ["formats"]
 def formats(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="Show this one in full: its files, options and what is assumed."),
+        typer.Argument(metavar="NAME", help="Show one format in full: its files, options and assumptions."),
     ] = None,
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
     template: Annotated[
@@ -100,5 +100,7 @@ def _print_template(name: str) -> None:
     from tracekit.ingest import find_format, mapping
 
     if find_format(name).name != "csv":
-        raise UsageError(f"the format {name} needs no mapping file", where="--template", hint="only csv has a template")
+        raise UsageError(
+            f"the format {name} needs no mapping file", where="--template", hint="only the format csv has a template"
+        )
     print_data(mapping.template())

@@ -15,7 +15,7 @@ __all__ = ["generate"]
 
 
 class Method(StrEnum):
-    """Ways to make jobs."""
+    """How to make jobs."""
 
     model = "model"
     resample = "resample"
@@ -23,7 +23,7 @@ class Method(StrEnum):
 
 
 class Hybrid(StrEnum):
-    """What of a hybrid comes from the log."""
+    """Which part of a hybrid comes from the log."""
 
     arrivals = "arrivals"
     jobs = "jobs"
@@ -41,32 +41,38 @@ def generate(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE", help="Model made by 'tracekit fit', or a Trace.", show_default=False, path_type=str
+            metavar="SOURCE", help="Model from 'tracekit fit', or a Trace.", show_default=False, path_type=str
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the synthetic Trace.")],
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", help="How many jobs.")] = None,
-    days: Annotated[float | None, typer.Option("--days", metavar="D", help="Or how many days of jobs.")] = None,
+    days: Annotated[float | None, typer.Option("--days", metavar="D", help="Or the number of days of jobs.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="The same seed gives the same tables.")] = 0,
-    scale_load: Annotated[float, typer.Option("--scale-load", metavar="X", help="Factor on the arrivals.")] = 1.0,
+    scale_load: Annotated[
+        float, typer.Option("--scale-load", metavar="X", help="Multiply the arrivals by this factor.")
+    ] = 1.0,
     load: Annotated[
         float | None,
         typer.Option(
             "--load",
             metavar="X",
-            help="Instead: as many arrivals as offer this load to the cluster, GPU-seconds asked for in a second over "
-            "its GPUs.",
+            help=(
+                "Instead: choose the arrivals for this load, requested GPU-seconds per second over the GPUs of the "
+                "cluster."
+            ),
         ),
     ] = None,
     scale_gpus: Annotated[
-        float, typer.Option("--scale-gpus", metavar="X", help="Factor on the machines and quotas.")
+        float, typer.Option("--scale-gpus", metavar="X", help="Multiply machines and quotas by this factor.")
     ] = 1.0,
     method: Annotated[
         Method | None,
         typer.Option(
             "--method",
-            help="Draw every job from a model, take whole days of a Trace in another order, or one half from each. By "
-            "default what SOURCE allows: of a Trace the one that scored best in --model, or else its days.",
+            help=(
+                "Sample every job from a model, resample whole days of a Trace, or combine both (hybrid). The "
+                "default depends on SOURCE: for a Trace, the method that scored best in --model, or else its days."
+            ),
         ),
     ] = None,
     model: Annotated[
@@ -74,27 +80,31 @@ def generate(
         typer.Option(
             "--model",
             metavar="FILE",
-            help="With a Trace: its model, with scores; without this option one is fitted if needed.",
+            help="With a Trace: its model, with scores. Without this option tracekit fits one if needed.",
         ),
     ] = None,
     hybrid: Annotated[
         Hybrid | None,
-        typer.Option("--hybrid", help="What of a hybrid comes from the log; what scored better by default."),
+        typer.Option(
+            "--hybrid", help="Which part of a hybrid comes from the log; by default the one that scored better."
+        ),
     ] = None,
     rate: Annotated[
         Rate | None,
         typer.Option(
             "--rate",
-            help="Arrivals of a model: at the mean rate of the log (the default), at the rate with which it ends, or "
-            "through its pieces or trend.",
+            help=(
+                "Arrivals of a model: at the mean rate of the log (the default), at its final rate, or following "
+                "its changes and trend."
+            ),
         ),
     ] = None,
     force: Force = False,
 ) -> None:
     """Make a synthetic Trace from a workload model, the days of a Trace, or both: jobs, attempts, nodes, capacity.
 
-    Queue times are not invented: jobs have no start before a replay gives them one. A resampled Trace keeps what jobs
-    of a day have to do with each other; users have numbers for names.
+    Queue times are not invented: jobs get a start only in a replay. A resampled Trace keeps the relations between the
+    jobs of a day; users are numbered instead of named.
 
     Example: tracekit generate workload.json --jobs 100000 --seed 1 -o synthetic
 

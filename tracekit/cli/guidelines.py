@@ -27,16 +27,16 @@ def guidelines(
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="Tell what advice would do to the recorded waits, in the twin that 'tracekit calibrate' wrote.",
+            help="Estimate what the advice would change in the recorded waits, in the twin from 'tracekit calibrate'.",
         ),
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(metavar="OUT", help="The same in the twin of the output of 'tracekit replay --twin'."),
+        typer.Option(metavar="OUT", help="Like --twin, but take the twin from the output of 'tracekit replay --twin'."),
     ] = None,
     try_jobs: Annotated[
         int | None,
-        typer.Option("--try", metavar="N", min=1, help="The same in a twin that is searched for now, in N jobs."),
+        typer.Option("--try", metavar="N", min=1, help="Like --twin, but calibrate one now on the first N jobs."),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="ID", help="One guideline; may be repeated. All by default.")
@@ -49,10 +49,10 @@ def guidelines(
     force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Say what to change on the cluster, where the Trace carries the evidence.
+    """Recommend changes to the cluster that the Trace supports.
 
-    Each guideline has a finding with its 95 % interval, a threshold and where that comes from, and a verdict: holds,
-    does not hold, or cannot tell and why. Advice, its cost and how to do it appear only where a guideline holds.
+    Each guideline has a finding with its 95 % interval, a threshold with its source, and a verdict: holds, does not
+    hold, or cannot tell and why. Only guidelines that hold show advice, its cost and how to follow it.
 
     Example: tracekit guidelines my-trace --twin twin.toml -o guidelines.md
     """

@@ -19,7 +19,7 @@ def info(
     trace: TraceFolder,
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
 ) -> None:
-    """Show what a Trace holds: origin, tables, what it can answer, what is doubtful in it."""
+    """Show the contents of a Trace: origin, tables, possible answers, data quality."""
     from tracekit.trace import Trace
 
     opened = Trace.open(trace)

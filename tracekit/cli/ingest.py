@@ -35,29 +35,30 @@ def ingest(
         typer.Option(
             "--engine",
             metavar="NAME",
-            help="What reads files of telemetry: duckdb, this process, or spark, a task a file (docs/telemetry.md).",
+            help=(
+                "Engine that reads telemetry files: duckdb (this process) or spark (one task per file; "
+                "docs/telemetry.md)."
+            ),
         ),
     ] = "duckdb",
     master: Master = None,
     append: Annotated[
         bool,
-        typer.Option(
-            "--append", help="Add a newer export to TRACE; jobs seen again are replaced by their newer record."
-        ),
+        typer.Option("--append", help="Add a newer export to TRACE; newer records of a job replace older ones."),
     ] = False,
 ) -> None:
     """Read raw logs into a Trace: a folder of Parquet tables in one common schema.
 
-    Records that cannot be used are set aside in the table 'rejects' with file, line, column and reason; for every file
-    records = kept + rejected.
+    Unusable records go to the table 'rejects' with file, line, column and reason; for every file records = kept +
+    rejected.
 
-    With --append a dump of every day builds a history: files that TRACE holds already change nothing, a job that is
-    exported again is counted once; a missing TRACE is made. A dump without jobs, of an idle day, adds nothing.
+    With --append daily dumps build up a history: files that are already in TRACE change nothing, a job that is exported
+    again is counted once, and a missing TRACE is created. A dump without jobs, from an idle day, adds nothing.
 
-    With --engine spark each file of telemetry is read by a task of Spark's, on machines that see SRC and the folder of
-    TRACE at the same paths; the Trace is the same. It pays for many files of months, not for a log of jobs.
+    With --engine spark, one Spark task reads each telemetry file, on machines that see SRC and the folder of TRACE at
+    the same paths; the Trace is the same. It helps with many files from months, not with a job log.
 
-    SRC slurm: pulls the accounting of Slurm by sacct, one day a call, and keeps what it prints in TRACE.slurm.
+    SRC slurm: reads the accounting of Slurm with sacct, one call per day, and saves the output in TRACE.slurm.
 
     Example: tracekit ingest sample_traces/philly -o my-trace
     """

@@ -56,8 +56,10 @@ MapFile = Annotated[
     typer.Option(
         "--map",
         metavar="FILE",
-        help="Mapping file (TOML) for a log of any other layout; with --format NAME, for files that add to that log. "
-        "'tracekit formats --template csv' prints one.",
+        help=(
+            "Mapping file (TOML) for any other log layout; with --format NAME, for files that add to that log. "
+            "'tracekit formats --template csv' prints an example."
+        ),
     ),
 ]
 
@@ -65,7 +67,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an earlier output 
 
 MemoryLimit = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Most memory for joins before they spill to disk, such as 2GB."),
+    typer.Option(metavar="SIZE", help="Memory limit for joins, which use the disk beyond it, such as 2GB."),
 ]
 
 Anonymize = Annotated[
@@ -92,15 +94,13 @@ Shard = Annotated[
     typer.Option(
         "--shard",
         metavar="I/N",
-        help="Do part I of N, with I from 1 to N, of work that machines share (docs/howto/shards.md).",
+        help="Run part I of N (see docs/howto/shards.md).",
     ),
 ]
 
 Collect = Annotated[
     bool,
-    typer.Option(
-        "--collect", help="Write the output of what shards made; where something is missing, an error says so."
-    ),
+    typer.Option("--collect", help="Merge the results of the shards; fail if any are missing."),
 ]
 
 EngineName = Annotated[
@@ -108,7 +108,7 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="What runs the SQL: duckdb, in this process, or spark (docs/reference/spark.md).",
+        help="Engine that runs the SQL: duckdb (this process) or spark (docs/reference/spark.md).",
     ),
 ]
 

@@ -28,30 +28,32 @@ def plan(
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", metavar="'p90<=1h'", help="Longest wait accepted: mean, p50, p90 or p99; in s, min, h or d."
+            "--target", metavar="'p90<=1h'", help="Longest acceptable wait: mean, p50, p90 or p99; in s, min, h or d."
         ),
     ] = None,
     jobs_for: Annotated[
         list[str] | None,
         typer.Option(
-            "--for", metavar="size=8|vc=NAME|cluster=NAME", help="Whose wait counts; may be repeated. All by default."
+            "--for",
+            metavar="size=8|vc=NAME|cluster=NAME",
+            help="Jobs whose wait counts; may be repeated. All by default.",
         ),
     ] = None,
     twin: Annotated[
-        Path | None, typer.Option("--twin", metavar="FILE.toml", help="The twin; calibrated now by default.")
+        Path | None, typer.Option("--twin", metavar="FILE.toml", help="The twin to use; calibrated now by default.")
     ] = None,
     nodes: Annotated[
-        str | None, typer.Option("--nodes", metavar="N,N,...", help="Numbers of nodes to look at, and no others.")
+        str | None, typer.Option("--nodes", metavar="N,N,...", help="Test only these numbers of nodes.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Vary the nodes of this GPU model only.")
+        str | None, typer.Option("--model", metavar="NAME", help="Vary only the nodes of this GPU model.")
     ] = None,
     growth: Annotated[
-        str, typer.Option("--growth", metavar="X,X,...", help="Jobs a day as multiples of the log's.")
+        str, typer.Option("--growth", metavar="X,X,...", help="Jobs per day, as multiples of the log.")
     ] = "1",
     policies: Annotated[
         list[str] | None,
-        typer.Option("-p", "--policy", metavar="POLICY[,key=value...]", help="Try it too; may be repeated."),
+        typer.Option("-p", "--policy", metavar="POLICY[,key=value...]", help="Also try this policy; may be repeated."),
     ] = None,
     node_cost: Annotated[
         float | None, typer.Option("--node-cost", metavar="X", help="Cost of owning a node for an hour.")
@@ -61,46 +63,53 @@ def plan(
     ] = None,
     gang: Annotated[
         str | None,
-        typer.Option("--gang", metavar="N|Nnodes", help="Ask for spares instead: of a gang of N GPUs, or of N nodes."),
+        typer.Option(
+            "--gang", metavar="N|Nnodes", help="Find spare nodes instead, for a large job (gang) of N GPUs or N nodes."
+        ),
     ] = None,
     ettr: Annotated[
         float | None,
-        typer.Option("--ettr", metavar="X", help="With --gang: part of its time to be useful work; 0.95 by default."),
+        typer.Option(
+            "--ettr",
+            metavar="X",
+            help="With --gang: target share of time spent on useful work (ETTR); 0.95 by default.",
+        ),
     ] = None,
     checkpoint: Annotated[
         str | None,
         typer.Option(
             "--checkpoint",
             metavar="interval=S|daly|none,cost=S,restart=S",
-            help="With --gang: how it saves its work, in seconds; interval=3600,cost=0,restart=300 by default.",
+            help="With --gang: checkpoint times in seconds; interval=3600,cost=0,restart=300 by default.",
         ),
     ] = None,
     resamples: Annotated[
-        int, typer.Option("--resamples", metavar="N", help="How many months, or sets of nodes, are drawn.")
+        int, typer.Option("--resamples", metavar="N", help="Number of random months, or of random sets of nodes.")
     ] = 40,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Without --twin: look at the first N jobs only.")
+        int, typer.Option("--limit", metavar="N", min=1, help="Without --twin: use only the first N jobs.")
     ] = 100_000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of every draw.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")] = 0,
     workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; one a processor by default.")
+        int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; by default one per processor.")
     ] = None,
     shard: Shard = None,
     collect: Collect = False,
     force: Force = False,
 ) -> None:
-    """Say how many nodes a wait takes, by the twin of the cluster; or how many spares a gang needs.
+    """Find how many nodes keep waits below a target, or how many spare nodes a large job needs.
 
-    The days of the log are drawn again and again, and replayed on more and fewer nodes. Without --nodes the command
-    looks where the answer is. OUT holds plan.json and plan.svg. A twin that is too far from the log gives no plan.
+    The command resamples the days of the log many times, and replays them in the twin of the cluster on more and fewer
+    nodes. Without --nodes it searches for the answer. OUT contains plan.json and plan.svg. If the twin does not
+    reproduce the log well enough, no plan is made.
 
-    With --gang one long job is replayed on its nodes and 0, 1, 2 and more spares, under the outages of the log as they
-    were recorded, and as drawn from it: which part of its time is useful work, and how many spares keep the part that
-    --ettr asks for. It needs the table node_events, and no jobs.
+    With --gang the command replays one long job on its nodes and 0, 1, 2 and more spares, with the recorded outages and
+    with outages sampled from them. It reports the share of time with useful work, and how many spares reach the target
+    of --ettr. It needs the table node_events, but no jobs.
 
-    With --shard I/N the resamples of each step are divided among N processes, on machines that share OUT.runs. The next
-    step needs all results so far. A shard that has done its part therefore takes over unfinished work of the others,
-    and any shard gets to the end. --collect then writes OUT.
+    With --shard I/N, N processes on machines that share OUT.runs divide the resamples of each step. The next step needs
+    all earlier results. So a shard that has finished its part takes over unfinished work of the others, and each shard
+    runs to the end. --collect then writes OUT.
 
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """
@@ -109,13 +118,13 @@ def plan(
     if gang is not None:
         waits: dict[str, object] = {"--target": target, "--twin": twin, "--nodes": nodes, "--policy": policies}
         waits |= {"--growth": None if growth == "1" else growth, "--node-cost": node_cost, "--wait-cost": wait_cost}
-        _left_out(waits, "asks for a wait, --gang for spares")
+        _left_out(waits, "asks for nodes, but --gang asks for spares")
         unused = {"--limit": None if limit == 100_000 else limit, "--workers": workers}
-        _left_out(unused, "changes nothing with --gang, which replays one job")
+        _left_out(unused, "has no effect with --gang, which replays one job")
         shared = asked_work(out, shard, collect=collect)
         _plan_spares(trace, out, gang, ettr, checkpoint, model, jobs_for or (), resamples, seed, shared, force=force)
         return
-    _left_out({"--ettr": ettr, "--checkpoint": checkpoint}, "is about a gang, and none is given")
+    _left_out({"--ettr": ettr, "--checkpoint": checkpoint}, "works only with --gang")
     from tracekit.capacity_plan.api import plan as make
     from tracekit.capacity_plan.output import table_rows, write_plan
     from tracekit.cli.display import TerminalProgress, print_table
@@ -182,7 +191,7 @@ def _plan_spares(
 
     group = job_group(jobs_for)
     if group.size is not None or group.vc is not None:
-        raise UsageError("a gang has neither a size of jobs nor a VC", where="--for", hint="only cluster=NAME is taken")
+        raise UsageError("size=... and vc=... do not apply to --gang", where="--for", hint="use only cluster=NAME")
     progress = TerminalProgress()
     staged = None if _is_shard(shared) else plan_folder(out, force=force)
     try:

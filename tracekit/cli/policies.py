@@ -26,7 +26,7 @@ def policies(
     not_replayed: Annotated[
         bool,
         typer.Option(
-            "--not-replayed", help="List the systems that a replay of jobs cannot show, why, and what it can instead."
+            "--not-replayed", help="List the systems that a replay cannot simulate, why not, and the alternatives."
         ),
     ] = False,
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
@@ -42,7 +42,9 @@ def policies(
 
     if not_replayed:
         if name is not None:
-            raise UsageError("--not-replayed lists systems that are no policies here", hint=f"leave out '{name[:60]}'")
+            raise UsageError(
+                "--not-replayed lists all systems that tracekit does not replay", hint=f"leave out '{name[:60]}'"
+            )
         _show_not_replayed(form)
         return
     if name is None:
@@ -75,7 +77,7 @@ def _show_not_replayed(form: TextFormat) -> None:
         print_json([asdict(system) for system in NOT_REPLAYED])
         return
     rows = [(s.name, s.decides, s.why, s.instead, "; ".join((*s.policies, *s.assumptions))) for s in NOT_REPLAYED]
-    print_table(("system", "what it decides", "why not", "what can be shown instead", "by"), rows)
+    print_table(("system", "what it decides", "why not", "alternative", "by"), rows)
 
 
 def _facts(card: Card, assumptions: dict[str, dict[str, str]]) -> dict[str, object]:

@@ -51,8 +51,10 @@ def query(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="A query's name, such as queuing/run_time, or an SQL file of yours. Without it, list the questions, "
-            "and whether the Trace holds what they need.",
+            help=(
+                "Name of a query, such as queuing/run_time, or your own SQL file. Without it, list the queries, "
+                "and which of them the Trace can answer."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -70,7 +72,7 @@ def query(
         typer.Option(
             "--where",
             metavar="COLUMN=VALUE",
-            help=f"Ask only jobs with this value; may be repeated. Columns: {', '.join(WHERE)}; "
+            help=f"Use only jobs with this value; may be repeated. Columns: {', '.join(WHERE)}; "
             f"sizes in GPUs: {', '.join(SIZES)}.",
         ),
     ] = None,
@@ -81,7 +83,9 @@ def query(
     ] = False,
     intervals: Annotated[
         bool,
-        typer.Option("--intervals", help="Add the ends of 95 % confidence intervals as columns, where there are any."),
+        typer.Option(
+            "--intervals", help="Add the ends of 95 % confidence intervals as columns, if the query has intervals."
+        ),
     ] = False,
     anonymize: Anonymize = False,
     salt_file: SaltFile = None,
@@ -93,7 +97,7 @@ def query(
         bool | None,
         typer.Option(
             "--sandbox/--no-sandbox",
-            help="Let the SQL read the Trace's tables and nothing else. The default for SQL that lies in the Trace.",
+            help="Let the SQL read only the tables of the Trace. The default for SQL files inside the Trace.",
             show_default=False,
         ),
     ] = None,
@@ -103,16 +107,15 @@ def query(
             "--time-limit",
             metavar="SECONDS",
             min=0.001,
-            help=f"Longest time of the SQL. In the sandbox it is {LONGEST_S:g} by default, elsewhere there is none.",
+            help=f"Time limit for the SQL: in the sandbox {LONGEST_S:g} by default, otherwise none.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
     """Answer one question about a Trace, or list the questions that tracekit answers.
 
-    With --from, --to, --cluster or --where it is asked of a part: the jobs submitted in that time, to that cluster,
-    with these values, and all that belongs to them. Of a Trace in partitions, only those that hold some of them are
-    read.
+    --from, --to, --cluster and --where select a part: the jobs submitted in that time, to that cluster, with these
+    values, and all their records. In a partitioned Trace, only the needed partitions are read.
 
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """

@@ -27,8 +27,10 @@ def replay(
             "-p",
             "--policy",
             metavar="POLICY[,key=value...]",
-            help="A policy and its parameters; may be repeated. A standard panel by default; all-of-the-literature is "
-            "every policy that can run here. See 'tracekit policies'.",
+            help=(
+                "Policy with its parameters; may be repeated. By default a standard set; all-of-the-literature "
+                "runs every policy that is possible here. See 'tracekit policies'."
+            ),
         ),
     ] = None,
     *,
@@ -38,33 +40,38 @@ def replay(
         typer.Option(
             "--twin",
             metavar="FILE.toml",
-            help="Replay in the twin that 'tracekit calibrate' wrote, each policy in place of its order. OUT/twin is "
-            "the twin itself.",
+            help=(
+                "Replay in the twin from 'tracekit calibrate', where each policy replaces its job order. OUT/twin "
+                "is the twin itself."
+            ),
         ),
     ] = None,
     inflate: Annotated[
         float | None,
         typer.Option(
             metavar="X",
-            help="Placement study instead: every task arrives, whether or not it ever ran, and none leaves, up to X "
-            "times the GPUs; -p names placement rules.",
+            help=(
+                "Run a placement study instead: all tasks arrive, even those that never ran, and none leaves, up "
+                "to X times the GPUs; -p names placement rules."
+            ),
         ),
     ] = None,
     bracket: Annotated[
         bool,
         typer.Option(
             "--bracket",
-            help="Show as well how the means compare with the first policy's under other assumptions that they use, "
-            "between the ends that models.toml states: of shared GPUs, spread gangs, resizing, lost work, links, "
-            "switched nodes.",
+            help=(
+                "Also compare the means with the first policy under other assumptions, at both ends of their "
+                "ranges in models.toml: shared GPUs, spread gangs, resizing, lost work, links, switched nodes."
+            ),
         ),
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of each policy (log.parquet).")] = False,
     force: ForceReplay = False,
 ) -> None:
-    """Replay a Trace under other policies, or on another cluster, and compare what each does to the jobs.
+    """Replay a Trace under other policies, or on another cluster, and compare the results.
 
-    OUT holds a folder for each policy with summary.json, jobs.parquet and timeline.parquet, and the comparison as
+    OUT contains a folder for each policy with summary.json, jobs.parquet and timeline.parquet, and the comparison as
     Parquet, CSV and SVG.
 
     Example: tracekit replay my-trace -p fifo -p srtf,overhead=helios -o out
@@ -97,7 +104,7 @@ def replay(
         )
         progress.note("engine: " + "; ".join(f"{label} {speed.words}" for label, speed in found.speeds.items()))
     for name, why in found.skipped.items():
-        progress.note(f"{name} is left out of the panel: {why}")
+        progress.note(f"{name} is not in the comparison: {why}")
     print_table(*comparison_rows(found.comparison))
     for why in effect_sentences(found.comparison):
         typer.echo(f"No comparison: {why}.")
@@ -125,7 +132,7 @@ def _inflate(
     from tracekit.replay.fractions.placement_study import placement_study, write_study
 
     if twin is not None:
-        raise UsageError("a twin is of jobs through time, a placement study knows none", hint="leave out --twin")
+        raise UsageError("a placement study has no time, so it cannot use a twin", hint="leave out --twin")
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         study = placement_study(trace, rules, load, settings=settings, progress=progress)

@@ -30,7 +30,7 @@ ModelsFile = Annotated[
 ForceReplay = Annotated[
     bool,
     typer.Option(
-        "--force", help="Replace an earlier output, and replay although most of the work can never run on this cluster."
+        "--force", help="Replace an earlier output, and replay even if most of the work cannot run on this cluster."
     ),
 ]
 

@@ -11,7 +11,7 @@ __all__ = ["schema"]
 
 def schema(
     table: Annotated[
-        str | None, typer.Argument(help="One table; all as Markdown when left out.", show_default=False)
+        str | None, typer.Argument(help="One table; by default all of them as Markdown.", show_default=False)
     ] = None,
 ) -> None:
     """Show the columns of a Trace's tables, with types, units and meanings."""

@@ -15,16 +15,18 @@ __all__ = ["serve"]
 def serve(
     trace: TraceFolder,
     host: Annotated[
-        str, typer.Option(metavar="HOST", help="Where to listen; by default only this machine can connect.")
+        str, typer.Option(metavar="HOST", help="Address to listen on; by default only this machine can connect.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="N", help="Port to listen at; 0 takes any that is free.", min=0, max=65535)
+        int, typer.Option(metavar="N", help="Port to listen on; 0 picks a free one.", min=0, max=65535)
     ] = 8765,
     token: Annotated[
         str | None,
         typer.Option(
             metavar="TOKEN",
-            help="What whoever connects has to know; on another host than this machine one is made and printed.",
+            help=(
+                "Token that clients must know. With any --host other than this machine, tracekit makes and prints one."
+            ),
             envvar="TRACEKIT_TOKEN",
             show_envvar=True,
             show_default=False,
@@ -33,20 +35,22 @@ def serve(
     by: TenantColumn = None,
     replay_jobs: Annotated[
         int,
-        typer.Option(metavar="N", help="Replay N jobs at most to tell what changes would do; 0 starts sooner.", min=0),
+        typer.Option(
+            metavar="N", help="Replay at most N jobs to estimate the effect of changes; 0 starts sooner.", min=0
+        ),
     ] = 0,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Answer without partitions that are missing or damaged.")
+        bool, typer.Option("--allow-missing", help="Skip partitions that are missing or damaged.")
     ] = False,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser, where there is a screen.")
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser, if the machine has a screen.")
     ] = True,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Serve the report of a Trace on this machine, with the Trace behind it.
+    """Serve the report of a Trace as a live page on this machine.
 
-    The page is that of 'analyze'. Where a part of it is chosen, the answers are asked of the Trace again, and a job, a
-    node or a user can be opened. Everything is only read. Ctrl-C ends it.
+    The page is that of 'analyze', but you can select a part of the Trace, which computes the answers again, and open a
+    job, a node or a user. The server only reads. Ctrl-C ends it.
 
     Example: tracekit serve my-trace
     """

@@ -31,4 +31,4 @@ def asked_work(out: Path, shard: str | None, *, collect: bool) -> SharedWork | N
 def echo_shard(shared: SharedWork, what: str) -> None:
     """Tell that a shard has ended, with how many results of its own, and what comes next."""
     typer.echo(f"shard {shared.shard}: all {what} are done; {shared.made:,} of them here")
-    typer.echo("next: the same command with --collect in place of --shard")
+    typer.echo("next: the same command with --collect instead of --shard")

@@ -17,7 +17,11 @@ __all__ = ["sweep"]
 def sweep(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE.toml", help="What to combine; --template prints one.", show_default=False),
+        typer.Argument(
+            metavar="FILE.toml",
+            help="File that lists what to combine; --template prints an example.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -30,30 +34,31 @@ def sweep(
         typer.Option(
             "--twin",
             metavar="FILE.toml",
-            help="Make the runs in the twin that 'tracekit calibrate' wrote, in place of the one that the file names.",
+            help="Make the runs in this twin from 'tracekit calibrate', instead of the one that the file names.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes; as many as processors by default.", min=1)
+        int | None, typer.Option(metavar="N", help="Processes; by default one per processor.", min=1)
     ] = None,
     shard: Shard = None,
     collect: Annotated[
-        bool, typer.Option("--collect", help="Replay nothing; write the table and the picture of what shards made.")
+        bool,
+        typer.Option("--collect", help="Replay nothing; write the table and the plot from the results of the shards."),
     ] = False,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="With --collect: runs that are missing are rows without figures.")
+        bool, typer.Option("--allow-missing", help="With --collect: write missing runs as rows without figures.")
     ] = False,
     template: Annotated[bool, typer.Option("--template", help="Print an example of FILE.toml and exit.")] = False,
 ) -> None:
     """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file names.
 
-    Finished runs are kept in OUT/runs: after an interruption, or a change of the file, the same command makes the
-    missing ones. OUT/sweep.parquet has one row a run, OUT/tradeoffs.svg shows them. In a twin each combination is
-    compared with the twin's own run, and has its effect on the recorded times if the twin's grade allows it.
+    Finished runs stay in OUT/runs: after an interruption, or a change of the file, the same command makes only the
+    missing runs. OUT/sweep.parquet has one row per run, OUT/tradeoffs.svg plots them. In a twin, each combination is
+    compared with the twin's own run, and its effect on the recorded times is reported if the twin's grade allows it.
 
-    With --shard I/N only the runs of one shard of N are made, and no table. Shards may run at the same time on machines
-    that share OUT; one that was killed makes its missing runs when it is run again. --collect then writes the table, or
-    names the shards whose runs are missing.
+    With --shard I/N the command makes only the runs of one shard of N, and no table. Shards may run at the same time on
+    machines that share OUT; if you run a killed shard again, it makes its missing runs. --collect then writes the
+    table, or names the shards whose runs are missing.
 
     Example: tracekit sweep sweep.toml -o out
     """

@@ -39,7 +39,9 @@ def write_frame(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, for
     if form is TableFormat.table:
         if out is not None:
             raise UsageError(
-                "a table is for reading on the terminal", where="-f table", hint="use csv, json or parquet with -o"
+                "the format table only prints to the terminal",
+                where="-f table",
+                hint="use csv, json or parquet with -o",
             )
         from tracekit.cli.display import print_frame
 

@@ -18,18 +18,18 @@ def validate(
         bool,
         typer.Option(
             "--deep",
-            help="Compare the SHA-256 of each file with the manifest too, and read every column of every row.",
+            help="Also compare the SHA-256 of each file with the manifest, and read every column of every row.",
         ),
     ] = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Check a Trace, and print each problem as a line: table, column, number of rows, and one of them.
+    """Check a Trace, and print one line per problem: table, column, number of rows, and an example.
 
     It checks columns and types, keys, references between tables and row counts. Durations, waits, counts and shares
     must be 0 or more. Jobs must start after their submission and end after their start, and attempts must not overlap.
     Durations must be the differences of their times. For every source file, records = kept + rejected. Partitions must
-    be those of the manifest, with the rows of their cluster and day. Only the needed columns are read, as a stream,
-    which takes little memory. A changed byte that leaves a valid value shows with --deep only.
+    match the manifest, and contain only rows of their cluster and day. The check streams only the needed columns, so it
+    takes little memory. Only --deep finds a changed byte that leaves a valid value.
 
     Exit code 0 if all checks pass, 1 if one fails or a table cannot be read, 2 if the folder is not a Trace.
     """

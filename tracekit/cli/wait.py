@@ -29,32 +29,33 @@ def wait(
     ],
     gpus: Annotated[
         float | None,
-        typer.Option("--gpus", metavar="N", help="GPUs of the job; needed unless the log knows no sizes."),
+        typer.Option("--gpus", metavar="N", help="GPUs of the job; required if the log records job sizes."),
     ] = None,
-    gpu_model: Annotated[str | None, typer.Option("--gpu-model", metavar="NAME", help="GPU model it asks for.")] = None,
+    gpu_model: Annotated[str | None, typer.Option("--gpu-model", metavar="NAME", help="Requested GPU model.")] = None,
     partition: Annotated[
-        str | None, typer.Option("--partition", metavar="NAME", help="Partition, queue or VC it is submitted to.")
+        str | None, typer.Option("--partition", metavar="NAME", help="Partition, queue or VC of the job.")
     ] = None,
-    qos: Annotated[str | None, typer.Option("--qos", metavar="NAME", help="Its quality of service.")] = None,
+    qos: Annotated[str | None, typer.Option("--qos", metavar="NAME", help="Quality of service of the job.")] = None,
     account: Annotated[
-        str | None, typer.Option("--account", metavar="NAME", help="Account that it is charged to.")
+        str | None, typer.Option("--account", metavar="NAME", help="Account that pays for the job.")
     ] = None,
     time_limit: Annotated[
-        str | None, typer.Option("--time-limit", metavar="TIME", help="Its time limit: 30min, 8h, 2d, or 1-12:00:00.")
+        str | None,
+        typer.Option("--time-limit", metavar="TIME", help="Time limit of the job: 30min, 8h, 2d, or 1-12:00:00."),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="Cluster, where the history has several.")
+        str | None, typer.Option("--cluster", metavar="NAME", help="Cluster, if the history has several.")
     ] = None,
     level: Annotated[
-        float, typer.Option("--level", metavar="SHARE", help="Share of the waits that the interval shall hold.")
+        float, typer.Option("--level", metavar="SHARE", help="Share of waits that the interval should cover.")
     ] = 0.8,
     form: Annotated[_Form, typer.Option("-f", "--output-format", help="How to write the result.")] = _Form.table,
     memory_limit: MemoryLimit = None,
 ) -> None:
-    """Say how long a job will wait: what jobs like it met lately, as an interval.
+    """Predict how long a job will wait, as an interval based on recent similar jobs.
 
-    Jobs like it are of the same cluster and size class, and of the same partition, model and so on where there are
-    enough. The question is asked at the end of the history. docs/wait.md has the method; the query
+    Similar jobs have the same cluster and size class, and the same partition, model and so on if there are enough. The
+    prediction is for a job submitted at the end of the history. docs/wait.md has the method; the query
     queuing/expected_wait_backtest checks it on the history itself.
 
     Example: tracekit wait my-trace --gpus 4 --partition gpu --time-limit 8h

@@ -133,7 +133,7 @@ def download(
             if not error.gained or not tries_left:
                 raise RefusedError(str(error)) from error
             resumed = True
-    raise RefusedError("the server sent another part of the file than asked for")
+    raise RefusedError("the server sent the wrong part of the file")
 
 
 def _request(
@@ -220,7 +220,7 @@ def _begin(response: Answer, partial: Partial, size: int | None, most: int | Non
     if pointer is not None:
         raise PointerError(pointer)
     if is_html(head, response.headers.get("Content-Type", "")):
-        raise RefusedError("it is a web page, not the file")
+        raise RefusedError("the server sent a web page, not the file")
     if total is not None and size is not None and total != size:
         raise RefusedError(f"it has {total:,} bytes there, not {size:,}")
     if total is not None and most is not None and total > most:

@@ -132,7 +132,7 @@ class _Downloader:
         """Download the parts aa, ab, ... zz of a split file until its size is reached."""
         left, suffixes = self.file.bytes, product(ascii_lowercase, repeat=2)
         if left is None:
-            raise RefusedError("its parts cannot be counted, since its size is not known")
+            raise RefusedError("its size is unknown, so its parts cannot be counted")
         while left:
             suffix = "".join(next(suffixes, ()))
             if not suffix:
@@ -201,7 +201,7 @@ class DatasetRecord:
             ) from error
         if owner != dataset.name:
             raise UsageError(
-                f"holds the dataset {owner} already", where=folder, hint="give each dataset a folder of its own"
+                f"already holds the dataset {owner}", where=folder, hint="use a separate folder for each dataset"
             )
 
     def add(self, name: str, file: FileRecord, staging: Path) -> None:
@@ -313,11 +313,11 @@ def choose_files(dataset: Dataset, only: Sequence[str] = ()) -> list[RemoteFile]
     """
     for file in dataset.files:
         if Path(file.name).name != file.name or "\\" in file.name or file.name.startswith("."):
-            raise OutputError("a file name that leads elsewhere is refused", where=file.name)
+            raise OutputError("the file name points outside the folder", where=file.name)
     for pattern in only:
         if not any(fnmatchcase(file.name, pattern) for file in dataset.files):
             names = ", ".join(file.name for file in dataset.files)
-            raise UsageError(f"no file of {dataset.name} fits '{pattern}'", where="--file", hint=f"it has {names}")
+            raise UsageError(f"no file of {dataset.name} matches '{pattern}'", where="--file", hint=f"it has {names}")
     return [file for file in dataset.files if not only or any(fnmatchcase(file.name, p) for p in only)]
 
 
@@ -339,7 +339,7 @@ def _already(
     if force:
         return None
     raise OutputError(
-        "exists with other content" if known else "exists, and there is no checksum to compare it with",
+        "exists with different content" if known else "exists, and we have no checksum to compare it with",
         where=path,
         hint="--force replaces it, or choose another folder with -o",
     )
@@ -384,7 +384,7 @@ def _staging(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     staging = folder / STAGING_NAME
     if staging.is_symlink():
-        raise OutputError("is a link and may lead elsewhere", where=staging, hint="remove it")
+        raise OutputError("is a link, which may point outside the folder", where=staging, hint="remove it")
     staging.mkdir(exist_ok=True)
     with lock_folder(staging, shown=folder):
         for path in staging.iterdir():

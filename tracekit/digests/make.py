@@ -368,10 +368,10 @@ def digest_of(
         named = f'SELECT min(submit_time), greatest(max(submit_time), max(start_time), max(end_time)), count("{by}")'
         begin, end, names = con.execute(f"{named} FROM jobs").fetchall()[0]
         if begin is None or end is None:
-            raise QueryError("the trace does not tell when jobs were submitted", where=history.path)
+            raise QueryError("the trace does not record when jobs were submitted", where=history.path)
         if not names:
             other = "account" if by == "user" else "user"
-            raise UsageError(f"the log names no {by}s", where="--by", hint=f"try --by {other}")
+            raise UsageError(f"the log has no {by} names", where="--by", hint=f"try --by {other}")
         zone = known_zone(history.timezone)
         chosen = last_whole_week(end, zone) if week is None else week_of(week, zone)
         if week is None and chosen.until <= begin:  # a history of a few days

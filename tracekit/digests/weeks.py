@@ -78,7 +78,7 @@ def week_of(text: str, zone: str) -> Week:
     except ValueError:
         monday = dt.date.max
     if not _FIRST.date() <= monday <= _LAST.date():
-        raise UsageError(f"there is no week {shorten(text)}", where="--week", hint=hint)
+        raise UsageError(f"this week does not exist: {shorten(text)}", where="--week", hint=hint)
     return Week(year, number, zone)
 
 

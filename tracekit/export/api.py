@@ -153,9 +153,9 @@ def _size(target: Target, options: Options, machines: int | None, target_load: f
         return
     named = "--machines" if machines is not None else "--target-load"
     if machines is not None and target_load is not None:
-        raise UsageError("--machines and --target-load both say how large the cluster is", hint="leave one out")
+        raise UsageError("--machines and --target-load both set the size of the cluster", hint="leave one out")
     if not target.machines:
-        raise UsageError(f"the target {target.name} has no cluster", where=named, hint="leave it out")
+        raise UsageError(f"the format {target.name} has no cluster", where=named, hint="leave it out")
     if machines is not None and not 1 <= machines <= 10**9:
         raise UsageError(f"'{machines}' is not a number of nodes from 1 to a billion", where=named)
     if target_load is not None and not 0.001 <= target_load <= 1000:
@@ -167,7 +167,7 @@ def _first_submission(target: Target, options: Options, shift_to: str) -> int:
     """Return when the first submission is to be [us since 1970]."""
     if not target.dates:
         raise UsageError(
-            f"times of the target {target.name} count from the first submission, so that no date is in the file",
+            f"the format {target.name} has no dates: its times count from the first submission",
             where="--shift-to",
             hint="leave it out",
         )

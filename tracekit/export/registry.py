@@ -66,5 +66,5 @@ def _plugin(entry: metadata.EntryPoint) -> tuple[Target | None, str]:
     except Exception as error:  # noqa: BLE001 -- a plug-in may do anything
         return None, " ".join(f"{type(error).__name__}: {error}".split())
     if not isinstance(member, Target):
-        return None, "it is no instance of tracekit.export.interface.Target"
+        return None, "it is not an instance of tracekit.export.interface.Target"
     return member, ""

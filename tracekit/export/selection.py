@@ -234,7 +234,7 @@ def select_jobs(
     if job_filter.keep_zero and trace.manifest.time_base == "relative" and first_at_us is None:
         origin_us = min(origin_us, 0)
     if first_at_us is not None and first_us is None:
-        raise UsageError("no submission is known that could be moved", where="--shift-to", hint="leave it out")
+        raise UsageError("no job has a known submission time to move", where="--shift-to", hint="leave it out")
     shift_us = 0 if first_at_us is None else first_at_us - origin_us
     moved = ", ".join(f"{name} + to_microseconds({shift_us}) AS {name}" for name in _TIMES)
     file = scratch / "chosen.parquet"
@@ -247,10 +247,10 @@ def select_jobs(
     con.execute(f"CREATE OR REPLACE VIEW chosen AS SELECT * FROM read_parquet({sql_text(file)})")
     odd = " OR ".join(f"NOT ({_usable(name)})" for name in _NUMBERS)
     unusable = con.execute(f"SELECT count(*) FILTER ({odd}) FROM jobs").fetchall()[0][0]
-    log.changed(unusable, "cores, memory or time limit are no usable numbers, so they are unknown")
+    log.changed(unusable, "cores, memory or time limit are not usable numbers, so they are unknown")
     base = trace.manifest.time_base
     if first_at_us is not None:
-        log.note("all times were moved by the same amount, so that the dates are not those of the log (--shift-to)")
+        log.note("all times were moved by the same amount, so the dates differ from the log (--shift-to)")
         base = "shifted"
     jobs = JobSelection(con, file, trace, log.written, origin_us + shift_us, shift_us, base)
     if job_filter.fractions == "up":

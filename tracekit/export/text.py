@@ -54,7 +54,7 @@ def write_csv(path: Path, blocks: Iterable[pl.DataFrame], log: ExportLog, *, gua
             changed += count
             frame.write_csv(file, include_header=header and number == 0)
     if changed:
-        log.note(f"{changed:,} texts begin like a formula and got a quote in front (option guard)")
+        log.note(f"{changed:,} texts that look like formulas got a leading quote (option guard)")
 
 
 def whole_seconds(column: str) -> pl.Expr:

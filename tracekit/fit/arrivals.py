@@ -219,7 +219,7 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
     seconds = timed["submit_us"].to_numpy() / 1e6
     days = (seconds[-1] - seconds[0]) / 86400
     if days > LONGEST_DAYS:
-        reason = f"the submissions span {days:,.0f} days, and at most {LONGEST_DAYS:,.0f} can be fitted"
+        reason = f"the submissions span {days:,.0f} days, but at most {LONGEST_DAYS:,.0f} can be fitted"
         return {"jobs": timed.height, "process": None, "reason": reason}
     step = max(1.0, resolution_of(seconds))
     ticks = np.floor(seconds / step) * step

@@ -235,10 +235,14 @@ class Way:
         chosen = method or ("hybrid" if hybrid is not None else scores.get("best"))
         if chosen is None:
             chosen = "resample"
-            progress.note("days of the log are resampled; a model with scores (--model) says what comes nearest to it")
+            progress.note(
+                "this resamples days of the log; a model with scores (--model) shows which method matches the log best"
+            )
         part = hybrid or scores.get("hybrid") or HYBRIDS[0]
         if rate is not None and (chosen == "resample" or (chosen == "hybrid" and part == "arrivals")):
-            raise UsageError("is of a model: resampled days keep the rates of the log", where="--rate")
+            raise UsageError(
+                "works only with a model, because resampled days keep the rates of the log", where="--rate"
+            )
         return cls(chosen, part, rate)
 
 
@@ -321,9 +325,9 @@ def generate(
         way = Way.of(known, method, hybrid, rate, progress)
         return _from_trace(trace, known, Path(out), extent, way, load=load, force=force, progress=progress)
     if known is not None:
-        raise UsageError("goes with a Trace; this source is a model itself", where="--model")
+        raise UsageError("works only with a Trace, but the source is a model", where="--model")
     if method in ("resample", "hybrid"):
-        raise UsageError("needs a Trace, since a model holds no days of jobs", where="--method")
+        raise UsageError("needs a Trace, because a model does not contain days of jobs", where="--method")
     known = _model(source)
     best = (known.document.get("scores") or {}).get("best")
     if best not in (None, "model"):

@@ -115,7 +115,7 @@ def read_jobs(trace: Trace) -> JobTable:
         own.alias("run_s"),
     ).collect()
     if frame.is_empty():
-        raise UsageError("the table jobs is empty: there is nothing to fit", where=trace.path)
+        raise UsageError("the table jobs is empty", where=trace.path)
     times = [frame[c].max() for c in ("submit_us", "start_us", "end_us")]
     last = max((t for t in times if isinstance(t, int)), default=None)
     elapsed = (pl.lit(last, pl.Int64) - pl.col("start_us")) / 1e6

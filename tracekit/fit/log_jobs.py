@@ -69,7 +69,7 @@ class LogJobs:
             There is none on a whole day.
         """
         if self.first[-1] == self.first[0]:
-            raise UsageError("no job is on a whole day of the log", hint="resample a longer log")
+            raise UsageError("the log has no whole day with jobs", hint="resample a longer log")
         return float(self.first[-1] - self.first[0]) / self.days
 
 
@@ -156,7 +156,7 @@ def _judged(trace: Trace) -> pl.LazyFrame:
 
 
 def _nothing(trace: Trace) -> UsageError:
-    return UsageError("no job has a submission and has ended", where=str(trace.path), hint="resample another Trace")
+    return UsageError("no job has both a submission and an end", where=str(trace.path), hint="resample another Trace")
 
 
 def _whole_days(first: int, last: int) -> tuple[int, int]:

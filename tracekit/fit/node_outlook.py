@@ -97,7 +97,7 @@ def held_out_failures(trace: Trace, share: float = 0.7, *, seed: int = 0, draws:
         The share is not between 0 and 1, or the first part has too few failures for a fit.
     """
     if not 0 < share < 1:
-        raise UsageError(f"a part of the log is between 0 and 1, not {share:g}")
+        raise UsageError(f"the part of the log must be between 0 and 1, not {share:g}")
     log = FailureLog.of(trace)
     window = log.window
     cut = window.begin + round(share * (window.end - window.begin))
@@ -108,7 +108,7 @@ def held_out_failures(trace: Trace, share: float = 0.7, *, seed: int = 0, draws:
         model = fit_failure_log(first if number == 0 else _resampled(first, rng), seed, Effort(replicates=0))
         groups = [g for g in model["groups"] or [] if g["group"] != "all"]
         if number == 0 and not any(g["until_failure"]["chosen"] for g in groups):
-            raise UsageError("the first part of the log has too few failures for a fit", where=trace.path)
+            raise UsageError("the first part of the log has too few failures to fit", where=trace.path)
         size = len(range(number, draws, fits))
         found.append(figures_of(_drawn(groups, first, span_s, size, rng), size, window.nodes, span_s))
     every = {name: np.concatenate([one[name] for one in found]) for name in FIGURES}

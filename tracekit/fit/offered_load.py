@@ -68,11 +68,11 @@ def with_load(
     if not (math.isfinite(load) and 0 < load <= 1000):
         raise UsageError(f"must be above 0 and at most 1,000, not {load:g}", where="--load")
     if extent.scale_load != 1:
-        raise UsageError("--load and --scale-load both say how many jobs arrive", hint="leave one out")
+        raise UsageError("--load and --scale-load both set how many jobs arrive", hint="leave one out")
     gpus = cluster_gpus(cluster, extent.scale_gpus)
     if not gpus:
         hint = "add machines or quotas to the Trace before the fit, or use --scale-load"
-        raise UsageError(f"{what} has no cluster, so that there is no load", where="--load", hint=hint)
+        raise UsageError(f"{what} has no cluster, so the load is undefined", where="--load", hint=hint)
     if not gpu_seconds_per_s > 0:
         raise UsageError(f"the jobs of {what} have no known GPU time", where="--load", hint="use --scale-load")
     return replace(extent, scale_load=load * gpus / gpu_seconds_per_s)

@@ -111,7 +111,7 @@ def make_scores(
         The Trace, the folder or `scores` cannot be used.
     """
     if scores < 1:
-        raise UsageError("leaves nothing to do for a shard", where="--scores", hint="give 1 or more")
+        raise UsageError("leaves no work for a shard", where="--scores", hint="give 1 or more")
     reason = _scores(Trace.of(trace).ingested, scores, shared, progress or Progress())["reason"]
     return None if reason is None else str(reason)
 

@@ -57,7 +57,7 @@ class Extent:
 
     def __post_init__(self) -> None:
         if (self.jobs is None) == (self.days is None):
-            raise UsageError("needs a number of jobs or of days, one of them", hint="for instance --jobs 10000")
+            raise UsageError("give either --jobs or --days", hint="for example --jobs 10000")
         if self.jobs is not None and not 1 <= self.jobs <= MOST_JOBS:
             raise UsageError(f"must be from 1 to {MOST_JOBS:,}, not {self.jobs}", where="--jobs")
         if self.days is not None and not (math.isfinite(self.days) and 0 < self.days <= LONGEST_DAYS):
@@ -84,7 +84,7 @@ def check_any(jobs: int) -> None:
         There is none.
     """
     if not jobs:
-        raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
+        raise UsageError("no job arrives in such a short time", where="--days", hint="ask for more days")
 
 
 def whole_parts(counts: list[int], factor: float) -> Whole:

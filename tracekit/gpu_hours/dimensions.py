@@ -41,13 +41,11 @@ def check_dimension(trace: Trace, by: str) -> None:
         See above.
     """
     if by not in DIMENSIONS:
-        raise UsageError(
-            f"'{by[:80]}' is nothing to tell GPU-hours apart by", where="by", hint=nearest(by[:80], DIMENSIONS)
-        )
+        raise UsageError(f"'{by[:80]}' is not a dimension of GPU-hours", where="by", hint=nearest(by[:80], DIMENSIONS))
     known = known_dimensions(trace)
     if by not in known:
-        hint = f"it knows {', '.join(known)}" if known else "it knows no dimension at all"
-        raise UsageError(f"the Trace does not know the {by.replace('_', ' ')} of any job", where="by", hint=hint)
+        hint = f"it records {', '.join(known)}" if known else "it records none of the dimensions"
+        raise UsageError(f"the Trace does not record the {by.replace('_', ' ')} of any job", where="by", hint=hint)
 
 
 def first_known(trace: Trace, *wanted: str) -> str:

@@ -88,7 +88,7 @@ def efficiency(
     if jobs < 0:
         raise UsageError("is below 0", where="jobs", hint="give a number of jobs")
     if month is not None and prices is None:
-        raise UsageError("a month is of a bill, which needs prices", where="month", hint="add --prices FILE")
+        raise UsageError("a month works only with prices", where="month", hint="add --prices FILE")
     if month is not None and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", month) is None:
         raise UsageError(f"'{month[:60]}' is not a month", where="month", hint="write it like 2026-11")
     salt = None if salt_file is None else Path(salt_file)

@@ -180,7 +180,7 @@ def _price(text: TomlText, number: int, price: _Price, timezone: str) -> Price:
     found = Price(amount, model, price.partition, since or _FIRST, until or _LAST)
     if found.since >= found.until:
         raise wrong(
-            "to", f"{price.to} is not after {price.from_}", "write a later day; it is the first without this price"
+            "to", f"{price.to} is not after {price.from_}", "write a later day: the first day without this price"
         )
     return found
 

@@ -200,10 +200,10 @@ class Guideline:
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
-            raise ValueError(f"'{self.id[:60]}' is not a valid guideline id: use small letters, digits and hyphens")
+            raise ValueError(f"'{self.id[:60]}' is not a guideline id: use small letters, digits and hyphens")
         keys = [m.key for m in self.measures]
         unknown = [t.key for t in self.thresholds if t.key not in keys]
         if not keys or not self.thresholds or unknown or len(set(keys)) != len(keys):
-            raise ValueError(f"'{self.id}' needs measures with different keys, and a threshold for one of them")
+            raise ValueError(f"'{self.id}' needs measures with different keys, and a threshold on one of them")
         if (self.trial is None) != bool(self.no_trial):
             raise ValueError(f"'{self.id}' needs either a trial or the reason for having none")

@@ -47,7 +47,7 @@ def _known() -> tuple[dict[str, Guideline], dict[str, str]]:
         if not info.name.startswith("_"):
             member: Guideline = import_module(f"{rules.__name__}.{info.name}").GUIDELINE
             if member.id in known:
-                raise ValueError(f"two guidelines are called '{member.id}'")
+                raise ValueError(f"two guidelines have the id '{member.id}'")
             known[member.id] = member
     broken: dict[str, str] = {}
     for entry in sorted(metadata.entry_points(group=_GROUP), key=lambda e: (e.name, e.value)):

@@ -119,7 +119,9 @@ def guidelines(
         The Trace or the twin cannot be used, or the guideline does not exist.
     """
     if sum(given is not None for given in (twin, replay, try_jobs)) > 1:
-        raise UsageError("all effects use one twin", where="twin", hint="give one of twin, replay and try_jobs")
+        raise UsageError(
+            "only one twin is used for all effects", where="twin", hint="give only one of twin, replay and try_jobs"
+        )
     if try_jobs is not None and try_jobs < 1:
         raise UsageError("at least one job must be replayed", where="try_jobs")
     chosen = Trace.of(trace).by(by)
@@ -149,7 +151,7 @@ def twin_of_replays(out: Path) -> Path:
         return file
     hint = "make a twin with 'tracekit calibrate TRACE -o twin.toml', and give it with --twin"
     if (out / "comparison.parquet").is_file():
-        raise UsageError("contains no replays of a twin, so there is no effect against the log", where=out, hint=hint)
+        raise UsageError("holds replays without a twin, which cannot show effects on the log", where=out, hint=hint)
     raise UsageError("is not an output of 'tracekit replay --twin'", where=out, hint=hint)
 
 
@@ -207,7 +209,7 @@ def _judged(guideline: Guideline, evidence: Evidence) -> Judgement:
         return Judgement(guideline, "cannot tell", error.sentences)
     absent = [measure.key for measure in guideline.measures if measure.key not in finding.numbers]
     if absent:
-        raise ValueError(f"it does not return the number '{absent[0]}'")
+        raise ValueError(f"it returns no number '{absent[0]}'")
     verdict, why = _verdict(guideline, finding)
     return Judgement(guideline, verdict, why, finding)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Earlier", "open_earlier"]
 
-_AGAIN = "; summed over the exports, so a row seen again counts again"
+_AGAIN = "; summed over the exports, so repeated rows count again"
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Earlier:
             raise UsageError(
                 f"a source in the format {form.name} cannot be appended: {form.no_append}",
                 where="--append",
-                hint="ingest each into a Trace of its own",
+                hint="ingest each source into its own Trace",
             )
         if found.format != form.name:
             raise UsageError(
-                f"was read from the format {found.format}, the source is in {form.name}",
+                f"was ingested from the format {found.format}, but the source has the format {form.name}",
                 where=where,
                 hint="ingest the source into another Trace",
             )
@@ -68,7 +68,7 @@ class Earlier:
             before = found.options.get(name, option.default)
             if options[name] != before and not option.file:
                 raise UsageError(
-                    f"was read with {name}={before}, the source is read with {name}={options[name]}",
+                    f"was ingested with {name}={before}, but the source uses {name}={options[name]}",
                     where=where,
                     hint=f"use --option {name}={before}" if before else f"leave out --option {name}",
                 )
@@ -85,7 +85,8 @@ class Earlier:
         hint = "ingest the source into another Trace"
         if frame.base == "relative":
             raise SourceError(
-                "cannot be appended: its times count from a start of its own, so those of two exports do not compare",
+                "cannot be appended: its times count from the start of each export, so times of two exports "
+                "cannot be compared",
                 where=source,
                 hint=hint,
             )
@@ -101,8 +102,8 @@ class Earlier:
         """Return why the files add nothing to the Trace, '' where they may add something."""
         known = _known(self.trace.manifest.files)
         if all((a.path, a.sha256) in known for a in accounts):
-            return f"{self.trace.path} holds every file of the source already"
-        return "" if any(a.records for a in accounts) else "the source holds no records, as on an idle day"
+            return f"{self.trace.path} already contains every file of the source"
+        return "" if any(a.records for a in accounts) else "the source has no records, as on an idle day"
 
     def require_unchanged(self) -> None:
         """Refuse to replace a Trace that has changed.
@@ -184,8 +185,8 @@ class Earlier:
         before, now = (con.execute(f"{listed} {side}_jobs").fetchall()[0][0] for side in ("old", "new"))
         if before and now and not set(before) & set(now):
             sink.note(
-                f"the clusters of the appended export ({', '.join(now[:6])}) are none of those before "
-                f"({', '.join(before[:6])}): no job is the same"
+                f"the clusters of the appended export ({', '.join(now[:6])}) differ from all earlier "
+                f"ones ({', '.join(before[:6])}), so no job is the same"
             )
 
     def _count(self, con: duckdb.DuckDBPyConnection, shown: Mapping[str, str], manifest: Manifest, sink: Sink) -> None:

@@ -122,7 +122,7 @@ def _refuse_rest(content: ByteStream, offset: int, container: Container) -> None
     """Refuse an archive whose list ended without an end mark; `tarfile` does not report all of these."""
     content.seek(offset)
     if len(content.read(_BLOCK) or b"") < _BLOCK:
-        raise SourceError("the archive is damaged: it is cut short", where=container.path, hint="fetch it again")
+        raise SourceError("the archive is damaged: its end is missing", where=container.path, hint="fetch it again")
     content.seek(offset)
     while rest := content.read(1 << 20):
         if rest.strip(b"\0"):

@@ -105,7 +105,7 @@ _COMMON = (
     ),
     SqlCheck(
         "gpu_held_twice",
-        "placements that hold a GPU which an earlier placement holds at the same time",
+        "placements on a GPU that an earlier placement has at the same time",
         """SELECT DISTINCT job_id || ' on ' || node_id FROM (
             SELECT job_id, node_id, start_time, max(end_time) OVER (
                 PARTITION BY node_id, gpu ORDER BY start_time, end_time, job_id
@@ -118,7 +118,7 @@ _COMMON = (
     ),
     SqlCheck(
         "gpu_beyond_listed",
-        "machines that run jobs on more GPUs than the machine list gives them",
+        "machines that run jobs on more GPUs than the machine list shows",
         """SELECT node_id || ': listed ' || n.gpu_count || ', used ' || u.used FROM nodes n JOIN (
             SELECT node_id, max(list_max(gpu_index)) + 1 AS used FROM placements GROUP BY node_id) u USING (node_id)
         WHERE u.used > n.gpu_count""",
@@ -134,15 +134,15 @@ _COMMON = (
     ),
     SqlCheck(
         "events_of_unlisted_nodes",
-        "machines that events name but that are not in the machine list",
+        "machines with events that are not in the machine list",
         "SELECT DISTINCT node_id FROM node_events ANTI JOIN nodes USING (node_id)",
         "(SELECT DISTINCT node_id FROM node_events)",
         ("node_events", "nodes"),
     ),
     SqlCheck(
         "node_fail_without_event",
-        "runs that ended by a node failure while no event says that one of their nodes was out of service, or had an "
-        "error, within 10 minutes of their end: events may lack outages",
+        "runs that ended by a node failure although no event shows one of their nodes out of service, or with an "
+        "error, within 10 minutes of their end: outages may be missing from the events",
         # Slurm sets a node down after SlurmdTimeout, 300 s by default (slurm.schedmd.com/slurm.conf.html): twice that.
         """SELECT a.job_id || ' on ' || min(p.node_id) FROM attempts a JOIN placements p USING (job_id, attempt)
         LEFT JOIN node_events e ON e.node_id = p.node_id AND e.start_time <= a.end_time + INTERVAL 10 MINUTE
@@ -154,7 +154,7 @@ _COMMON = (
     ),
     SqlCheck(
         "samples_beyond_listed",
-        "machines whose telemetry shows more GPUs than the machine list gives them",
+        "machines with more GPUs in telemetry than in the machine list",
         """SELECT node_id || ': listed ' || n.gpu_count || ', seen ' || u.seen FROM nodes n JOIN (
             SELECT node_id, max(gpu_index) + 1 AS seen FROM gpu_utilization GROUP BY node_id) u USING (node_id)
         WHERE u.seen > n.gpu_count""",
@@ -177,7 +177,7 @@ _COMMON = (
     ),
     SqlCheck(
         "running_over_capacity",
-        "starts at which the cluster's running GPUs exceed the total that its quota table states",
+        "starts at which the cluster uses more GPUs than the total in its quota table",
         starts_over_capacity,
         "attempts WHERE gpu_count > 0 AND run_s > 0",
         ("attempts", "capacity", "jobs"),
@@ -228,12 +228,12 @@ def count_rejected_hours(con: duckdb.DuckDBPyConnection, tables: set[str], sink:
         query = "SELECT coalesce(sum(run_s * gpu_count), 0) / 3600 FROM attempts"
         used = float(con.execute(query).fetchall()[0][0])
     meaning = (
-        "GPU-hours of runs whose records were set aside, as far as these state GPUs and run time; they are in no "
-        "result (see the table rejects)"
+        "GPU-hours of runs with rejected records, if these contain GPUs and run time; all results leave them out "
+        "(see the table rejects)"
     )
     sink.check(name, round(lost), round(lost + used), meaning)
     if lost > _MUCH * (lost + used):
         sink.note(
-            f"records that could not be read hold at least {percent(lost / (lost + used))} of the GPU-hours, "
-            f"{count(lost)} of {count(lost + used)}: they are missing from all results (see the table rejects)"
+            f"unreadable records account for at least {percent(lost / (lost + used))} of the GPU-hours, "
+            f"{count(lost)} of {count(lost + used)}: all results leave them out (see the table rejects)"
         )

@@ -118,7 +118,7 @@ def named_telemetry(
     Raises
     ------
     SourceError
-        A source cannot be read, or holds no telemetry of a known kind.
+        A source cannot be read, or contains no telemetry in a known format.
     """
     servers = [text for text in sources if is_address(text)]
     telemetry = {name: list(files) for name, files in found.telemetry.items()}
@@ -129,9 +129,9 @@ def named_telemetry(
         kinds = find_companions(files).telemetry
         if not kinds:
             raise SourceError(
-                "holds no telemetry of a known kind",
+                "contains no telemetry in a known format",
                 where=where,
-                hint=f"known are: {'; '.join(reader.title for reader in companions('telemetry').values())}",
+                hint=f"known formats: {'; '.join(reader.title for reader in companions('telemetry').values())}",
             )
         for name, members in kinds.items():
             for file in members:

@@ -150,7 +150,7 @@ def _header(
     if schema.dialect.get("header", True):
         if first is None:
             raise SourceError(
-                "is empty", where=opened.path, hint="a header line is due: " + delimiter.join(schema.names)
+                "is empty", where=opened.path, hint="a header line is missing: " + delimiter.join(schema.names)
             )
         names = header_columns(first, delimiter)
         if schema.dialect.get("trailingDelimiter") and names and not names[-1]:
@@ -187,7 +187,7 @@ def note_unused(sink: Sink, path: str, unused: list[str]) -> None:
     """Note the columns of a file that are not read."""
     if unused:
         shown = ", ".join(name[:60] for name in unused[:8]) + (" ..." if len(unused) > 8 else "")
-        sink.note(f"{path}: columns without a place in the Trace are not read: {shown}")
+        sink.note(f"{path}: ignored columns: {shown}")
 
 
 def _numbers(

@@ -105,14 +105,14 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
         if len(fits) > 1:
             names = ", ".join(f.name for f, _ in fits)
             raise UnknownFormatError(
-                f"several formats fit: {names}", where=source, hint="choose with --format, or name one folder"
+                f"several formats match: {names}", where=source, hint="choose with --format, or name one folder"
             )
         if fits:
             return Detection(fits[0][0], fits[0][1], (f"{why}: {_listing(fits[0][1])}",))
     _refuse_printout(source, files)
     shown = ", ".join(f.path for f in files[:3]) + (" ..." if len(files) > 3 else "")
     raise UnknownFormatError(
-        f"no known format fits its files ({shown})",
+        f"no known format matches its files ({shown})",
         where=source,
         hint=f"name one with --format: {', '.join(all_formats())}; 'tracekit formats' lists their files",
     )

@@ -62,7 +62,9 @@ def device_factors(text: str) -> dict[str, float]:
         valid = re.fullmatch(r"\d{1,4}(\.\d{1,9})?", factor, re.ASCII) if equals else True
         if not name.strip() or not valid or (equals and float(factor) > _MOST):
             hint = "give NAME or NAME=FACTOR, like huawei.com/Ascend910 or npu=1"
-            raise UsageError(f"'{word[:80]}' names no device and its GPUs", where="--option gpu_resource", hint=hint)
+            raise UsageError(
+                f"'{word[:80]}' does not name a device and its GPUs", where="--option gpu_resource", hint=hint
+            )
         found[name.strip().lower().removeprefix("gres/")] = float(factor) if equals else 1.0
     return found
 
@@ -141,8 +143,8 @@ class UnknownDevices:
             f"unknown_devices_of_{self._things}",
             len(found),
             of,
-            f"{self._things} with devices that are not understood; how many GPUs they have is unknown (option "
-            "gpu_resource says what a device counts)",
+            f"{self._things} with unknown devices; their number of GPUs is unknown (the option "
+            "gpu_resource sets how many GPUs a device counts)",
             [f"{holder}: {devices}" for holder, devices in found],
         )
 
@@ -153,6 +155,6 @@ class UnknownDevices:
             more = f" and {len(self._counts) - 8} more" if len(self._counts) > 8 else ""
             example = self._counts.most_common(1)[0][0]
             self._sink.note(
-                f"devices of {self._things} that are not understood: {named}{more}; their GPUs are unknown; "
-                f"--option gpu_resource={example}=FACTOR says what one counts, 0 for no GPU"
+                f"unknown devices of {self._things}: {named}{more}; their GPUs are unknown; "
+                f"--option gpu_resource={example}=FACTOR sets how many GPUs a device counts, 0 for none"
             )

@@ -180,7 +180,9 @@ def _next(file: IO[bytes], shown: Path) -> tuple[str, Any, list[bytes]]:
     def read(size: int) -> bytes:
         data = file.read(size)
         if len(data) < size:
-            raise OutputError("what a worker wrote has no end", where=shown, hint="see that its disk is not full")
+            raise OutputError(
+                "the output of a worker is incomplete", where=shown, hint="check that its disk is not full"
+            )
         return data
 
     kind, told, sizes = json.loads(read(int.from_bytes(read(_SIZE), "little")))
@@ -190,7 +192,7 @@ def _next(file: IO[bytes], shown: Path) -> tuple[str, Any, list[bytes]]:
 K = TypeVar("K")
 T = TypeVar("T")
 
-SHARE = "every machine has to see the files and the folder of -o at the same path"
+SHARE = "every machine must see the files and the folder of -o at the same path"
 
 
 def read_each(
@@ -255,10 +257,10 @@ def unfit(version: str, folder: Path, shown: Path) -> TracekitError | None:
     """
     host = socket.gethostname()
     if version != __version__:
-        what = f"the executor on {host} has tracekit {__version__}, this is tracekit {version}"
+        what = f"the executor on {host} has tracekit {__version__}, this machine has tracekit {version}"
         return UsageError(what, where="--engine", hint="install this version on every machine")
     if not folder.is_dir():
-        return OutputError(f"the folder in which it is made is not there on {host}", where=shown, hint=SHARE)
+        return OutputError(f"its temporary folder does not exist on {host}", where=shown, hint=SHARE)
     return None
 
 
@@ -273,7 +275,9 @@ class _Made:
 
 def _taken(path: Path, made: _Made, sink: Sink) -> Iterator[Any]:
     if not path.is_file() or path.stat().st_size != made.size:
-        raise OutputError(f"what {made.host} wrote is not to be seen here", where=sink.writer.target, hint=SHARE)
+        raise OutputError(
+            f"this machine cannot see the files that {made.host} wrote", where=sink.writer.target, hint=SHARE
+        )
     yield from take_over(path, sink)
     path.unlink()
 
@@ -301,7 +305,7 @@ class _FileTask:
         path = self.folder / uuid4().hex
         try:
             if not file.origin.is_file():
-                return SourceError(f"there is no such file on {host}", where=file.origin, hint=SHARE)
+                return SourceError(f"the file does not exist on {host}", where=file.origin, hint=SHARE)
             # A log that is still written may have grown; one that is shorter there is another one, or an old copy.
             if _size(file) < size:
                 what = f"has {_size(file):,} bytes on {host}, and {size:,} here"

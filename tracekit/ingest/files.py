@@ -147,9 +147,9 @@ def _missing(whole: str, group: list[_Piece], why: str) -> SourceError:
 
 def _two_ways(whole: str, one: _Piece, other: _Piece) -> SourceError:
     return SourceError(
-        f"the parts of '{whole}' are named in two ways: '{one.path.name}' and '{other.path.name}'",
+        f"the parts of '{whole}' have two naming schemes: '{one.path.name}' and '{other.path.name}'",
         where=one.path.parent,
-        hint="keep the parts of one file only",
+        hint="keep the parts of only one file",
     )
 
 
@@ -299,7 +299,7 @@ def source_files(source: Path, max_inflation: float = IngestSettings.max_inflati
     path, count = Counter(file.path for file in found).most_common(1)[0]
     if count > 1:
         raise SourceError(
-            f"'{path}' is there {count} times, compressed in different ways", where=source, hint="keep one of them"
+            f"'{path}' occurs {count} times, with different compression", where=source, hint="keep one of them"
         )
     return sorted(found, key=lambda f: f.path)
 

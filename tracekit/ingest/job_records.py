@@ -183,7 +183,7 @@ def combine_records(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink, on
         "runs_without_end",
         int(open_runs),
         int(runs),
-        "runs that another run of their job followed without a record of their end; the end and the nodes are unknown",
+        "runs without a recorded end, followed by another run of the same job; their end and nodes are unknown",
         [row[0] for row in con.execute(
             "SELECT job_id FROM run WHERE end_time IS NULL AND NOT latest ORDER BY job_id LIMIT 5"
         ).fetchall()],

@@ -107,7 +107,7 @@ def _after_bracket(stream: ByteReader, path: str) -> tuple[bytes, bytes]:
             return head[:cut], head[cut:]
         if len(head) > MAX_RECORD:
             break
-    raise SourceError("is empty", where=path, hint="a JSON array of job objects is due")
+    raise SourceError("is empty", where=path, hint="a JSON array of job objects is needed")
 
 
 def _after_key(stream: ByteReader, path: str, key: str) -> tuple[bytes, bytes]:

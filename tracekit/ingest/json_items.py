@@ -78,7 +78,7 @@ def json_items(opened: OpenedFile, key: str) -> Iterator[list[Item]]:
         head += chunk
     text = head.removeprefix(_UTF8_BOM)
     if not text.strip():
-        raise SourceError("is empty", where=opened.path, hint="was the command that wrote it successful?")
+        raise SourceError("is empty", where=opened.path, hint="check that the command that wrote it succeeded")
     if text.lstrip()[:1] not in (b"{", b"["):
         raise SourceError("is not JSON: it begins with neither '{' nor '['", where=opened.path, line=1)
     listed = re.match(rb'\s*\{[^\[\]]{0,100000}?"%s"\s*:\s*\[' % key.encode(), text) or re.match(rb"\s*\[", text)

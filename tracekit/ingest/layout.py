@@ -95,7 +95,7 @@ def _groups(parts: list[Part]) -> Iterator[list[Part]]:
 def _move(place: Path, partition: Partition, folder: Path, host: str, target: Path) -> None:
     path, goal = place / partition.path, folder / partition.path
     if not path.is_file() or path.stat().st_size != partition.bytes:
-        raise OutputError(f"what {host} wrote is not to be seen here", where=target, hint=SHARE)
+        raise OutputError(f"this machine cannot see the files that {host} wrote", where=target, hint=SHARE)
     goal.parent.mkdir(parents=True)
     path.replace(goal)
 
@@ -154,7 +154,7 @@ def require_layout(layout: str) -> None:
     """
     if layout not in _LAYOUTS:
         hint = nearest(layout, _LAYOUTS) or "day, none or auto"
-        raise UsageError(f"there is no layout '{layout}'", where="--partition", hint=hint)
+        raise UsageError(f"the layout '{layout}' does not exist", where="--partition", hint=hint)
 
 
 def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
@@ -218,13 +218,13 @@ def lay_out_again(source: Path, out: Path, settings: IngestSettings, *, force: b
     """
     if settings.partition == "auto":
         raise SourceError(
-            "is a Trace already",
+            "is already a Trace",
             where=source,
-            hint="use it as it is, name the raw files, or lay it out again with --partition day or none",
+            hint="use it unchanged, name the raw files, or change its layout with --partition day or none",
         )
     plain = IngestSettings(partition=settings.partition, memory_limit=settings.memory_limit)
     if append or plain != replace(settings, options=settings.options or None):
-        what = "is a Trace, for which only --partition and --memory-limit can be chosen"
+        what = "is a Trace, which only allows --partition and --memory-limit"
         raise UsageError(what, where=source, hint="leave out the other options")
     found = Trace.open(source)
     if real_path(out).is_relative_to(real_path(source)):

@@ -37,9 +37,9 @@ DOUBLED_HOUR = ("bounded", "null", "first", "second")
 """Ways to read a wall-clock time in the hour that a clock change doubles or skips."""
 
 DOUBLED_HOUR_MEANING = (
-    "what a time becomes in the hour that a clock change doubles or skips. bounded: the first instant that it can "
-    "mean and that fits the record's other times, with its bounds in the table doubtful_times; null: unknown; first, "
-    "second: the first or the second instant that it can mean"
+    "rule for a time in the hour that a clock change doubles or skips. bounded: the first possible instant that "
+    "fits the other times of the record, with its bounds in the table doubtful_times; null: unknown; first, "
+    "second: the first or the second possible instant"
 )
 
 _POLARS_WORD: dict[str, Literal["null", "earliest", "latest"]] = {
@@ -193,7 +193,7 @@ def zone_note(zone: str, *, stated: bool) -> str:
     """Return how times without a zone are read, which the user stated or not, and what names another."""
     if not stated:
         return ASSUMED_ZONE
-    return f"read as {zone}, as the option says; --option timezone=NAME names another"
+    return f"read as {zone}, as the option says; --option timezone=NAME changes it"
 
 
 def require_zone(zone: str) -> None:

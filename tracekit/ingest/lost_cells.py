@@ -52,7 +52,7 @@ def count_lost(sink: Sink, column: str, reason: str, examples: list[str], count:
         f"unreadable_{slug}",
         len(examples) if count is None else count,
         None,
-        f"cells of the column '{column[:80]}' that cannot be read; they are unknown, and their records stay",
+        f"unreadable cells of the column '{column[:80]}'; they become unknown, and their records stay",
         [f"{text[:80]}: {reason}" for text in examples],
     )
 
@@ -99,4 +99,4 @@ def count_lost_rows(
         return
     count_lost(sink, column, reason, [str(text) for text in lost.head(5)], len(lost))
     if 2 * len(lost) > len(stated):
-        sink.note(f"most cells of the column '{column[:80]}' cannot be read ({reason}): they are unknown")
+        sink.note(f"most cells of the column '{column[:80]}' cannot be read ({reason}) and become unknown")

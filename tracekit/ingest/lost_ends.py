@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["LOST_END", "forget_lost_runs", "lost_runs"]
 
 LOST_END = (
-    "runs that the log calls running although they passed their time limit by more than an hour, or a later run has "
-    "their GPUs; they count up to that limit, or that run, and their end stays unknown (on Slurm, 'sacctmgr show "
+    "runs that the log lists as running although they passed their time limit by more than an hour, or a later run "
+    "uses their GPUs; they count up to that limit, or that run, and their end stays unknown (on Slurm, 'sacctmgr show "
     "runawayjobs' lists such records and offers to close them)"
 )
 

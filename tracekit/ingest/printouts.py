@@ -19,7 +19,7 @@ __all__ = ["Printout", "printout_of"]
 _LOOKED_AT = 64
 """Most files whose first bytes are looked at."""
 _PODS = "kubectl get pods,workloads -A -o json > pods.json"
-_QUEUE = "squeue shows the jobs of one moment, without their GPUs and waits"
+_QUEUE = "squeue shows only current jobs, without their GPUs and waits"
 
 
 class Printout(NamedTuple):
@@ -39,10 +39,14 @@ _KNOWN = tuple(
         (rb"^\s*JOBID\b[^\n]*(?:NODELIST\(REASON\)|\bREASON\b)", _QUEUE, f"write the history with: {COMMAND}"),
         (
             rb"- \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d \(\d+ secs\)|^Cluster\|Account\|Login\|Proper Name\|Used",
-            "sreport prints sums of a period, not jobs",
+            "sreport prints totals for a period, not jobs",
             f"write the jobs with: {COMMAND}",
         ),
-        (rb"\A(?:---\s+)?apiVersion: ?\S+", "kubectl printed YAML, which is not read", f"give -o json, as in: {_PODS}"),
+        (
+            rb"\A(?:---\s+)?apiVersion: ?\S+",
+            "kubectl printed YAML, which tracekit does not read",
+            f"give -o json, as in: {_PODS}",
+        ),
         (
             rb"\A(?:NAMESPACE\s+)?NAME\s+READY\s+STATUS\s+RESTARTS",
             "kubectl printed a table for people, without GPUs and times",
@@ -55,7 +59,7 @@ _KNOWN = tuple(
         ),
         (
             rb"^Job id\s+Name\s+User\s+Time Use",
-            "qstat shows the jobs of one moment",
+            "qstat shows only current jobs",
             "name the server's folder of accounting logs, $PBS_HOME/server_priv/accounting",
         ),
     )
@@ -68,7 +72,7 @@ def printout_of(files: list[SourceFile]) -> Printout | None:
     Examples
     --------
     >>> [what for pattern, what, _ in _KNOWN if pattern.search(b"apiVersion: v1")]
-    ['kubectl printed YAML, which is not read']
+    ['kubectl printed YAML, which tracekit does not read']
     """
     for file in files[:_LOOKED_AT]:
         try:

@@ -156,7 +156,7 @@ def _listen(process: subprocess.Popen[bytes], name: str, out: IO[bytes], source:
 
 def _silent(name: str, source: str) -> SourceError:
     what = f"'{name}' did not end within {_PATIENCE_S:g} s"
-    return SourceError(what, where=source, hint="is slurmdbd up? a shorter span takes less")
+    return SourceError(what, where=source, hint="check that slurmdbd runs, or ask for a shorter span")
 
 
 LIVE = "slurm:"
@@ -210,8 +210,8 @@ class Pulled:
         """Count the calls that printed errors as a check of the Trace."""
         if self.calls:
             meaning = (
-                "calls of Slurm's programs that printed errors, or nothing, and yet ended with exit code 0: what they "
-                "printed may be incomplete, and jobs may be missing"
+                "calls of Slurm's programs that printed errors, or nothing, but ended with exit code 0: their "
+                "output may be incomplete, and jobs may be missing"
             )
             sink.check(PROGRAM_ERRORS, len(self.errors), self.calls, meaning, self.errors[:5] or None)
 
@@ -253,8 +253,10 @@ def pull(
     """
     if str(source) != LIVE:
         if (settings.start or settings.end) and not any(is_address(text) for text in settings.telemetry):
-            what = f"bound what live sources are asked for ({LIVE} or --telemetry http://...), and '{source}' is none"
-            raise UsageError(f"--from and --to {what}", where="--from", hint="leave them out: all of the logs is read")
+            what = f"apply only to live sources ({LIVE} or --telemetry http://...), and '{source}' is none"
+            raise UsageError(
+                f"--from and --to {what}", where="--from", hint="leave them out: tracekit reads the whole logs"
+            )
         return Pulled(place_of(source))
     if out.exists() and earlier is None and not force:
         raise OutputError("exists already", where=out, hint="add to it with --append, or replace it with --force")
@@ -264,7 +266,7 @@ def pull(
     columns = _columns()
     folder = _new_folder(out)
     pulled = Pulled(folder)
-    progress.note(f"what Slurm prints is kept in {folder}")
+    progress.note(f"the output of Slurm is saved in {folder}")
     for begin, end in _days(first, last):
         until = end + _AHEAD if end == last and settings.end is None else end
         progress.stage(f"asking sacct for {begin:%Y-%m-%d}")
@@ -329,7 +331,7 @@ def _columns() -> str:
     if not _NEEDED.issubset(found):
         said = f": {ended.words}" if ended.words else ""
         raise SourceError(
-            f"'sacct --helpformat' names no columns{said}", where=LIVE, hint="is this the sacct of Slurm?"
+            f"'sacct --helpformat' lists no columns{said}", where=LIVE, hint="check that this is the sacct of Slurm"
         )
     return ",".join(found)
 
@@ -342,7 +344,7 @@ def _new_folder(out: Path) -> Path:
             if not folder.exists():
                 folder.mkdir(parents=True)
                 return folder
-    raise OutputError("has too many pulls of this second", where=out, hint="pull again")
+    raise OutputError("has too many pulls in the same second", where=out, hint="pull again")
 
 
 def _keep(command: list[str], target: Path, variables: Mapping[str, str]) -> Ended:

@@ -103,13 +103,14 @@ def _median(times: pl.DataFrame) -> datetime | None:
 _STATED = {"start_time": "began", "end_time": "finished"}
 
 CHECKS = {
-    "impossible_dates": "times that are no dates of this log (the epoch, the last second of 32 bits, or more than 20 "
+    "impossible_dates": "times that cannot be dates of this log (the epoch, the last second of 32 bits, or more "
+    "than 20 "
     "years from the others); they are unknown, and listed in doubtful_times",
     "ends_before_start": "ends before the start or the submission; they are unknown, and listed in doubtful_times",
     "starts_before_queued": "starts before the submission or before the previous attempt ended; they are unknown, and "
     "listed in doubtful_times",
-    "eligible_out_of_order": "times from which a job could have been started that lie before its submission or after "
-    "its start; they are unknown, and listed in doubtful_times",
+    "eligible_out_of_order": "eligible times before the submission or after the start of their job; they are "
+    "unknown, and listed in doubtful_times",
     "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
     "hour off, or is unknown, as doubtful_times states",
 }
@@ -235,7 +236,7 @@ class RecordTimes:
         found = self._found(frame, sequence, "eligible_out_of_order", wrong, int(compared.sum()))
         if found is None:
             return frame
-        reason = "lies before the submission or after the start of its job"
+        reason = "is before the submission or after the start of its job"
         self._list(frame, sequence, name, "eligible_time", found, reason)
         return frame.with_columns(times.set(found, None))
 
@@ -313,7 +314,7 @@ class RecordTimes:
         if doubtful is None:
             return
         bounded = frame.with_columns(earliest=found.earliest, latest=found.latest)
-        reason = "is a wall clock in the hour that a clock change doubles or skips"
+        reason = "is a wall-clock time in the hour that a clock change doubles or skips"
         self._list(bounded, sequence, name, column, doubtful, reason, "earliest", "latest")
 
 

@@ -139,7 +139,7 @@ def split_source(
     if not log:
         shown = ", ".join(sorted(found.paths)[:3])
         raise SourceError(
-            f"holds no log, only what stands beside one ({shown})",
+            f"contains no log, only companion files ({shown})",
             where=source,
             hint="put the scheduler's log into the same folder",
         )
@@ -206,7 +206,7 @@ def ingest_logs(
     source = place_of(source)
     if is_trace(source):
         if workers is not None:
-            what = "a Trace is laid out again by this process alone"
+            what = "only this process can change the layout of a Trace"
             raise UsageError(what, where="--engine", hint="leave --engine and --master out")
         return lay_out_again(source, out, chosen, force=force, append=append)
     earlier = open_earlier(out) if append else None
@@ -216,7 +216,9 @@ def ingest_logs(
     files = source_files(source, chosen.max_inflation)
     if source.is_dir() and real_path(out).is_relative_to(real_path(source)):
         raise OutputError(
-            "lies inside the source", where=out, hint="choose an -o outside, or the Trace becomes part of the logs"
+            "lies inside the source",
+            where=out,
+            hint="choose an -o outside the source, or the Trace becomes part of the logs",
         )
     log_files, options, beside = split_source(source, files, chosen)
     detection = detect(source, log_files, chosen.format_name)
@@ -240,7 +242,7 @@ def ingest_logs(
         if earlier:
             earlier.require_same_times(frame, source)
             if why := earlier.nothing_new(manifest.files):
-                progress.note(f"{why}: nothing is changed")
+                progress.note(f"{why}, so nothing changes")
                 return earlier.trace
             earlier.merge(manifest, detection.format, sink, narrow=chosen.partition != "none")
             order_table_times(sink)
@@ -265,7 +267,9 @@ def _doubt(sink: Sink, detection: Detection) -> None:
 def _require(settings: IngestSettings, *, force: bool, append: bool) -> None:
     """Refuse settings that cannot be."""
     if append and force:
-        raise UsageError("does not go with --force", where="--append", hint="add to the Trace, or replace it")
+        raise UsageError(
+            "cannot be combined with --force", where="--append", hint="either add to the Trace, or replace it"
+        )
     if not 0 <= settings.max_reject_share <= 1:
         what = f"{settings.max_reject_share} is not a share"
         raise UsageError(what, where="--max-reject-share", hint="give a number from 0 to 1")
@@ -281,11 +285,11 @@ def _started(
     files = [*detection.format.one_by_one(detection.found, options), *beside.one_by_one]
     if not beside.companions.servers and not any(file.apart for file in files):
         why = (
-            "its telemetry lies in archives, which tasks do not read; unpack them before"
+            "its telemetry is in archives, which tasks cannot read; unpack them first"
             if files
-            else f"this source, in the format {detection.format.name}, has no file of telemetry that a task could read"
+            else f"this source, in the format {detection.format.name}, has no telemetry file that a task could read"
         )
-        progress.note(f"read on this machine alone, and no worker is started: {why}")
+        progress.note(f"reading on this machine without workers: {why}")
         return None
     progress.stage("starting workers")
     workers.start()
@@ -301,7 +305,7 @@ def _note_files(every: list[SourceFile], files: list[SourceFile], detection: Det
     unread = [f.path for f in files if f.path not in known and f.path != "prices.toml"]
     if unread:
         shown = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
-        sink.note(f"files that the format {detection.format.name} does not read: {shown}")
+        sink.note(f"ignored files (format {detection.format.name}): {shown}")
 
 
 def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, *, idle: bool) -> None:
@@ -310,8 +314,11 @@ def _refuse_rejects(source: Path, sink: Sink, member: Format, max_share: float, 
         return
     if not any(account.kept for account in sink.accounts):
         bad = sum(account.rejected for account in sink.accounts)
-        what = f"holds no usable record ({bad} unusable)" if bad else "holds no records"
-        hint = "is the file complete? an idle day can be added to a Trace, with --append, but makes none"
+        what = f"contains no usable record ({bad} unusable)" if bad else "holds no records"
+        hint = (
+            "check that the file is complete; with --append you can add an idle day to a Trace, but not make one "
+            "from it"
+        )
         raise TooManyRejectsError(what, where=source, hint=_first_reject(sink, member) or hint)
     for account in sink.accounts:
         if account.rejected > max_share * account.records:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["RepeatProof", "keep_last_samples"]
 
 
-_REPEATED = "GPU samples that another one with the same time, machine and GPU follows; the last in the file is used"
+_REPEATED = "repeated GPU samples of the same time, machine and GPU; the last in the file is used"
 
 
 class RepeatProof:

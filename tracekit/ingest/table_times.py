@@ -140,7 +140,7 @@ SELECT * EXCLUDE (place) FROM (
     SELECT *, row_number() OVER () AS place FROM ({listed})
     UNION ALL BY NAME
     SELECT job_id, attempt, name AS "column", strftime(time, '%Y-%m-%d %H:%M:%S') AS value,
-           CASE name WHEN 'eligible_time' THEN 'lies before the submission or after the start of its job'
+           CASE name WHEN 'eligible_time' THEN 'is before the submission or after the start of its job'
                      ELSE 'lies before an earlier time of its job' END AS reason FROM lost)
 ORDER BY place NULLS LAST, job_id, attempt, "column" ASC"""
 

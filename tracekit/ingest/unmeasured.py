@@ -21,8 +21,8 @@ LEAST_JOBS = 10
 """Jobs of a partition or a node, all of them with zeros, that outweigh what is known of the GPU model elsewhere."""
 
 _MEANING = (
-    "jobs whose GPU use is unknown, though the log states 0: it states exactly 0 % and 0 memory for every job of their "
-    "GPU model, or of their partition or node, as where GPUs have no such counters"
+    "jobs whose GPU use is unknown, although the log has 0: it has exactly 0 % and 0 memory for every job of their "
+    "GPU model, or of their partition or node, so these GPUs probably lack such counters"
 )
 
 # The model as in the view job_gpu_models; a job that accepted several has none.
@@ -104,8 +104,8 @@ def _forget_use(sink: Sink) -> None:
 
 
 _NOTHING_SAMPLED = (
-    "machines whose samples are unknown, though the monitor states 0: it states exactly 0 % and 0 memory for every job "
-    "of their GPU model, or for every job of the machine, as where GPUs have no such counters"
+    "machines whose samples are unknown, although the monitor has 0: it has exactly 0 % and 0 memory for every job "
+    "of their GPU model, or for every job of the machine, so these GPUs probably lack such counters"
 )
 _MEASURES = ("utilization_pct", "memory_used_gib", "sm_active_pct", "tensor_active_pct")
 

@@ -83,7 +83,9 @@ class Address(_Base):
         return f"Address({str(self)!r})"
 
     def __fspath__(self) -> NoReturn:
-        raise StoreError("is in a store, where only a file on disk will do", where=str(self), hint="copy it to a disk")
+        raise StoreError(
+            "is in an object store, but this needs a file on disk", where=str(self), hint="copy it to a disk"
+        )
 
     def relative_to(self, *other: str | PurePath, **_: Any) -> Path:  # type: ignore[override]  # what is below has no scheme
         """Return the path that leads from a folder of the same store to this object, which is no address any more.
@@ -95,7 +97,7 @@ class Address(_Base):
         """
         folder = place_of(Path(*other)).parts
         if self.parts[: len(folder)] != folder:
-            raise ValueError(f"{self} does not lie below {'/'.join(folder)}")
+            raise ValueError(f"{self} is not below {'/'.join(folder)}")
         return Path(*self.parts[len(folder) :])
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
@@ -308,12 +310,12 @@ def place_of(path: str | PurePath) -> Path:
     bucket, _, key = rest.partition("/")
     # What is refused may hold a secret, so that no part of it is shown.
     if "?" in rest:
-        what = "parameters cannot stand in an address: what a store needs to know comes from the environment"
-        raise UsageError(what, where=f"{scheme}://...", hint="leave out what begins with '?'")
+        what = "an address cannot have parameters: settings of a store come from the environment"
+        raise UsageError(what, where=f"{scheme}://...", hint="leave out the part from '?' on")
     account = scheme in {"abfs", "abfss"} and ":" not in bucket and bucket.count("@") == 1
     if "@" in bucket and not account:
-        what = "credentials cannot stand in an address: they come from the environment"
-        raise UsageError(what, where=f"{scheme}://...", hint="leave out what stands before '@'")
+        what = "an address cannot have credentials: they come from the environment"
+        raise UsageError(what, where=f"{scheme}://...", hint="leave out the part before '@'")
     if not bucket:
         raise UsageError("names no bucket", where=f"{scheme}://", hint=f"write it like {scheme}://BUCKET/FOLDER")
     parts = key.rstrip("/").split("/") if key else []
@@ -353,4 +355,4 @@ def refuse_remote(*targets: Path) -> None:
 
 
 def _refuse(target: Path) -> NoReturn:
-    raise OutputError("is in a store, which is only read", where=remote_form(str(target)), hint=_WRITE)
+    raise OutputError("is in an object store, which tracekit only reads", where=remote_form(str(target)), hint=_WRITE)

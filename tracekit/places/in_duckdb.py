@@ -66,7 +66,7 @@ class _Stores(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         """
         address = place_of(path)
         if mode != "rb" or not isinstance(address, Address):
-            raise StoreError("is in a store, which is only read", where=path)
+            raise StoreError("is in an object store, which tracekit only reads", where=path)
         reader = ObjectReader(address)
         self._sizes[path] = reader.size
         return reader

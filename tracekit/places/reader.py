@@ -27,7 +27,7 @@ __all__ = ["ObjectReader", "forget", "was_opened"]
 _AHEAD = 8 << 20
 """Bytes that a stream asks for at once: latency then costs little, and memory stays small."""
 
-_CHANGED = "run the command again; if it fails again, the store is at fault"
+_CHANGED = "run the command again; if it fails again, the store has a fault"
 
 _versions: dict[str, tuple[int, tuple[str, ...]]] = {}
 """Size and version of each object when it was first opened, by address."""
@@ -82,12 +82,12 @@ class ObjectReader(io.RawIOBase):
         listed = getattr(address, "listed", None)
         if listed is not None and listed != self.size:
             self._object.close()
-            what = f"has {self.size:,} bytes, the listing of its folder says {listed:,}"
+            what = f"has {self.size:,} bytes, but the listing of its folder says {listed:,}"
             raise recorded(StoreError(what, where=str(address), hint=_CHANGED))
         if _versions.setdefault(str(address), found[1:]) != found[1:]:
             self._object.close()
             raise recorded(
-                StoreError("was replaced while it was read", where=str(address), hint="run the command again")
+                StoreError("was replaced while we read it", where=str(address), hint="run the command again")
             )
 
     def readable(self) -> bool:
@@ -115,7 +115,7 @@ class ObjectReader(io.RawIOBase):
         """Set the position of this thread, and return it."""
         base = self.tell() if whence == io.SEEK_CUR else (0, 0, self.size)[whence]
         if base + offset < 0:
-            raise ValueError("there is nothing before the beginning of a file")
+            raise ValueError("the position is before the start of the file")
         self._own.position = base + offset
         return base + offset
 
@@ -184,7 +184,7 @@ class ObjectReader(io.RawIOBase):
 
     def _require(self, given: int, size: int) -> None:
         if given != size:
-            what = f"gave {given:,} bytes where {size:,} were asked for; the object has {self.size:,}"
+            what = f"gave {given:,} bytes instead of {size:,}; the object has {self.size:,}"
             raise recorded(StoreError(what, where=str(self._address), hint=_CHANGED))
 
 

@@ -73,7 +73,7 @@ _NO_ANSWER = (
 _REASONS = (
     (
         "NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|ContainerNotFound",
-        "there is no such bucket",
+        "the bucket does not exist",
         "check its name",
     ),
     ("301|PermanentRedirect|authorization header is malformed", "is in another region", "set AWS_REGION"),
@@ -82,7 +82,7 @@ _REASONS = (
         "may not be read with the credentials of the environment",
         "set {credentials}, or ask for the permission",
     ),
-    ("libhdfs|libjvm", "needs Hadoop, whose library libhdfs is not found", "set JAVA_HOME, HADOOP_HOME and CLASSPATH"),
+    ("libhdfs|libjvm", "needs Hadoop, but its library libhdfs is missing", "set JAVA_HOME, HADOOP_HOME and CLASSPATH"),
     ("NO_SUCH_KEY|NoSuchKey|RESOURCE_NOT_FOUND|BlobNotFound|No such file|404|does not exist", "no such object", None),
     (_NO_ANSWER, _GONE, "check {reached}, and try again"),
 )
@@ -131,7 +131,7 @@ def _require_bucket(address: ObjectName) -> None:
     with suppress(OSError, LateError):
         client = store_of(address)
         if within(_WHOLE_S, lambda: client.get_file_info(bucket)).type is FileType.NotFound:
-            raise recorded(StoreError("there is no such bucket", where=str(address), hint="check its name"))
+            raise recorded(StoreError("the bucket does not exist", where=str(address), hint="check its name"))
 
 
 class Entry(NamedTuple):
@@ -221,7 +221,7 @@ def _az(bucket: str) -> Any:
     account = host.partition(".")[0] or os.environ.get("AZURE_STORAGE_ACCOUNT")
     if not account:
         raise StoreError(
-            "the environment does not say whose container it is",
+            "the storage account of the container is unknown",
             where=f"az://{bucket}",
             hint="set AZURE_STORAGE_ACCOUNT, or write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER",
         )

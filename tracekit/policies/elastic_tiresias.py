@@ -64,7 +64,7 @@ def read_thresholds(text: str) -> tuple[int, ...]:
         numbers = [-1.0]
     if any(not 0 < n < 1e12 for n in numbers) or any(a >= b for a, b in pairwise(numbers)):
         raise UsageError(
-            f"queues={text[:60]} is not a list of ascending numbers above 0",
+            f"queues={text[:60]} does not list ascending numbers above 0",
             hint="write queues=3250/7200 [GPU*s], or queues=none",
         )
     return tuple(round(n * 1000) for n in numbers)

@@ -74,7 +74,7 @@ class Gangs(ABC):
     def view(self) -> View:
         """The jobs and the cluster while a plan is made."""
         if self._view is None:
-            raise RuntimeError("no plan is under way")
+            raise RuntimeError("no plan is in progress")
         return self._view
 
     @abstractmethod

@@ -390,7 +390,7 @@ class Gavel(Policy):
         if p["packed"] and p["objective"] not in PACKABLE:
             raise UsageError(
                 f"gavel: packed=on cannot be combined with objective={p['objective']}",
-                hint=f"packed=on works with {', '.join(PACKABLE)}",
+                hint=f"pairs are found for {', '.join(PACKABLE)}",
             )
         round_ms = max(round(p["round"] * 1000), 1)
         prices = gpu_prices(models, cluster.models)

@@ -54,9 +54,9 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is not a valid parameter name: use small letters, digits, _ and -")
+            raise ValueError(f"'{self.name}' is not a parameter name: use small letters, digits, _ and -")
         if self.words and len(self.words) != len(self.choices):
-            raise ValueError(f"the parameter {self.name} needs a description for each of its choices, or for none")
+            raise ValueError(f"the parameter {self.name} needs a text for each of its choices, or for none")
         self.read(self.default)
 
     def read(self, value: object) -> Value:
@@ -175,7 +175,7 @@ class Card:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"'{self.name}' is not a valid policy name: use small letters, digits, _ and -")
+            raise ValueError(f"'{self.name}' is not a policy name: use small letters, digits, _ and -")
         names = [p.name for p in self.parameters]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:

@@ -97,7 +97,7 @@ def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> NDArray[np.int
     ran = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms > jobs.recorded_start_ms)
     if not ran.any():
         raise UsageError(
-            "the cluster defines no quotas, and the log has no starts to derive them from",
+            "the cluster has no quotas, and the log has no starts to derive them from",
             hint="give a cluster file with a table [vc.NAME] and quota = ... for each VC",
         )
     begin, end = int(jobs.recorded_start_ms[ran].min()), int(jobs.recorded_end_ms[ran].max())

@@ -120,7 +120,7 @@ def scenario_of(
     nodes = cluster_for(opened, jobs, chosen, name)
     if busiest is not None and part is not None:
         several = ", ".join(sorted((busiest, *part.others)))
-        why = f"{busiest}, the one with the most jobs of {several}: cluster_name takes another"
+        why = f"{busiest}, the one with the most jobs of {several}: choose another with cluster_name"
         nodes = replace(nodes, origin=f"{why}; {nodes.origin}")
     models = load_models(Path(chosen.models) if chosen.models else None)
     scenario = Scenario.make(jobs, nodes, models=models, placement=chosen.placement, seed=chosen.seed)
@@ -130,7 +130,7 @@ def scenario_of(
         measured = measured_jobs(jobs, chosen.measure_from, chosen.measure_to)
     found = check_feasibility(jobs, scenario.cluster, scenario.assignment)
     if found.verdict == "refuse" and not chosen.force:
-        raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay all the same")
+        raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay anyway")
     return replace(scenario, measured=measured, feasibility=found, trace=opened, part=part)
 
 

@@ -163,12 +163,12 @@ def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bra
         Fewer than two policies are named, one ends no job, or none of their assumptions has a range.
     """
     if len(policies) < 2:
-        raise UsageError("a bracket compares policies", hint="name two or more with -p, the baseline first")
+        raise UsageError("--bracket compares policies", hint="name two or more with -p, the baseline first")
 
     used = {id_ for text in policies for id_ in named_policy(text).card.assumptions}
     tried = points(scenario.models, used)
     if not tried:
-        raise UsageError("none of the assumptions of these policies has a range to try")
+        raise UsageError("no assumption of these policies has a range to try")
     reasons: dict[str, str] = {}
 
     def differences(models: Models) -> dict[str, float]:
@@ -176,7 +176,7 @@ def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bra
         results = [assumed.run(policy) for policy in policies]
         means = [result.summary["avg_jct_s"] for result in results]
         if None in means:
-            raise UsageError(f"no job ends under {policies[means.index(None)]}, so that there is nothing to compare")
+            raise UsageError(f"no job ends under {policies[means.index(None)]}, so there is nothing to compare")
         found = {}
         for policy, result, mean in zip(policies[1:], results[1:], means[1:], strict=True):
             headline = f"mean JCT of {policy} less that of {policies[0]} [s]"

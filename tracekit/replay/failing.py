@@ -34,19 +34,21 @@ def failing(scenario: Scenario, trace: Trace, settings: ReplaySettings) -> Scena
     """
     if settings.outages is None:
         if settings.checkpoint is not None or settings.spares or settings.lend_spares:
-            raise UsageError("checkpoints and spares mean nothing without outages", hint="add --outages recorded")
+            raise UsageError("checkpoints and spares have no effect without outages", hint="add --outages recorded")
         return scenario
     if settings.outages == "recorded" and not settings.node_events:
-        raise UsageError("recorded outages are node events", where="--no-node-events", hint="leave one of them out")
+        raise UsageError(
+            "cannot be combined with --no-node-events", where="--no-node-events", hint="leave one of them out"
+        )
     asked, saving, cluster = read_outages(settings.outages), read_checkpoints(settings.checkpoint), scenario.cluster
     if trace.has("node_events"):
         known = set(trace.scan("node_events").select(pl.col("node_id").unique()).collect()["node_id"])
         cluster = without_absences(cluster, np.array([name in known for name in cluster.node_id]))
     outages = outages_for(asked, trace, cluster, scenario.jobs, settings.load, settings.seed)
     if settings.lend_spares and not settings.spares:
-        raise UsageError("there is no spare to lend", where="--lend-spares", hint="add --spares N")
+        raise UsageError("needs spares to lend", where="--lend-spares", hint="add --spares N")
     if settings.lend_spares and not (scenario.jobs.preemptible == 1).any():
-        raise UsageError("no job of the log may be stopped", where="--lend-spares", hint="leave it out")
+        raise UsageError("the log has no job that may be stopped", where="--lend-spares", hint="leave it out")
     cluster = with_outages(cluster, outages, settings.spares, lend=settings.lend_spares)
     assignment = assign(scenario.jobs, cluster)
     return replace(scenario, cluster=cluster, assignment=assignment, outages=outages, saving=saving)

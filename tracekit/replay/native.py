@@ -45,4 +45,4 @@ def _missing() -> EngineMissingError:
         return EngineMissingError(what, hint=f"{_AGAIN} -v, which shows why it cannot be compiled")
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
     hint = f"install Python's headers (Debian, Ubuntu: apt install {package}), then {_AGAIN}"
-    return EngineMissingError(f"{what}, since Python.h is missing", hint=hint)
+    return EngineMissingError(f"{what}, because Python.h is missing", hint=hint)

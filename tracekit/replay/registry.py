@@ -82,7 +82,7 @@ def _known() -> tuple[dict[str, type[Any]], dict[str, str]]:
         if not info.name.startswith("_"):
             for member in _members(import_module(f"{_PACKAGE}.{info.name}")):
                 if member.card.name in found:
-                    raise ValueError(f"two policies are called '{member.card.name}'")
+                    raise ValueError(f"two policies have the name '{member.card.name}'")
                 found[member.card.name] = member
     broken: dict[str, str] = {}
     for entry in sorted(metadata.entry_points(group=_GROUP), key=lambda e: (e.name, e.value)):
@@ -115,7 +115,7 @@ def _base() -> type[Any]:
 def _fault(member: object) -> str:
     """Return why an object is no policy that can be used, '' when it is one."""
     if not isinstance(member, type) or not issubclass(member, _base()):
-        return "it is no subclass of tracekit.policies.Policy"
+        return "it is not a subclass of tracekit.policies.Policy"
     if inspect.isabstract(member):
         return f"{member.__name__} has no method mechanism"
     return "" if hasattr(member, "card") else f"{member.__name__} has no card"
@@ -149,14 +149,14 @@ def _load(path: Path) -> ModuleType:
     except OSError as error:
         raise UsageError(f"cannot read the policy: {error.strerror or error}", where=path) from error
     except ValueError as error:
-        raise UsageError(f"is no path: {error}", where=path) from error
+        raise UsageError(f"is not a path: {error}", where=path) from error
     key = blake2b(str(full).encode("utf-8", "surrogateescape") + b"\0" + content, digest_size=8).hexdigest()
     name = f"_tracekit_policy_{key}"
     if name in sys.modules:
         return sys.modules[name]
     spec = util.spec_from_file_location(name, full)
     if spec is None or spec.loader is None:
-        raise UsageError("is no Python file", where=path)
+        raise UsageError("is not a Python file", where=path)
     module = util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -148,7 +148,9 @@ def run_policies(
             speeds[label] = EngineSpeed(len(scenario.jobs), result.outcome.wall_s)
             results.append(_slim(result))
         if not results:
-            raise UsageError(f"no policy of the panel can run here: {next(iter(skipped.values()), 'there is none')}")
+            raise UsageError(
+                f"none of the default policies can run here: {next(iter(skipped.values()), 'there is none')}"
+            )
         progress.stage("comparing")
         compared = compare_policies(results, seed=scenario.seed, measured=scenario.measured)
         compared = beside_record(compared, results, scenario.measured, twin=twin)

@@ -166,8 +166,8 @@ class Scenario:
             _check_takes_outages(mechanism, policy.label, known=cluster.change_kills is not None)
             if cluster.lent is not None and isinstance(mechanism, Planner):
                 raise UsageError(
-                    f"{policy.label} cannot be replayed with spares that are lent: it would count them twice",
-                    hint="use an order of jobs, such as fifo, srtf or easy, or leave out --lend-spares",
+                    f"{policy.label} does not support lent spares: it would count them twice",
+                    hint="use a job order, such as fifo, srtf or easy, or leave out --lend-spares",
                 )
             checkpoints = checkpoints_for(self.saving, self.jobs, cluster, self.outages.rate_per_ms)
         outcome = simulate(
@@ -228,7 +228,7 @@ class Scenario:
 def _check_takes_outages(mechanism: Any, name: str, *, known: bool) -> None:
     if not (known and getattr(mechanism, "takes_outages", False)):
         raise UsageError(
-            f"{name} cannot be replayed with outages: nothing in it knows of a job that a failing node stops",
+            f"{name} does not support outages: it cannot handle a job that a failing node stops",
             hint="use policies of another kind, such as fifo, srtf or easy, or leave out --outages",
         )
 

@@ -52,7 +52,7 @@ def find_browser() -> Path:
             return Path(found)
     what = f"there is no '{named}'" if named else "no Chromium or Chrome is installed"
     hint = "install one, name it in TRACEKIT_BROWSER, or print report.html from any browser"
-    raise UsageError(f"{what}, which writes the PDF", where="--pdf", hint=hint)
+    raise UsageError(f"{what}, which is needed to write the PDF", where="--pdf", hint=hint)
 
 
 def print_pdf(page: Path, target: Path) -> None:

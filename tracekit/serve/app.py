@@ -334,7 +334,7 @@ def _error_json(error: Exception) -> Response:
 def _words(error: Exception) -> str:
     """Return an error as one line, without the option of a command that it names."""
     if not isinstance(error, TracekitError):
-        return "tracekit failed at this; the terminal that it runs in shows why"
+        return "Something went wrong in tracekit; see the terminal it runs in."
     words = str(error)
     if (error.where or "").startswith("--"):
         words = words.removeprefix(f"{error.where}: ")

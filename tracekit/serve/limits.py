@@ -80,7 +80,7 @@ class Desk:
             It took too long, or the page that asked is gone.
         """
         if self._asked >= _WAITING:
-            raise BusyError("too many questions at a time", hint="ask again in a moment")
+            raise BusyError("too many requests at the same time", hint="try again in a moment")
         stop = Stop()
         loop = asyncio.get_running_loop()
         self._asked += 1

@@ -38,7 +38,7 @@ def part_of(given: Iterable[tuple[str, str]]) -> Window:
     known = [*_TIMES, *(f"{_WHERE}{name}" for name in (_CLUSTER, *WHERE))]
     for name, value in given:
         if name not in known:
-            raise UsageError(f"there is no parameter '{shorten(name)}'", hint=nearest(name, known))
+            raise UsageError(f"unknown parameter '{shorten(name)}'", hint=nearest(name, known))
         if name in found:
             raise UsageError(f"'{name}' is given twice")
         found[name] = value

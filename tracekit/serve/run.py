@@ -441,8 +441,8 @@ def _token(host: str, token: str | None) -> str | None:
     if token is None:
         return None if is_loopback(host) else secrets.token_urlsafe(24)
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        what = f"can be guessed, or does not fit into an address: {LEAST_TOKEN} letters, digits and signs at least"
-        raise UsageError(what, where="--token", hint="leave it out, and one is made where it is needed")
+        what = f"is too weak, or is not valid in an address: use at least {LEAST_TOKEN} letters, digits and signs"
+        raise UsageError(what, where="--token", hint="leave it out: tracekit makes one if needed")
     return token
 
 
@@ -453,12 +453,12 @@ def _listening(host: str, port: int) -> socket.socket:
         family, _, _, _, address = found[0]
         return socket.create_server(address[:2], family=family)
     except socket.gaierror as error:
-        raise UsageError(f"'{host}' is no address of this machine", where="--host", hint="try 127.0.0.1") from error
+        raise UsageError(f"'{host}' is not an address of this machine", where="--host", hint="try 127.0.0.1") from error
     except OverflowError as error:
-        raise UsageError(f"{port} is no port", where="--port", hint="give 0 to 65535") from error
+        raise UsageError(f"{port} is not a port", where="--port", hint="give 0 to 65535") from error
     except OSError as error:
-        what = f"cannot listen at {host}, port {port}: {os.strerror(error.errno or 0)}"
-        raise UsageError(what, where="--port", hint="choose another port; 0 takes any that is free") from error
+        what = f"cannot listen on {host}, port {port}: {os.strerror(error.errno or 0)}"
+        raise UsageError(what, where="--port", hint="choose another port; 0 picks a free one") from error
 
 
 def _address(host: str, port: int, token: str | None) -> str:

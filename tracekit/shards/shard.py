@@ -37,7 +37,7 @@ class Shard(NamedTuple):
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
         hint = "write it like 2/8: I/N, with I from 1 to N"
         if match is None:
-            raise UsageError(f"'{text[:60]}' is no shard", where="--shard", hint=hint)
+            raise UsageError(f"'{text[:60]}' is not a shard", where="--shard", hint=hint)
         number, of = int(match[1]), int(match[2])
         if not 1 <= number <= of <= _MOST:
             begins = "; I begins at 1, not at 0" if number == 0 and of else ""

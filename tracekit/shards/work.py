@@ -26,8 +26,8 @@ def check_shard_options(shard: str | None, *, collect: bool) -> Shard | None:
         It is not of the form I/N, or both it and `collect` are given.
     """
     if shard is not None and collect:
-        hint = "make the shards first, then collect"
-        raise UsageError("a shard makes results, --collect only gathers them", where="--shard", hint=hint)
+        hint = "run the shards first, then collect"
+        raise UsageError("cannot be combined with --collect, which only merges results", where="--shard", hint=hint)
     return None if shard is None else Shard.named(shard)
 
 
@@ -82,7 +82,7 @@ class SharedWork:
         forget_files()
         if runs is None:
             if asked is not None or collect:
-                raise UsageError("needs the folder that the shards share", where="--shard", hint="give it as runs=")
+                raise UsageError("needs the folder shared by the shards", where="--shard", hint="set it with runs=")
             return None
         folder = Path(runs)
         if collect:
@@ -173,6 +173,6 @@ class SharedWork:
             raise UnfinishedError(
                 f"{len(asked) - len(there):,} of {len(asked):,} {what} are missing",
                 where=self.results.shown,
-                hint=f"run the same command {again}, in place of --collect: each makes what the others left",
+                hint=f"run the same command {again}, without --collect: each run makes missing results",
             )
         return there

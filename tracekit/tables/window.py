@@ -173,11 +173,13 @@ def chosen_jobs(where: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
     given = where or {}
     for name in given:
         if name not in WHERE:
-            raise UsageError(f"jobs cannot be chosen by '{shorten(name)}'", where="--where", hint=nearest(name, WHERE))
+            raise UsageError(
+                f"jobs cannot be selected by '{shorten(name)}'", where="--where", hint=nearest(name, WHERE)
+            )
     size = given.get(SIZE)
     if size is not None and size not in SIZES:
         hint = f"choose one of: {', '.join(SIZES)}"
-        raise UsageError(f"there is no size class '{shorten(size)}'", where="--where", hint=hint)
+        raise UsageError(f"'{shorten(size)}' is not a size class", where="--where", hint=hint)
     return tuple((name, given[name]) for name in WHERE if name in given)
 
 

@@ -153,13 +153,13 @@ def test_the_command(make_trace: MakeTrace, tmp_path: Path, golden: Golden) -> N
     assert "checkpoints: every" in done.stdout
     assert (out / "plan.svg").read_text().startswith("<svg")
     for more, says in (
-        (("--target", "p90<=1h"), "--target: asks for a wait, --gang for spares; leave one of them out"),
-        (("--growth", "2"), "--growth: asks for a wait"),
-        (("--node-cost", "0"), "--node-cost: asks for a wait"),
-        (("--limit", "5"), "--limit: changes nothing with --gang, which replays one job"),
-        (("--workers", "2"), "--workers: changes nothing with --gang"),
-        (("--for", "size=8"), "--for: a gang has neither a size of jobs nor a VC; only cluster=NAME is taken"),
-        (("--gang", "57"), "--gang: the gang takes 8 nodes, and the log has 6 nodes"),
+        (("--target", "p90<=1h"), "--target: asks for nodes, but --gang asks for spares; leave one of them out"),
+        (("--growth", "2"), "--growth: asks for nodes"),
+        (("--node-cost", "0"), "--node-cost: asks for nodes"),
+        (("--limit", "5"), "--limit: has no effect with --gang, which replays one job"),
+        (("--workers", "2"), "--workers: has no effect with --gang"),
+        (("--for", "size=8"), "--for: size=... and vc=... do not apply to --gang; use only cluster=NAME"),
+        (("--gang", "57"), "--gang: the job needs 8 nodes, but the log has 6 nodes"),
     ):
         wrong = run(*words, *more, "-o", tmp_path / "other")
         assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1), wrong.stderr

@@ -56,7 +56,7 @@ def test_what_the_log_tells_by_hand(make_trace: MakeTrace) -> None:
     assert (other.nodes, other.gpus_per_node) == (3, 8)
     with pytest.raises(UsageError, match="--model: no node is of GPU model 'V10'; did you mean 'V100'"):
         NodePool.of(trace, SpareQuestion.of(4, model="V10"))
-    with pytest.raises(UsageError, match="--for: no node is of cluster 'z'"):
+    with pytest.raises(UsageError, match="--for: no node belongs to cluster 'z'"):
         NodePool.of(trace, SpareQuestion.of(4, cluster="z"))
 
 
@@ -75,12 +75,12 @@ def test_how_many_nodes_a_gang_takes(make_trace: MakeTrace) -> None:
         question = SpareQuestion.of(gang)
         assert NodePool.of(trace, question).nodes_of_gang(question) == count
     wide = SpareQuestion.of(25)
-    what = "--gang: the gang takes 4 nodes, and the log has 4 nodes, of which 3 at most were up at once"
+    what = "--gang: the job needs 4 nodes, but the log has 4 nodes, with at most 3 up at once"
     with pytest.raises(UsageError, match=what):
         NodePool.of(trace, wide).nodes_of_gang(wide)
     down = make_trace(node_events=[event(n, 0, 5) for n in "abcd"], nodes=nodes)
     one = SpareQuestion.of("1node")
-    with pytest.raises(UsageError, match="the gang takes 1 node, and the log has 4 nodes, of which 0 at most were up"):
+    with pytest.raises(UsageError, match="the job needs 1 node, but the log has 4 nodes, with at most 0 up"):
         NodePool.of(down, one).nodes_of_gang(one)
     unknown = make_trace(node_events=[event(n, k, k + 5) for k, n in enumerate("abcd")])
     with pytest.raises(UsageError, match=r"does not say how many GPUs its nodes have; give .* such as --gang 32nodes"):
@@ -93,7 +93,7 @@ def test_a_log_that_tells_nothing_is_refused(make_trace: MakeTrace) -> None:
         NodePool.of(make_trace(nodes=[{"node_id": "a"}]), ASKED)
     with pytest.raises(UsageError, match="the log covers no time"):
         NodePool.of(make_trace(node_events=[event("a", 1, 1)]), ASKED)
-    with pytest.raises(UsageError, match="knows neither clusters nor GPU models"):
+    with pytest.raises(UsageError, match="so the clusters and GPU models of nodes are unknown"):
         NodePool.of(make_trace(node_events=[event("a", 1, 2)]), SpareQuestion.of(8, model="A100"))
 
 
@@ -112,12 +112,12 @@ def test_what_is_up_agrees_with_hours_looked_at_one_by_one(rows: list[Away]) -> 
 @pytest.mark.parametrize(
     ("given_", "says"),
     [
-        ({"gang": "0"}, "--gang: '0' is not a size of a gang"),
+        ({"gang": "0"}, "--gang: '0' is not a job size"),
         ({"gang": "8 GPUs"}, "write a number of GPUs, such as 256, or of nodes, such as 32nodes"),
-        ({"gang": 8, "ettr": 1.0}, "--ettr: a ratio of useful time is above 0 and below 1, not 1"),
+        ({"gang": 8, "ettr": 1.0}, "--ettr: the share of useful time must be above 0 and below 1, not 1"),
         ({"gang": 8, "ettr": 0.0}, "not 0; 0.95 asks for 95 % of the time"),
         ({"gang": 8, "ettr": float("nan")}, "not nan"),
-        ({"gang": 8, "resamples": 4}, "--resamples: resamples are from 5 to 1,000, not 4"),
+        ({"gang": 8, "resamples": 4}, "--resamples: the number of resamples must be from 5 to 1,000, not 4"),
         ({"gang": 8, "checkpoint": "interval=0"}, "--checkpoint"),
         (
             {"gang": 8, "checkpoint": "interval=60,cost=61"},

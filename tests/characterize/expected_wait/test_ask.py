@@ -138,10 +138,10 @@ def test_job_still_waiting_is_at_least_so_long(make_trace: Callable[..., Trace],
     [
         ({"gpus": 1, "partition": "aa"}, "no job has the partition or VC 'aa'; did you mean 'a'?"),
         ({"gpus": 1, "gpu_model": "H100"}, "no job has the GPU model 'H100'"),
-        ({}, "the log knows how many GPUs jobs have"),
-        ({"gpus": -1}, "-1 is no number of GPUs"),
-        ({"gpus": 1, "level": 1.0}, "1 is no share of the jobs"),
-        ({"gpus": 1, "time_limit_s": 0}, "0 s is no time limit"),
+        ({}, "is missing, but the log records the GPUs of jobs"),
+        ({"gpus": -1}, "-1 is not a number of GPUs"),
+        ({"gpus": 1, "level": 1.0}, "1 is not a share of the jobs"),
+        ({"gpus": 1, "time_limit_s": 0}, "0 s is not a time limit"),
     ],
 )
 def test_mistakes_are_reported(history: Trace, options: dict[str, Any], words: str) -> None:
@@ -156,7 +156,7 @@ def test_several_clusters_need_a_name(sample_trace: Callable[[str], Trace]) -> N
 
 
 def test_log_without_waits(sample_trace: Callable[[str], Trace]) -> None:
-    with pytest.raises(QueryError, match="does not tell how long jobs waited"):
+    with pytest.raises(QueryError, match="does not record how long jobs waited"):
         tracekit.expected_wait(sample_trace("alibaba-spot"), 1)
 
 

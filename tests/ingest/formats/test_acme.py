@@ -291,8 +291,8 @@ def test_a_log_under_another_name_is_recognized_by_its_columns(ingest: Ingest, r
     trace = ingest({"a.csv": SEREN_HEADER + SEREN_LINE, "b.csv": KALOS_HEADER + KALOS_LINE}, format_name="acme")
     assert rows(trace, "jobs") == [JOB, JOB | IN_KALOS]
     assert {
-        "a.csv is taken for the cluster Seren by its columns; its name does not say",
-        "b.csv is taken for the cluster Kalos by its columns; its name does not say",
+        "a.csv has the columns of the cluster Seren; its name does not show the cluster",
+        "b.csv has the columns of the cluster Kalos; its name does not show the cluster",
     } <= set(trace.manifest.notes)
 
 
@@ -306,7 +306,7 @@ def test_wide_utilization_files_are_noted_as_not_read(ingest: Ingest, rows: Rows
         {SEREN: SEREN_HEADER + SEREN_LINE, "util/GPU_UTIL.csv": "Time,10.0.0.1\n2023-05-02 08:00:00+08:00,5\n"}
     )
     assert rows(trace, "jobs") == [JOB]
-    assert "files that the format acme does not read: util/GPU_UTIL.csv" in trace.manifest.notes
+    assert "ignored files (format acme): util/GPU_UTIL.csv" in trace.manifest.notes
 
 
 def test_the_sample_keeps_every_record_or_says_why(

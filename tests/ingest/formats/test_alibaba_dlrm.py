@@ -68,7 +68,8 @@ def test_a_deleted_instance_gives_a_job_and_an_attempt(ingest: Ingest, rows: Row
     assert (trace.manifest.format, trace.manifest.time_base) == ("alibaba-dlrm", "relative")
     assert [trace.capabilities[n].available for n in ("calendar", "hour_of_day", "retries")] == [False, False, False]
     assert (
-        "RDMA, disk, limits and max_instance_per_node have no place in a Trace and are left out" in trace.manifest.notes
+        "a Trace has no columns for RDMA, disk, limits and max_instance_per_node; they are ignored"
+        in trace.manifest.notes
     )
 
 

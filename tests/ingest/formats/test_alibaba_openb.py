@@ -180,7 +180,7 @@ def test_of_several_pod_lists_the_default_one_is_read_and_said(ingest: Ingest, r
 
 def test_a_pod_list_that_is_not_there_is_refused(ingest: Ingest) -> None:
     lists = dict.fromkeys((DEFAULT, "openb_pod_list_gpuspec33.csv"), PODS + "p1,1,1,1,1000,,LS,Failed,1,4,2\n")
-    with pytest.raises(UsageError, match=r"there is no pod list 'gpuspec30'; did you mean 'gpuspec33'\?"):
+    with pytest.raises(UsageError, match=r"the pod list 'gpuspec30' does not exist; did you mean 'gpuspec33'\?"):
         ingest(lists, options={"list": "gpuspec30"})
 
 

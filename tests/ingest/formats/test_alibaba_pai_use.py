@@ -94,7 +94,7 @@ def test_each_measured_use_is_a_row_with_the_name_of_its_instance(
     assert found_checks(trace) == {}
     assert account(trace, "pai_sensor_table.csv") == (3, 3, 0)
     assert (
-        "pai_sensor_table.csv: columns without a place in the Trace are not read: inst_id, gpu_name, max_mem, "
+        "pai_sensor_table.csv: ignored columns: inst_id, gpu_name, max_mem, "
         "max_gpu_wrk_mem, read, write, read_count, write_count"
     ) in trace.manifest.notes
 
@@ -270,9 +270,7 @@ def test_tables_that_need_jobs_are_counted_and_said_without_them(ingest: Ingest)
     trace = ingest({"pai_group_tag_table.csv": TAGS, "pai_machine_spec.csv": "m1,T4,96,512,2\n"})
     assert trace.tables == ("nodes",)
     assert account(trace, "pai_group_tag_table.csv") == (2, 2, 0)
-    assert "there is no pai_job_table, so pai_group_tag_table is read and checked but gives no jobs" in (
-        trace.manifest.notes
-    )
+    assert "pai_job_table is missing, so pai_group_tag_table is checked but adds no jobs" in (trace.manifest.notes)
 
 
 def test_each_interval_of_machine_use_is_a_sample_at_its_start(

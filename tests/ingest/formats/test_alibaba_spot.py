@@ -53,8 +53,7 @@ def test_a_job_multiplies_its_requests_by_its_workers(ingest: Ingest, rows: Rows
         False
     ] * 5
     assert (
-        "the source states neither starts, ends nor outcomes of jobs; run_s is the work stated for a job"
-        in trace.manifest.notes
+        "the source has no starts, ends or outcomes of jobs; run_s is the listed work of a job" in trace.manifest.notes
     )
 
 

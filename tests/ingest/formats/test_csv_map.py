@@ -103,7 +103,7 @@ def test_a_log_in_which_no_job_started_has_no_placements(mapped: Mapped, rows: R
 
 
 def test_a_log_of_which_nothing_is_usable_is_refused(mapped: Mapped) -> None:
-    with pytest.raises(TooManyRejectsError, match=r"holds no usable record \(1 unusable\)"):
+    with pytest.raises(TooManyRejectsError, match=r"contains no usable record \(1 unusable\)"):
         mapped(BASIC, {"jobs.csv": HEADER + "x\n"})
     with pytest.raises(TooManyRejectsError, match=r"line 2, column created: is not a time like"):
         mapped(BASIC, {"jobs.csv": HEADER + LINE.replace("2017", "x")})

@@ -99,7 +99,7 @@ def test_what_cannot_be_a_fault_is_reported(tmp_path: Path, found_checks: FoundC
         days,
         ("event_type", "is neither fault_start nor fault_end"),
         ("fault_type", "is not an object"),
-        ("event_type", "ends a fault whose begin is not there"),
+        ("event_type", "ends a fault that has no start"),
     ]
     assert trace.manifest.files[0].kept == 4
     # The second begin of one fault, and the two that never end.
@@ -116,7 +116,7 @@ def test_faults_that_begin_together_are_one_time_out_of_service(tmp_path: Path, 
     assert event["cause"] == "gpu memory"
     assert event["source_cause"].endswith("Threshold; Hardware Failure: Parameter Plane Cable: Link Down")
     assert found_checks(trace) == {"faults_that_begin_together": (1, 2)}
-    assert trace.scan("rejects").collect()["reason"].to_list() == ["begins a fault that began at this time already"]
+    assert trace.scan("rejects").collect()["reason"].to_list() == ["starts a fault that already started at this time"]
 
 
 def test_damaged_text_is_set_aside_or_refused(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_a_start_in_the_doubled_hour_is_bounded_and_counted(
             "attempt": 0,
             "column": "start_time",
             "value": "2017-11-05 01:30:00",
-            "reason": "is a wall clock in the hour that a clock change doubles or skips",
+            "reason": "is a wall-clock time in the hour that a clock change doubles or skips",
             "earliest": "2017-11-05 08:30:00",
             "latest": "2017-11-05 09:30:00",
         }
@@ -350,7 +350,7 @@ def test_an_attempt_on_a_node_without_gpus_has_no_known_size(ingest: Ingest, row
 def test_two_job_logs_are_refused(ingest: Ingest) -> None:
     text = log(job(HALF))["cluster_job_log"]
     with pytest.raises(
-        SourceError, match=r"^several files are cluster_job_log: cluster_job_log, cluster_job_log\.json"
+        SourceError, match=r"^several files contain cluster_job_log: cluster_job_log, cluster_job_log\.json"
     ):
         ingest({"cluster_job_log": text, "cluster_job_log.json": text})
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     FoundChecks = Callable[[Trace], dict[str, tuple[int, int | None]]]
 
 SCRIPT = "sbatch --gres=gpu:3 --wrap=#!/bin/sh\n\necho a | tee log\n\nsrun train.py || exit 1"
-CURE = "again without the columns of free text (SubmitLine, Comment, ...) or with sacct --json"
+CURE = "again without free-text columns (SubmitLine, Comment, ...) or with sacct --json"
 ORDERS = {
     "command inside": ("JobID", "Submit", "JobName", "SubmitLine", "Start", "End", "State", "NodeList"),
     "two texts apart": ("JobID", "Submit", "Comment", "Start", "End", "JobName", "State", "SubmitLine", "NodeList"),

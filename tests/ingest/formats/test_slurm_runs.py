@@ -171,7 +171,7 @@ def test_gpus_that_are_not_accounted_are_unknown_and_the_cure_is_named(
     assert [row.get("gpu_count") for row in rows(trace, "jobs")] == [None, 0.0]
     assert found_checks(trace)["gpus_not_listed"] == (1, 2)
     (note,) = (note for note in trace.manifest.notes if "GPU partitions" in note)
-    assert note.startswith("1 runs in GPU partitions list no GPUs, 1 have an unknown number: ")
+    assert note.startswith("1 runs in GPU partitions do not list GPUs, and 1 have an unknown number: ")
     assert "AccountingStorageTRES=gres/gpu in slurm.conf" in note
     # Where the cluster accounts GPUs, a job without any in such a partition has none.
     held = {"JobID": "9", "JobIDRaw": "9", "AllocTRES": "gres/gpu=4", "NNodes": "1", "NodeList": "gpu02"}
@@ -206,7 +206,7 @@ def test_unlisted_gpus_are_taken_from_the_command_or_the_typical_node_when_asked
 
 @pytest.mark.parametrize("text", ["", "gpu", "gpu:x", "gpu:4,", "gpu:4,:8", "requests"])
 def test_a_source_of_gpus_that_does_not_exist_is_refused(ingest: Ingest, text: str) -> None:
-    with pytest.raises(UsageError, match=r"--option gpus_from: .* is no source of GPU counts"):
+    with pytest.raises(UsageError, match=r"--option gpus_from: .* is not a source of GPU counts"):
         ingest(sacct({}), options={"gpus_from": text})
 
 

@@ -125,7 +125,9 @@ def test_a_delimiter_that_cannot_be_one_is_refused(ingest: Ingest, text: str) ->
 
 
 def test_several_characters_between_columns_are_reported(ingest: Ingest) -> None:
-    with pytest.raises(SourceError, match=r"parted by '@@', which is not one character.*--delimiter one character"):
+    with pytest.raises(
+        SourceError, match=r"parted by '@@', which is not a single character.*--delimiter one character"
+    ):
         ingest({"sacct.txt": TEXT.replace("|", "@@")})
 
 
@@ -239,8 +241,8 @@ def test_delimiters_in_names_and_commands_are_put_right_or_the_cure_is_named(
     assert found_checks(trace)["delimiter_in_name"] == (1, None)
     (reject,) = rows(trace, "rejects")
     assert reject["reason"] == (
-        "expected 10 fields, found 15: the delimiter '|' is in a name or a command, and it is not certain in which; "
-        "export again with sacct --delimiter and a character that no name holds"
+        "expected 10 fields, found 15: the delimiter '|' is in a name or a command, but we cannot tell in which; "
+        "export again with sacct --delimiter and a character that no name contains"
     )
 
 

@@ -75,7 +75,7 @@ def test_a_job_is_not_eligible_before_its_submission_or_after_its_start(
         (2, "1", "eligible_time", "2024-03-04 07:59:59"),
         (4, "3", "eligible_time", "2024-03-04 08:00:11"),
     ]
-    assert {doubt["reason"] for doubt in doubts} == {"lies before the submission or after the start of its job"}
+    assert {doubt["reason"] for doubt in doubts} == {"is before the submission or after the start of its job"}
 
 
 def test_a_job_may_be_eligible_at_its_submission_at_its_start_or_later_than_the_log(

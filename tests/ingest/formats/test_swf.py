@@ -108,8 +108,8 @@ def test_totals_of_the_header_are_noted_only(ingest: Ingest) -> None:
     trace = ingest({FILE: "; MaxNodes: 16 (in four racks)\n; MaxProcs: 128\n" + LINE})
     assert trace.tables == ("jobs", "attempts")
     assert {
-        "the header states MaxNodes: 16 (in four racks); a total without machines, so not a table",
-        "the header states MaxProcs: 128; a total without machines, so not a table",
+        "the header states MaxNodes: 16 (in four racks); a total without a list of machines makes no table",
+        "the header states MaxProcs: 128; a total without a list of machines makes no table",
     } <= set(trace.manifest.notes)
 
 
@@ -163,7 +163,7 @@ def test_processors_are_gpus_only_when_the_user_says_so(ingest: Ingest, rows: Ro
     assert rows(trace, "jobs") == [without(JOB, "cpu_count") | {"gpu_count": 4.0}]
     assert rows(trace, "attempts") == [ATTEMPT | {"gpu_count": 4.0}]
     assert trace.manifest.options == {"processors_are_gpus": "yes", "vc": "queue"}
-    with pytest.raises(UsageError, match="'maybe' is not a value of the option processors_are_gpus"):
+    with pytest.raises(UsageError, match="'maybe' is not a valid value of the option processors_are_gpus"):
         ingest({FILE: LINE}, options={"processors_are_gpus": "maybe"})
 
 

@@ -143,7 +143,7 @@ def test_events_of_the_accounting(ingest: Ingest, rows: Rows, found_checks: Foun
     ]
     assert found_checks(trace)["events_of_fit_nodes"] == (2, 6)
     assert [note for note in trace.manifest.notes if "sacctmgr" in note] == [
-        "states in lists of machines are left out (1), since sacctmgr tells events"
+        "states in machine lists are ignored (1), because sacctmgr lists the events"
     ]
 
 
@@ -404,15 +404,15 @@ def test_records_that_cannot_be_used_are_set_aside(ingest: Ingest, rows: Rows) -
     }
     reasons = [(r["source_file"], r["line"], r["reason"]) for r in rows(trace, "rejects")]
     assert reasons == [
-        ("n", 16, "lacks RealMemory: the record may be cut"),
+        ("n", 16, "has no RealMemory: the record may be truncated"),
         ("e", 6, "is longer than 1048576 bytes"),
         ("e", 7, "is not a time like 2024-03-04T08:00:00"),
-        ("e", 8, "TimeEnd lies before TimeStart"),
+        ("e", 8, "TimeEnd is before TimeStart"),
         ("e", 9, "names more than 65536 nodes"),
         ("e", 10, "expected 8 cells, found 3"),
     ]
     assert trace.manifest.checks["unreadable_gres"].examples == [
-        "gpu:99999: gives 99999 GPUs, more than any machine has"
+        "gpu:99999: has 99999 GPUs, more than any real machine"
     ]
     assert [r.get("gpu_count") for r in rows(trace, "nodes") if r["node_id"] == "n6"] == [None]
     with pytest.raises(TooManyRejectsError, match="e: 5 of 9 records"):
@@ -461,7 +461,7 @@ def test_the_real_dumps(ingest: Ingest, rows: Rows, real_data: Callable[[str], P
 
 
 def test_a_source_without_a_log_is_one_clear_error(ingest: Ingest) -> None:
-    with pytest.raises(SourceError, match=r"holds no log, only what stands beside one \(e.psv, sinfo\)"):
+    with pytest.raises(SourceError, match=r"contains no log, only companion files \(e.psv, sinfo\)"):
         ingest({"sinfo": SINFO, "e.psv": EVENTS})
 
 
@@ -471,7 +471,7 @@ def test_relative_times_and_machine_files_do_not_compare(ingest: Ingest, rows: R
     assert trace.manifest.time_base == "relative"
     assert not trace.has("node_events")
     assert [n["node_id"] for n in rows(trace, "nodes")] == ["cpu1", "n1", "n2"]
-    assert any("what machine files say about times is left out" in note for note in trace.manifest.notes)
+    assert any("we ignore the times in machine files" in note for note in trace.manifest.notes)
 
 
 def test_a_run_that_ended_by_a_node_failure_is_not_an_outage_but_is_held_to_the_events(

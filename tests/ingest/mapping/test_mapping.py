@@ -226,11 +226,11 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "gpu_count = {expression = 'n * per(q)'}",
-            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q)' names per(...), and there is no [lookup.per]",
+            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q)' uses per(...), but [lookup.per] does not exist",
         ),
         (
             JOBS + "gpu_count = {expression = 'n * per(q + 1)'}\n[lookup.per]\nvalues = {a = 1}",
-            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q + 1)' may not hold Call but as TABLE(COLUMN)",
+            ", line 3: jobs.columns.gpu_count.expression: 'n * per(q + 1)' allows a call only as TABLE(COLUMN)",
         ),
         (JOBS + "user = {columns = []}", ", line 3: jobs.columns.user.columns: is empty; write something"),
         (

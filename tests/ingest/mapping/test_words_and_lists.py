@@ -85,7 +85,7 @@ def test_node_lists_expand_where_the_mapping_says_so(write_source: Write, tmp_pa
         ("1", "gpu01"), ("1", "gpu02"), ("1", "gpu03"), ("1", "x"), ("3", "b"),
     ]  # fmt: skip
     assert [r["job_id"] for r in rows(trace, "jobs")] == ["1", "2", "3"]
-    assert trace.manifest.checks["unreadable_n"].examples == ["a[1-: is no list of nodes like gpu[01-03]"]
+    assert trace.manifest.checks["unreadable_n"].examples == ["a[1-: is not a list of nodes like gpu[01-03]"]
 
 
 @given(st.text(alphabet="a,[]1-", max_size=30))
@@ -114,9 +114,9 @@ def test_a_mapping_beside_a_format_adds_what_the_log_lacks(write_source: Write, 
 @pytest.mark.parametrize(
     ("mapping", "error", "match"),
     [
-        ('[jobs]\nfiles = "nodes.csv"\n[jobs.columns]\njob_id = "node"\n', UsageError, "fills the table jobs already"),
+        ('[jobs]\nfiles = "nodes.csv"\n[jobs.columns]\njob_id = "node"\n', UsageError, "already fills the table jobs"),
         (NODES.replace('files = "nodes.csv"\n', ""), UsageError, "does not say which files it reads"),
-        (NODES.replace("nodes.csv", "none.csv"), SourceError, "no file of the source is named"),
+        (NODES.replace("nodes.csv", "none.csv"), SourceError, "no file of the source matches"),
         ('[source]\ntime_base = "relative"\n' + NODES, UsageError, "relative times"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_dump_of_sacctmgr_beside_sacct_is_not_a_log(write_source: Write, tmp_p
     folder = write_source({"sacct.txt": SACCT, "sacctmgr-qos.psv": "Name|Priority|\nnormal|0|\n"})
     trace = ingest_logs(folder, tmp_path / "out")
     assert [f.path for f in trace.manifest.files] == ["sacct.txt"]
-    assert "files that the format slurm does not read: sacctmgr-qos.psv" in trace.manifest.notes
+    assert "ignored files (format slurm): sacctmgr-qos.psv" in trace.manifest.notes
 
 
 def test_a_log_of_another_scheduler_under_the_name_of_sacct_is_left_out(write_source: Write, tmp_path: Path) -> None:

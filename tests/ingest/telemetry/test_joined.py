@@ -359,7 +359,7 @@ def test_telemetry_may_lie_elsewhere_and_must_be_known(cluster: Cluster, tmp_pat
     assert samples(trace, "job_id") == [("10:05", "n1", 0, "slurm/1")]
     assert sorted(file.path for file in trace.manifest.files) == ["monitor/sacct.txt", "sacct.txt"]
     (tmp_path / "page").write_text("<html>")
-    with pytest.raises(SourceError, match="holds no telemetry of a known kind"):
+    with pytest.raises(SourceError, match="contains no telemetry in a known format"):
         cluster.trace(telemetry=(str(tmp_path / "page"),), force=True)
 
 

@@ -108,9 +108,10 @@ def test_a_file_of_which_nothing_is_used_names_what_it_holds(cluster: Cluster) -
     cluster.answer("used.json", [series("gpu_gfx_activity", {"10:05": 4}, **AMD), series("other", {"10:05": 4}, **AMD)])
     cluster.answer("unused.json", [series(f"habana_{n}", {"10:05": 4}, **AMD) for n in range(10) for _ in range(2)])
     trace = cluster.trace()
-    (note,) = [note for note in trace.manifest.notes if "fills no column" in note]
+    (note,) = [note for note in trace.manifest.notes if "no metric that tracekit reads" in note]
     assert note == (
-        "unused.json fills no column: its metrics are habana_0, habana_1, habana_2, habana_3, habana_4, habana_5, "
-        "habana_6, habana_7 and 2 more (docs/telemetry.md lists those that do)"
+        "unused.json has no metric that tracekit reads, only habana_0, habana_1, habana_2, habana_3, habana_4, "
+        "habana_5, "
+        "habana_6, habana_7 and 2 more (docs/telemetry.md lists the metrics)"
     )
     assert trace.manifest.checks["unused_telemetry_metrics"].count == 21

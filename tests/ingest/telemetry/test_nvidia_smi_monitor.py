@@ -74,10 +74,10 @@ def test_dcgmi_has_the_time_that_ts_puts_before_its_lines(trace: Trace) -> None:
 
 def test_a_table_that_cannot_be_used_is_noted(tmp_path: Path) -> None:
     tables = {
-        "dcgmi": (DCGMI.replace("2026-03-02 10:05:00 ", ""), "states no times"),
+        "dcgmi": (DCGMI.replace("2026-03-02 10:05:00 ", ""), "has no times with dates"),
         "dmon": (
             DMON.replace("#Date        Time         gpu", "#gpu").replace(" 20260302    10:05:00", ""),
-            "states no times",
+            "has no times with dates",
         ),
         "no-column": (
             "#Date Time gpu pid enc command\n20260302 10:05:00 0 7 1 python3\n",

@@ -52,7 +52,7 @@ def test_each_kind_of_node_keeps_one_that_works() -> None:
     # By proportion alone the one V100 node would be held, and who needs it would wait for ever.
     cluster = make_cluster([8] * 4, model=["A100"] * 3 + ["V100"])
     assert with_outages(cluster, outages([]), 2).absent.tolist() == [0, 1, 1, 0]
-    with pytest.raises(UsageError, match=r"3 spares leave no node to work of one of 2 kinds .* use 2 or fewer"):
+    with pytest.raises(UsageError, match=r"3 spares leave no node for jobs in one of 2 kinds .* use 2 or fewer"):
         with_outages(cluster, outages([]), 3)
 
 

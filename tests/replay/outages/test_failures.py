@@ -82,17 +82,17 @@ def test_a_replay_with_recorded_outages(make_trace: MakeTrace) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"outages": "recorded"}, "no recorded outage is of a node of this cluster"),
-        ({"outages": "model"}, "outages cannot be drawn from a log that has none"),
-        ({"outages": "rate=0.1"}, "the log does not tell how long outages last"),
-        ({"checkpoint": "interval=60"}, "checkpoints and spares mean nothing without outages"),
-        ({"spares": 1}, "checkpoints and spares mean nothing without outages"),
-        ({"outages": "recorded", "node_events": False}, "--no-node-events: recorded outages are node events"),
+        ({"outages": "recorded"}, "no recorded outage belongs to a node of this cluster"),
+        ({"outages": "model"}, "the log has no outages to sample from"),
+        ({"outages": "rate=0.1"}, "the log does not record how long outages last"),
+        ({"checkpoint": "interval=60"}, "checkpoints and spares have no effect without outages"),
+        ({"spares": 1}, "checkpoints and spares have no effect without outages"),
+        ({"outages": "recorded", "node_events": False}, "--no-node-events: cannot be combined with --no-node-events"),
         (
             {"outages": "rate=1e9,repair=1e-9"},
-            r"a rate of 1e\+09 would draw some 3e\+08 outages, and 20,000,000 are the most",
+            r"a rate of 1e\+09 would create about 3e\+08 outages, but at most 20,000,000 are possible",
         ),
-        ({"outages": "rate=0.1,repair=1", "spares": 3}, "3 spares leave none of 3 nodes to work"),
+        ({"outages": "rate=0.1,repair=1", "spares": 3}, "3 spares leave none of the 3 nodes for jobs"),
     ],
 )
 def test_what_cannot_be_is_an_error_of_one_line(make_trace: MakeTrace, options: dict[str, Any], error: str) -> None:

@@ -195,18 +195,18 @@ def test_extreme_numbers_stay_numbers() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: CheckpointRule(0), "an interval between checkpoints is above 0 s, not 0 s"),
+        (lambda: CheckpointRule(0), "the checkpoint interval must be above 0 s, not 0 s"),
         (lambda: CheckpointRule(math.nan), "above 0 s, not nan s"),
-        (lambda: CheckpointRule(60, -1), "the time of cost is at least 0 s, not -1 s"),
-        (lambda: CheckpointRule(60, 1, math.inf), "the time of restart is at least 0 s, not inf s"),
-        (lambda: young_interval(60, 0), "a mean time between failures is above 0 s, not 0 s"),
+        (lambda: CheckpointRule(60, -1), "the time of cost must be at least 0 s, not -1 s"),
+        (lambda: CheckpointRule(60, 1, math.inf), "the time of restart must be at least 0 s, not inf s"),
+        (lambda: young_interval(60, 0), "the mean time between failures must be above 0 s, not 0 s"),
         (lambda: daly_interval(-1, 60), "the time of cost"),
-        (lambda: best_interval(60, -1), "a rate of failures is at least 0, not -1 per second"),
-        (lambda: best_interval(60, math.inf), "a rate of failures"),
+        (lambda: best_interval(60, -1), "the failure rate must be at least 0, not -1 per second"),
+        (lambda: best_interval(60, math.inf), "the failure rate"),
         (lambda: expected_wall_s(-1, CheckpointRule(60), 1), "the time of work"),
-        (lambda: expected_ettr(CheckpointRule(60), 1, 0), "work takes more than 0 s"),
-        (lambda: weibull_ettr(CheckpointRule(60), 0, 1), "the shape of a Weibull distribution is 0.01 or more"),
-        (lambda: best_weibull_interval(60, 60, 1, 0), "the scale of a Weibull distribution is above 0 s"),
+        (lambda: expected_ettr(CheckpointRule(60), 1, 0), "the work must take more than 0 s"),
+        (lambda: weibull_ettr(CheckpointRule(60), 0, 1), "the shape of the Weibull distribution must be at least 0.01"),
+        (lambda: best_weibull_interval(60, 60, 1, 0), "the scale of the Weibull distribution must be above 0 s"),
     ],
 )
 def test_what_cannot_be_ends_in_one_line(call: Callable[[], object], says: str) -> None:

@@ -63,12 +63,12 @@ class NodePool:
             No node is of the cluster or model asked for, or the log covers no time.
         """
         if not trace.has("node_events"):
-            hint = "docs/machines.md tells which files beside a log have them"
+            hint = "docs/machines.md lists the files that provide it"
             raise MissingTableError("the Trace has no table 'node_events'", where=trace.path, hint=hint)
         events = trace.scan("node_events").select("node_id", "state", "start_time", "end_time").collect()
         begin, end = _covered(trace, events)
         if end <= begin:
-            raise UsageError("the log covers no time", where=trace.path, hint="use a log with the ends of its events")
+            raise UsageError("the log covers no time", where=trace.path, hint="use a log that records when events end")
         names, gpus, others = _nodes(trace, events, question)
         place = {name: number for number, name in enumerate(names)}
         away = (
@@ -154,9 +154,9 @@ class NodePool:
         if found > most:
             there = f"the log has {counted(self.nodes, 'nodes')}"
             if most < self.nodes:
-                there += f", of which {most:,} at most were up at once"
+                there += f", with at most {most:,} up at once"
             raise UsageError(
-                f"the gang takes {counted(found, 'nodes')}, and {there}", where="--gang", hint="ask for less"
+                f"the job needs {counted(found, 'nodes')}, but {there}", where="--gang", hint="use a smaller job"
             )
         return found
 
@@ -183,7 +183,7 @@ def _nodes(trace: Trace, events: pl.DataFrame, question: SpareQuestion) -> tuple
     wanted = question.cluster is not None or question.model is not None
     if not trace.has("nodes"):
         if wanted:
-            what = "the Trace has no table nodes, and so knows neither clusters nor GPU models of nodes"
+            what = "the Trace has no table nodes, so the clusters and GPU models of nodes are unknown"
             raise UsageError(what, where=trace.path, hint="leave --model and --for out")
         return sorted(events["node_id"].unique().drop_nulls().to_list()), None, 0
     nodes = trace.scan("nodes").select("node_id", "cluster", "gpu_model", "gpu_count").collect()

@@ -34,7 +34,7 @@ class GangSize:
         found = _SIZE.fullmatch(text.strip())
         if found is None:
             hint = "write a number of GPUs, such as 256, or of nodes, such as 32nodes"
-            raise UsageError(f"'{text[:60]}' is not a size of a gang", where="--gang", hint=hint)
+            raise UsageError(f"'{text[:60]}' is not a job size", where="--gang", hint=hint)
         return cls(int(found[1]), found[2] is not None)
 
 
@@ -63,11 +63,14 @@ class SpareQuestion:
         if not 0 < self.ettr < 1:  # which no NaN is
             hint = "0.95 asks for 95 % of the time"
             raise UsageError(
-                f"a ratio of useful time is above 0 and below 1, not {self.ettr:g}", where="--ettr", hint=hint
+                f"the share of useful time must be above 0 and below 1, not {self.ettr:g}", where="--ettr", hint=hint
             )
         if not _FEWEST_RESAMPLES <= self.resamples <= _MOST_RESAMPLES:
-            what = f"resamples are from {_FEWEST_RESAMPLES} to {_MOST_RESAMPLES:,}, not {self.resamples:,}"
-            raise UsageError(what, where="--resamples", hint="40 give 95 % intervals")
+            what = (
+                f"the number of resamples must be from {_FEWEST_RESAMPLES} to {_MOST_RESAMPLES:,}, not "
+                f"{self.resamples:,}"
+            )
+            raise UsageError(what, where="--resamples", hint="40 are enough for 95 % intervals")
 
     @classmethod
     def of(cls, gang: str | int, ettr: float = 0.95, checkpoint: str | None = None, **others: object) -> Self:

@@ -151,7 +151,7 @@ def read_day(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError as error:
-        raise UsageError("there is no such day", where=text, hint="write it like 2017-10-31") from error
+        raise UsageError("this day does not exist", where=text, hint="write it like 2017-10-31") from error
 
 
 def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None) -> Period:
@@ -183,7 +183,7 @@ def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None
         sums = sums.join(rows(_USED), on=["day", "gpu_class", "vc"], how="left", nulls_equal=True)
         telemetry = rows(_TELEMETRY)
     if not sums.height:
-        raise QueryError(f"{called} has no job with a time of submission", where=trace.path)
+        raise QueryError(f"{called} has no job with a submission time", where=trace.path)
     first, last = sums.select(pl.col("day").min().alias("first"), pl.col("day").max().alias("last")).row(0)
     keys = {"day", "gpu_class", "vc"}
     return Period(
@@ -219,7 +219,7 @@ def split_period(period: Period, day: dt.date) -> tuple[Period, Period]:
     number = (day - dt.date(1970, 1, 1)).days
     if not period.days[0] < number <= period.days[-1]:
         raise UsageError(
-            f"the day does not split the trace, whose jobs were submitted from {period.dates}",
+            f"the day does not split the trace, which has submissions from {period.dates}",
             where=day.isoformat(),
             hint="choose a day after the first",
         )

@@ -38,5 +38,5 @@ def engine_of(engine: Engine | str | None = None, master: str | None = None) -> 
 
         return SparkEngine(master)
     if master is not None:
-        raise UsageError("only Spark has a master", where="--master", hint="add --engine spark")
+        raise UsageError("works only with Spark", where="--master", hint="add --engine spark")
     return DuckdbEngine()

@@ -159,20 +159,24 @@ def expected_wait(
     """
     opened = Trace.of(trace)
     if not 0 < level < 1:
-        raise UsageError(f"{level:g} is no share of the jobs", where="level", hint="give one between 0 and 1, as 0.8")
+        raise UsageError(
+            f"{level:g} is not a share of the jobs", where="level", hint="give a number between 0 and 1, such as 0.8"
+        )
     if gpus is not None and not (0 <= gpus < math.inf):
-        raise UsageError(f"{gpus:g} is no number of GPUs", where="gpus", hint="give 0 for a job without GPUs")
+        raise UsageError(f"{gpus:g} is not a number of GPUs", where="gpus", hint="give 0 for a job without GPUs")
     if time_limit_s is not None and not (0 < time_limit_s < math.inf):
-        raise UsageError(f"{time_limit_s:g} s is no time limit", where="time_limit", hint="give one above 0")
+        raise UsageError(f"{time_limit_s:g} s is not a time limit", where="time_limit", hint="give a time above 0")
     if not opened.has("jobs") or not opened.capabilities["queueing"].available:
-        raise QueryError("the trace does not tell how long jobs waited", where=opened.path)
+        raise QueryError("the trace does not record how long jobs waited", where=opened.path)
     with Session(opened, memory_limit).connect() as con:
         jobs, notes = waiting_jobs(con)
         end = log_end_us(con)
     if end is None or jobs.is_empty():
-        raise QueryError("the trace has no job whose wait is known", where=opened.path)
+        raise QueryError("the trace has no job with a known wait", where=opened.path)
     if gpus is None and jobs["gpu_class"].null_count() < jobs.height:
-        raise UsageError("the log knows how many GPUs jobs have", where="gpus", hint="give the job's number")
+        raise UsageError(
+            "is missing, but the log records the GPUs of jobs", where="gpus", hint="give the number of GPUs of the job"
+        )
     asked = {
         "account": _known(jobs, "account", account, "account"),
         "limit_class": None if time_limit_s is None else sum(time_limit_s > limit for limit in LIMITS_S),
@@ -296,5 +300,5 @@ def _cluster(jobs: pl.DataFrame, cluster: str | None) -> str | None:
     names = jobs["cluster"].unique().sort().to_list()
     if len(names) > 1:
         known = ", ".join(shorten(str(name)) for name in names[:10])
-        raise UsageError("the log has several clusters", where="cluster", hint=f"name one of: {known}")
+        raise UsageError("is missing, but the log has several clusters", where="cluster", hint=f"name one of: {known}")
     return names[0] if names else None

@@ -108,7 +108,7 @@ class LogNames:
         try:
             compiled = re.compile(pattern)
         except re.error as error:
-            raise UsageError(f"is no regular expression: {error}", where=where) from error
+            raise UsageError(f"is not a regular expression: {error}", where=where) from error
         if "job_id" not in compiled.groupindex:
             raise UsageError("has no group job_id", where=where, hint="write it like '(?P<job_id>[0-9]+)[.]err'")
         self._patterns = [compiled]

@@ -197,7 +197,7 @@ def _first_fault(patterns: Sequence[str]) -> tuple[str, str] | None:
     empty = pa.array([b""], pa.large_binary())
     for pattern in patterns:
         if "\n" in pattern or "\\A" in pattern or "\\z" in pattern:
-            return pattern, "it is matched with one line; use ^ and $"
+            return pattern, "it is matched against one line; use ^ and $"
         try:
             matches_nothing = pc.match_substring_regex(empty, pattern)[0].as_py()
         except pa.ArrowInvalid as error:

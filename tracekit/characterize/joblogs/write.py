@@ -97,11 +97,11 @@ def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool 
     Raises
     ------
     OutputError
-        The Trace has a table failures already, or cannot be written.
+        The Trace already has a table failures, or cannot be written.
     """
     trace = Trace.of(trace)
     if trace.has("failures") and not force:
-        raise OutputError("has a table failures already", where=trace.path, hint="add --force to replace it")
+        raise OutputError("already has a table failures", where=trace.path, hint="add --force to replace it")
     folder = real_path(trace.path)
     columns = list(schema.common("failures").names)
     times = frame["time"].drop_nulls()
@@ -111,7 +111,7 @@ def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool 
     )
     with TraceWriter(folder, force=True) as writer:
         if Trace.open(folder).manifest != trace.manifest:
-            raise OutputError("was changed while this ran", where=folder, hint="classify the logs again")
+            raise OutputError("changed while this command ran", where=folder, hint="classify the logs again")
         with output_errors(folder):
             for old in sorted(folder.iterdir()):
                 if old.name not in ("manifest.json", "failures.parquet", "failures"):

@@ -29,7 +29,7 @@ def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[
         per_node = most or _GUESS
         if not most:
             named = " (option gpus_per_node)" if "gpus_per_node" in options.values else ""
-            log.note(f"GPUs of a node are not in the Trace: {_GUESS}{named}")
+            log.note(f"the Trace does not record the GPUs per node: {_GUESS} assumed{named}")
     if nodes is None and options.target_load is not None:
         return nodes_for_load(jobs, options.target_load, per_node, log), per_node
     if nodes is None:
@@ -87,7 +87,7 @@ def nodes_for_load(jobs: JobSelection, load: float, per_node: int, log: ExportLo
         {"cluster": cluster} if own else None,
     )[0]
     if not span_s:
-        raise UsageError("all jobs are submitted at once, so that there is no load", where="--target-load")
+        raise UsageError("all jobs are submitted at the same time, so the load is undefined", where="--target-load")
     wanted = -(-gpu_s // (span_s * load * per_node))
     least = -(-largest // per_node)
     nodes = int(max(wanted, least, 1))

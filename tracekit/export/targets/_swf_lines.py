@@ -81,7 +81,7 @@ def numbered(jobs: JobSelection, log: ExportLog) -> Numbers:
     """Return numbers of users, groups, VCs and clusters: their own where all are numbers, else in order of name."""
     other = jobs.count_where(f"NOT regexp_full_match(job_id, '{_JOB_NUMBER}')")
     if other:
-        log.note("job ids are not all numbers: jobs are numbered from 1 in order of submission")
+        log.note("some job ids are not numbers, so jobs are numbered from 1 in order of submission")
     columns = {name: _numbers(jobs.distinct(name)) for name in ("user", "group", "vc", "cluster")}
     return Numbers(not other, columns["user"], columns["group"], columns["vc"], columns["cluster"])
 

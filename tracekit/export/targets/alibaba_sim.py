@@ -102,7 +102,7 @@ def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[
             lacking = nodes[column].is_null()
             lacking &= (nodes["gpu_count"] > 0) if column == "gpu_model" else True
             if lacking.any():
-                log.note(f"{column} is not in the Trace for {counted(int(lacking.sum()), 'nodes')}: {value}")
+                log.note(f"the Trace has no {column} for {counted(int(lacking.sum()), 'nodes')}: {value}")
     else:
         count, gpus = cluster_size(jobs, log, options)
         log.note(f"each node has {counted(gpus, 'GPUs')} {model}, {cpus:g} CPU cores and {memory:g} GiB (options)")
@@ -158,7 +158,8 @@ def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> 
     log.filled("gpu_type", "MISC", unknown)
     log.filled("num_inst", "the nodes, else 1", jobs.unknown("instance_count"))
     log.note(
-        "predicted run times are means of earlier jobs; the first of a user or group gets the mean of all before it"
+        "predicted run times are means of earlier jobs; the first job of a user or group gets the mean of all "
+        "earlier jobs"
     )
     rounded = 0
     for block in _predicted(jobs, scratch):

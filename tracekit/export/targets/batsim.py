@@ -67,7 +67,9 @@ class BatsimTarget(Target):
             resources = nodes * gpus
         if not resources:
             resources = max(jobs.peak, jobs.number("ceil(max(size))"))
-            log.note(f"GPUs are not in the Trace: {resources:,}, the most that jobs held at once (option resources)")
+            log.note(
+                f"the Trace lists no GPUs: {resources:,} assumed, the most allocated at one time (option resources)"
+            )
         log.setting(f"the platform needs {counted(resources, 'hosts')}: a resource is a GPU")
         limits = options.yes("walltimes")
         new = options.values["version"] == "5"

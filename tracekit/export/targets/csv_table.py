@@ -61,7 +61,7 @@ class CsvTarget(Target):
         clusters = jobs.distinct("cluster")
         constant = clusters[0] if not bare and len(clusters) == 1 and named == jobs.count else None
         if named and not bare and constant is None:
-            log.note("job ids get their cluster in front when the table is read back")
+            log.note("when you read the table back, job ids start with their cluster")
         skipped = (*_DERIVED, *_derivable(jobs))
         stated = [name for name in ("queue_s", "run_s") if name not in skipped]
         write_csv(out.main, _rows(jobs, stated, bare=bare), log, guard=guard)

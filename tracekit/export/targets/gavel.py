@@ -75,10 +75,12 @@ class GavelTarget(Target):
             raise UsageError(
                 "no job type is named",
                 where="--option job_type",
-                hint="name one of the file that option throughputs names",
+                hint="use a name from the throughputs file",
             )
         if "'" in options.values["job_type"]:
-            raise UsageError("holds a quote", where="--option job_type", hint="Gavel's throughputs could not name it")
+            raise UsageError(
+                "holds a quote", where="--option job_type", hint="the throughputs file of Gavel cannot name it"
+            )
 
     def beside(self, options: Options) -> tuple[str, ...]:
         """Return the file of throughputs, unless there is one."""
@@ -92,11 +94,11 @@ class GavelTarget(Target):
         log.filled("priority weight", options.values["weight"], jobs.count, "weight")
         if options.values["throughputs"]:
             rates = _rates(Path(options.values["throughputs"]), kind, worker)
-            log.note(f"steps are run time times the throughput of {kind} on {worker}")
+            log.note(f"steps are the run time times the throughput of {kind} on {worker}")
         else:
             rates = dict.fromkeys(scales, 1.0)
             out.companion(_THROUGHPUTS).write_bytes(_own_throughputs(kind, worker, sorted(scales)))
-            log.note(f"throughputs are not in the Trace: one step a second on {worker} (options throughputs, worker)")
+            log.note(f"the Trace has no throughputs: one step per second on {worker} (options throughputs, worker)")
         missing = sorted(scale for scale in scales if not rates.get(scale))
         if missing:
             sizes = ", ".join(str(scale) for scale in missing)
@@ -180,14 +182,16 @@ def _rates(file: Path, kind: str, worker: str) -> dict[int, float]:
     except OSError as error:
         raise SourceError(f"cannot read: {error.strerror}", where=file, hint="see option throughputs") from error
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise SourceError("is not a file of Gavel's throughputs", where=file, hint="see option throughputs") from error
+        raise SourceError("is not a throughputs file of Gavel", where=file, hint="see option throughputs") from error
     if worker not in alone:
         raise UsageError(
-            f"the throughputs know no GPU '{worker}'", where="--option worker", hint=nearest(worker, alone)
+            f"the throughputs file has no GPU '{worker}'", where="--option worker", hint=nearest(worker, alone)
         )
     kinds = {name for name, _ in alone[worker]}
     if kind not in kinds:
-        raise UsageError(f"the throughputs know no '{kind}'", where="--option job_type", hint=nearest(kind, kinds))
+        raise UsageError(
+            f"the throughputs file has no job type '{kind}'", where="--option job_type", hint=nearest(kind, kinds)
+        )
     return {scale: rate for (name, scale), rate in alone[worker].items() if name == kind and rate > 0}
 
 

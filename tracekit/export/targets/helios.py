@@ -244,7 +244,7 @@ class HeliosTarget(Target):
         renumbered = _renumbered(jobs)
         if renumbered:
             where = counted(len(renumbered), "clusters")
-            log.note(f"job ids are not all whole numbers: jobs are numbered from 1 in {where}")
+            log.note(f"some job ids are not whole numbers, so jobs are numbered from 1 in {where}")
         _write_logs(jobs, out, log, options, folders, renumbered)
         zone = ZoneInfo(options.values["timezone"])
         _note_simulator_limits(jobs, zone, log, least=options.count("least_s") or 0)
@@ -277,12 +277,17 @@ def _folders(jobs: JobSelection, options: Options, log: ExportLog) -> dict[str |
         fits = _FOLDER.fullmatch(cluster) and cluster not in folders.values()
         folders[cluster] = cluster if fits else f"cluster-{number}"
         if not fits:
-            log.note(f"the cluster '{cluster}' is in the folder {folders[cluster]}: its name cannot be one")
+            log.note(
+                f"the cluster '{cluster}' is in the folder {folders[cluster]} because its name is not a valid "
+                "folder name"
+            )
     unknown = jobs.unknown("cluster")
     if unknown:
         log.filled("cluster", options.values["cluster"], unknown, "cluster")
         if options.values["cluster"] in folders.values():
-            raise UsageError("is the name of a cluster of the Trace", where="--option cluster", hint="choose another")
+            raise UsageError(
+                "is already the name of a cluster of the Trace", where="--option cluster", hint="choose another"
+            )
         folders[None] = options.values["cluster"]
     return folders
 
@@ -323,7 +328,7 @@ def _write_logs(
                 written[cluster] += rows.height
     log.changed(rounded, "times lost parts of a second")
     if quoted:
-        log.note(f"{quoted:,} texts begin like a formula and got a quote in front (option guard)")
+        log.note(f"{quoted:,} texts that look like formulas got a leading quote (option guard)")
 
 
 def _with_parts() -> pl.Expr:

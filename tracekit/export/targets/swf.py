@@ -71,7 +71,7 @@ class SwfTarget(Target):
             "their status has no word of its own: it became failed (0), cancelled (5) or unknown (-1)",
         )
         if numbers.users:
-            log.note(f"users are numbers, 1 to {len(numbers.users):,}; the format has no place for their names")
+            log.note(f"users are numbered from 1 to {len(numbers.users):,}, because the format has no user names")
         lines = header_lines(jobs, numbers, processors="GPU" if gpus else "CPU core", total=total, notes=notes)
         write_lines(out.main, lines, jobs, numbers, layout, log)
 

@@ -71,7 +71,7 @@ class TiresiasTarget(Target):
             raise UsageError(
                 f"'{out.target.name}' does not end in .csv",
                 where="-o",
-                hint="Tiresias takes the delimiter from the name",
+                hint="Tiresias chooses the delimiter by the file name",
             )
         log.filled("model_name", options.values["model"], jobs.count, "model")
         rate = options.positive("iterations_per_second")

@@ -38,5 +38,5 @@ def waits(evidence: Evidence) -> Answer:
     """
     answer = evidence.answer(_WAITS)
     if answer.frame.is_empty():
-        raise LackingError("No job with GPUs has a known wait.")
+        raise LackingError("No job with GPUs has a recorded wait.")
     return answer

@@ -42,7 +42,9 @@ def _find(evidence: Evidence) -> Finding:
     excess = answer.frame.filter(pl.col("adjusted_p_value") <= LEVEL)
     suspects = excess.filter("suspect")
     if suspects["adjusted_p_value_without_one_user"].null_count():
-        raise LackingError("The log names no users, so a bad node looks like a user whose jobs fail there.")
+        raise LackingError(
+            "The log names no users, so a bad node cannot be distinguished from a user whose jobs fail there."
+        )
     trials, failed = int(suspects["trials"].sum()), int(suspects["failed_trials"].sum())
     expected = float(suspects["expected_failed_trials"].sum())
     share = share_of(failed, trials)

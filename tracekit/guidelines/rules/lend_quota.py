@@ -34,7 +34,7 @@ def _find(evidence: Evidence) -> Finding:
         "allocated_share_mean"
     )
     if len(known) < 2:
-        raise LackingError("The trace has quotas of fewer than two VCs.")
+        raise LackingError("The trace has the quotas of fewer than two VCs.")
     waited = waits(evidence)
     frame = waited.frame
     owned = float(known["capacity_gpus"].sum())

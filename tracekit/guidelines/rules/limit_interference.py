@@ -47,7 +47,7 @@ def _find(evidence: Evidence) -> Finding:
     all_samples = int(samples["samples"].sum())
     both = strata_with_both(samples)
     if both.is_empty():
-        raise LackingError("No job size was sampled both alone on its node and next to another job.")
+        raise LackingError("No job size has samples both alone on its node and next to another job.")
     shared = both.filter("worse")
     beside = int(samples.filter("worse")["samples"].sum())
     return Finding(

@@ -146,7 +146,7 @@ def _find(evidence: Evidence) -> Finding:
     """
     samples = evidence.sql(_SAMPLES, merge=("sampled", "counted"))
     if not len(strata_with_both(samples)):
-        raise LackingError("No job size was sampled on different numbers of nodes.")
+        raise LackingError("No job size has samples on different numbers of nodes.")
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(

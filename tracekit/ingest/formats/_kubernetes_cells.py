@@ -109,7 +109,7 @@ def quantity(value: Any, name: str) -> float:
 def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lost: LostValues) -> Resources:
     """Return what the containers of a pod ask for together.
 
-    Containers that run first, one after the other, count where one of them asks for more than all others together, as
+    Containers that run first, one after the other, count where one of them needs more than all others together, as
     the scheduler counts; those that go on (restartPolicy Always) count with the others.
 
     Parameters

@@ -100,10 +100,8 @@ def read_objects(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
                         if devices is not None:
                             unknown.append((row.get("pod") or row["name"], devices))
                         (pods if "pod_key" in row else loads).append(row | {"line": item.line, "ord": number})
-                sink.check(
-                    "other_objects", others, len(run), "objects that are neither Pods nor Workloads; they are not used"
-                )
-                meaning = "pods with which KAI or Run:ai reserve a GPU that others share; the pods that share it count"
+                sink.check("other_objects", others, len(run), "objects that are neither Pods nor Workloads; ignored")
+                meaning = "pods that only reserve a shared GPU for KAI or Run:ai; only the pods that share it count"
                 sink.check("reservation_pods", reserved, len(run), meaning)
                 reader.unknown.add(unknown, len(pods) + len(loads))
                 if pods or loads:

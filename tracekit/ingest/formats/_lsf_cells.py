@@ -148,7 +148,7 @@ class Devices:
         self._unknown.add(self._holders, of)
         self._sink.check(
             "whole_nodes_without_gpus", len(self._whole), of,
-            "records of jobs that have whole nodes and do not say how many GPUs; these are unknown", self._whole,
+            "records of whole-node jobs without a number of GPUs; their GPUs are unknown", self._whole,
         )  # fmt: skip
         self._holders, self._whole = [], []
 

@@ -67,14 +67,14 @@ def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) ->
 
 
 def _note_tags(sink: Sink) -> None:
-    sink.note("a job without a group tag has no group here; the published notebook lets its user stand in")
+    sink.note("a job without a group tag has no group; the published notebook uses its user instead")
     place = (
         "with unit=task they have no place"
         if sink.options["unit"] == "task"
         else "they stand as the job's name, which the source does not state"
     )
     sink.note(
-        "workload tags name models (bert, ctr), not what a job is for: workload is known only where the tag is "
+        "workload tags name models (bert, ctr), not the purpose of a job: workload is known only if the tag is "
         f"training, inference or other; {place}"
     )
 
@@ -216,7 +216,7 @@ def _moment(column: str) -> pl.Expr:
 _CHECKS = (
     SqlCheck(
         "tasks_without_job",
-        "tasks whose job is not in the job table; they are part of no job here",
+        "tasks whose job is not in the job table; ignored here",
         "SELECT job_name || '/' || task_name FROM task ANTI JOIN job USING (job_name)",
         "task",
     ),
@@ -229,7 +229,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "superseded_instance_rows",
-        "rows of a worker that another row of the same worker replaces; the last by (status, start, end) counts",
+        "rows of a worker that are replaced by another row of it; the last by (status, start, end) counts",
         "SELECT worker_name FROM worker_superseded",
         "instance",
     ),
@@ -255,7 +255,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "gangs_seen_in_part",
-        "tasks of which fewer instances were seen than planned",
+        "tasks with fewer instances than planned",
         "SELECT job_name || '/' || task_name FROM task JOIN gang USING (job_name, task_name) WHERE workers < inst_num",
         "task",
     ),
@@ -267,7 +267,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "unknown_status_word",
-        "records whose status word is not in the format's description; their status is 'unknown'",
+        "records with a status word that the format does not define; their status is 'unknown'",
         f"""SELECT job_name FROM job WHERE status NOT IN ({_KNOWN_WORDS})
         UNION ALL SELECT worker_name FROM instance WHERE status NOT IN ({_KNOWN_WORDS})""",
         "instance",
@@ -277,13 +277,13 @@ _CHECKS = (
 _TAG_CHECKS = (
     SqlCheck(
         "group_tags_without_job",
-        "group tags whose inst_id is no job's; they tag nothing here",
+        "group tags whose inst_id belongs to no job; ignored",
         "SELECT inst_id FROM tag ANTI JOIN (SELECT inst_id FROM job) USING (inst_id)",
         "tag",
     ),
     SqlCheck(
         "repeated_group_tags",
-        "group tags whose inst_id an earlier row tags; the first in the file is used",
+        "repeated group tags of an inst_id; the first in the file is used",
         "SELECT inst_id FROM tag_superseded",
         "tag_row",
     ),
@@ -295,7 +295,7 @@ _TAG_CHECKS = (
     ),
     SqlCheck(
         "gpu_type_spec_disagrees",
-        "GPU tasks on another GPU type than their job's group tag asked for; the task's type is used",
+        "GPU tasks whose GPU type differs from their job's group tag; the task's type is used",
         """SELECT job_name || '/' || task_name FROM request JOIN job USING (job_name) JOIN tag USING (inst_id)
         WHERE gpus > 0 AND gpu_type <> gpu_type_spec""",
         "task",

@@ -169,7 +169,7 @@ def select_request(text: str, factors: Mapping[str, float], model: str) -> Reque
         if _NUMBER.fullmatch(parts[0]):
             many = float(parts.pop(0))
         if many > MAX_NODES or nodes + many > MAX_NODES:
-            raise ValueError(f"asks for more than {MAX_NODES} nodes")
+            raise ValueError(f"needs more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts)
         nodes += many
         cpus += many * count(held["ncpus"]) if "ncpus" in held else 0.0
@@ -189,7 +189,7 @@ def node_request(text: str, factors: Mapping[str, float]) -> Request:
         parts = chunk.split(":")
         many = float(parts[0]) if _NUMBER.fullmatch(parts[0]) else 1.0
         if many > MAX_NODES or nodes + many > MAX_NODES:
-            raise ValueError(f"asks for more than {MAX_NODES} nodes")
+            raise ValueError(f"needs more than {MAX_NODES} nodes")
         held = dict(part.partition("=")[::2] for part in parts[1:])
         each = gpus_in(held, factors) or 0.0
         nodes += many
@@ -221,7 +221,7 @@ def places(
     for part in hosts.split("+") if hosts else ():
         match = _SLOT.fullmatch(part)
         if match is None:
-            raise ValueError("is no list of hosts like n1/0*8+n2/0*8")
+            raise ValueError("is not a list of hosts like n1/0*8+n2/0*8")
         names.append(match[1])
         _at(found, match[1])
         slots += _slots(match[2], match[3])
@@ -235,7 +235,7 @@ def places(
 def _at(found: dict[str, Place], node: str) -> Place:
     """Return the entry of a node, a new one for a new node."""
     if not node or len(found) >= MAX_NODES:
-        raise ValueError("is no list of nodes" if not node else f"names more than {MAX_NODES} nodes")
+        raise ValueError("is not a list of nodes" if not node else f"names more than {MAX_NODES} nodes")
     return found.setdefault(node, {"node": node, "gpu_count": None, "gpu_index": None})
 
 
@@ -258,7 +258,7 @@ def _add_devices(found: dict[str, Place], devices: str) -> None:
     for part in devices.split("+"):
         match = _GPU.fullmatch(part)
         if match is None:
-            raise ValueError("is no list of GPUs like n1-gpu/0+n1-gpu/1")
+            raise ValueError("is not a list of GPUs like n1-gpu/0+n1-gpu/1")
         place = _at(found, match[1])
         place["gpu_index"] = sorted({*(place["gpu_index"] or ()), int(match[2])})
     for place in found.values():

@@ -414,7 +414,7 @@ def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink
         (
             "unknown_status_word",
             jobs["status"] == "unknown",
-            "records whose status word is not in the format's description; their status is 'unknown'",
+            "records with a status word that the format does not define; their status is 'unknown'",
         ),
         (
             "jobs_without_attempts",

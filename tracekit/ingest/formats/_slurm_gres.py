@@ -61,7 +61,7 @@ def check_gpus_from(text: str) -> dict[str, int] | None:
     parts = [re.fullmatch(r"([^:,\s]+):(\d{1,4})", part) for part in text.split(",")]
     if not all(parts):
         hint = "give listed, partition, or the GPUs of a node by partition, like gpu:4,dgx:8"
-        raise UsageError(f"'{text[:80]}' is no source of GPU counts", where="--option gpus_from", hint=hint)
+        raise UsageError(f"'{text[:80]}' is not a source of GPU counts", where="--option gpus_from", hint=hint)
     return {match[1]: int(match[2]) for match in parts if match}
 
 
@@ -109,7 +109,9 @@ def find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
             if chosen != "listed"
             else "--option gpus_from=partition, or gpus_from=PARTITION:GPUS, takes them from the partition's nodes"
         )
-        sink.note(f"{count} runs in GPU partitions list no GPUs, {unknown} have an unknown number: {_CURE}; {found}")
+        sink.note(
+            f"{count} runs in GPU partitions do not list GPUs, and {unknown} have an unknown number: {_CURE}; {found}"
+        )
 
 
 _CHECKS = (
@@ -121,7 +123,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "gpus_assumed",
-        "runs whose GPUs are not listed and were taken from the command or the partition's nodes (option gpus_from)",
+        "runs without listed GPUs, taken from the command or the nodes of the partition (option gpus_from)",
         "SELECT p.job_id FROM unlisted u JOIN part p USING (ord) WHERE u.gpu_count IS NOT NULL",
         "part WHERE start_local IS NOT NULL",
     ),

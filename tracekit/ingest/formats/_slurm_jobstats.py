@@ -32,7 +32,7 @@ _LONGEST_JSON = 8 << 20
 _GZIP = 16 + zlib.MAX_WBITS
 _GIB = 2.0**30
 
-_UNREADABLE = "summaries of Jobstats in AdminComment that are not as Jobstats writes them; they are not used"
+_UNREADABLE = "malformed Jobstats summaries in AdminComment; ignored"
 
 
 class JobSummary(NamedTuple):
@@ -66,7 +66,7 @@ def _nodes(body: str) -> list[dict[str, Any]]:
     unpacked = zlib.decompressobj(_GZIP)
     found = unpacked.decompress(base64.b64decode(body, validate=True), _LONGEST_JSON)
     if not unpacked.eof:
-        raise ValueError("is cut, or inflates to too much")
+        raise ValueError("is truncated, or too large when decompressed")
     told = orjson.loads(found)
     nodes = told.get("nodes") if isinstance(told, dict) else None
     if not isinstance(nodes, dict) or not all(isinstance(node, dict) for node in nodes.values()):

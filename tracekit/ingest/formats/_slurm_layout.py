@@ -66,7 +66,7 @@ def check_delimiter(text: str) -> str:
     """
     found = "\t" if text == "\\t" else text
     if found and (len(found) > 1 or not found.isascii() or found.isalnum() or found in '\r\n" '):
-        hint = "give sacct --delimiter one character that no name holds, such as ^, and the same here"
+        hint = "use the same single character here and in sacct --delimiter, one that no name contains, such as ^"
         raise UsageError(f"'{text[:40]}' is not a delimiter", where="--option delimiter", hint=hint)
     return found
 
@@ -143,7 +143,7 @@ def find_layout(line: bytes | None, head: bytes, path: str, sink: Sink) -> tuple
     names, delimiter = _header(line, stated)
     if names:
         if len(delimiter) > 1 or not delimiter.isascii():
-            what = f"its columns are parted by '{delimiter[:20]}', which is not one character"
+            what = f"its column delimiter is '{delimiter[:20]}', which is not a single character"
             raise SourceError(what, where=path, line=1, hint="give sacct --delimiter one character, such as ^")
         trailing = not names[-1]
         quoted = _is_quoted(head, delimiter)
@@ -194,5 +194,5 @@ def _require_columns(columns: Mapping[str, int], path: str, options: Mapping[str
         ("queue_from", "submit", options["queue_from"].title()),
     ):
         if column not in columns and options[option] != default:
-            hint = f"add {column} to --format, or leave {option}={options[option]} away"
+            hint = f"add {column} to --format, or leave out {option}={options[option]}"
             raise SourceError(f"the column '{column}' is missing", where=path, line=1, hint=hint)

@@ -177,8 +177,8 @@ _MOST_TRIES = 16
 _MOST_FAILED = 500
 """Most failures of such trials in one block of the file; then its lines are not joined any more."""
 _CURE = (
-    ": a line break may be in a name or a command, and it is not certain where the record ends; export again without "
-    "the columns of free text (SubmitLine, Comment, ...) or with sacct --json"
+    ": a name or a command may contain a line break, so the end of the record is uncertain; export again without "
+    "free-text columns (SubmitLine, Comment, ...) or with sacct --json"
 )
 
 
@@ -400,7 +400,7 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
             "delimiter_in_name",
             len(mended),
             None,
-            "records with more delimiters than columns; the free-text columns are taken to hold the rest",
+            "records with more delimiters than columns; the free-text columns get the rest",
             [fields[layout.columns["JobID"]] or "" for fields in mended],
         )
     if odd.joined or odd.tails:
@@ -410,7 +410,7 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
             "line_break_in_text",
             len(jobs),
             None,
-            "records whose free-text columns hold line breaks; the lines up to the next record are taken to be theirs",
+            "records with line breaks in free-text columns; these columns get all lines up to the next record",
             jobs,
         )
     mended += [[cell or None for cell in cells] for _, cells in odd.joined]
@@ -443,6 +443,6 @@ def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | str:
     if not any(name in FREE_TEXT for name in layout.names):
         return record.reason
     return (
-        f"{record.reason}: the delimiter '{layout.delimiter}' is in a name or a command, and it is not certain in "
-        "which; export again with sacct --delimiter and a character that no name holds"
+        f"{record.reason}: the delimiter '{layout.delimiter}' is in a name or a command, but we cannot tell in "
+        "which; export again with sacct --delimiter and a character that no name contains"
     )

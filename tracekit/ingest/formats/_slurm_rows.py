@@ -132,8 +132,8 @@ _OF_DEVICES = frozenset({"SubmitLine", "AllocTRES", "ReqTRES", "AllocGRES", "Req
 
 _MEASURED = ("TRESUsageInAve", "TRESUsageInTot", "MaxRSS")
 _UNREAD = (
-    "cells of measured use with a number that is no measure, such as 16E or 18446744073709551615; that number is "
-    "unknown, the others of its step are read"
+    "cells of measured use with an invalid number, such as 16E or 18446744073709551615; that number is unknown, "
+    "the others of its step are used"
 )
 
 

@@ -81,8 +81,8 @@ _SLURM_CHECKS = (
     ),
     SqlCheck(
         "gpus_per_node_unknown",
-        "runs on several nodes that need not have held as many GPUs on each: they did not fill their nodes, and no "
-        "request for each node is known; the GPUs on each node are unknown",
+        "runs on several nodes that may have had different numbers of GPUs on each: they did not fill their nodes, "
+        "and have no request per node; the GPUs on each node are unknown",
         f"SELECT DISTINCT job_id || ' attempt ' || attempt FROM placed WHERE {_EVEN}",
         "part WHERE len(node_list) > 0",
     ),
@@ -370,13 +370,14 @@ _CHECKS = (
     ),
     SqlCheck(
         "revoked_siblings",
-        "jobs that another cluster of the federation started (REVOKED); they have no outcome here and are left out",
+        "jobs that another cluster of the federation started (REVOKED); they have no outcome here and are skipped",
         "SELECT job_id FROM revoked",
         "sacct WHERE step IS NULL",
     ),
     SqlCheck(
         "waiting_arrays_as_one",
-        "arrays whose waiting tasks are one job with what one task asks for: sacct cut the list, or they are too many",
+        "arrays whose waiting tasks count as one job with the request of one task: sacct truncated the list, or "
+        "the tasks are too many",
         """SELECT job_id FROM part WHERE status = 'pending' AND start_local IS NULL AND task IS NULL
         AND "array" IS NOT NULL AND coalesce(instance_count, 2) > 1""",
         "part WHERE status = 'pending'",

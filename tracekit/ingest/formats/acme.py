@@ -82,7 +82,7 @@ class AcmeFormat(Format):
 
 def _note_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
     if not re.search(cluster, file.name, re.IGNORECASE):
-        sink.note(f"{file.path} is taken for the cluster {cluster} by its columns; its name does not say")
+        sink.note(f"{file.path} has the columns of the cluster {cluster}; its name does not show the cluster")
 
 
 def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:
@@ -152,17 +152,18 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
 
 
 _MEANINGS = {
-    "duration_disagrees": "jobs whose stated duration is not end minus start, by 1 s or more; the times are used",
-    "duration_includes_queue": "jobs whose stated duration is end minus submission, so it holds the wait as well",
-    "queue_disagrees": "jobs whose stated queue is not start minus submission, by 1 s or more; the times are used",
-    "gpu_time_disagrees": "jobs whose stated GPU time is not end minus start times GPUs, by 1 s of each GPU or more; "
-    "it is not used",
-    "end_of_unfinished_job": "jobs that carry an end although their state says that they have not ended; the end is "
-    "not used",
-    "unknown_status_word": "records whose status word is not in the format's description; their status is 'unknown'",
-    "unknown_type_word": "jobs whose type is not in the format's description; what they are for is unknown",
-    "fail_time_disagrees": "jobs whose time of failure is not their end; the end is used",
-    "stop_time_disagrees": "jobs whose time of cancellation is not their end; the end is used",
+    "duration_disagrees": "jobs whose recorded duration differs from end minus start by 1 s or more; the times are "
+    "used",
+    "duration_includes_queue": "jobs whose recorded duration is end minus submission, so it includes the wait",
+    "queue_disagrees": "jobs whose recorded queue time differs from start minus submission by 1 s or more; the "
+    "times are used",
+    "gpu_time_disagrees": "jobs whose recorded GPU time differs from run time times GPUs by 1 s per GPU or more; "
+    "it is ignored",
+    "end_of_unfinished_job": "jobs with an end although their state is not final; the end is ignored",
+    "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
+    "unknown_type_word": "jobs with a type that the format does not define; their purpose is unknown",
+    "fail_time_disagrees": "jobs whose failure time differs from their end; the end is used",
+    "stop_time_disagrees": "jobs whose cancellation time differs from their end; the end is used",
 }
 
 FORMAT = AcmeFormat()

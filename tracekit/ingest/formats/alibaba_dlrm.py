@@ -52,7 +52,7 @@ class AlibabaDlrmFormat(Format):
         """Read the instances."""
         for file in found.get(_FILE):
             _read_instances(file, sink)
-        sink.note("RDMA, disk, limits and max_instance_per_node have no place in a Trace and are left out")
+        sink.note("a Trace has no columns for RDMA, disk, limits and max_instance_per_node; they are ignored")
         return TimeFrame(
             "relative",
             "UTC",
@@ -121,12 +121,12 @@ _MEANINGS = {
     "began_before_window": "instances that existed before the trace; their submission and start are unknown "
     "(left-censored)",
     "cut_by_window_end": "instances alive at the end of the trace; their end is unknown (right-censored)",
-    "created_without_schedule": "instances that were created but never scheduled by their times; they have no attempt",
-    "scheduled_without_creation": "instances that were scheduled but have no creation; their wait is unknown",
+    "created_without_schedule": "instances with a creation time but no scheduling time; they have no attempt",
+    "scheduled_without_creation": "instances with a scheduling time but no creation time; their wait is unknown",
     "unknown_role": "records whose role is neither CN nor HN",
     "gpus_against_role": "instances whose GPUs do not fit their role: none for CN, one for HN",
-    "request_against_limit": "instances whose limit of CPU, GPUs, RDMA or memory is not their request; "
-    "the request is used",
+    "request_against_limit": "instances whose CPU, GPU, RDMA or memory limit differs from their request; the "
+    "request is used",
 }
 
 FORMAT = AlibabaDlrmFormat()

@@ -88,9 +88,11 @@ def _selected_pods(files: list[SourceFile], sink: Sink) -> SourceFile:
     wanted = sink.options["list"]
     names = [_list_name(f) for f in files]
     if wanted not in names:
-        raise UsageError(f"there is no pod list '{wanted}'", hint=nearest(wanted, names) + " (--option list=NAME)")
+        raise UsageError(
+            f"the pod list '{wanted}' does not exist", hint=nearest(wanted, names) + " (--option list=NAME)"
+        )
     if names.count(wanted) > 1:
-        raise SourceError(f"there are several pod lists '{wanted}'", hint="name one folder")
+        raise SourceError(f"several pod lists have the name '{wanted}'", hint="name one folder")
     others = ", ".join(n for n in names if n != wanted)
     sink.note(f"pod lists are alternatives: read '{wanted}', left {others} (--option list=NAME chooses)")
     return files[names.index(wanted)]
@@ -168,13 +170,13 @@ def _count_contradictions(pods: pl.DataFrame, sink: Sink) -> None:
 
 
 _MEANINGS = {
-    "ran_without_schedule": "pods that ran by their phase but were never scheduled by their times",
-    "scheduled_but_pending": "pods that are Pending by their phase but were scheduled by their times",
+    "ran_without_schedule": "pods whose phase shows that they ran, but without a scheduling time",
+    "scheduled_but_pending": "pods in phase Pending, but with a scheduling time",
     "cut_by_window_end": "pods alive at the end of the trace; their end is unknown (right-censored)",
-    "unknown_status_word": "records whose status word is not in the format's description; their status is 'unknown'",
-    "share_of_several_gpus": "pods that ask for a part of each of several GPUs, which the format rules out",
-    "share_without_gpu": "pods that ask for a part of a GPU but for no GPU",
-    "no_memory_asked": "pods that ask for 0 MiB of memory",
+    "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
+    "share_of_several_gpus": "pods that request a part of each of several GPUs, which the format does not allow",
+    "share_without_gpu": "pods that request a part of a GPU but no GPU",
+    "no_memory_asked": "pods that request 0 MiB of memory",
 }
 
 

@@ -90,8 +90,9 @@ def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> No
                 FROM standing ORDER BY start_s, machine""",
             )
         sink.note(
-            "host_utilization is DERIVED: each sample is a machine's mean CPU use over the life of one of its workers, "
-            "laid at that worker's start; the lives overlap and differ in length, so it is not a regular series"
+            "host_utilization is DERIVED: each sample is the mean CPU use of a machine over the life of one of "
+            "its workers, "
+            "dated at the start of that worker; the lives overlap and differ in length, so it is not a regular series"
         )
         run_checks(con, sink, _PAI_CHECKS)
         if len(machines):
@@ -102,14 +103,14 @@ def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> No
 _PAI_CHECKS = (
     SqlCheck(
         "machine_metrics_without_sample",
-        "intervals of machine use that lack the machine, the start or the CPU use; they give no sample",
+        "intervals of machine use without the machine, the start or the CPU use; they make no sample",
         """SELECT coalesce(machine, 'unknown machine') || ' in line ' || line
         FROM metric ANTI JOIN sample USING (line)""",
         "metric",
     ),
     SqlCheck(
         "repeated_machine_metrics",
-        "intervals of machine use that another with the same start and machine follows; the last in the file is used",
+        "repeated intervals of machine use with the same start and machine; the last in the file is used",
         """SELECT machine || ' at ' || start_s::BIGINT || ' s'
         FROM standing, range(rows - 1) WHERE rows > 1""",
         "sample",
@@ -275,8 +276,10 @@ class AlibabaPaiFormat(Format):
                 _read_for_the_account(tables, sink)
             if tables.has("pai_sensor_table"):
                 write_usage(con, tables, sink)
-        sink.note("PAI states memory in GB; it is taken as GiB, as the machines' sizes (512, 768) suggest")
-        return TimeFrame("shifted", TIMEZONE, note="times carry a constant shift: only hours and weekdays hold")
+        sink.note("PAI gives memory in GB; we read it as GiB, as the sizes of the machines (512, 768) suggest")
+        return TimeFrame(
+            "shifted", TIMEZONE, note="all times are shifted by a constant: only hours and weekdays are real"
+        )
 
 
 def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
@@ -286,7 +289,7 @@ def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
         for _ in tables.rows(key):
             pass
     if alone:
-        sink.note(f"there is no pai_job_table, so {', '.join(alone)} is read and checked but gives no jobs")
+        sink.note(f"pai_job_table is missing, so {', '.join(alone)} is checked but adds no jobs")
 
 
 FORMAT = AlibabaPaiFormat()

@@ -66,7 +66,7 @@ def _read_jobs(file: SourceFile, sink: Sink) -> None:
         _count_contradictions(raw, sink)
         dated = raw.with_columns(clipped_seconds(pl.col("submit_time")))
         sink.write("jobs", _jobs(times.possible(dated, _TIMES)))
-    sink.note("the source states neither starts, ends nor outcomes of jobs; run_s is the work stated for a job")
+    sink.note("the source has no starts, ends or outcomes of jobs; run_s is the listed work of a job")
 
 
 def _jobs(raw: pl.DataFrame) -> pl.DataFrame:
@@ -101,8 +101,8 @@ def _count_contradictions(raw: pl.DataFrame, sink: Sink) -> None:
 
 _MEANINGS = {
     "unknown_job_type": "jobs whose type is neither HP nor Spot; their priority and preemptibility are unknown",
-    "job_without_workers": "jobs that ask for no worker at all; their GPUs and CPUs count as 0",
-    "model_without_gpu": "jobs that name a GPU model but ask for no GPU",
+    "job_without_workers": "jobs that request no worker at all; their GPUs and CPUs count as 0",
+    "model_without_gpu": "jobs that name a GPU model but request no GPU",
 }
 
 

@@ -149,7 +149,7 @@ def _place(
     """Fill in the names of the nodes, and the GPUs of each where their order tells."""
     if isinstance(nodelist, list) and nodelist:
         if not all(isinstance(text, str) for text in nodelist):
-            raise ValueError("has a nodelist that is no list of names")
+            raise ValueError("has a nodelist that is not a list of names")
         names = expand_nodes(",".join(nodelist))
     else:
         # An earlier form names the host in each entry.
@@ -157,7 +157,7 @@ def _place(
         names = [host for host in hosts if isinstance(host, str) and host]
     if len(names) != len(ranks):
         if isinstance(nodelist, list) and nodelist:
-            raise ValueError("has a nodelist with another number of nodes than ranks")
+            raise ValueError("has a nodelist with a different number of nodes than ranks")
         return
     in_order = ranks == sorted(ranks) or not isinstance(nodelist, list)
     same = len(set(counts)) == 1
@@ -338,7 +338,7 @@ def _job_id(value: Any) -> str:
             number = number * 58 + _BASE58.index(letter)
         return str(number)
     if not re.fullmatch(r"[\w.\-]{1,200}", text):
-        raise ValueError("id: is not the id of a job")
+        raise ValueError("id: is not a job id")
     return text
 
 
@@ -348,7 +348,7 @@ def _events(value: Any) -> list[_Event]:
         try:
             value = [orjson.loads(line) for line in value.splitlines() if line.strip()]
         except ValueError:
-            raise ValueError("eventlog: is not JSON, one event a line") from None
+            raise ValueError("eventlog: is not JSON with one event per line") from None
     if isinstance(value, dict):
         value = [value]
     if not isinstance(value, list) or not value:
@@ -361,7 +361,7 @@ def _event(value: Any) -> _Event:
     if not isinstance(name, str) or isinstance(time, bool) or not isinstance(time, int | float):
         raise ValueError("eventlog: has an event without timestamp or name")  # noqa: TRY004 -- a value of the log
     if not math.isfinite(time) or not 0 < time <= LAST_SECOND:
-        raise ValueError("eventlog: has a timestamp that is no time in seconds since 1970")
+        raise ValueError("eventlog: has a timestamp that is not in seconds since 1970")
     context = value.get("context")
     return _Event(float(time), name, context if isinstance(context, dict) else {})
 

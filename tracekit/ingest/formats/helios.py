@@ -75,7 +75,7 @@ class HeliosFormat(Format):
                     )
                 by_cluster[cluster] = file
                 read(file, cluster, sink)
-        sink.note(f"times carry no zone and are read as {TIMEZONE} (UTC+8), an assumption from where the operator is")
+        sink.note(f"times have no zone; we assume {TIMEZONE} (UTC+8), where the operator is")
         return TimeFrame("absolute", TIMEZONE)
 
 
@@ -163,11 +163,10 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
 
 
 _MEANINGS = {
-    "end_of_unfinished_job": "jobs that carry an end although their state says that they have not ended; the end is "
-    "not used",
-    "end_of_suspended_job": "jobs that carry an end although their state is SUSPENDED; the end is used, and their "
+    "end_of_unfinished_job": "jobs with an end although their state is not final; the end is ignored",
+    "end_of_suspended_job": "jobs with an end although their state is SUSPENDED; the end is used, and their "
     "status is 'unknown'",
-    "unknown_status_word": "records whose status word is not in the format's description; their status is 'unknown'",
+    "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
 }
 
 
@@ -186,7 +185,7 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
         "quota_sum_disagrees",
         int(wrong.sum()),
         table.height,
-        "days on which the VCs' GPUs do not add up to the stated total; both are kept",
+        "days on which the GPUs of all VCs do not add up to the stated total; both are kept",
         (cluster + " " + table["date"].cast(pl.String)).filter(wrong) if vcs else None,
     )
     midnight = to_utc(table["date"].cast(pl.Datetime("us")), TIMEZONE)

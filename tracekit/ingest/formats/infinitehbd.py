@@ -132,7 +132,8 @@ class InfiniteHbdFormat(Format):
         files = found.get(_TRACE)
         if len(files) != 1:
             raise SourceError(
-                f"holds {len(files)} files of faults", hint="keep one fault_trace.json: times count from its begin"
+                f"holds {len(files)} files of faults",
+                hint="keep one fault_trace.json, because its times count from its start",
             )
         faults = _read_faults(files[0], sink)
         sink.write("node_events", _events(faults, sink))
@@ -141,7 +142,7 @@ class InfiniteHbdFormat(Format):
             _compare(file, faults, sink)
         sink.note("the source holds faults of servers and no jobs")
         return TimeFrame(
-            "relative", "UTC", hour_of_day=False, note="times are days since the begin of the trace, 2024-03-30"
+            "relative", "UTC", hour_of_day=False, note="times are days since the start of the trace, 2024-03-30"
         )
 
 
@@ -157,7 +158,7 @@ def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
             if not moment.ends:
                 if pending and faults[pending[-1]][0].day == moment.day:
                     opened.reject(
-                        moment.line, "event_type", "begins a fault that began at this time already", moment.raw
+                        moment.line, "event_type", "starts a fault that already started at this time", moment.raw
                     )
                     continue
                 if pending:
@@ -168,10 +169,10 @@ def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
                 first = pending.popleft()
                 faults[first] = (faults[first][0], moment.day)
             else:
-                opened.reject(moment.line, "event_type", "ends a fault whose begin is not there", moment.raw)
-    sink.check("faults_that_began_twice", len(twice), len(faults), "faults that began again before they ended", twice)
+                opened.reject(moment.line, "event_type", "ends a fault that has no start", moment.raw)
+    sink.check("faults_that_began_twice", len(twice), len(faults), "faults that started again before they ended", twice)
     last = [moment.node for moment, end in faults if end is None]
-    sink.check("faults_without_end", len(last), len(faults), "faults whose end is not there; they go on", last)
+    sink.check("faults_without_end", len(last), len(faults), "faults without an end; they continue", last)
     rows = [
         {
             "node_id": moment.node,
@@ -200,7 +201,7 @@ def _events(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
     )
     sink.check(
         "faults_that_begin_together", len(faults) - len(events), len(faults),
-        "faults of a server that begin at the time of another one of it; they are one time out of service",
+        "faults that start together with another fault of the same server; they count as one outage",
     )  # fmt: skip
     return events
 
@@ -267,13 +268,14 @@ def _servers(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
     more = max(0, watched - len(names))
     if more:
         sink.note(
-            f"{more:,} of {watched:,} servers had no fault and have no name: they are unnamed-1 and up (option servers)"
+            f"{more:,} of {watched:,} servers had no fault, so they have no name and are called unnamed-1, "
+            "unnamed-2, ... (option servers)"
         )
     sink.check(
         "servers_beyond_those_watched",
         max(0, len(names) - watched) if watched else 0,
         len(names),
-        "servers with a fault beyond the number that was watched (option servers)",
+        "servers with faults beyond the monitored number (option servers)",
     )
     gpus = int(sink.options["gpus_per_server"]) if sink.options["gpus_per_server"] else None
     every = [*names, *(f"unnamed-{number}" for number in range(1, more + 1))]
@@ -301,7 +303,7 @@ def _compare(file: SourceFile, faults: pl.DataFrame, sink: Sink) -> None:
     other = sorted(": ".join(kind) for kind in {*ours, *stated} if ours.get(kind, 0) != stated.get(kind, 0))
     sink.check(
         "faults_against_statistics", len(other), len({*ours, *stated}),
-        "kinds of faults that the trace holds in another number than its statistics state", other,
+        "kinds of faults whose number in the trace differs from its statistics", other,
     )  # fmt: skip
 
 

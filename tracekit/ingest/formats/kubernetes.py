@@ -247,7 +247,7 @@ class KubernetesFormat(Format):
                 combine_objects(con, staged, sink.options["cluster"], sink)
                 write_job_tables(con, sink)
         sink.retries = True
-        sink.note("a pod that was deleted while it ran is in no later file: its end is unknown")
+        sink.note("a pod deleted while it ran is missing from later files, so its end is unknown")
         return TimeFrame("absolute", "UTC")
 
 

@@ -89,10 +89,10 @@ def read_acct(opened: OpenedFile, sink: Sink, devices: text_of.Devices) -> Itera
             short += "effectiveResReq" not in held
             lost.count(sink)
         devices.count(len(lines))
-        sink.check("other_records", others, len(lines), "records of other types than JOB_FINISH; they are not used")
+        sink.check("other_records", others, len(lines), "records of types other than JOB_FINISH; ignored")
         sink.check(
             "short_records", short, len(lines),
-            "records whose end, with the run limit and the resources in use, is missing or of another layout",
+            "records whose last part (run limit and used resources) is missing or has another layout",
         )  # fmt: skip
         if rows:
             yield rows
@@ -422,7 +422,7 @@ class LsfFormat(Format):
                 several = write_job_tables(con, sink)
         sink.retries = bool(found.get("history")) or several > 0
         if found.get("history") or found.get("bjobs"):
-            sink.note(f"printed times carry no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")
+            sink.note(f"printed times have no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")
         return TimeFrame("absolute", zone)
 
 

@@ -145,15 +145,15 @@ def _rows(lines: list[TextLine], number: int, opened: OpenedFile, sink: Sink, un
     unknown.add(holders, len(lines))
     sink.check(
         "whole_nodes_without_gpus", len(wholes), len(lines),
-        "records of jobs that have whole nodes and do not say how many GPUs; these are unknown", wholes,
+        "records of whole-node jobs without a number of GPUs; their GPUs are unknown", wholes,
     )  # fmt: skip
     sink.check(
         "other_records", others, len(lines),
-        "records of other types than Q, S, E, D, A, R, T and C (licences, reservations, updates); they are not used",
+        "records of types other than Q, S, E, D, A, R, T and C (licences, reservations, updates); ignored",
     )  # fmt: skip
     sink.check(
         "array_records", arrays, len(lines),
-        "records of whole job arrays; their members are the jobs, so that an array without any member is not there",
+        "records of whole job arrays; only their members are jobs, so an array without members is missing",
         examples,
     )  # fmt: skip
 
@@ -421,7 +421,7 @@ class PbsFormat(Format):
                 write_job_tables(con, sink)
         sink.retries = True
         read = zone_note(zone, stated="timezone" in sink.stated)
-        sink.note(f"the wall clock in front of each record carries no zone and is {read}")
+        sink.note(f"the time at the start of each record has no zone and is {read}")
         return TimeFrame("absolute", zone)
 
 

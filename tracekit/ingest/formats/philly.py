@@ -71,8 +71,8 @@ def _read_gpu_file(_: None, file: SourceFile, sink: Sink) -> Iterator[pl.DataFra
             "offline_gpu_cells",
             _count_not_available(text),
             None,
-            "GPU cells that say NA: the GPU was offline; unlike empty cells, which say that there is no such GPU. "
-            "Neither gives a sample",
+            "GPU cells with NA: the GPU was offline. An empty cell means that the GPU does not exist. "
+            "Neither is a sample",
         )
 
     proof = RepeatProof()
@@ -146,8 +146,8 @@ def read_host_samples(found: FoundFiles, sink: Sink) -> None:
             "host_utilization_out_of_range",
             count,
             of,
-            "host samples with a CPU share below 0 or above 100 percent, or more memory used than there is, or less "
-            "than none; they are kept",
+            "host samples with a CPU share below 0 or above 100 percent, more memory used than installed, or "
+            "negative memory; they are kept",
         )
 
 
@@ -240,7 +240,9 @@ class PhillyFormat(Format):
         sink.retries = True
         for key, files in found.files.items():
             if len(files) > 1 and key not in _TELEMETRY:
-                raise SourceError(f"several files are {key}: {files[0].path}, {files[1].path}", hint="keep one of them")
+                raise SourceError(
+                    f"several files contain {key}: {files[0].path}, {files[1].path}", hint="keep one of them"
+                )
         for file in found.get("cluster_job_log"):
             read_jobs(file, sink)
         for file in found.get("cluster_machine_list"):
@@ -251,8 +253,8 @@ class PhillyFormat(Format):
         naive = sink.options["times"] == "naive"
         if naive:
             sink.note(
-                "wall-clock times are taken unchanged (times=naive): across the clock change they are an hour off; "
-                "of GPU samples that share a moment the last counts, CPU and memory samples all do, a microsecond apart"
+                "wall-clock times are kept unchanged (times=naive), so they are an hour off across the clock change; "
+                "of GPU samples at the same time the last one counts; CPU and memory samples are all kept, 1 us apart"
             )
         return TimeFrame("absolute", "UTC" if naive else TIMEZONE)
 

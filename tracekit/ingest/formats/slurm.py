@@ -112,14 +112,17 @@ class SlurmFormat(Format):
         # Only --duplicates makes sacct list every run.
         sink.retries = requeued > 0
         sink.note(
-            f"{requeued} jobs have several runs: attempts are what the source records"
+            f"{requeued} jobs have several runs, which become their attempts"
             if requeued
-            else "no job has several runs: attempts are derived, and a requeued job may count from its last requeue on"
+            else (
+                "no job has several runs, so attempts are derived, and a requeued job may count only from its "
+                "last requeue"
+            )
         )
         if reader.wall_clocks:
-            sink.note(f"times carry no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")
+            sink.note(f"times have no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")
         if sink.options["queue_from"] == "eligible":
-            sink.note("waits count from the moment a job was eligible (queue_from=eligible), not from its submission")
+            sink.note("waits count from when a job was eligible (queue_from=eligible), not from its submission")
         return TimeFrame("absolute", zone)
 
 

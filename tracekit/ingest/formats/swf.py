@@ -127,10 +127,12 @@ class _SwfHeader:
     def add_notes(self, sink: Sink) -> None:
         for key in ("MaxNodes", "MaxProcs"):
             if self.text(key):
-                sink.note(f"the header states {key}: {self.text(key)}; a total without machines, so not a table")
-        sink.note("CPU time, used memory, programs and dependences have no place in a Trace and are left out")
+                sink.note(
+                    f"the header states {key}: {self.text(key)}; a total without a list of machines makes no table"
+                )
+        sink.note("a Trace has no columns for CPU time, used memory, programs and dependences; they are ignored")
         if self.start_s and not self.zone:
-            sink.note("the header names no time zone that is known (TimeZoneString); hours of the day mean nothing")
+            sink.note("the header names no known time zone (TimeZoneString), so hours of the day have no meaning")
 
     def frame(self) -> TimeFrame:
         if self.start_s is None:
@@ -160,7 +162,7 @@ def _read_log(file: SourceFile, header: _SwfHeader, sink: Sink) -> None:
                 "header_record_count_disagrees",
                 abs(stated - opened.account.records),
                 None,
-                "records more or fewer than the header states (MaxRecords)",
+                "difference in records from the number in the header (MaxRecords)",
             )
 
 
@@ -391,17 +393,17 @@ def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _
     dated = attempts.join(
         heads.filter(~pl.col("part")).select("bundle"), on="bundle", how="semi", maintain_order="left"
     )
-    meaning = "parts of a job that state a submission of their own; it is not used"
+    meaning = "parts of a job with their own submission time; it is ignored"
     sink.check_rows("part_with_submission", dated["submit"].is_not_null(), meaning, dated["job"].cast(pl.String))
 
 
 _MEANINGS = {
-    "unknown_status_word": "records whose status number is not in the format's description; their status is 'unknown'",
-    "cancelled_before_start": "jobs cancelled in the queue: they ran for no time on no processor and have no attempt",
-    "parts_without_job": "jobs of which only parts are in the log, without a line for the whole",
-    "parts_run_disagrees": "jobs whose run time is not the sum of their parts'; the parts are used",
+    "unknown_status_word": "records with a status number that the format does not define; their status is 'unknown'",
+    "cancelled_before_start": "jobs cancelled in the queue, with no run time and no processor; they have no attempt",
+    "parts_without_job": "jobs with lines only for their parts, not for the whole job",
+    "parts_run_disagrees": "jobs whose run time differs from the sum of their parts; the parts are used",
     "processors_over_header": "jobs with more processors than the header gives the machine (MaxProcs)",
-    "no_processors": "jobs whose processors are unknown, both allocated and asked for",
+    "no_processors": "jobs with unknown processors, both allocated and requested",
 }
 
 FORMAT = SwfFormat()

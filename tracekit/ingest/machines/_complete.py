@@ -34,13 +34,14 @@ FROM placements LEFT JOIN (SELECT job_id, cluster FROM jobs) USING (job_id) GROU
 _NODE_CHECKS = (
     SqlCheck(
         "machines_not_listed",
-        "jobs ran on machines that the list of machines lacks; each has the most GPUs that jobs held there at once",
+        "machines with jobs that are missing from the list of machines; each has the most GPUs allocated there at "
+        "one time",
         "SELECT node_id FROM known ANTI JOIN listed USING (node_id)",
         "known",
     ),
     SqlCheck(
         "jobs_above_listed",
-        "machines on which jobs held more GPUs at one time than the list of machines gives them; the list counts "
+        "machines with more GPUs allocated at one time than the list of machines gives them; the list counts "
         "(Slurm dates the end of a run that was requeued after it was over to the requeue: it overlaps later ones)",
         """SELECT node_id || ': listed ' || l.gpu_count || ', held ' || h.gpu_count
         FROM listed l JOIN most_held h USING (node_id) WHERE h.gpu_count > l.gpu_count""",
@@ -154,8 +155,8 @@ def still_shown(happened: pl.DataFrame, listed: pl.DataFrame, sink: Sink) -> pl.
             "states_that_ended",
             gone.height,
             None,
-            "states in lists of machines that a later list no longer shows; when they ended is not known, and they are "
-            "left out: sacctmgr show event knows",
+            "machine states that a later list no longer shows; ignored, because their end is unknown ("
+            "sacctmgr show event has it)",
             gone["node_id"],
         )
     return shown.filter(~over).drop("newest", "last")
@@ -197,19 +198,19 @@ _STEPS = (
 _CHECKS = (
     SqlCheck(
         "samples_without_run",
-        "samples of held GPUs whose job did not run on that machine then, by the log; they are left out",
+        "samples of allocated GPUs whose job did not run on that machine then, by the log; ignored",
         """SELECT DISTINCT names[1] || ' on ' || short FROM sample s ANTI JOIN sight g ON s.n = g.n""",
         "sample",
     ),
     SqlCheck(
         "samples_of_several_jobs",
-        "samples of held GPUs that fit jobs of several clusters; they are left out",
+        "samples of allocated GPUs that match jobs of several clusters; ignored",
         "SELECT DISTINCT job_id FROM sight WHERE jobs > 1",
         "sample",
     ),
     SqlCheck(
         "gpus_split_unevenly",
-        "parts of runs that held other GPUs on a machine than an even split gives; what was seen is used",
+        "parts of runs whose GPUs on a machine differ from an even split; the observed GPUs are used",
         "SELECT p.job_id || ' on ' || p.node_id FROM seen s JOIN placed p USING (row) WHERE p.gpu_count <> s.gpu_count",
         "seen",
     ),
@@ -221,7 +222,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "held_gpus_differ",
-        "runs seen on all of their machines whose GPUs there add up to another number than the log gives the run",
+        "runs seen on all of their machines whose GPUs add up to a different number than in the log",
         """SELECT job_id || ': ' || sum(s.gpu_count) || ' seen, ' || any_value(a.gpu_count) || ' in the log'
         FROM placed p LEFT JOIN seen s USING (row) JOIN ran a USING (job_id, attempt)
         GROUP BY job_id, attempt
@@ -243,7 +244,7 @@ def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) 
     """
     table, runs = (sink.folder / f"{name}.parquet" for name in ("placements", "attempts"))
     if not (table.is_file() and runs.is_file()):
-        sink.note("samples of held GPUs are left out: the log does not say on which machines jobs ran")
+        sink.note("samples of allocated GPUs are ignored, because the log does not record on which machines jobs ran")
         return
     con.execute(f"CREATE VIEW held AS SELECT * FROM read_parquet({sql_text(held)})")
     rows = f"read_parquet({sql_text(table)}, file_row_number = true)"
@@ -311,7 +312,7 @@ def complete_machines(
     listed, happened = pl.concat(told.machines), pl.concat(told.events)
     dated = frame.base == "absolute"
     if not dated:
-        sink.note(f"the times of the log are {frame.base}, so what machine files say about times is left out")
+        sink.note(f"the times of the log are {frame.base}, so we ignore the times in machine files")
         happened = happened.clear()
     with sink.connect() as con:
         if held is not None and dated:
@@ -324,7 +325,7 @@ def complete_machines(
             "ambiguous_machines",
             len(doubtful),
             found.height,
-            "names in machine files that may mean several machines of the log; what is said of them is left out",
+            "names in machine files that match several machines of the log; ignored",
             doubtful,
         )
         listed, happened = (_with_ids(rows, ids) for rows in (listed, happened))
@@ -333,7 +334,7 @@ def complete_machines(
             # It tells the same times, with their ends.
             shown = happened["source"].is_in(LISTS)
             if shown.any():
-                sink.note(f"states in lists of machines are left out ({shown.sum()}), since sacctmgr tells events")
+                sink.note(f"states in machine lists are ignored ({shown.sum()}), because sacctmgr lists the events")
             happened = happened.filter(~shown)
         # Samples may show more GPUs of a machine than an even split did.
         if listed.height or (from_jobs and held is not None and known):
@@ -378,7 +379,7 @@ def _one_list(listed: pl.DataFrame, sink: Sink) -> pl.DataFrame:
         "machine_lists_differ",
         differ.len(),
         several.height,
-        "machines to which several lists give different numbers of GPUs; the last list counts",
+        "machines with different numbers of GPUs in several lists; the last list counts",
         differ,
     )
     source = pl.col("kind").replace(_SOURCES).filter(pl.col("gpu_count").is_not_null()).last()

@@ -75,7 +75,9 @@ def json_items(opened: OpenedFile, keys: Sequence[str]) -> Iterator[list[JsonIte
     match = array_of(head, keys)
     if match is None:
         names = " or ".join(f"'{key}'" for key in keys)
-        raise SourceError(f"is no JSON object with the array {names}", where=opened.path, hint="fetch the file again")
+        raise SourceError(
+            f"is not a JSON object with the array {names}", where=opened.path, hint="fetch the file again"
+        )
     begin = match.end() - 1
     # json_runs counts lines, so those before the array stay.
     stream = _FromArray(b"\n" * head.count(b"\n", 0, begin) + head[begin:], opened)

@@ -129,7 +129,7 @@ def _gpus_of(host: str, sink: Sink, listed: str | None, configured: str | None) 
         unknown_devices(sink, host, devices)
         return None, None
     if gpus is None or gpus > _MOST_GPUS:
-        raise ValueError(f"gives {gpus or 0:.0f} GPUs, more than any machine has")
+        raise ValueError(f"has {gpus or 0:.0f} GPUs, more than any real machine")
     return round(gpus), None if model is None or "|" in model else model
 
 
@@ -139,8 +139,8 @@ def unknown_devices(sink: Sink, host: str, devices: str) -> None:
         "unknown_devices_of_machines",
         1,
         None,
-        "machines in lists with devices that are not understood; how many GPUs they have is not known from there "
-        "(option gpu_resource says what a device counts)",
+        "listed machines with unknown devices; the list does not show how many GPUs they have "
+        "(the option gpu_resource sets how many GPUs a device counts)",
         [f"{host}: {devices}"],
     )
 
@@ -188,6 +188,6 @@ def no_start(sink: Sink, hosts: list[str]) -> None:
             "states_without_time",
             len(hosts),
             None,
-            "machines that a list shows out of service without saying since when; no event is made of it",
+            "machines that a list shows out of service without a start time; they make no event",
             hosts,
         )

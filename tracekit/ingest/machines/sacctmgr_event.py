@@ -64,7 +64,7 @@ class SacctmgrEvents(MachineReader):
             frame_ = events_frame(found, clock)
             yield "event", frame_
         sink.check(
-            "events_of_fit_nodes", len(other), events, "events whose state does not keep a node from work", other
+            "events_of_fit_nodes", len(other), events, "events whose state does not take a node out of service", other
         )
 
 
@@ -90,9 +90,9 @@ def _events(cells: dict[str, str], clock: Clock) -> list[dict[str, Any]]:
         return []
     start, end = clock.read(cells["timestart"]), clock.read(cells["timeend"])
     if start == (None, None):
-        raise ValueError("TimeStart is no time")
+        raise ValueError("TimeStart is not a time")
     if any(a is not None and b is not None and b < a for a, b in zip(start, end, strict=True)):
-        raise ValueError("TimeEnd lies before TimeStart")
+        raise ValueError("TimeEnd is before TimeStart")
     event = {
         "cluster": said(cells.get("cluster")),
         "state": fitness(cells["state"]),

@@ -79,7 +79,7 @@ def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[
     """
     own = _OWN.search(text)
     if own is None or field_of(text, "JobId") is None:
-        raise ValueError("lacks UserId: the record may be cut")
+        raise ValueError("has no UserId: the record may be truncated")
     text, head = text[own.start() :], text[: own.start()]
     cut = re.search(r"\sCommand=", text)
     nodes = _NODES.findall(text if cut is None else text[: cut.start()])
@@ -89,7 +89,7 @@ def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[
         return []
     start = clock.read(field_of(text, "StartTime"))
     if start == (None, None):
-        raise ValueError("StartTime is no time")
+        raise ValueError("StartTime is not a time")
     now = _now(text, stamp, start, clock)
     het, array = _component(head), _task(head)
     return [
@@ -162,10 +162,10 @@ def _places(text: str) -> list[int]:
     for piece in text.split(","):
         first, _, last = piece.partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()) or len(piece) > 12:
-            raise ValueError("is no list of GPU indices")
+            raise ValueError("is not a list of GPU indices")
         begin, end = int(first), int(last or first)
         if not begin <= end < _MOST_INDEX:
-            raise ValueError("is no list of GPU indices")
+            raise ValueError("is not a list of GPU indices")
         found += range(begin, end + 1)
     return found
 

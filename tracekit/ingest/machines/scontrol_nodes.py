@@ -79,7 +79,7 @@ def _node(text: str, clock: Clock, sink: Sink, lost: LostValues) -> tuple[list[d
     values = {name: field_of(text, name) for name in ("NodeName", "CPUTot", "RealMemory", "State", "Gres", "CfgTRES")}
     lacking = [name for name in ("NodeName", "CPUTot", "RealMemory", "State") if not values[name]]
     if lacking:
-        raise ValueError(f"lacks {lacking[0]}: the record may be cut")
+        raise ValueError(f"has no {lacking[0]}: the record may be truncated")
     state = str(values["State"])
     if is_no_machine(state):
         return [], None

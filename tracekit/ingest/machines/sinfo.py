@@ -116,7 +116,7 @@ def _nodes(
     cells: dict[str, str], clock: Clock, sink: Sink, lost: LostValues
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
     if not is_node_state(cells["state"]):
-        raise ValueError(f"'{cells['state'][:40]}' is no state of a node")
+        raise ValueError(f"'{cells['state'][:40]}' is not a node state")
     if is_no_machine(cells["state"]):
         return
     gpus, model = gpus_of(cells["nodelist"], sink, lost, cells.get("gres"))

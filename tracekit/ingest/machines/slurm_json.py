@@ -80,7 +80,7 @@ def _nodes(
     state = part(value, "node", "state") if group else value.get("state")
     flags = [word for text in words(state) + words(value.get("state_flags")) for word in text.split("+")]
     if not names or not flags:
-        raise ValueError("has no name or no state of a node")
+        raise ValueError("has no node name or no node state")
     if is_no_machine(flags):
         return
     listed = part(value, "gres", "total") if group else value.get("gres")

@@ -64,7 +64,7 @@ class MapAddition:
                 raise UsageError(
                     "does not say which files it reads",
                     where=f"{self._map.file}, key {key}",
-                    hint='beside --format each table names its own: files = "nodes.csv"',
+                    hint='with --format, each table names its own files: files = "nodes.csv"',
                 )
         self._files = files_by_section(self._map, files)
         named = {file.path for found in self._files.values() for file in found}
@@ -85,7 +85,7 @@ class MapAddition:
         """
         if self._map.base != frame.base:
             raise UsageError(
-                f"has {self._map.base} times, the log in the format {form.name} has {frame.base} ones",
+                f"has {self._map.base} times, but the log in the format {form.name} has {frame.base} times",
                 where=str(self._map.file),
                 hint="set time_base in [source]",
             )
@@ -100,7 +100,7 @@ class MapAddition:
                 continue
             if table not in both:
                 raise UsageError(
-                    f"the log in the format {form.name} fills the table {table} already",
+                    f"the log in the format {form.name} already fills the table {table}",
                     where=f"{self._map.file}, key {table}",
                     hint="remove the section",
                 )
@@ -114,7 +114,7 @@ class MapAddition:
         for table, path in own.items():
             _unite(table, path, sink)
         added = ", ".join(sorted(table for table in tables if (sink.folder / f"{table}.parquet").is_file()))
-        sink.note(f"{self._map.file.name} adds to the log: {added or 'nothing'}")
+        sink.note(f"{self._map.file.name} added to the log: {added or 'nothing'}")
 
 
 def _unite(table: str, own: Path, sink: Sink) -> None:
@@ -142,6 +142,7 @@ def _unite(table: str, own: Path, sink: Sink) -> None:
                 "nodes_not_listed",
                 int(alone),
                 int(all_of),
-                "machines that jobs name and the mapped list does not; their GPUs are the most held there at once",
+                "machines of jobs that the mapped list does not contain; their GPUs are the most allocated there "
+                "at one time",
             )
         sink.writer.copy(table, con, query)

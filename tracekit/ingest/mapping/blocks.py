@@ -114,7 +114,7 @@ def _values(text: bytes, stream: ByteReader, path: str) -> Iterator[JsonRun]:
     """Yield the values of an object; the keys before them are no records."""
     cut = text.index(b"{") + 1
     if not re.match(rb'\s*(?:\}|"[^"\\]{0,1000}"\s*:\s*\{)', text[cut : cut + 2_000]):
-        hint = "for an object a line, leave records out; for an array inside the document, write its path"
+        hint = "for one object per line, leave out records; for an array inside the document, write its path"
         raise SourceError("is neither an array of records nor an object of records", where=path, hint=hint)
     closed = False
     # Newlines in front of the brace keep the numbers of the lines.
@@ -205,7 +205,7 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
         while reading.comment and first is not None and not first.strip():
             first = reader.first_line()
         if first is None:
-            raise SourceError("is empty", where=opened.path, hint="a header line is due")
+            raise SourceError("is empty", where=opened.path, hint="the header line is missing")
         header = header_columns(first, delimiter)
     wanted = choose(header)
     for name in wanted:
@@ -242,7 +242,7 @@ def _json_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator
     for block in line_blocks(_uncommented(opened, reading), MAX_RECORD):
         if line == 1 and _begins_array(block):
             raise SourceError(
-                "holds one JSON array, not an object a line",
+                "holds one JSON array, not one object per line",
                 where=opened.path,
                 hint='write records = "." in the mapping',
             )

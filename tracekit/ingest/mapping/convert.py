@@ -158,7 +158,7 @@ def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Ser
             raise UsageError(
                 f"{rows.path} does not match the regular expression '{rule.of_file[:80]}'",
                 where=f"{rule.file}, key {rule.key}",
-                hint="change it, or say in files which files are meant",
+                hint="change it, or select the files with the key files",
             )
     else:
         found = (

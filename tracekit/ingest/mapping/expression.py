@@ -100,7 +100,7 @@ def _compiled(
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
         left, right = (_compiled(side, names, quoted, tables) for side in (node.left, node.right))
         return _BINARY[type(node.op)](left, right)
-    raise ValueError(f"may not hold {type(node).__name__}: only numbers, column names, + - * / and parentheses")
+    raise ValueError(f"must not contain {type(node).__name__}: only numbers, column names, + - * / and parentheses")
 
 
 def _looked_up(
@@ -113,10 +113,10 @@ def _looked_up(
         or node.keywords
         or not isinstance(node.args[0], ast.Name)
     ):
-        raise ValueError("may not hold Call but as TABLE(COLUMN), with the name of a lookup table")
+        raise ValueError("allows a call only as TABLE(COLUMN), with the name of a lookup table")
     table, column = quoted.get(node.func.id, node.func.id), quoted.get(node.args[0].id, node.args[0].id)
     if table not in lookups:
-        raise ValueError(f"names {table}(...), and there is no [lookup.{table}]")
+        raise ValueError(f"uses {table}(...), but [lookup.{table}] does not exist")
     name = f"{table}({column})"
     calls[name] = (table, column)
     return pl.col(name)
@@ -128,5 +128,5 @@ def _number(value: float) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError("holds a number that is too large")
+        raise ValueError("contains a number that is too large")
     return number

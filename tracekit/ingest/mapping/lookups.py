@@ -65,7 +65,7 @@ def _words(lookup: Lookup, files: list[SourceFile], sink: Sink) -> LookedUp:
         f"several_values_in_lookup_{lookup.name}"[:80],
         len(several),
         len(words),
-        f"keys of the lookup table {lookup.name} that have several values; what they stand for is unknown",
+        f"keys of the lookup table {lookup.name} with several values; their value is unknown",
         list(several),
     )
     return LookedUp({word: value for word, value in words.items() if word not in several}, exact=True)

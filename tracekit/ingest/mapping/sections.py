@@ -48,7 +48,7 @@ def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None
         if not chosen[key]:
             shown = ", ".join(f.path for f in files[:6])
             patterns = ", ".join(reading.files)
-            raise SourceError(f"no file of the source is named {patterns}", where=where, hint=f"there are: {shown}")
+            raise SourceError(f"no file of the source matches {patterns}", where=where, hint=f"there are: {shown}")
         if key in lookups:
             continue
         for file in chosen[key]:
@@ -59,7 +59,7 @@ def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None
     unread = [f.path for f in files if f.path not in owner and f.path not in asides]
     if unread and sink is not None:
         shown = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
-        sink.note(f"files that the mapping does not name: {shown}")
+        sink.note(f"ignored files that the mapping does not name: {shown}")
     return chosen
 
 

@@ -90,7 +90,7 @@ def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Callable[[lis
         unused = [name[:60] for name in header if name and name not in needed]
         if unused:
             shown = ", ".join(unused[:8]) + (" ..." if len(unused) > 8 else "")
-            sink.note(f"{path}: columns that the mapping does not name are not read: {shown}")
+            sink.note(f"{path}: ignored columns that the mapping does not name: {shown}")
         return list(needed)
 
     return choose
@@ -139,7 +139,7 @@ def _write(
         if len(wrong):
             nodes = nodes.filter(~pl.col("row").is_in(wrong.implode()))
             mask = pl.int_range(rows.frame.height, eager=True).is_in(wrong.implode())
-            lost = [*lost, LostCells(table.nodes.rule.label, f"is no list of nodes like {example}", mask)]
+            lost = [*lost, LostCells(table.nodes.rule.label, f"is not a list of nodes like {example}", mask)]
     frame = schema.common(table.table).conform(cells.frame)
     frame = _with_cluster(table, frame, log_map)
     if table.table == "node_events":
@@ -232,7 +232,7 @@ def _with_status(frame: pl.DataFrame, source: pl.Series, words: StatusWords, sin
         "unknown_status_word",
         int(unlisted.sum()),
         frame.height,
-        "records whose status word the mapping does not list; their status is 'unknown'",
+        "records with a status that the mapping does not list; their status is 'unknown'",
         found,
     )
     return frame.with_columns(status.alias("status"), source.alias("source_status"))
@@ -282,7 +282,7 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
         sink.check_rows(name, differ, meaning, jobs["job_id"], differ.count())
     if table.rule("end_time") is not None:
         ended = frame["end_time"].is_not_null() & frame["status"].is_in(_UNFINISHED)
-        meaning = "jobs that carry an end although their state says that they have not ended; the end is not used"
+        meaning = "jobs with an end although their state is not final; the end is ignored"
         sink.check_rows("end_of_unfinished_job", ended, meaning, jobs["job_id"])
 
 

@@ -163,7 +163,7 @@ def _count_unmapped(frame: pl.DataFrame, sink: Sink) -> None:
         "unmapped_metric",
         int(other.sum()),
         frame.height,
-        "samples of metrics that the mapping does not name; they are not used",
+        "samples of metrics that the mapping does not name; ignored",
         frame["source_metric"].filter(other).unique(maintain_order=True),
     )
 
@@ -177,7 +177,7 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
     def choose(header: list[str] | None) -> list[str]:
         if header is None:
             raise UsageError(
-                f"{opened.path} holds JSON lines, which have no columns",
+                f"{opened.path} contains JSON lines, which have no columns",
                 where=f"{metric.file}, key {section.key}",
                 hint='use layout = "row"',
             )
@@ -189,9 +189,9 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
         servers.extend(c for c in dict.fromkeys(header) if c and c != first and _is_server(c, section.server))
         if not servers:
             raise UsageError(
-                f"no column of {opened.path} is a server",
+                f"no column of {opened.path} matches a server",
                 where=f"{metric.file}, key {section.key}.server",
-                hint="the pattern must match a column's whole name",
+                hint="the pattern must match a whole column name",
             )
         for server in servers:
             value = replace(metric.target, name=server, required=False)
@@ -244,6 +244,6 @@ def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:
                 f"repeated_{table}_values",
                 int(repeats),
                 int(groups + repeats),
-                "values of a metric that occurs twice for one time and place; the largest is used",
+                "several values of a metric for the same time and place; the largest is used",
             )
             sink.writer.copy(table, con, f"SELECT {key}, {values} {rows} GROUP BY {key} ORDER BY {key}")

@@ -134,7 +134,7 @@ class Prometheus:
             raise UsageError("is no address", where="--telemetry", hint="write it like http://host:9090")
         if parts.username or parts.password:
             raise UsageError(
-                "an address with a password would be written into notes and logs",
+                "an address with a password would appear in notes and logs",
                 where="--telemetry",
                 hint=f"put a bearer token into the environment variable {TOKEN_VARIABLE}",
             )
@@ -152,9 +152,9 @@ class Prometheus:
         have = [name for name in (*METRICS, *NODE_METRICS) if name in names]
         if not have:
             raise SourceError(
-                "has none of the metrics that fill a column",
+                "has no metric that tracekit reads",
                 where=self.address,
-                hint=f"it has {_like_gpus(names)}; those that are read are in docs/telemetry.md",
+                hint=f"it has {_like_gpus(names)}; docs/telemetry.md lists the metrics that tracekit reads",
             )
         found = []
         for name in have:
@@ -183,9 +183,9 @@ class Prometheus:
 
     def _not_prometheus(self, said: bytes) -> SourceError:
         return SourceError(
-            f"does not answer as Prometheus does: {said.decode('utf-8', 'replace')}",
+            f"does not answer like Prometheus: {said.decode('utf-8', 'replace')}",
             where=self.address,
-            hint="is it the address of Prometheus, without /api/v1, and is there a log-in before it?",
+            hint="check that the address is that of Prometheus, without /api/v1, and needs no log-in",
         )
 
     def _answers(self, metric: str, start: float, end: float) -> Iterator[tuple[float, float, Path]]:
@@ -226,7 +226,7 @@ class Prometheus:
                 too_large = too_large + 1 if isinstance(error, _TooLargeError) else 0
                 if too_large >= _TOO_LARGE:
                     raise SourceError(
-                        f"the server's answers do not end ({span}): {error}",
+                        f"the answers of the server are endless ({span}): {error}",
                         where=self.address,
                         hint="ask Prometheus itself, without a proxy",
                     ) from error
@@ -243,7 +243,7 @@ class Prometheus:
                 raise SourceError(
                     f"the server does not answer: {error} ({span})",
                     where=self.address,
-                    hint="run the same command again later: it goes on from here",
+                    hint="run the same command again later: it continues from here",
                 ) from error
             too_large = 0
             yield first, last, found
@@ -285,7 +285,7 @@ class Prometheus:
                         file.write(chunk)
                     size = file.tell()
             if answer.length is not None and size < answer.length:
-                raise _BusyError(f"the connection broke off after {size:,} of {answer.length:,} bytes")
+                raise _BusyError(f"the connection was lost after {size:,} of {answer.length:,} bytes")
             self._require_success(part, size)
             part.replace(path)
         finally:
@@ -311,11 +311,11 @@ class Prometheus:
             return _TooMuchError(what)
         if answer.status in (429, 500, 502, 503, 504):
             return _BusyError(what, answer.retry_after_s)
-        hint = "is it the address of Prometheus, without /api/v1?"
+        hint = "check that the address is that of Prometheus, without /api/v1"
         if answer.status in (401, 403):
             hint = f"put a bearer token into the environment variable {TOKEN_VARIABLE}"
         if 300 <= answer.status < 400:
-            hint = "name the address that it redirects to"
+            hint = "use the address that it redirects to"
         return SourceError(f"the server refuses: {what}", where=self.address, hint=hint)
 
 
@@ -354,14 +354,14 @@ def complete_telemetry(beside: CompanionFiles, frame: TimeFrame, sink: Sink) -> 
             if not series.numbers:
                 return
         if not series.numbers:
-            sink.note("the telemetry holds no sample that fills a column")
+            sink.note("the telemetry contains no sample that tracekit reads")
             return
         join(con, samples, series, sink)
 
 
 def _write_conditions(con: duckdb.DuckDBPyConnection, conditions: NodeConditions, frame: TimeFrame, sink: Sink) -> None:
     if frame.base != "absolute":
-        sink.note(f"the times of the log are {frame.base}, so what telemetry says about nodes is left out")
+        sink.note(f"the times of the log are {frame.base}, so we ignore the node states in telemetry")
         return
     conditions.write(con, sink)
 
@@ -385,13 +385,13 @@ def _pulled(
     ).fetchall()[0]
     asked = [None if moment is None else moment.replace(tzinfo=UTC).timestamp() for moment in window]
     if first is None and None in asked:
-        raise SourceError("no job has started, so that no telemetry can belong to one", where=address)
+        raise SourceError("no job has started, so no telemetry can belong to a job", where=address)
     begin = first if asked[0] is None else asked[0]
     end = asked[1] if asked[1] is not None else time.time() if running else last
     if begin > end or (None not in asked and begin == end):
         spans = "jobs ran from {:%Y-%m-%dT%H:%M:%S} to {:%Y-%m-%dT%H:%M:%S}, in UTC"
         hint = spans.format(*(datetime.fromtimestamp(t, UTC) for t in (first, last))) if first is not None else None
-        raise UsageError("the time for which telemetry is asked ends before it begins", where="--from/--to", hint=hint)
+        raise UsageError("the time range of the telemetry ends before it begins", where="--from/--to", hint=hint)
     digest = sha256(address.encode()).hexdigest()[:12]
     server = Prometheus(address, answers_of(sink.writer.target) / digest)
     saved = {path.name for path in server.fetch(begin, end, sink.progress)}

@@ -28,8 +28,8 @@ def host_of(path: str, hosts: frozenset[str]) -> str:
     if len(best) == 1:
         return best[0]
     what = (
-        f"its name holds several machines of the log: {', '.join(sorted(best)[:4])}"
+        f"its name matches several machines of the log: {', '.join(sorted(best)[:4])}"
         if best
-        else "its name holds no machine of the log"
+        else "its name matches no machine of the log"
     )
     raise SourceError(what, where=path, hint="name the file after its machine, such as node7.csv")

@@ -86,7 +86,7 @@ def note_clock(holders: Holders, spans: pl.DataFrame, busy: BusySamples, sink: S
         "telemetry_clock_differs",
         int(told),
         1,
-        "1 where the clock or the zone of the telemetry differs from the log's, so that samples do not meet their jobs",
+        "1 if the clock or time zone of the telemetry differs from the log, so samples do not match their jobs",
         [words] if told else None,
     )
     if told:
@@ -134,10 +134,7 @@ CAUSES = {
 """The common word for the cause, by number: double-bit errors and remapped rows of memory, the bus that lost the GPU,
 links between GPUs, faults of the program. All other numbers are 'xid'."""
 
-_BEFORE = (
-    "GPU errors (XID) that the first sample of a GPU shows already; when they happened is not known, and they are no "
-    "events"
-)
+_BEFORE = "GPU errors (XID) in the first sample of a GPU; their time is unknown, so they make no event"
 
 
 def write_gpu_errors(con: duckdb.DuckDBPyConnection, errors: pl.DataFrame, sink: Sink) -> None:
@@ -186,16 +183,14 @@ _BUSY_PCT = 5.0
 
 _MEANINGS = {
     "telemetry_of_unknown_jobs": "GPU samples whose labels name a job that is not in the log; they belong to no job",
-    "telemetry_outside_its_job": "GPU samples whose labels name a job that did not run then, as the log has it; they "
+    "telemetry_outside_its_job": "GPU samples whose labels name a job that, by the log, did not run then; they "
     "belong to no job",
-    "telemetry_ambiguous": "GPU samples of a machine on which several jobs, or one with some of the GPUs, ran while "
-    "neither labels of the machine nor the log say which GPUs were whose; they belong to no job",
-    "telemetry_busy_and_free": "GPU samples of more than 5 % utilization while no job of the log held a GPU of the "
-    "machine",
+    "telemetry_ambiguous": "GPU samples of a machine with several jobs, or a job on some of its GPUs, if neither "
+    "labels nor the log show which job had which GPU; they belong to no job",
+    "telemetry_busy_and_free": "GPU samples above 5 % utilization while no job of the log had a GPU of the machine",
 }
 _DIFFERENT = (
-    "placements whose GPUs, as labels of telemetry show them, are not as many as the log states; the log's number is "
-    "kept"
+    "placements with a different number of GPUs in the telemetry labels than in the log; the number in the log is kept"
 )
 
 _PLACEMENTS = """
@@ -247,9 +242,9 @@ class _Counts:
             of = self.labelled if "job" in name else self.total - self.labelled
             sink.check(name, count, of, _MEANINGS[name], sorted(self._examples[name]) if count else None)
         sink.note(
-            f"{self.total:,} GPU samples of telemetry: {self.named:,} belong to the job that their labels name, "
-            f"{self.owned:,} to the only job of their machine; jobs whose GPUs the log names are matched by GPU and "
-            "time"
+            f"{self.total:,} GPU samples of telemetry: {self.named:,} belong to the job in their labels, "
+            f"{self.owned:,} to the only job of their machine; if the log names the GPUs of a job, its samples are "
+            "matched by GPU and time"
         )
 
 

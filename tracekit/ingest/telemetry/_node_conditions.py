@@ -44,11 +44,11 @@ _WORDS = {f"{_READY}.false": "Ready is false", f"{_READY}.unknown": "Ready is un
 """What a series says of a node where it is 1; 'true' is read the other way round."""
 
 _BEFORE = (
-    "times out of service of Kubernetes nodes that the first sample of the node shows already; they began before, and "
-    "are told from that sample on"
+    "outages of Kubernetes nodes in the first sample of the node; they began earlier, but are recorded from that "
+    "sample on"
 )
-_NO_NODE = "series on conditions of Kubernetes nodes that do not say which node they are of; they are not used"
-_AMBIGUOUS = "Kubernetes nodes whose name fits several machines of the log; what is said of them is left out"
+_NO_NODE = "series on conditions of Kubernetes nodes without a node name; ignored"
+_AMBIGUOUS = "Kubernetes nodes whose name matches several machines of the log; ignored"
 
 
 def condition_of(metric: Mapping[str, object]) -> tuple[str, Labels] | None:
@@ -207,7 +207,7 @@ def _write(
         told += " AND node_id IN (SELECT node_id FROM condition_node)"
         left = con.execute(f"SELECT count(*) {told}").fetchall()[0][0]
         if left:
-            sink.note(f"states in lists of Kubernetes nodes are left out ({left}), since samples tell their ends")
+            sink.note(f"states in lists of Kubernetes nodes are ignored ({left}), because samples show when they end")
         kept = f"""SELECT * FROM read_parquet({sql_text(rest)})
         WHERE source IS DISTINCT FROM '{_LIST}' OR node_id NOT IN (SELECT node_id FROM condition_node)"""
         events = f"{kept} UNION ALL BY NAME {events}"

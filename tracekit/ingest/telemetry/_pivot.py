@@ -37,18 +37,18 @@ SLOTS = tuple(sorted({(m.column, m.rank) for m in (*METRICS.values(), *OWN.value
 """Columns with the rank of the metric that fills them."""
 
 _ENDED = (
-    "samples of a series at times for which a later series of the same GPU has samples too, as query_range gives them "
-    "for 5 minutes after a series has ended; those of the later series are used"
+    "samples of a series at times when a later series of the same GPU has samples too, because query_range repeats "
+    "values for 5 minutes after the end of a series; the later series is used"
 )
 _CONTRADICTION = (
-    "samples of a metric that another sample of the same GPU and time contradicts, of series that began at the same "
-    "time; the largest is used"
+    "contradicting samples of a metric for the same GPU and time, from series that began at the same time; the "
+    "largest is used"
 )
 _NOT_MEASURED = (
-    "samples of 0 % utilization of divided GPUs (MIG), or of their parts, that never show more: the driver measures no "
-    "utilization of them, so it is unknown"
+    "samples of divided GPUs (MIG), or of their parts, that are always 0 % utilization: the driver does not "
+    "measure it, so it is unknown"
 )
-_IMPOSSIBLE = "samples below 0, or above what the metric can be; they are left out"
+_IMPOSSIBLE = "samples below 0 or above the maximum of the metric; ignored"
 
 
 class Keys(NamedTuple):

@@ -56,9 +56,11 @@ CREATE TABLE place AS
 SELECT DISTINCT p.place, p.node_id, p.gpu_index, p.gpu_instance, n.cluster
 FROM placed p LEFT JOIN nodes n USING (node_id)"""
 
-_UNPLACED = "series of telemetry that do not say which GPU of which machine they are of; they are not used"
-_UNKNOWN = "machines of telemetry that the log does not name; their samples are kept, and belong to no job"
-_SHARED_NAME = "machines of telemetry whose name fits several of the log's; their samples are kept under their own name"
+_UNPLACED = "telemetry series without a GPU or machine; ignored"
+_UNKNOWN = "telemetry machines that the log does not name; their samples are kept, and belong to no job"
+_SHARED_NAME = (
+    "telemetry machines whose name matches several machines of the log; their samples are kept under their own name"
+)
 
 
 def place_series(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:

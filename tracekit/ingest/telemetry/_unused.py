@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UnusedMetrics", "shown_names"]
 
-_UNUSED = "series of metrics that fill no column; they are not used"
+_UNUSED = "series of metrics that tracekit does not read; ignored"
 _SHOWN = 8
 
 
@@ -39,7 +39,7 @@ class UnusedMetrics:
         if self._names and not self.any_used:
             names = shown_names(self._names)
             self._sink.note(
-                f"{self._path} fills no column: its metrics are {names} (docs/telemetry.md lists those that do)"
+                f"{self._path} has no metric that tracekit reads, only {names} (docs/telemetry.md lists the metrics)"
             )
 
 

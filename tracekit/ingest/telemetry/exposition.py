@@ -40,7 +40,7 @@ _ESCAPED = re.compile(r"\\(.)")
 _TIME = re.compile(r"#\s*(?:time|TIME|date)[ =:]\s*(\d{9,11})(?:\.\d+)?\s*")
 _FIRST, _LAST = 0, 253_000_000_000_000
 """Times outside of this are no times [ms since 1970]."""
-_NO_VALUE: Final = "samples that are no number (NaN, infinite, or no text of a number); they are left out"
+_NO_VALUE: Final = "samples that are not numbers (NaN, infinite, or invalid text); ignored"
 _UNDATED: Final = (
     "samples in the text of an exporter that have no time; they are not used: write a line '# time SECONDS' before "
     "each scrape"

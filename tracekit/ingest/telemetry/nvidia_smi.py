@@ -145,9 +145,9 @@ _NUMBER = r"^\s*([+-]?\d+(?:\.\d+)?)\s*(?:%|MiB|W)?\s*$"
 _GUESSED_FROM = 200
 """Lines whose cells tell the columns of a file without header."""
 
-_HEADERS = "header lines inside a file of nvidia-smi, whose logger was started again"
+_HEADERS = "header lines inside a file of nvidia-smi, because its logger was restarted"
 _NUMBERED = (
-    "GPUs that a file of nvidia-smi names by UUID or bus address alone; they are numbered in the order of the bus, as "
+    "GPUs that a file of nvidia-smi names only by UUID or bus address; they are numbered in bus order, as "
     "nvidia-smi prints them"
 )
 
@@ -194,7 +194,8 @@ class NvidiaSmiReader(TelemetryReader):
         if not _USED.intersection(names):
             metrics = [name for name in names if name not in {"timestamp", *_IDS}]
             sink.note(
-                f"{opened.path} fills no column: it has {shown_names(metrics)} (docs/telemetry.md lists those that do)"
+                f"{opened.path} has no metric that tracekit reads, only {shown_names(metrics)} (docs/telemetry.md "
+                "lists the metrics)"
             )
         numbers: dict[str, int] = {}
         for block, bad in reader.blocks(len(names)):
@@ -220,7 +221,7 @@ def _header(reader: RecordReader, path: str, sink: Sink) -> list[str]:
     for line in reversed(lines):
         reader.put_back(line)
     names = guess_names(lines)
-    sink.note(f"{path} has no header: its columns are taken for {', '.join(names)}")
+    sink.note(f"{path} has no header; we assume the columns {', '.join(names)}")
     return names
 
 

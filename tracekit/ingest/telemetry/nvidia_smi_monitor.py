@@ -100,9 +100,9 @@ class MonitorReader(TelemetryReader):
 def _use_of_none(columns: list[str], header: str) -> str:
     """Return why the lines below a header cannot be used, '' where they can."""
     if not _COLUMNS.keys() & set(columns):
-        return f"fills no column: it has {shown_names(columns)} (docs/telemetry.md lists those that do)"
+        return f"has no metric that tracekit reads, only {shown_names(columns)} (docs/telemetry.md lists the metrics)"
     if not _BEFORE.match(header) and not {"Date", "Time"} <= set(columns):
-        return "states no times with their dates and is not used: log dmon and pmon with -o DT, dcgmi with " + _STAMPED
+        return "has no times with dates and is ignored: log dmon and pmon with -o DT, dcgmi with " + _STAMPED
     return ""
 
 

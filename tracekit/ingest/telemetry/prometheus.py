@@ -98,14 +98,14 @@ class ResultStream:
             if not chunk:
                 break
         said = head[:200].decode("utf-8", "replace")
-        what = f"is an error of the server: {said}" if b'"error"' in head else "holds no list of series"
-        raise SourceError(what, where=self._path, hint="ask the server again and save the answer")
+        what = f"is an error of the server: {said}" if b'"error"' in head else "contains no list of series"
+        raise SourceError(what, where=self._path, hint="query the server again and save the answer")
 
 
 _FIRST, _LAST = 0.0, 253_000_000_000.0
 """Times outside of this are no times [s since 1970]; the last is in the year 9987."""
 
-_NO_VALUE = "samples that are no number (NaN, infinite, or no text of a number); they are left out"
+_NO_VALUE = "samples that are not numbers (NaN, infinite, or invalid text); ignored"
 
 
 class PrometheusReader(TelemetryReader):

@@ -191,7 +191,7 @@ def used_assumptions(models: Models, names: Iterable[str], overhead: str | None 
     sections_used: dict[str, str] = {}
     for name in names:
         if name not in models.ids:
-            raise UsageError(f"no assumption is called '{name}'", hint=nearest(name, models.ids))
+            raise UsageError(f"no assumption has the name '{name}'", hint=nearest(name, models.ids))
         sections_used.setdefault(models.ids[name], name)
     preset = overhead or models.overhead.default
     if preset not in models.overhead.presets:

@@ -66,7 +66,7 @@ def prepare(cap: PowerCap, setting: Setting) -> Run:
         The policy evicts, or the GPUs could draw more than can be counted.
     """
     if cap.order.preemptive:
-        raise UsageError(f"the policy {setting.name}: a power cap goes only with policies that evict nothing")
+        raise UsageError(f"the policy {setting.name}: a power cap works only with policies that do not evict jobs")
     state = build(setting, cap.order)
     arrays = open_nodes(state, setting.cluster)
     power = meter(state, setting.cluster, cap, setting.name)
@@ -85,7 +85,7 @@ def meter(state: EngineState, cluster: Cluster, cap: PowerCap, name: str) -> Met
     most = int(cap.idle_mw.sum()) + cluster.total_gpus * int(cap.busy_mw.max(initial=0))
     if most >= _MOST_MW:
         what = f"the policy {name}: the GPUs could draw {most / 1e12:,.1f} GW"
-        raise UsageError(what, hint="look at the power in --models")
+        raise UsageError(what, hint="check the power in --models")
     g = state.g
     g["shared"], g["capped"], g["ended"], g["begun"] = 1, 1, NONE, NONE
     m = np.zeros(1, struct_dtype("MeterRow"))

@@ -224,7 +224,7 @@ def _groups(cluster: Cluster, notes: list[str]) -> tuple[Ints, Ints, Ints, Ints,
         worst = int(np.argmax(models))
         raise UsageError(
             f"{_named(cluster, worst)} has {models[worst]} GPU models, more than {MOST_GROUPS}",
-            hint="give models that a job may mix up the same name",
+            hint="give the same name to GPU models that one job may mix",
         )
     starts = _starts(cluster.domain, cluster.model, cluster.rack)
     racks = np.bincount(cluster.domain[starts], minlength=len(cluster.domains))

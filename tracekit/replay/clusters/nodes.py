@@ -129,7 +129,7 @@ def check_factor(gpus: float | None) -> float:
     factor = 1.0 if gpus is None else gpus
     if not (math.isfinite(factor) and 0 < factor <= 1000):
         raise UsageError(
-            f"the factor of GPUs must be above 0 and at most 1,000, not {factor:g}", hint="1 keeps the cluster"
+            f"the GPU factor must be above 0 and at most 1,000, not {factor:g}", hint="1 keeps the cluster"
         )
     return factor
 

@@ -227,7 +227,7 @@ def cluster_of_trace(
     divided = by_source if partitioned is None else partitioned
     if divided and not stated.tenants:
         raise UsageError(
-            "the capacity of the Trace names no VC, so it cannot be partitioned",
+            "the capacity of the Trace has no VCs, so it cannot be partitioned",
             where=trace.path,
             hint="use --vc-partitions off, or a cluster file",
         )
@@ -301,7 +301,7 @@ def observed_cluster(
         peaks = {vc: held.peak(vc) for vc in held.names}
         if not peaks:
             raise UsageError(
-                "no VC of the Trace holds GPUs, so it cannot be partitioned",
+                "no VC of the Trace has GPUs, so the cluster cannot be partitioned",
                 where=trace.path,
                 hint="use --vc-partitions off, or a cluster file",
             )
@@ -312,7 +312,7 @@ def observed_cluster(
     ]
     if not nodes:
         raise UsageError(
-            "neither the tables nor the jobs of the Trace state any GPU", where=trace.path, hint="give a cluster file"
+            "neither the tables nor the jobs of the Trace list any GPU", where=trace.path, hint="give a cluster file"
         )
     origin = f"observed: the most GPUs that jobs that ended held at one time{', by VC' if partitioned else ''}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)

@@ -137,7 +137,7 @@ def _let_save(table: NDArray[np.void], g: NDArray[np.void], checkpoints: Checkpo
         Gangs are placed by count, so that nobody knows which nodes they are on.
     """
     if by_count:
-        raise UsageError("outages stop what runs on a node, and with fit=count no job has nodes", hint="use fit=place")
+        raise UsageError("outages stop the jobs of a node, but with fit=count jobs have no nodes", hint="use fit=place")
     table["saved"], table["period"], table["saving"] = (
         table["remaining"],
         checkpoints.period_ms,
@@ -153,7 +153,7 @@ def _check_rule(rule: str, cluster: Cluster, kind: str) -> None:
         return
     if kind != "Ordered":
         raise UsageError(
-            f"the placement 'buddy' does not go with a policy of the kind {kind}",
+            f"the placement 'buddy' does not work with a policy of the kind {kind}",
             hint="use it with fifo, sjf, ssf, qssf, srtf, srsf, las or gittins, or choose another placement",
         )
     wide = np.flatnonzero(cluster.gpus > kernel.MOST_GPUS)

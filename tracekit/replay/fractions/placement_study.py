@@ -77,7 +77,7 @@ def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1
     if capacity == 0:
         raise UsageError("the cluster has no GPUs to fill")
     if seed < 0:
-        raise UsageError(f"a seed is 0 or more, not {seed}")
+        raise UsageError(f"the seed must be at least 0, not {seed}")
     random = np.random.default_rng(seed)
     order = arrivals(tasks, capacity, load, random)
     state = fractions(
@@ -133,11 +133,11 @@ def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.G
         A load that is not above 0, or tasks that ask for no GPU.
     """
     if not 0 < load < float("inf"):
-        raise UsageError(f"a load is a number above 0, not {load}")
+        raise UsageError(f"the load must be above 0, not {load}")
     requested = _requested(tasks)
     total = int(requested.sum())
     if total == 0:
-        raise UsageError("no task asks for a GPU")
+        raise UsageError("no task requests a GPU")
     target = load * capacity_milli
     order = random.permutation(len(tasks))
     if total > target:
@@ -262,11 +262,13 @@ def placement_study(
     progress = progress or Progress()
     chosen = merge_settings(ReplaySettings, settings, changes)
     if chosen.load != 1:
-        raise UsageError("nothing arrives at a time in a placement study", where="--load", hint="--inflate is the load")
+        raise UsageError(
+            "a placement study has no arrival times", where="--load", hint="--inflate already sets the load"
+        )
     given = {"--outages": chosen.outages, "--checkpoint": chosen.checkpoint, "--spares": chosen.spares or None}
     for flag, value in given.items():
         if value is not None:
-            raise UsageError("nothing runs in a placement study, so that nothing can fail", where=flag)
+            raise UsageError("no task runs in a placement study, so none can fail", where=flag)
     names = _rules(rules)
     opened = Trace.of(trace).ingested
     own = chosen.cluster_name or busiest_cluster(opened)
@@ -305,7 +307,7 @@ def _rules(given: Sequence[str] | None) -> list[str]:
     chosen = list(dict.fromkeys(name.replace("-", "") for name in given or RULES))
     for rule in chosen:
         if rule not in RULES:
-            raise UsageError(f"'{rule[:60]}' is not a placement rule for tasks that arrive", hint=nearest(rule, RULES))
+            raise UsageError(f"'{rule[:60]}' is not a placement rule of the placement study", hint=nearest(rule, RULES))
     return chosen
 
 

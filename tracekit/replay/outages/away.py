@@ -117,13 +117,13 @@ def chosen_spares(cluster: Cluster, number: int) -> list[int]:
     """
     if number >= cluster.nodes:
         raise UsageError(
-            f"{number:,} spares leave none of {cluster.nodes:,} nodes to work", where="--spares", hint="use fewer"
+            f"{number:,} spares leave none of the {cluster.nodes:,} nodes for jobs", where="--spares", hint="use fewer"
         )
     pools = pools_of(cluster)
     most = cluster.nodes - len(pools)
     if number > most:
         raise UsageError(
-            f"{number:,} spares leave no node to work of one of {len(pools):,} kinds (GPU model, GPUs, VC)",
+            f"{number:,} spares leave no node for jobs in one of {len(pools):,} kinds (GPU model, GPUs, VC)",
             where="--spares",
             hint=f"use {most:,} or fewer",
         )

@@ -120,7 +120,7 @@ def recorded_outages(trace: Trace, cluster: Cluster, jobs: Jobs, load: float = 1
     known = node >= 0
     if not known.any():
         raise UsageError(
-            "no recorded outage is of a node of this cluster",
+            "no recorded outage belongs to a node of this cluster",
             where=trace.path,
             hint=_RATE_HINT,
         )
@@ -151,7 +151,7 @@ def drawn_by_lot(trace: Trace, cluster: Cluster, jobs: Jobs, rng: np.random.Gene
     """
     events = _events(trace, jobs, load)
     if events.is_empty():
-        raise UsageError("outages cannot be drawn from a log that has none", where=trace.path, hint=_RATE_HINT)
+        raise UsageError("the log has no outages to sample from", where=trace.path, hint=_RATE_HINT)
     names, (first, last) = _node_names(trace, events), _window(events, jobs)
     known = set(cluster.node_id).intersection(names)
     # Nodes of other clusters, and those without GPUs, have outages of their own kind.
@@ -234,7 +234,7 @@ def drawn_at_rate(
 def _check_number(expected: float, what: str) -> None:
     if expected > _MOST_DRAWN:
         raise UsageError(
-            f"{what} would draw some {expected:.1g} outages, and {_MOST_DRAWN:,} are the most",
+            f"{what} would create about {expected:.1g} outages, but at most {_MOST_DRAWN:,} are possible",
             where="--outages",
             hint="use a lower rate, or --limit to replay fewer jobs",
         )
@@ -250,7 +250,9 @@ def _lengths(trace: Trace, jobs: Jobs, load: float) -> NDArray[np.int64]:
     """
     events = _events(trace, jobs, load).filter(pl.col("until") < NO_END)
     if events.is_empty():
-        raise UsageError("the log does not tell how long outages last", hint="say so: --outages rate=...,repair=HOURS")
+        raise UsageError(
+            "the log does not record how long outages last", hint="add it: --outages rate=...,repair=HOURS"
+        )
     return (events["until"] - events["since"]).to_numpy()
 
 

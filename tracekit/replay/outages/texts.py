@@ -65,7 +65,7 @@ def read_outages(text: str) -> OutagesAsked:
         return OutagesAsked("recorded" if text == "recorded" else "model")
     values = _values(text, ("rate", "repair"), "--outages", _OUTAGES_HINT)
     if "rate" not in values:
-        raise UsageError(f"'{text[:60]}' does not say where outages come from", where="--outages", hint=_OUTAGES_HINT)
+        raise UsageError(f"'{text[:60]}' is not a source of outages", where="--outages", hint=_OUTAGES_HINT)
     rate = _number(values["rate"], "rate", "--outages", _OUTAGES_HINT)
     repair = values.get("repair")
     return OutagesAsked(
@@ -93,9 +93,7 @@ def read_checkpoints(text: str | None) -> CheckpointsAsked:
     interval = values.get("interval")
     if interval == "daly":
         if cost == 0:
-            raise UsageError(
-                "checkpoints that cost nothing have no best interval", where="--checkpoint", hint="add cost=SECONDS"
-            )
+            raise UsageError("free checkpoints have no best interval", where="--checkpoint", hint="add cost=SECONDS")
         return CheckpointsAsked("daly", cost, restart)
     if interval == "none":
         return CheckpointsAsked("none", 0.0, restart)
@@ -117,7 +115,7 @@ def _values(text: str, names: tuple[str, ...], where: str, hint: str) -> dict[st
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in names or name in values:
             raise UsageError(
-                f"'{part[:60]}' cannot be read here",
+                f"'{part[:60]}' is not valid here",
                 where=where,
                 hint=nearest(name[:60], names) if equals and name not in names else hint,
             )

@@ -59,7 +59,7 @@ class CheckpointRule:
 
     def __post_init__(self) -> None:
         if not self.interval_s > 0:  # which no NaN is
-            raise UsageError(f"an interval between checkpoints is above 0 s, not {self.interval_s:g} s")
+            raise UsageError(f"the checkpoint interval must be above 0 s, not {self.interval_s:g} s")
         for name in ("cost_s", "restart_s", "away_s"):
             _check_time(name.removesuffix("_s"), getattr(self, name))
 
@@ -214,7 +214,7 @@ def expected_ettr(rule: CheckpointRule, rate_per_s: float, work_s: float | None 
         The rate is below 0, the work is not above 0, or one is not finite.
     """
     if work_s is not None and work_s <= 0:
-        raise UsageError(f"work takes more than 0 s, not {work_s:g} s")
+        raise UsageError(f"the work must take more than 0 s, not {work_s:g} s")
     work = rule.interval_s if work_s is None else work_s
     if not math.isfinite(work) and work_s is None:
         _check_rate(rate_per_s)
@@ -321,21 +321,21 @@ def _hazard(x_s: float, shape: float, scale_s: float) -> float:
 
 def _check_time(name: str, value: float) -> None:
     if not 0 <= value < math.inf:
-        raise UsageError(f"the time of {name} is at least 0 s, not {value:g} s")
+        raise UsageError(f"the time of {name} must be at least 0 s, not {value:g} s")
 
 
 def _check_rate(rate_per_s: float) -> None:
     if not 0 <= rate_per_s < math.inf:
-        raise UsageError(f"a rate of failures is at least 0, not {rate_per_s:g} per second")
+        raise UsageError(f"the failure rate must be at least 0, not {rate_per_s:g} per second")
 
 
 def _check_mean(mtbf_s: float) -> None:
     if not mtbf_s > 0:
-        raise UsageError(f"a mean time between failures is above 0 s, not {mtbf_s:g} s")
+        raise UsageError(f"the mean time between failures must be above 0 s, not {mtbf_s:g} s")
 
 
 def _check_weibull(shape: float, scale_s: float) -> None:
     if not _LEAST_SHAPE <= shape < math.inf:
-        raise UsageError(f"the shape of a Weibull distribution is {_LEAST_SHAPE:g} or more here, not {shape:g}")
+        raise UsageError(f"the shape of the Weibull distribution must be at least {_LEAST_SHAPE:g}, not {shape:g}")
     if not 0 < scale_s < math.inf:
-        raise UsageError(f"the scale of a Weibull distribution is above 0 s, not {scale_s:g} s")
+        raise UsageError(f"the scale of the Weibull distribution must be above 0 s, not {scale_s:g} s")

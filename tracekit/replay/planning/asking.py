@@ -68,7 +68,9 @@ class ClockBook:
         job = np.asarray(plan.job, np.int64)
         clock = np.full(len(job), _FULL) if plan.clock is None else np.asarray(plan.clock)
         if clock.shape != job.shape or (clock.dtype.kind not in "iu" and len(clock)):
-            raise UsageError(f"the policy {self.name} made a plan whose clocks are no list of whole numbers", hint=HINT)
+            raise UsageError(
+                f"the policy {self.name} made a plan whose clocks are not a list of whole numbers", hint=HINT
+            )
         wrong = np.flatnonzero((clock <= 0) | (clock > _FULL))
         if len(wrong):
             raise UsageError(f"the policy {self.name} gave a clock of {clock[wrong[0]]} ppm", hint=HINT)
@@ -150,7 +152,8 @@ def exchange_changes(state: EngineState, pairs: Any, name: str) -> None:
         alike = all(nodes[column][one] == nodes[column][other] for column in ("group", "gpus"))
         if not (alike and nodes["up"][one] and nodes["up"][other]):
             raise UsageError(
-                f"the policy {name} exchanged nodes {one} and {other}, which are not both there and alike", hint=HINT
+                f"the policy {name} exchanged nodes {one} and {other}, which must both be available and identical",
+                hint=HINT,
             )
         mine, theirs = to_come == one, to_come == other
         to_come[mine], to_come[theirs] = other, one

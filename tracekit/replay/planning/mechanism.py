@@ -79,9 +79,9 @@ class Planner:
         if self.share < 1:
             raise ValueError(f"{self.share} jobs on a GPU")
         if self.clocks is not None and self.share > 1:
-            raise ValueError("jobs that share a GPU have no clocks of their own")
+            raise ValueError("jobs that share a GPU cannot have separate clocks")
         if self.fit == "count" and (self.names_nodes or self.share > 1):
-            raise ValueError("by count there are no nodes to name and no GPUs to share")
+            raise ValueError("with fit=count a plan cannot name nodes or share GPUs")
 
     takes_outages: ClassVar[bool] = True
     """Whether jobs may be stopped by a node that fails under them."""

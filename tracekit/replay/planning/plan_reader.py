@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HINT", "PlanArrays", "PlanReader"]
 
-HINT = "mend the policy"
+HINT = "fix the policy"
 _FULL_SPEED = 1_000_000
 _LONGEST_MS = 100 * 366 * 86_400_000
 
@@ -214,24 +214,24 @@ class PlanReader:
         beside = -1 if plan.beside is None else int(plan.beside[at])
         other = f"job {self.job_id[beside]}" if 0 <= beside < len(self.job_id) else f"the job at {beside}"
         what = {
-            NOT_ACTIVE: "planned a job that neither waits nor runs",
+            NOT_ACTIVE: "planned a job that is neither waiting nor running",
             NAMED_TWICE: "named a job twice in a plan",
             NO_SPEED: f"gave a speed of {plan.rates[at]} ppm",
             GROUP_UNKNOWN: f"asked for the group of nodes {plan.groups[at]}, which is not in the job's domain",
-            BESIDE_UNKNOWN: f"put a job beside {other}, which neither stands before it on its own nor is kept",
-            BESIDE_SIZE: f"put a job of {plan.gpus[at]} GPUs beside {other}, which has another number",
-            CROWDED: f"put a job beside {other}, whose GPUs have {self.planner.share} jobs already",
-            TOO_FAR: f"put a job beside {other}, whose nodes it may not use",
-        }.get(wrong, f"asked for more GPUs than there are, or fewer than none ({plan.gpus[at]})")
+            BESIDE_UNKNOWN: f"put a job next to {other}, which is neither planned alone before it nor kept",
+            BESIDE_SIZE: f"put a job of {plan.gpus[at]} GPUs next to {other}, which has another number",
+            CROWDED: f"put a job next to {other}, whose GPUs already have {self.planner.share} jobs",
+            TOO_FAR: f"put a job next to {other}, whose nodes it may not use",
+        }.get(wrong, f"asked for more GPUs than the cluster has, or fewer than 0 ({plan.gpus[at]})")
         return self._of_job(what, plan, at)
 
     def _no_room(self, node: int, gpus: int, gpu: int) -> str:
         row, name = self.state.nodes[node], self.node_id[node]
         if not row["up"]:
-            return f"named node {name}, which is not there"
+            return f"named node {name}, which is away"
         if gpu < 0:
             return f"named {gpus} GPUs of node {name}, which has {row['free']} free"
-        return f"named GPUs of node {name} that have {self.planner.share} jobs already"
+        return f"named GPUs of node {name} that already have {self.planner.share} jobs"
 
     def _of_job(self, what: str, plan: PlanArrays, place: int) -> UsageError:
         j, all_jobs = int(plan.jobs[place]), len(self.job_id)

@@ -217,7 +217,7 @@ def _most(limits: NDArray[np.int64], pools: NDArray[Any], mechanism: Tenants) ->
 def _fill_resources(
     state: EngineState, claims: NDArray[Any], pools: NDArray[Any], jobs: Jobs, cluster: Cluster, assignment: Assignment
 ) -> None:
-    """Note CPUs and memory of jobs and domains; a job that asks for more than there is can never run."""
+    """Note CPUs and memory of jobs and domains; a job that needs more than there is can never run."""
     asked = {"cpu": jobs.cpu_milli, "memory": jobs.memory_mib}
     there = {"cpu": cluster.cpu_milli, "memory": cluster.memory_mib}
     for field in ("cpu", "memory"):

@@ -68,13 +68,14 @@ def violations(
 def violations_note(found: pl.DataFrame) -> str:
     """Return one sentence about a table of violations."""
     if found.is_empty():
-        return "at no time the log held more GPUs than there are"
+        return "the log never had more GPUs allocated than exist"
     kind = found["kind"][0]
     hours = (found["until"] - found["time"]).dt.total_milliseconds() * (found["wanted"] - found["there_were"]) / 3.6e6
     places = found["name"].n_unique()
     what = f"{places:,} {kind}{'s' if places != 1 else ''}"
     return (
-        f"the log holds more GPUs than there are at {len(found):,} times on {what}, {float(hours.sum()):,.1f} GPU-hours"
+        f"the log has more GPUs allocated than exist at {len(found):,} times on {what}, {float(hours.sum()):,.1f} "
+        "GPU-hours"
     )
 
 

@@ -161,7 +161,8 @@ def _check_same_jobs(first: ReplayResult, other: ReplayResult) -> None:
         return
     if len(a) != len(b) or not a.job_id.equals(b.job_id) or not np.array_equal(a.submit_ms, b.submit_ms):
         raise UsageError(
-            f"'{first.policy}' and '{other.policy}' are not of the same jobs", hint="compare replays of one selection"
+            f"'{first.policy}' and '{other.policy}' did not replay the same jobs",
+            hint="compare replays of the same jobs",
         )
 
 

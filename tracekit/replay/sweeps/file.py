@@ -149,7 +149,9 @@ def read_sweep(path: Path, twin: Path | None = None) -> list[SweepRun]:
         policies.insert(0, TWIN)
         for key in document.data:
             if key in _OF_TWIN:
-                raise document.error((key,), "goes with no twin, which states it", f"edit '{in_twin}' instead")
+                raise document.error(
+                    (key,), "cannot be combined with a twin, which sets it", f"edit '{in_twin}' instead"
+                )
     lists = (traces, clusters, partitions, windows, loads, gpus, placements, seeds, policies)
     total = math.prod(len(values) for values in lists)
     if total > _LARGEST_RUNS:

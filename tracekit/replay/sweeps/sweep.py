@@ -256,7 +256,7 @@ def sweep(
         raise UsageError(f"a sweep needs at least 1 worker, not {workers}", where="--workers")
     asked = check_shard_options(shard, collect=collect)
     if allow_missing and not collect:
-        raise UsageError("is about --collect, which is not given", where="--allow-missing", hint="leave it out")
+        raise UsageError("works only with --collect", where="--allow-missing", hint="leave it out")
     forget_files()
     runs = read_sweep(Path(file), twin)
     perform: _CarryOut = carry_out
@@ -296,7 +296,7 @@ def _made(
     own = [digest for digest in runs if owner[digest] == work.shard.number]
     missing = work.to_make(kinds)
     if len(missing) < len(own):
-        progress.note(f"{len(own) - len(missing):,} of {len(own):,} runs are there already")
+        progress.note(f"{len(own) - len(missing):,} of {len(own):,} runs already exist")
     progress.stage(f"sweep of {counted(len(missing), 'runs')}", total=len(missing))
     failed: dict[str, dict[str, Any]] = {}
     # Others may make one of these runs meanwhile: an unsharded sweep, or a shard that was started twice.

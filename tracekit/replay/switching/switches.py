@@ -70,7 +70,8 @@ def prepare(rule: Switching, setting: Setting) -> Run:
     """
     if rule.order.preemptive or rule.order.fit != "place":
         raise UsageError(
-            f"the policy {setting.name}: nodes are switched off only under orders that evict nothing, with places"
+            f"the policy {setting.name}: nodes can be switched off only if jobs have places and the policy does "
+            "not evict jobs"
         )
     places = None
     order = rule.order

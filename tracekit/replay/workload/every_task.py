@@ -69,7 +69,7 @@ def every_task(
         kept = kept.head(limit)
     if kept.is_empty():
         reasons = ", ".join(f"{part.jobs:,} {part.reason}" for part in left_out) or "the table jobs is empty"
-        raise UsageError(f"no job states what it asks for: {reasons}", where=trace.path, hint="choose another trace")
+        raise UsageError(f"no job has a known request: {reasons}", where=trace.path, hint="choose another trace")
     first = judged["submit_time"].min()
     return _jobs(trace, kept, naive_utc(first) if isinstance(first, dt.datetime) else _EPOCH, tuple(left_out))
 

@@ -34,7 +34,7 @@ def held_panel(rows: Sequence[Row], facts: TraceFacts, title: str, *, owned: flo
     if owned:
         line = alt.Chart(data([{"owned": owned}])).mark_rule(color=colour("muted"), strokeDash=[4, 3])
         layers.append(line.encode(y="owned:Q"))
-        note = f"{note} Dashed: the GPUs that there are."
+        note = f"{note} Dashed: all GPUs."
     return [Panel(alt.LayerChart(layer=layers, height=_HEIGHT), title=title, note=note, wide=True)]
 
 
@@ -58,7 +58,7 @@ def use_panel(rows: Sequence[Row], facts: TraceFacts, title: str) -> list[Panel]
             y=alt.Y("mean:Q", axis=axis, scale=scale), tooltip=tooltip
         ),
     ]
-    note = "Line: mean of the samples of each interval; pale: from the least to the most."
+    note = "Line: mean of the samples of each interval; pale: minimum to maximum."
     return [Panel(alt.LayerChart(layer=layers, height=_HEIGHT), title=title, note=note, wide=True)]
 
 

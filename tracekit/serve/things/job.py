@@ -31,11 +31,11 @@ _TITLES = {
     "attempts": "Attempts",
     "placements": "Placements",
     "failures": "Reasons of failures",
-    "job_usage": "Use that the log states",
+    "job_usage": "GPU use in the log",
 }
 _EMPTY = {
-    "attempts": "The trace tells of no attempt of this job.",
-    "placements": "The trace does not tell where this job ran.",
+    "attempts": "The trace has no attempt of this job.",
+    "placements": "The trace does not record where this job ran.",
 }
 _UNITS = {"gpu_util_pct": "percent", "cpu_pct": "percent", "together_s": "s", "nodes": "number", "instance": "text"}
 

@@ -40,7 +40,7 @@ def _tree(sql: str, where: Path) -> exp.Expr:
 def cannot_cross(reason: str, where: Path | None) -> QueryError:
     """Return the error for a query that Spark cannot answer as DuckDB does."""
     words = " ".join(reason.split())[:300].rstrip(".")
-    return QueryError(f"cannot be asked of Spark: {words}", where=where, hint="--engine duckdb runs it")
+    return QueryError(f"Spark cannot run this query: {words}", where=where, hint="--engine duckdb runs it")
 
 
 def spark_sql(sql: str, where: Path) -> str:

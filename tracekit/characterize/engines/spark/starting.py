@@ -119,7 +119,7 @@ def start(master: str, settings: Mapping[str, str], seconds: float) -> Started:
     return started
 
 
-_LOOK = "see that the master runs, and that this machine may ask it for executors"
+_LOOK = "check that the master runs, and that this machine may request executors"
 
 
 def _require_packages() -> None:
@@ -134,7 +134,7 @@ def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     found = (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is not None
     if not found:
-        what = f"there is no Java in JAVA_HOME ({home})" if home else "there is no Java"
+        what = f"no Java found in JAVA_HOME ({home})" if home else "there is no Java"
         raise UsageError(what, where=_WHERE, hint="install Java 17 or later, and set JAVA_HOME")
 
 
@@ -144,7 +144,9 @@ def _require_master(master: str) -> None:
     if match is None:
         if not re.fullmatch(r"yarn|local(\[[\w*,\s]+\])?|local-cluster\[[\d,\s]+\]", master):
             raise UsageError(
-                f"'{master}' is no master", where="--master", hint="write it like spark://host:7077, yarn or local[4]"
+                f"'{master}' is not a Spark master",
+                where="--master",
+                hint="write it like spark://host:7077, yarn or local[4]",
             )
         return
     usual = 7077 if match[1] == "spark" else 443
@@ -157,7 +159,7 @@ def _require_master(master: str) -> None:
                 return
         except (OSError, ValueError) as error:
             faults.append(f"{place.strip()} {str(getattr(error, 'strerror', None) or error).lower()}")
-    raise UsageError(f"no master answers: {'; '.join(faults)}", where=f"--master {master}", hint=_LOOK)
+    raise UsageError(f"no Spark master answers: {'; '.join(faults)}", where=f"--master {master}", hint=_LOOK)
 
 
 def _session(master: str, settings: Mapping[str, str], folder: Path, log: Path, processes: list[Any]) -> Any:
@@ -240,7 +242,7 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
             import tracekit.characterize.engines.spark.by_day  # noqa: F401 -- all that tasks need
             from tracekit.version import __version__ as found
         except ImportError as error:
-            found = f"no tracekit that runs ({error})"
+            found = f"no working tracekit ({error})"
         return there.gethostname(), found
 
     tasks = max(2, context.defaultParallelism)
@@ -256,9 +258,9 @@ def _require_workers(session: Any, master: str, seconds: float) -> None:
         more = f" and {len(other) - 1} more" if len(other) > 1 else ""
         has = version if version.startswith("no ") else f"tracekit {version}"
         raise UsageError(
-            f"the executor on {host}{more} has {has}, this is tracekit {__version__}",
+            f"the executor on {host}{more} has {has}, this machine has tracekit {__version__}",
             where=f"--master {master}",
-            hint="install this version where PYSPARK_PYTHON points on every machine",
+            hint="install this version in the Python of PYSPARK_PYTHON on every machine",
         )
 
 

@@ -213,9 +213,9 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
     stored = ", ".join(f"`{c.name}` {_TYPES.get(c.sql, c.sql)}" for c in spec.columns if c.name in have)
     if is_remote(trace.path):
         raise UsageError(
-            "Spark reads no Trace in a store",
+            "Spark cannot read a Trace in an object store",
             where="--engine",
-            hint="--engine duckdb does, or copy it",
+            hint="use --engine duckdb, or copy the Trace to disk",
         )
     files = [str(file.absolute()) for file in trace.files(table)]
     # Stated, so that Spark need not look into each file, nor take the names of folders for columns.
@@ -290,7 +290,7 @@ def frame_of(table: pa.Table, wanted: pl.Schema) -> pl.DataFrame:
 
     frame = pl.DataFrame(pl.from_arrow(naive(table)))
     if len(frame.columns) != len(wanted):
-        raise TypeError(f"it gives {len(frame.columns)} columns, DuckDB {len(wanted)}")
+        raise TypeError(f"Spark returns {len(frame.columns)} columns, DuckDB {len(wanted)}")
     columns = []
     for (name, kind), found in zip(wanted.items(), frame.iter_columns(), strict=True):
         if not _alike(found.dtype, kind):
