@@ -456,7 +456,9 @@ def check_sentences(done: Analysis) -> None:
     data = json.loads(done.data.read_text(encoding="utf-8"))
     html = done.report.read_text(encoding="utf-8")
     page = _words(unescape(re.sub(r"<(script|style)\b.*?</\1>|<[^<>]*>", "", html, flags=re.DOTALL)))
-    text = _words((done.folder / "report.md").read_text(encoding="utf-8"))
+    text, advice = (
+        _words((done.folder / f"{name}.md").read_text(encoding="utf-8")) for name in ("report", "guidelines")
+    )
     answers = [answer for section in data["sections"] for answer in section["answers"]]
     assert {a["name"] for a in answers} | {u["name"] for u in data["unanswered"]} == {*done.results, *done.unanswered}
     for answer in answers:
@@ -473,6 +475,8 @@ def check_sentences(done: Analysis) -> None:
             sentences += [one["finding"]["text"], expected, one["advice"], one["cost"], one["risk"]]
         for said in sentences:
             assert _words(said) in page, one["id"]
+            assert _words(said) in advice, one["id"]
+        for said in [one["title"], *([one["finding"]["text"], expected, one["advice"]] if holds else [])]:
             assert _words(said) in text, one["id"]
 
 

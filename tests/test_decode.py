@@ -100,11 +100,11 @@ def test_each_type_takes_what_a_file_gives_for_it() -> None:
         ({"by_name": {"a.b": 1}}, "by_name.a.b: 1 is not a table", "write [by_name.a.b]"),
         (
             {"by_name": {"a": {"b": {"size": 1, "word": "fasst"}}}},
-            "by_name.a.b.word: 'fasst' is not one of its values",
+            "by_name.a.b.word: 'fasst' is not an allowed value",
             "did you mean 'fast'?",
         ),
         ({"either": 3}, "either: 3 is neither a text nor a table", None),
-        ({"level": "orcle"}, "level: 'orcle' is not one of its values", "did you mean 'oracle'?"),
+        ({"level": "orcle"}, "level: 'orcle' is not an allowed value", "did you mean 'oracle'?"),
         ({"level": 2}, "level: 2 is out of range", "it may be from 0 to 1"),
         ({"level": None}, "level: None is neither a text nor a number", None),
     ],

@@ -279,7 +279,7 @@ class Trace:
         if not known.get(column):
             have = [name for name in DIMENSIONS if known.get(name)]
             raise UsageError(
-                f"the trace does not record the {column} of any job",
+                f"the Trace does not record the {column} of any job",
                 where="--by",
                 hint=f"it records {', '.join(have)}" if have else "it has no tenant column",
             )

@@ -107,7 +107,7 @@ def test_rules_name_the_policy_that_does_the_same() -> None:
         (Rules(quotas="limits", limits=HoldingLimits(vc_gpus=8)), "one of quotas"),
         (Rules(limits=HoldingLimits(8, 8)), "one of quotas"),
         (Rules(limits=HoldingLimits(8), backfill="easy"), "limits require"),
-        (Rules(order="shortest", backfill="easy"), "backfill = 'easy' goes with"),
+        (Rules(order="shortest", backfill="easy"), "backfill = 'easy' requires order = 'arrival' or 'priority'"),
         (Rules(order="shortest", relax_s=1), "relax_s requires"),
     ],
 )

@@ -77,7 +77,7 @@ def test_an_unknown_vc_and_a_size_that_nobody_asks_for_are_named() -> None:
     jobs = make_jobs([(0, 1, 9)], vc="venus")
     with pytest.raises(UsageError, match="no VC 'venu'; did you mean 'venus'"):
         job_group(["vc=venu"]).among(jobs)
-    with pytest.raises(UsageError, match="none of the 8-GPU jobs"):
+    with pytest.raises(UsageError, match="--for: the twin starts none of these jobs: 8-GPU jobs; choose other jobs"):
         job_group(["size=8"]).among(jobs)
 
 
@@ -85,11 +85,11 @@ def test_an_unknown_vc_and_a_size_that_nobody_asks_for_are_named() -> None:
     ("given", "says"),
     [
         ({"numbers": (0,)}, "a number of nodes must be from 1"),
-        ({"numbers": ()}, "no number of nodes"),
+        ({"numbers": ()}, "the list of node counts is empty"),
         ({"growths": (0.0,)}, "above 0"),
         ({"growths": (float("nan"),)}, "above 0"),
         ({"growths": (101.0,)}, "at most 100"),
-        ({"growths": ()}, "no growth"),
+        ({"growths": ()}, "the list of growth factors is empty"),
         ({"resamples": 4}, "from 5 to 1,000"),
         ({"policies": ("fifoo",)}, "did you mean 'fifo'"),
     ],
@@ -101,7 +101,7 @@ def test_a_question_out_of_range_is_refused(given: dict[str, object], says: str)
 
 @pytest.mark.parametrize("cost", [-1.0, float("inf"), float("nan")])
 def test_a_cost_is_a_number_from_0_on(cost: float) -> None:
-    with pytest.raises(UsageError, match="a cost is at least 0"):
+    with pytest.raises(UsageError, match="a cost must be at least 0"):
         HourlyCosts(cost)
-    with pytest.raises(UsageError, match="a cost is at least 0"):
+    with pytest.raises(UsageError, match="a cost must be at least 0"):
         HourlyCosts(wait=cost)

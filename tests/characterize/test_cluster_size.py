@@ -166,7 +166,7 @@ def test_a_file_is_a_source(trace: Trace, tmp_path: Path) -> None:
         ("node,gpus\na,1\n", "line 1: the columns node_id,gpu_count are missing"),
         ("node_id,gpu_count\n", "names no node"),
         ("", "line 1: the columns node_id,gpu_count are missing"),
-        ("node_id,gpu_count\na,1\n\na,2\n", "line 4, column node_id: the node 'a' stands twice"),
+        ("node_id,gpu_count\na,1\n\na,2\n", "line 4, column node_id: the node 'a' occurs twice"),
         ("node_id,gpu_count\n,1\n", "line 2, column node_id: the node has no name"),
         ("node_id,gpu_count\na,-1\n", "line 2, column gpu_count: '-1' is not a number of GPUs; write a whole number"),
         ("node_id,gpu_count\na\n", "line 2, column gpu_count: '' is not a number of GPUs"),

@@ -113,14 +113,14 @@ def test_a_query_without_tenants_refuses_and_names_those_with(trace: Trace) -> N
     takes = [q.name for q in list_queries() if q.takes_tenant or "by" in {param.name for param in q.params}]
     assert {"queuing/queue_delay", "utilization/vc", "queuing/timeline", "queuing/delay_causes"} <= set(takes)
     assert "locality/fragmentation" not in takes
-    assert error.value.hint == f"these do: {', '.join(takes)}"
+    assert error.value.hint == f"these queries do: {', '.join(takes)}"
     assert "\n" not in str(error.value)
 
 
 def test_what_the_trace_does_not_know_is_refused_with_what_it_knows(trace: Trace) -> None:
-    with pytest.raises(UsageError, match="does not know the qos of any job") as error:
+    with pytest.raises(UsageError, match="the Trace does not record the qos of any job") as error:
         trace.by("qos")
-    assert error.value.hint == "it knows vc, account, partition, user"
+    assert error.value.hint == "it records vc, account, partition, user"
     with pytest.raises(UsageError, match="'acount' is not a tenant"):
         trace.by("acount")
     assert trace.by(None) is trace

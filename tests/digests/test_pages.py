@@ -215,7 +215,7 @@ def test_output_is_replaced_only_when_asked(history: Trace, tmp_path: Path) -> N
 
 
 def test_log_that_names_no_accounts(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the log names no accounts; try --by user"):
+    with pytest.raises(UsageError, match="the log has no account names; try --by user"):
         tracekit.digest(sample_trace("philly"), tmp_path / "out", by="account")
     assert not (tmp_path / "out").exists()
 

@@ -266,7 +266,7 @@ def test_the_function_names_the_first_column_after_what_the_rows_are_of(small: T
     ("by", "message"),
     [
         ("colour", "is not a dimension of GPU-hours"),
-        ("partition", "does not record the partition of any job; it knows user, account"),
+        ("partition", "does not record the partition of any job; it records user, account"),
     ],
 )
 def test_a_dimension_that_cannot_be_had_is_refused(small: Trace, by: str, message: str) -> None:

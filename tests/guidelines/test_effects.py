@@ -212,7 +212,7 @@ def test_a_change_that_stops_jobs_is_reported_by_their_completion_time(mine: Twi
 def test_the_document_says_which_mean_each_change_is_reported_by(mine: TwinReplays) -> None:
     found = told(Trial((PASSING, STOPPING), headline="queue"), twins(mine))
     vc = {"path": Path("my-trace"), "manifest": SimpleNamespace(format="csv"), "tenant": VC}
-    trace = cast("Trace", SimpleNamespace(ingested=SimpleNamespace(**vc), **vc))
+    trace = cast("Trace", SimpleNamespace(ingested_tenant=VC, **vc))
     judged = Judgement(find_guideline("backfill"), "does not hold", (), effect=found)
     document = document_of(trace, [judged])["guidelines"][0]["effect"]
     assert document["headline"] == "queue"

@@ -466,7 +466,7 @@ def test_what_does_not_go_together_is_refused(
         ({"sacct.txt": DAY2}, {"options": {"timezone": "Europe/Berlin"}}, UsageError, "timezone=UTC, but the source u"),
         ({"sacct.txt": DAY2}, {"options": {"vc": "qos"}}, UsageError, "use --option vc=account$"),
         ({"a.swf": "1 0 0 1 1 -1 -1 -1 -1 -1 1 1 1 -1 -1 -1 -1 -1\n"}, {}, UsageError, "each log numbers its jobs"),
-        ({"sacct.txt": DAY2}, {"force": True}, UsageError, "^--append: cannot be combined with --force; add to"),
+        ({"sacct.txt": DAY2}, {"force": True}, UsageError, "^--append: cannot be combined with --force; either add to"),
         ({"sacct.txt": HEADER + "\nx|x|x|x|x|x|x|x|x\n"}, {}, SourceError, "contains no usable record"),
     ):
         with pytest.raises(error, match=message):

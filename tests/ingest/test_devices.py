@@ -233,7 +233,7 @@ def test_devices_that_nobody_knows_make_the_count_unknown(
     trace = ingest(source)
     assert [row.get("gpu_count") for row in rows(trace, "jobs")] == [None, None, 0.0, None, 2.0, 0.0]
     assert found_checks(trace) == {"unknown_devices_of_jobs": (3, 6)}
-    (note,) = [note for note in trace.manifest.notes if "not understood" in note]
+    (note,) = [note for note in trace.manifest.notes if "unknown devices of jobs" in note]
     assert "npu (1), hpu (1), dcu (1)" in note
     counted = ingest(source, options={"gpu_resource": "npu,hpu=1,dcu=0.5"})
     assert [row.get("gpu_count") for row in rows(counted, "jobs")] == [8.0, 8.0, 0.0, None, 2.0, 0.0]

@@ -104,7 +104,7 @@ def test_names_that_not_every_store_can_have_are_refused(text: str) -> None:
 def test_nothing_takes_an_address_for_a_file_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     address = place_of("s3://bucket/a")
-    with pytest.raises(StoreError, match="in a store"):
+    with pytest.raises(StoreError, match="is in an object store, but this needs a file on disk"):
         os.stat(address)  # noqa: PTH116 -- what a library does with a path
     for write in (
         lambda: address.mkdir(parents=True),

@@ -115,7 +115,7 @@ def test_a_bucket_is_appended_day_by_day(store: Store, tmp_path: Path) -> None:
     for number in (1, 2, 2):
         done = run("ingest", str(store.address(f"daily/{number}")), "--append", "-o", tmp_path / "history")
         assert done.returncode == 0, done.stderr
-    assert "nothing is changed" in done.stderr
+    assert "already contains every file of the source, so nothing changes" in done.stderr
     assert Trace.open(tmp_path / "history").scan("jobs").collect()["job_id"].to_list() == ["slurm/1", "slurm/2"]
 
 
@@ -123,6 +123,6 @@ def test_a_place_without_files_is_refused(store: Store, tmp_path: Path, sample_t
     with pytest.raises(SourceError, match="no such file or folder"):
         ingest_logs(store.address("no-such-folder"), tmp_path / "trace")
     trace = store.upload(sample_trace("slurm").path, "is-a-trace")
-    with pytest.raises(SourceError, match="the source is a Trace"):
+    with pytest.raises(SourceError, match="is-a-trace: is already a Trace; use it unchanged"):
         ingest_logs(trace, tmp_path / "trace")
     assert list(tmp_path.iterdir()) == []

@@ -256,7 +256,7 @@ def test_a_table_that_is_replaced_after_opening_is_reported(sample_trace: Callab
         remote.scan("jobs").collect()
     with pytest.raises(StoreError, match=r"jobs\.parquet: was replaced while we read it"):
         answer_query(remote, "overview/status")
-    with pytest.raises(OutputError, match="in a store"):
+    with pytest.raises(OutputError, match="is in an object store, which tracekit only reads"):
         (remote.path / "new").open("wb")
 
 

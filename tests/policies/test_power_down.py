@@ -188,7 +188,7 @@ def test_bad_input_is_an_error_of_one_line() -> None:
     jobs, cluster = make_jobs([(0, 1, 10)]), make_cluster((1,))
     none = np.zeros(1, np.int64)
     rule = Switching(Ordered(by_arrival, preemptive=True), 0, 1, 0, 0, none, none, none, FREE)
-    with pytest.raises(UsageError, match="the policy toy: nodes are switched off only") as error:
+    with pytest.raises(UsageError, match="the policy toy: nodes can be switched off only if jobs have places") as error:
         simulate(jobs, cluster, assign(jobs, cluster), rule, name="toy")
     assert "\n" not in str(error.value)
     with pytest.raises(UsageError, match="out of range"):

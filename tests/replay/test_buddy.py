@@ -162,5 +162,5 @@ def test_buddy_placement_is_refused_where_it_means_nothing() -> None:
     with pytest.raises(UsageError, match="n1 has 65 GPUs"):
         run(jobs, wide)
     small = make_cluster([8])
-    with pytest.raises(UsageError, match="does not go with"):
+    with pytest.raises(UsageError, match="'buddy' does not work with"):
         run(jobs, small, Backfill(Ordered(by_arrival)))

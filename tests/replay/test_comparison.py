@@ -147,7 +147,7 @@ def test_results_that_cannot_be_compared_are_one_line() -> None:
         compare_policies([])
     with pytest.raises(UsageError, match="two results are called 'fifo'; distinguish them by their parameters"):
         compare_policies([one, one])
-    with pytest.raises(UsageError, match="'fifo' and 'sjf' are not of the same jobs"):
+    with pytest.raises(UsageError, match="'fifo' and 'sjf' did not replay the same jobs"):
         compare_policies([one, compared("sjf", others, [(1, 11)])])
     same = compared("sjf", make_jobs([(0, 1, 10)]), [(0, 10)])
     assert compare_policies([one, same])["equal_share"].to_list() == [None, 1.0]

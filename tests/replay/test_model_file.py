@@ -85,7 +85,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ("[elastic]\nrigid = 'no'", ", line 2: elastic.rigid: 'no' is neither true nor false"),
         (
             "[interference]\nrule = 'som'",
-            ", line 2: interference.rule: 'som' is not one of its values; did you mean 'sum'?",
+            ", line 2: interference.rule: 'som' is not an allowed value; did you mean 'sum'?",
         ),
         (
             "[interference]\nclass_thresholds = 1",
@@ -97,7 +97,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ),
         (
             "[estimates]\nnoise = 'orcle'",
-            ", line 2: estimates.noise: 'orcle' is not one of its values; did you mean 'oracle'?",
+            ", line 2: estimates.noise: 'orcle' is not an allowed value; did you mean 'oracle'?",
         ),
         ("[estimates]\nerrors = [[0.5, 0, 0.1]]", ", line 2: estimates.errors: has shares that do not sum to 1"),
         (

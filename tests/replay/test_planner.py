@@ -37,7 +37,10 @@ def ints(*values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 FAULTS = {
     "too many": (lambda v: Plan(v.job, v.job * 0 + 5), "asked for more GPUs than the cluster has, or fewer than 0 (5)"),
-    "sum too large": (lambda v: Plan(v.job, v.job * 0 + 3), "asked for more GPUs than there are"),
+    "sum too large": (
+        lambda v: Plan(v.job, v.job * 0 + 3),
+        "asked for more GPUs than the cluster has, or fewer than 0 (3)",
+    ),
     "fewer than 0": (lambda v: Plan(ints(0), ints(-1)), "fewer than 0 (-1): job j0"),
     "twice": (lambda v: Plan(ints(1, 1), ints(1, 1)), "named a job twice in a plan: job j1, at 0 s"),
     "twice with none": (lambda v: Plan(ints(1, 1), ints(0, 0)), "named a job twice"),
@@ -45,8 +48,8 @@ FAULTS = {
         lambda v: Plan(ints(7), ints(1)),
         "planned a job that is neither waiting nor running: the job at 7 of 3",
     ),
-    "negative": (lambda v: Plan(ints(-1), ints(1)), "neither waits nor runs: the job at -1 of 3"),
-    "not yet": (lambda v: Plan(ints(2), ints(1)), "neither waits nor runs: job j2"),
+    "negative": (lambda v: Plan(ints(-1), ints(1)), "neither waiting nor running: the job at -1 of 3"),
+    "not yet": (lambda v: Plan(ints(2), ints(1)), "neither waiting nor running: job j2"),
     "no speed": (lambda v: Plan(ints(0), ints(1), rate=ints(0)), "gave a speed of 0 ppm: job j0"),
     "great speed": (lambda v: Plan(ints(0), ints(1), rate=ints(2**40)), "gave a speed of 1099511627776 ppm"),
     "group": (lambda v: Plan(ints(0), ints(1), group=ints(1)), "the group of nodes 1, which is not in the job's"),

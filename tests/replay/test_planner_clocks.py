@@ -77,8 +77,8 @@ def test_without_clocks_in_the_plan_they_are_full() -> None:
 FAULTS = {
     "none": (lambda view: Plan(view.job, view.job * 0 + 1, clock=view.job * 0), "gave a clock of 0 ppm"),
     "too high": (lambda view: at(view.job, view.job * 0 + 1, 1.5), "gave a clock of 1500000 ppm"),
-    "lengths": (lambda view: Plan(view.job, view.job * 0 + 1, clock=np.ones(3, np.int64)), "clocks are no list"),
-    "fractions": (lambda view: Plan(view.job, view.job * 0 + 1, clock=np.array([0.5])), "clocks are no list"),
+    "lengths": (lambda view: Plan(view.job, view.job * 0 + 1, clock=np.ones(3, np.int64)), "clocks are not a list"),
+    "fractions": (lambda view: Plan(view.job, view.job * 0 + 1, clock=np.array([0.5])), "clocks are not a list"),
 }
 
 

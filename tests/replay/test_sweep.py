@@ -61,7 +61,7 @@ def test_the_template_can_be_read(trace: Trace, tmp_path: Path) -> None:
         ("windows = [{to = 12:00:00}]", "line 3: windows[1].to: 12:00:00 is neither a date nor a text"),
         (
             'partitions = ["yes"]',
-            "line 3: partitions[1]: 'yes' is not one of its values; choose one of: default, off, on",
+            "line 3: partitions[1]: 'yes' is not an allowed value; choose one of: default, off, on",
         ),
         ("windows = [{since = 2020-01-01}]", "line 3: windows[1].since: no such key; choose one of: from, to"),
         ('windows = [{from = "soon"}]', "line 3: windows[1]: 'soon' is not a time"),

@@ -212,7 +212,7 @@ def test_where_files_lie_decides_neither_digest_nor_shard(trace: Trace, tmp_path
     ("given", "part"),
     [
         ({"shard": "0/2"}, "--shard: there is no shard 0 of 2"),
-        ({"shard": "x"}, "--shard: 'x' is no shard"),
+        ({"shard": "x"}, "--shard: 'x' is not a shard"),
         ({"shard": "1/2", "collect": True}, "cannot be combined with --collect, which only merges results"),
         ({"allow_missing": True}, "--allow-missing: works only with --collect"),
     ],

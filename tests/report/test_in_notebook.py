@@ -264,10 +264,10 @@ def test_the_page_is_one_frame_without_the_origin_of_the_notebook(page: str) -> 
 
 
 def test_outside_of_a_notebook_it_says_where_the_page_goes(found: TraceReport, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"no notebook .* save\('FOLDER'\)"):
+    with pytest.raises(UsageError, match=r"needs a notebook; .* save\('FOLDER'\)"):
         found.show()
     monkeypatch.setitem(sys.modules, "IPython", None)
-    with pytest.raises(UsageError, match=r"no notebook .* save\('FOLDER'\)"):
+    with pytest.raises(UsageError, match=r"needs a notebook; .* save\('FOLDER'\)"):
         found.show()
     with pytest.raises(UsageError, match="height: must be above 0, not 0"):
         found.show(height=0)
@@ -280,7 +280,7 @@ def test_outside_of_a_notebook_it_says_where_the_page_goes(found: TraceReport, m
         ({"anonymize": True}, "anonymize: pseudonyms are only for files"),
         ({"salt_file": Path("salt")}, "salt_file: pseudonyms are only for files"),
         ({"partition": "day"}, "--partition: the Trace of a report"),
-        ({"format_name": "csv"}, "--format: the source is already a Trace"),
+        ({"format_name": "csv"}, "--format: applies only to raw logs, but the source is a Trace"),
         ({"replay_jobs": -1}, "replay_jobs: is below 0"),
         ({"twin": Path("none.toml")}, "none.toml: cannot read the twin: No such file or directory"),
         ({"by": "nobody"}, "--by: 'nobody' is not a tenant"),

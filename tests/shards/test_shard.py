@@ -35,7 +35,10 @@ def test_a_shard_is_named_i_of_n() -> None:
         ("1/0", "there is no shard 1 of 0; write it like 2/8"),
         ("0/0", "there is no shard 0 of 0; write it like 2/8"),
         ("1/1000001", "there may be up to 1,000,000 shards"),
-        *((text, f"'{text}' is no shard; write it") for text in ("", "3", "/", "1/", "-1/4", "1/4/2", "1.0/4", "٣/٤")),
+        *(
+            (text, f"'{text}' is not a shard; write it")
+            for text in ("", "3", "/", "1/", "-1/4", "1/4/2", "1.0/4", "٣/٤")
+        ),
     ],
 )
 def test_what_is_not_a_shard_is_reported_in_one_line(text: str, part: str) -> None:

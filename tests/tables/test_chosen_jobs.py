@@ -246,5 +246,7 @@ def test_conditions_have_one_order(where: dict[str, str]) -> None:
 
 
 def test_no_report_is_made_of_some_jobs_of_a_cluster(layouts: tuple[Trace, Trace]) -> None:
-    with pytest.raises(UsageError, match=r"a report needs all jobs of a cluster, but the Trace has only jobs w"):
+    with pytest.raises(
+        UsageError, match=r"a report needs all jobs of a cluster, but the Trace has only jobs with user a"
+    ):
         report(layouts[0].window(where={"user": "alice"}))

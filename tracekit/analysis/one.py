@@ -199,7 +199,7 @@ def settings_of(trace: Trace, settings: AnalysisSettings) -> AnalysisSettings:
     """
     part, tenant = trace.limits, trace.tenant_column
     if part.where:
-        what = f"a report needs all jobs of a cluster, but the Trace has only {part.words}"
+        what = f"a report needs all jobs of a cluster, but the Trace has {part.words}"
         raise UsageError(what, where=trace.path, hint="use answer_query, or 'tracekit query --where'")
     if part and (settings.start, settings.end, settings.cluster) != (None, None, None):
         raise UsageError(

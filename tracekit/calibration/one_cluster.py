@@ -39,7 +39,7 @@ def clusters_of_twin(trace: Trace, twin: Twin, file: Path) -> list[str]:
     found = [name for name in shares if name in twin.cluster]
     if not found:
         raise UsageError(
-            "has no cluster with GPU jobs", where=file, hint=f"clusters with GPU jobs: {', '.join(shares)}"
+            "has no cluster with GPU jobs", where=file, hint=f"clusters of the log with GPU jobs: {', '.join(shares)}"
         )
     return found
 

@@ -106,7 +106,9 @@ class JobGroup:
                 else milli == 1000 * int(self.size)
             )
         if not found.any():
-            raise UsageError(f"the twin starts none of {self.words}", where="--for", hint="choose other jobs")
+            raise UsageError(
+                f"the twin starts none of these jobs: {self.words}", where="--for", hint="choose other jobs"
+            )
         return found
 
 

@@ -124,7 +124,7 @@ def plan(
         shared = asked_work(out, shard, collect=collect)
         _plan_spares(trace, out, gang, ettr, checkpoint, model, jobs_for or (), resamples, seed, shared, force=force)
         return
-    _left_out({"--ettr": ettr, "--checkpoint": checkpoint}, "works only with --gang")
+    _left_out({"--ettr": ettr, "--checkpoint": checkpoint}, "works only with --gang", "add --gang N or leave it out")
     from tracekit.capacity_plan.api import plan as make
     from tracekit.capacity_plan.output import table_rows, write_plan
     from tracekit.cli.display import TerminalProgress, print_table
@@ -228,11 +228,11 @@ def _is_shard(shared: SharedWork | None) -> bool:
     return shared is not None and shared.shard is not None
 
 
-def _left_out(options: Mapping[str, object], why: str) -> None:
+def _left_out(options: Mapping[str, object], why: str, hint: str = "leave one of them out") -> None:
     """Refuse options that say nothing here."""
     for option, value in options.items():
         if value is not None and value != []:
-            raise UsageError(why, where=option, hint="leave one of them out")
+            raise UsageError(why, where=option, hint=hint)
 
 
 def _numbers(text: str, option: str, *, whole: bool = False) -> list[float]:

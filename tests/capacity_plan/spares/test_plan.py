@@ -166,7 +166,7 @@ def test_the_command(make_trace: MakeTrace, tmp_path: Path, golden: Golden) -> N
         assert says in wrong.stderr
     for ratio in ("0.9", "0"):
         alone = run("plan", trace.path, "--ettr", ratio, "-o", tmp_path / "other")
-        assert "--ettr: is about a gang" in alone.stderr
+        assert "--ettr: works only with --gang; add --gang N or leave it out" in alone.stderr
     assert not (tmp_path / "other").exists()
 
 

@@ -30,7 +30,7 @@ def test_a_job_gives_job_attempt_placements_and_nodes(ingest: Ingest, rows: Rows
     assert found_checks(trace) == {}
     assert (trace.manifest.time_base, trace.timezone) == ("absolute", "UTC")
     assert not trace.capabilities["retries"].available
-    assert [note.partition(",")[0] for note in trace.manifest.notes] == [
+    assert [note.rpartition(",")[0] for note in trace.manifest.notes] == [
         "no job has several runs, so attempts are derived",
         "times have no zone and are read as UTC",
     ]

@@ -195,7 +195,7 @@ def test_unlisted_gpus_are_taken_from_the_command_or_the_typical_node_when_asked
     ):
         trace = ingest(sacct(*lines), options={"gpus_from": option})
         assert [row.get("gpu_count") for row in rows(trace, "jobs")] == gpus
-        assert any(f"list no GPUs, {unknown} have an unknown number" in note for note in trace.manifest.notes)
+        assert any(f"do not list GPUs, and {unknown} have an unknown number" in note for note in trace.manifest.notes)
         assert found_checks(trace).get("gpus_assumed", (0, 3)) == (3 - unknown, 3)
     # The accounting was put right half-way: later jobs tell what a node of the partition has.
     later = {"JobID": "10", "JobIDRaw": "10", "AllocTRES": "gres/gpu=4", "NNodes": "1", "NodeList": "gpu01"}

@@ -120,13 +120,16 @@ def test_the_table_for_people_is_refused_with_the_cure_first(ingest: Ingest) -> 
 
 @pytest.mark.parametrize("text", ["ab", "||", "x", " ", "§", '"'])
 def test_a_delimiter_that_cannot_be_one_is_refused(ingest: Ingest, text: str) -> None:
-    with pytest.raises(UsageError, match=r"--option delimiter: .* is not a delimiter.*sacct --delimiter one character"):
+    with pytest.raises(
+        UsageError,
+        match=r"--option delimiter: .* is not a delimiter; use the same single character .* in sacct --delimiter",
+    ):
         ingest({"sacct.txt": TEXT}, options={"delimiter": text})
 
 
 def test_several_characters_between_columns_are_reported(ingest: Ingest) -> None:
     with pytest.raises(
-        SourceError, match=r"parted by '@@', which is not a single character.*--delimiter one character"
+        SourceError, match=r"its column delimiter is '@@', which is not a single character.*--delimiter one character"
     ):
         ingest({"sacct.txt": TEXT.replace("|", "@@")})
 

@@ -47,7 +47,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ("[source]\ntimezone = 5", ', line 2: source.timezone: 5 is not a text; write it in quotes: "..."'),
         (
             "[source]\ntime_base = 'relativ'",
-            ", line 2: source.time_base: 'relativ' is not one of its values; did you mean 'relative'?",
+            ", line 2: source.time_base: 'relativ' is not an allowed value; did you mean 'relative'?",
         ),
         (
             "[source]\ntime_base = 'relative'\ntimezone = 'UTC'",

@@ -191,7 +191,7 @@ def _nodes(trace: Trace, events: pl.DataFrame, question: SpareQuestion) -> tuple
         if value is not None:
             known = nodes[column].drop_nulls().unique().sort().to_list()
             if value not in known:
-                what = f"no node is of {'cluster' if column == 'cluster' else 'GPU model'} '{value[:60]}'"
+                what = f"no node {'belongs to cluster' if column == 'cluster' else 'is of GPU model'} '{value[:60]}'"
                 raise UsageError(what, where=option, hint=nearest(value[:60], known))
             nodes = nodes.filter(pl.col(column) == value)
     with_gpus = nodes.filter(pl.col("gpu_count").fill_null(0) > 0)
