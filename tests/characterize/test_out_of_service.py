@@ -80,7 +80,9 @@ def test_capacity_is_what_is_there(make_trace: MakeTrace) -> None:
         ignored = ask(name, step_s=3600, events="ignored")
         assert ignored["capacity_gpus"].to_list() == [8] * 10
     assert sum(8 - gpus for gpus in CAPACITY) == 26
-    assert any(note.startswith("26.0 unallocated GPU-hours of 2 nodes") for note in answer.notes)
+    assert any(
+        note.startswith("26.0 GPU-hours of 2 nodes out of service do not count as capacity") for note in answer.notes
+    )
     shares = ask("utilization/cluster_by_hour")["allocated_share"].to_list()
     held = [2, 2, 2, 2, 0, 0, 0, 0, 0, 1]
     assert shares == pytest.approx([h / c for h, c in zip(held, CAPACITY, strict=True)])

@@ -104,7 +104,7 @@ def test_python_values_and_texts_are_taken_alike() -> None:
         ("toy,=skip", "the policy toy: '=skip' is not a parameter"),
         ("toy,scna=skip", "the policy toy has no parameter 'scna'; did you mean 'scan'?"),
         ("toy,scan=skip,scan=stop", "the policy toy: scan is given twice; leave one out"),
-        ("toy,scan=skp", "the policy toy: scan=skp is not one of its values; did you mean 'skip'?"),
+        ("toy,scan=skp", "the policy toy: scan=skp is not an allowed value; did you mean 'skip'?"),
         ("toy,scan=", "the policy toy: scan= is not a text"),
         ("toy,levels=2.5", "the policy toy: levels=2.5 is not a whole number; levels: queues"),
         ("toy,levels=two", "the policy toy: levels=two is not a whole number"),
@@ -196,7 +196,7 @@ def test_kinds_of_values_are_reported(golden: Golden) -> None:
 
 
 def test_a_card_with_a_mistake_is_refused_when_it_is_written() -> None:
-    with pytest.raises(UsageError, match="scan=x is not one of its values"):
+    with pytest.raises(UsageError, match="scan=x is not an allowed value"):
         Parameter("scan", "x", "", choices=("stop", "skip"))
     with pytest.raises(ValueError, match="not a parameter name"):
         Parameter("a,b", 1, "")

@@ -117,4 +117,7 @@ def idle_gpus_away(
         found[cluster] = steps.means(edges)
         total += float((found[cluster] * np.diff(edges)).sum()) / 3.6e9
     nodes = con.execute("SELECT count(DISTINCT node_id) FROM away_span").fetchall()[0][0]
-    return found, f"{total:,.1f} unallocated GPU-hours of {nodes:,} nodes out of service do not count as capacity"
+    return (
+        found,
+        f"{total:,.1f} GPU-hours of {nodes:,} nodes out of service do not count as capacity: no job had these GPUs",
+    )

@@ -97,7 +97,7 @@ class Parameter:
         if "," in value or value != value.strip():
             raise self._wrong(value, "begins or ends with a comma or a blank", "cannot be written on a command line")
         if self.choices and value not in self.choices:
-            raise self._wrong(value, "is not one of its values", nearest(value[:80], self.choices))
+            raise self._wrong(value, "is not an allowed value", nearest(value[:80], self.choices))
         return value
 
     def _number(self, value: object) -> int | float:

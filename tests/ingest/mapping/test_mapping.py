@@ -95,7 +95,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "run_s = {column = 'x', unit = 'minutes'}",
-            ", line 3: jobs.columns.run_s.unit: 'minutes' is not one of its values; did you mean 'min'?",
+            ", line 3: jobs.columns.run_s.unit: 'minutes' is not an allowed value; did you mean 'min'?",
         ),
         (
             JOBS + "user = {column = 'x', unit = 's'}",
@@ -161,7 +161,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "[jobs.status]\ncolumn = 's'\nwhen_missing = 'run'",
-            ", line 5: jobs.status.when_missing: 'run' is not one of its values; ",
+            ", line 5: jobs.status.when_missing: 'run' is not an allowed value; ",
         ),
         (
             JOBS + "[jobs.nodes]\nseparator = ';'",
@@ -181,7 +181,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             "[source]\ndoubled_hour = 'frist'",
-            ", line 2: source.doubled_hour: 'frist' is not one of its values; did you mean 'first'?",
+            ", line 2: source.doubled_hour: 'frist' is not an allowed value; did you mean 'first'?",
         ),
         ("[telemetry.x]\ntime = 't'", ", line 1: telemetry.x: has no layout; write layout = "),
         ("[telemetry]\nx = 3", ", line 2: telemetry.x: 3 is not a table; write [telemetry.x]"),
@@ -252,11 +252,11 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "user = {column = 'a', lookup = 'x'}",
-            ", line 3: jobs.columns.user.lookup: 'x' is not one of its values",
+            ", line 3: jobs.columns.user.lookup: 'x' is not an allowed value",
         ),
         (
             JOBS + "user = {column = 'a', lookup = 'team'}\n[lookup.teams]\nvalues = {a = 'b'}",
-            ", line 3: jobs.columns.user.lookup: 'team' is not one of its values; did you mean 'teams'?",
+            ", line 3: jobs.columns.user.lookup: 'team' is not an allowed value; did you mean 'teams'?",
         ),
         (
             JOBS + "[lookup.x]\nfiles = 'x.csv'\nkey = 'k'",

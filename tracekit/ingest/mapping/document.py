@@ -189,5 +189,5 @@ class Spot(NamedTuple):
         """
         known = list(choices)
         if value is not None and value not in known:
-            raise self.error(f"'{value}' is not one of its values", name, nearest(value[:80], known))
+            raise self.error(f"'{value}' is not an allowed value", name, nearest(value[:80], known))
         return value
