@@ -150,3 +150,13 @@ def test_a_trace_beyond_year_9999_is_refused(make_trace: Callable[..., Trace], t
         with pytest.raises(UsageError, match="outside the years 1 to 9999"):
             tracekit.generate(source, tmp_path / str(number), days=40)
     assert [path.name for path in tmp_path.iterdir()] == ["w.json"]
+
+
+def test_runs_without_a_known_end_cannot_be_drawn(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    tables = workload(60)
+    for row in (*tables["jobs"], *tables["attempts"]):
+        row |= {"end_time": None, "run_s": None}
+    model = tracekit.fit(make_trace(**tables), replicates=0, scores=0)
+    with pytest.raises(UsageError, match="no durations to draw from: none of 59 is known to its end; fit a Trace with"):
+        tracekit.generate(model, tmp_path / "t", jobs=20)
+    assert not (tmp_path / "t").exists()

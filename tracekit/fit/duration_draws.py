@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import special
 
+from tracekit.errors import UsageError
 from tracekit.fit.families import FAMILIES, quantiles
 from tracekit.fit.splice import Splice, spliced_quantiles
 
@@ -38,10 +39,18 @@ def drawn_durations(entry: dict[str, Any], bound_s: float, scores: Floats) -> Fl
     bound_s : float
         The longest that is drawn [s].
     scores : array
+
+    Raises
+    ------
+    UsageError
+        No duration of the group is known to its end, so there is nothing to draw from.
     """
     # Files of earlier versions do not say what is drawn from.
     source = entry.get("drawn_from") or ("quantiles" if entry["chosen"] is None else "family")
     if source == "quantiles":
+        if entry["quantiles_s"] is None:
+            what = f"the model has no durations to draw from: none of {entry['n']:,} is known to its end"
+            raise UsageError(what, hint="fit a Trace with ended runs")
         shares, values = np.array(entry["quantiles_s"], float).T
         # A run time of 0 has no logarithm; a quarter of a step is rounded to 0.
         logs = np.log(np.maximum(values, entry["resolution_s"] / 4))
