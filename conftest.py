@@ -13,7 +13,7 @@ if _worker and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {_processors[int(_worker.removeprefix("gw")) % len(_processors)]})
 
 
-# While half a million objects are made that stay, modules and tests that wait, there is no garbage to look for.
+# Collection makes half a million objects that stay: modules and tests. Looking for garbage among them only takes time.
 gc.disable()
 
 

@@ -324,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--split", type=_job, nargs="*", metavar="MODEL:BATCH", default=list(map(_job, SPLIT)))
     parser.add_argument("--repeats", type=int, default=3, help="runs of each (%(default)s)")
     parser.add_argument("--window", type=float, default=2.0, metavar="SECONDS", help="length of a run (%(default)s)")
-    ahead = "runs that are started at once, one of which trains at a time (%(default)s); fewer need less memory"
+    ahead = "runs to start at once; they train one after the other (%(default)s); fewer need less memory"
     parser.add_argument("--ahead", type=int, default=12, metavar="N", help=ahead)
     limit = "time after which no run begins (%(default)s)"
     parser.add_argument("--limit", type=float, default=235.0, metavar="SECONDS", help=limit)

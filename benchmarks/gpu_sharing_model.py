@@ -146,7 +146,7 @@ class Point(NamedTuple):
 
 
 def points(measured: dict[tuple[Job, Job | None], Measured]) -> list[Point]:
-    """Return all pairs of which both jobs ran alone as well, with known utilization."""
+    """Return the pairs whose jobs also ran alone, with known utilization."""
     found = []
     for (job, partner), together in measured.items():
         a, b = measured.get((job, None)), measured.get((partner, None)) if partner else None

@@ -234,7 +234,7 @@ UNREADABLE: list[tuple[dict[str, Any], set[str]]] = [
     ({"R": "?"}, OF_R),
     ({"R": {"execution": {"R_lite": [{"rank": "0-99999999", "children": {}}]}}}, OF_R),
     # R is JSON of any depth, which mypy takes for objects.
-    ({"R": R | {"execution": R["execution"] | {"nodelist": ["gpu3"]}}}, OF_R),  # type: ignore[operator]
+    ({"R": R | {"execution": R["execution"] | {"nodelist": ["gpu3"]}}}, OF_R),  # type: ignore[operator]  # a mixed object
     ({"jobspec": "[]?"}, OF_SPEC),
     ({"jobspec": SPEC | {"attributes": {"system": {"duration": "long", "bank": 7, "queue": ["x"]}}}}, OF_SPEC),
 ]
