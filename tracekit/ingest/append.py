@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
     from tracekit.manifest import FileAccount, Manifest
 
-__all__ = ["Earlier", "open_earlier"]
-
 _AGAIN = "; summed over the exports, so repeated rows count again"
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tracekit.schema import Column, TableSchema
 
-__all__ = ["FIRST_TIME", "LAST_SECOND", "LAST_TIME", "BadCell", "LostCells", "limited", "typed_cells"]
-
 FIRST_TIME = datetime(1970, 1, 1)
 """Earliest time that a record may hold."""
 

@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.settings import IngestSettings
 
-__all__ = [
-    "Companion",
-    "CompanionFiles",
-    "all_companions",
-    "answers_of",
-    "companions",
-    "discard_answers",
-    "find_companions",
-    "is_address",
-    "named_telemetry",
-]
-
 
 class Companion(ABC):
     """A kind of file that completes a Trace."""

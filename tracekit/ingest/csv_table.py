@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.schema import TableSchema
 
-__all__ = ["header_begins", "header_columns", "header_has", "note_unused", "read_table"]
-
 
 def read_table(
     sink: Sink,

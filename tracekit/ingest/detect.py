@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import RawFile
 
-__all__ = ["Detection", "all_formats", "detect", "find_format"]
-
 _GROUP = "tracekit.formats"
 _HEADS = 4_096
 """Most files whose first bytes are looked at: ten years of a file a day."""

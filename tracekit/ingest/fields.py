@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.records import Block
     from tracekit.ingest.sink import OpenedFile
 
-__all__ = ["parse_block"]
-
 
 def parse_block(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
     """Return the fields of a block as text, and the block of those records; what cannot be parsed is set aside.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.record_times import RecordTimes
     from tracekit.ingest.sink import Sink
 
-__all__ = ["FACTS", "RECORD", "TIMES", "Row", "combine_records", "record_frame"]
-
 Row = dict[str, Any]
 
 FACTS = {

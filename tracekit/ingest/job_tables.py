@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["write_job_tables"]
-
 
 def _seconds(later: str, earlier: str) -> str:
     return f"(epoch_us({later}) - epoch_us({earlier})) / 1e6"

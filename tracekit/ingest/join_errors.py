@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["join_errors"]
-
 
 @contextmanager
 def join_errors(out: Path) -> Iterator[None]:

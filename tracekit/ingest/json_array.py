@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.records import ByteReader
 
-__all__ = ["JsonRun", "json_runs"]
-
 _CHUNK = 8 * 1024 * 1024
 _LAST = 4096
 """Bytes in which the end of a document is looked for."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.records import ByteReader
     from tracekit.ingest.sink import OpenedFile
 
-__all__ = ["Item", "json_items"]
-
 _CHUNK = 1 << 20
 _HEAD = 1 << 20
 """Bytes at the beginning of a file in which the key of the array has to stand."""

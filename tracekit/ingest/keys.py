@@ -10,8 +10,6 @@ import polars as pl
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SeenKeys"]
-
 
 class SeenKeys:
     """Finds records that repeat the key of an earlier one.

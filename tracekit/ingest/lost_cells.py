@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["NOT_SET", "NO_LIMIT", "LostValues", "count_lost", "count_lost_rows", "says_nothing"]
-
 Value = TypeVar("Value")
 
 NO_LIMIT = ("inf", "+inf", "infinity", "+infinity", "infinite", "unlimited", "nan")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.interface import Format
     from tracekit.ingest.sink import Sink
 
-__all__ = ["LOST_END", "forget_lost_runs", "lost_runs"]
-
 LOST_END = (
     "runs that the log lists as running although they passed their time limit by more than an hour, or a later run "
     "uses their GPUs; they count up to that limit, or that run, and their end stays unknown (on Slurm, 'sacctmgr show "

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
     from tracekit.trace_writer import TraceWriter
 
-__all__ = ["attach", "write_listed_records", "write_tables"]
-
 
 def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster: bool) -> bool:
     """Create the views old_<table>, new_<table> and both_<table> of every common table.

@@ -14,8 +14,6 @@ from tracekit.ingest.formats._slurm_layout import COMMAND
 if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
 
-__all__ = ["Printout", "printout_of"]
-
 _LOOKED_AT = 64
 """Most files whose first bytes are looked at."""
 _PODS = "kubectl get pods,workloads -A -o json > pods.json"

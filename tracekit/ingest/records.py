@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["MAX_RECORD", "BadRecord", "Block", "ByteReader", "RecordReader", "line_blocks"]
-
 MAX_RECORD = 32 * 1024 * 1024
 """Longest record that is read [bytes]; a longer one is set aside."""
 

@@ -11,9 +11,6 @@ from tracekit.databases import sql_text
 if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
-__all__ = ["RepeatProof", "keep_last_samples"]
-
-
 _REPEATED = "repeated GPU samples of the same time, machine and GPU; the last in the file is used"
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tracekit.trace_writer import TraceWriter
     from tracekit.workers import Workers
 
-__all__ = ["EXAMPLES", "OpenedFile", "Sink"]
-
 _RAW_LIMIT = 65_536
 _FLUSH = 10_000
 EXAMPLES = 5

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["order_table_times"]
-
 _TABLES = ("jobs", "attempts", "placements")
 
 _SUSPECT = {

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import OpenedFile
 
-__all__ = ["TextLine", "text_lines"]
-
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 

@@ -15,8 +15,6 @@ from tracekit.ingest.telemetry._complete import attach_log
 if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
-__all__ = ["forget_unmeasured"]
-
 LEAST_JOBS = 10
 """Jobs of a partition or a node, all of them with zeros, that outweigh what is known of the GPU model elsewhere."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tracekit.manifest import Partition
     from tracekit.trace import Trace
 
-__all__ = ["untouched_jobs", "untouched_samples"]
-
 _KEY = "cluster, strftime(submit_time::DATE, '%Y-%m-%d')"
 
 

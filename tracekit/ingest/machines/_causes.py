@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["CAUSES", "cause_of"]
-
 _RULES = (
     # XIDs first: their numbers say more than the words around them (docs.nvidia.com/deploy/xid-errors).
     ("gpu memory", r"\bxid\D{0,3}(48|63|64|92|94|95)\b"),

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import OpenedFile
 
-__all__ = ["JsonItem", "array_of", "json_items", "part", "words"]
-
 _HEAD = 1024 * 1024
 _LONGEST = 4 * 1024 * 1024
 _TRIES = 16

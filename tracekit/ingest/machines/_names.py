@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Machine", "machine_ids"]
-
 _LETTER = re.compile(r"[^\W\d_]")
 
 

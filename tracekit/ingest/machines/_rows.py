@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.lost_cells import LostValues
     from tracekit.ingest.sink import Sink
 
-__all__ = ["Clock", "events_frame", "gpus_of", "machines_frame", "no_start", "said", "typed_events", "unknown_devices"]
-
 _MOST_GPUS = 4_096
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)

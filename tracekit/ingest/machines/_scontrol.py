@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.records import ByteReader
 
-__all__ = ["ScontrolRecord", "field_of", "scontrol_records"]
-
 _LONGEST = 4 * 1024 * 1024
 """Longest record that is read [bytes]."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["fitness", "is_no_machine", "is_node_state"]
-
 _STATES = {
     "down": ("down", "error"),
     "maintenance": ("maint", "maintenance", "reboot", "reboot_issued", "reboot_requested"),

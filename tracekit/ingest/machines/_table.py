@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.records import ByteReader
 
-__all__ = ["TableRow", "table_rows"]
-
 _LONGEST = 1024 * 1024
 """Longest row that is read [bytes]."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["READER"]
-
 _NVIDIA = WHOLE_GPUS[0]
 _MODELS = (
     "nvidia.com/gpu.product",

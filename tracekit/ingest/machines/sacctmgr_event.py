@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["READER"]
-
 _COMMAND = "sacctmgr --parsable2 show event format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,User"
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["READER"]
-
 _NODES = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GPUS = re.compile(
     r"(?<![^,])gpu(?::(?!\d{1,6}(?:[(,]|$))([^,:()]+))?(?::(\d{1,6}))?(?:\((?:IDX:([^()]*)|CNT:(\d{1,6}))\))?(?=,|$)"

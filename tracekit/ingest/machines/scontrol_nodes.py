@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["READER"]
-
 _REASON = re.compile(r"\sReason=(.*?)\s\[[^\s\[\]@]*@([^\s\[\]]+)\](?=\s|$)", re.DOTALL)
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["READER"]
-
 _JOBS = frozenset(
     {"jobid", "job_id", "name", "st", "priority", "time_left", "nodelist(reason)", "start_time", "jobname"}
 )

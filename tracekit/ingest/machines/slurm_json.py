@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["READER"]
-
 _KEYS = ("nodes", "sinfo")
 _NODE = re.compile(rb'"(real_memory|slurmd_version|gres_drained|slurmd_start_time)"\s*:')
 _GROUP = re.compile(rb'"(weight|sockets)"\s*:')

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.model import LogMap
     from tracekit.ingest.sink import Sink
 
-__all__ = ["MapAddition"]
-
 _SIDE_BY_SIDE = ("node_events", "gpu_utilization", "host_utilization")
 _TELEMETRY = ("gpu_utilization", "host_utilization")
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile
 
-__all__ = ["Converted", "cell_text", "converted", "reject_rows", "rule_text"]
-
 _SAYS_NOTHING = (*NO_LIMIT, *map(str, NOT_SET))
 
 _LARGEST = 1e15

@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from tracekit.errors import UsageError
     from tracekit.toml_text import TomlText
 
-__all__ = [
-    "Document",
-    "Entry",
-    "GpuKeys",
-    "JobKeys",
-    "LookupKeys",
-    "NodeKeys",
-    "ReadingKeys",
-    "SampleKeys",
-    "Spot",
-    "TableKeys",
-]
-
 Texts = Text | Annotated[tuple[str, ...], NonEmpty()]
 """A single text means a list of one."""
 

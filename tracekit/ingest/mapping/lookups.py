@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.model import LogMap, Lookup
     from tracekit.ingest.sink import Sink
 
-__all__ = ["with_lookups"]
-
 _MOST = 1_000_000
 """Keys of a lookup table, which is held in memory."""
 

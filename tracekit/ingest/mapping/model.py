@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     )
     from tracekit.manifest import TimeBase
 
-__all__ = [
-    "GpuTable",
-    "LogMap",
-    "Lookup",
-    "NodeList",
-    "StatusWords",
-    "TableMap",
-    "TelemetryMap",
-    "load_mapping",
-    "template",
-]
-
 T = TypeVar("T")
 
 TABLES = ("jobs", "nodes", "capacity", "job_usage", "node_events")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.document import Spot
     from tracekit.schema import Column
 
-__all__ = ["ColumnRule", "LookedUp", "checked_format", "checked_regex", "parse_rule", "word_pairs", "word_table"]
-
 _SOURCES = ("column", "columns", "expression", "file", "line", "value")
 _LONGEST_REGEX = 1_000
 _LONGEST_WORD = 300

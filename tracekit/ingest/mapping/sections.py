@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.model import LogMap
     from tracekit.ingest.sink import Sink
 
-__all__ = ["files_by_section"]
-
 
 def files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink | None = None) -> dict[str, list[SourceFile]]:
     """Return the files of each section of a mapping by its key; `sink` is told which files no section names.

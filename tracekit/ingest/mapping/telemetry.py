@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.model import GpuTable, LogMap, TelemetryMap
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["read_telemetry", "telemetry_files"]
-
 _STAGED = {
     "time": pl.Datetime("us"),
     "node_id": pl.String(),

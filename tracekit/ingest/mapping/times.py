@@ -15,8 +15,6 @@ from tracekit.ingest.localtime import is_zone, to_utc
 if TYPE_CHECKING:
     from tracekit.ingest.mapping.reading import Reading
 
-__all__ = ["EPOCHS", "Times", "format_fault", "read_times", "zone_fault"]
-
 EPOCHS = {"epoch_s": 1e6, "epoch_ms": 1e3, "epoch_us": 1.0}
 """Microseconds in one unit of each epoch format."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["FACTORS", "TEXT_UNITS", "clock_seconds", "quantity", "units_of"]
-
 _COUNT = {"percent": 0.01, "milli": 0.001}
 _GIB = 2.0**-30
 

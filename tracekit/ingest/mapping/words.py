@@ -10,8 +10,6 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["meanings"]
-
 
 def meanings(texts: pl.Series, words: Mapping[str, str], *, exact: bool = False) -> pl.Series:
     """Return what each text means, NULL where it is in no list.

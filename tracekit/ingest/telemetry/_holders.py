@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.telemetry._pivot import Keys, Wide
 
-__all__ = ["LAST", "Holders", "Matched"]
 
 # A monitor knows a job by the scheduler's number (the id without cluster and without the mark of a reused id), a pod by
 # namespace and name. Slurm gives the components of a heterogeneous job the numbers after the job's own.

@@ -6,8 +6,6 @@ import re
 
 from tracekit.errors import SourceError
 
-__all__ = ["host_of"]
-
 
 def host_of(path: str, hosts: frozenset[str]) -> str:
     """Return the machine whose name is a whole word of the file's path, the longest of several.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
     from tracekit.ingest.telemetry._series import Samples
 
-__all__ = ["NodeConditions", "condition_of"]
-
 SOURCE = "kube-state-metrics"
 _LIST = "kubernetes"
 """Source of the states in a list of nodes, which has no ends."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["own_samples", "samples_lack_jobs"]
-
 _BATCH = 1 << 19
 _KEY = ("node_id", "gpu_index", "gpu_instance", "job_id")
 

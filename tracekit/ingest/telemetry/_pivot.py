@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
     from tracekit.ingest.telemetry._sample_file import SampleFile
 
-__all__ = ["WIDEST", "Keys", "Wide", "batches"]
-
 _BATCH = 1 << 21
 """Samples that are joined at once; a GPU's are never divided."""
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["frame_of", "place_series"]
 
 # A host may be named with or without its cluster, and with or without its domain; a name that fits several machines
 # fits none of them.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["SampleFile"]
-
 _BYTES = 8
 """Of a time, and of a value."""
 

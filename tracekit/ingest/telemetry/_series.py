@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Labels", "Samples", "SeriesTable", "gpu_metric", "labels_of", "rises"]
-
 
 class Labels(NamedTuple):
     """Who a series is about, as the monitor has it; NULL is not said."""

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["UnusedMetrics", "shown_names"]
-
 _UNUSED = "series of metrics that tracekit does not read; ignored"
 _SHOWN = 8
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.ingest.text_lines import TextLine
 
-__all__ = ["READER"]
-
 _COLUMNS: Final = {
     "sm": "DCGM_FI_DEV_GPU_UTIL",
     "fb": "DCGM_FI_DEV_FB_USED",

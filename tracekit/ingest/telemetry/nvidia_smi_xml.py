@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["READER"]
-
 _FIELDS: Final = {
     ("utilization", "gpu_util"): "DCGM_FI_DEV_GPU_UTIL",
     ("fb_memory_usage", "used"): "DCGM_FI_DEV_FB_USED",
