@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from tracekit.characterize.session import Session
 from tracekit.databases import connect_duckdb, sql_text
 from tracekit.ingest.sink import Sink
-from tracekit.ingest.telemetry._complete import attach_log, join
+from tracekit.ingest.telemetry._complete import join
 from tracekit.ingest.telemetry._sample_file import SampleFile
 from tracekit.ingest.telemetry._series import Labels, SeriesTable
 from tracekit.progress import Progress

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.ingest import keys as keys_module
-from tracekit.ingest.keys import SeenKeys
+from tracekit.ingest.csv_table import SeenKeys
 
 NUMBERS = st.lists(st.integers(0, 9), max_size=12)
 WORDS = st.lists(st.sampled_from("abcdef"), max_size=12)

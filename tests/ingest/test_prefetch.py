@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tracekit.ingest.prefetch import prefetch
+from tracekit.ingest.records import prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.errors import SourceError
-from tracekit.ingest.prefetch import prefetch
-from tracekit.ingest.records import MAX_RECORD, BadRecord
+from tracekit.ingest.records import MAX_RECORD, BadRecord, prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

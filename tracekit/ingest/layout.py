@@ -13,7 +13,7 @@ from uuid import uuid4
 from tracekit.databases import connect_duckdb
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError, nearest
 from tracekit.ingest.file_tasks import SHARE, unfit
-from tracekit.ingest.join_errors import join_errors
+from tracekit.ingest.sink import join_errors
 from tracekit.outputs import output_errors, real_path
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.settings import IngestSettings

@@ -9,24 +9,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.databases import sql_text
 from tracekit.errors import OutputError, SourceError, TooManyRejectsError, UsageError, quoted
 from tracekit.ingest.append import open_earlier
 from tracekit.ingest.capabilities import measure_capabilities
 from tracekit.ingest.checks import count_rejected_hours, run_common_checks
 from tracekit.ingest.companion import CompanionFiles, discard_answers, find_companions, named_telemetry
-from tracekit.ingest.derived import shown_gpus
+from tracekit.ingest.corrections import count_shown_gpus, forget_lost_runs, forget_unmeasured, keep_last_samples
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
-from tracekit.ingest.join_errors import join_errors
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
-from tracekit.ingest.lost_ends import forget_lost_runs
 from tracekit.ingest.pull_slurm import pull
-from tracekit.ingest.samples import keep_last_samples
-from tracekit.ingest.sink import Sink
+from tracekit.ingest.sink import Sink, join_errors
 from tracekit.ingest.table_times import order_table_times
 from tracekit.ingest.telemetry._own_samples import samples_lack_jobs
-from tracekit.ingest.unmeasured import forget_unmeasured
 from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
 from tracekit.places import place_of, refuse_remote
@@ -90,26 +85,7 @@ class Beside:
 
             complete_telemetry(self.companions, frame, sink)
             if form.nodes_from_jobs:
-                _count_shown_gpus(sink)
-
-
-def _count_shown_gpus(sink: Sink) -> None:
-    """Give machines that only jobs name the GPUs that telemetry shows on them, as far as jobs held them."""
-    nodes, placements = (sink.folder / f"{table}.parquet" for table in ("nodes", "placements"))
-    if not nodes.is_file() or not placements.is_file():
-        return
-    rest = sink.writer.scratch / "nodes_before_telemetry.parquet"
-    nodes.replace(rest)
-    shown = shown_gpus(f"read_parquet({sql_text(placements)})")
-    with sink.connect() as con:
-        sink.writer.copy(
-            "nodes",
-            con,
-            f"""SELECT n.* REPLACE (
-                CASE WHEN n.source IS NULL THEN coalesce(s.gpu_count, n.gpu_count) ELSE n.gpu_count END AS gpu_count)
-            FROM read_parquet({sql_text(rest)}, file_row_number = true) n LEFT JOIN ({shown}) s USING (node_id)
-            ORDER BY n.file_row_number""",
-        )
+                count_shown_gpus(sink)
 
 
 def split_source(

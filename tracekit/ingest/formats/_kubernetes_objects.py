@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _kubernetes_cells as cell
 from tracekit.ingest.job_records import record_frame
 from tracekit.ingest.json_items import json_items
-from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:

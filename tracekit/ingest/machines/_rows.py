@@ -17,8 +17,8 @@ from tracekit.ingest.machines._interface import EVENT, MACHINE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracekit.ingest.cells import LostValues
     from tracekit.ingest.interface import TimeFrame
-    from tracekit.ingest.lost_cells import LostValues
     from tracekit.ingest.sink import Sink
 
 _MOST_GPUS = 4_096

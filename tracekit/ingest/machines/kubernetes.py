@@ -12,8 +12,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.gpu_parts import Part, cards, has_profile, part_of_gpu
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import WHOLE_GPUS, device_factors, factor_of, is_extended_device
-from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._json_items import array_of, json_items, part
 from tracekit.ingest.machines._rows import Clock, events_frame, machines_frame, no_start, unknown_devices

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.gpu_parts import has_profile, part_of_gpu
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.formats._slurm_cells import duration_s
-from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.machines._interface import HELD, MachineReader
 from tracekit.ingest.machines._rows import Clock
 from tracekit.ingest.machines._scontrol import field_of, scontrol_records

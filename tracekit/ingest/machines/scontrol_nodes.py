@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from tracekit.ingest.lost_cells import LostValues
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._rows import Clock, events_frame, gpus_of, machines_frame, no_start
 from tracekit.ingest.machines._scontrol import field_of, scontrol_records

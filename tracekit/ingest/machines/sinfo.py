@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from tracekit.ingest.lost_cells import LostValues
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._rows import Clock, events_frame, gpus_of, machines_frame, no_start
 from tracekit.ingest.machines._slurm_states import fitness, is_no_machine, is_node_state

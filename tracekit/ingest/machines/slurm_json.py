@@ -10,7 +10,7 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tracekit.ingest.lost_cells import LostValues
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.machines._interface import MachineReader
 from tracekit.ingest.machines._json_items import array_of, json_items, part, words
 from tracekit.ingest.machines._rows import Clock, events_frame, gpus_of, machines_frame, no_start

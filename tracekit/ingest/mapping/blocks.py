@@ -16,9 +16,8 @@ import polars as pl
 
 from tracekit.errors import SourceError
 from tracekit.ingest.csv_table import header_columns
-from tracekit.ingest.fields import parse_block
 from tracekit.ingest.json_array import JsonRun, json_runs
-from tracekit.ingest.records import MAX_RECORD, RecordReader, line_blocks
+from tracekit.ingest.records import MAX_RECORD, RecordReader, line_blocks, parse_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

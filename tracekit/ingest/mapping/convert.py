@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.ingest.cells import LAST_SECOND, LostCells
-from tracekit.ingest.lost_cells import NO_LIMIT, NOT_SET, count_lost_rows
+from tracekit.ingest.cells import LAST_SECOND, NO_LIMIT, NOT_SET, LostCells, count_lost_rows
 from tracekit.ingest.mapping.times import read_times
 from tracekit.ingest.mapping.units import FACTORS, clock_seconds, quantity
 from tracekit.ingest.mapping.words import meanings

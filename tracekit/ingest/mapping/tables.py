@@ -10,8 +10,8 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import UsageError, nearest
 from tracekit.ingest.cells import LAST_TIME, LostCells
+from tracekit.ingest.csv_table import SeenKeys
 from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
-from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows, rule_text
 from tracekit.ingest.mapping.units import FACTORS

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tracekit.ingest.records import text_lines
 from tracekit.ingest.telemetry._host import host_of
 from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
 from tracekit.ingest.telemetry._metrics import METRICS
 from tracekit.ingest.telemetry._series import gpu_metric, labels_of, rises
 from tracekit.ingest.telemetry._unused import UnusedMetrics
-from tracekit.ingest.text_lines import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

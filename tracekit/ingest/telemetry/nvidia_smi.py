@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from tracekit.ingest.fields import parse_block
 from tracekit.ingest.localtime import to_utc
-from tracekit.ingest.records import RecordReader
+from tracekit.ingest.records import RecordReader, parse_block
 from tracekit.ingest.telemetry._host import host_of
 from tracekit.ingest.telemetry._interface import Labels, Samples, TelemetryReader
 from tracekit.ingest.telemetry._unused import shown_names

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from tracekit.ingest.localtime import to_utc
+from tracekit.ingest.records import text_lines
 from tracekit.ingest.telemetry._host import host_of
 from tracekit.ingest.telemetry._interface import Labels, Samples, TelemetryReader
 from tracekit.ingest.telemetry._series import rises
 from tracekit.ingest.telemetry._unused import shown_names
-from tracekit.ingest.text_lines import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.records import TextLine
     from tracekit.ingest.sink import OpenedFile, Sink
-    from tracekit.ingest.text_lines import TextLine
 
 _COLUMNS: Final = {
     "sm": "DCGM_FI_DEV_GPU_UTIL",

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from tracekit.ingest.localtime import to_utc
+from tracekit.ingest.records import text_lines
 from tracekit.ingest.telemetry._host import host_of
 from tracekit.ingest.telemetry._interface import Labels, Samples, TelemetryReader
-from tracekit.ingest.text_lines import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
