@@ -1,7 +1,7 @@
 """Files that stand beside a scheduler's log and complete its Trace: machine lists, node events, GPU telemetry.
 
-A kind of file is one module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` with an instance called
-READER. It is recognized by its first bytes, so that it may have any name and lie in the same folder as the log.
+A module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` reads some kinds of file and lists their readers
+as READERS. A file is recognized by its first bytes, so that it may have any name and lie in the same folder as the log.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, ClassVar
 
+import polars as pl
+
 from tracekit.errors import SourceError
 from tracekit.ingest.files import source_files
 from tracekit.places import place_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.telemetry._series import Samples
     from tracekit.settings import IngestSettings
 
 
@@ -38,6 +43,89 @@ class Companion(ABC):
     @abstractmethod
     def looks_right(self, name: str, head: bytes) -> bool:
         """Return whether a file of this name with these first bytes is of this kind."""
+
+
+MACHINE = {
+    "host": pl.String(),
+    "cluster": pl.String(),
+    "gpu_count": pl.Int64(),
+    "gpu_model": pl.String(),
+    "gpu_memory_gib": pl.Float64(),
+    "cpu_count": pl.Int64(),
+    "memory_gib": pl.Float64(),
+    "rack": pl.String(),
+}
+"""Columns of a listed machine; `host` is its name as the source has it, NULL what the source does not say."""
+
+EVENT = {
+    "host": pl.String(),
+    "cluster": pl.String(),
+    "start_time": pl.Datetime("us"),
+    "end_time": pl.Datetime("us"),
+    "state": pl.String(),
+    "cause": pl.String(),
+    "source_cause": pl.String(),
+    "source": pl.String(),
+}
+"""Columns of an event; times are UTC, the words those of the table node_events.
+
+A list of machines shows states at one moment: its events have no end, and `source` is one of LISTS.
+"""
+
+LISTS = ("scontrol", "sinfo", "kubernetes")
+"""Sources of events that are states in lists of machines."""
+
+HELD = {
+    "job": pl.String(),
+    "array_job": pl.String(),
+    "task": pl.String(),
+    "host": pl.String(),
+    "time": pl.Datetime("us"),
+    "gpu_count": pl.Float64(),
+    "gpu_index": pl.List(pl.Int64()),
+}
+"""Columns of what a job held on a machine at a time.
+
+`job` is the scheduler's number of it, `array_job` its name as a task of an array (JOB_TASK) where it is one, `task` the
+component of a heterogeneous job.
+"""
+
+
+class MachineReader(Companion):
+    """Reads one kind of machine file."""
+
+    @abstractmethod
+    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield frames, each named 'machine', 'event' or 'held', with the columns of MACHINE, EVENT or HELD.
+
+        Wall clocks are in the zone of `frame`. Records that cannot be used are set aside in `opened`.
+
+        Raises
+        ------
+        SourceError
+            The file is not what it claims to be.
+        """
+
+
+class TelemetryReader(Companion):
+    """Reads one kind of telemetry file."""
+
+    @abstractmethod
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:
+        """Yield the samples of a file, series by series or in parts of series.
+
+        Parameters
+        ----------
+        frame : TimeFrame
+            Wall clocks are in its zone.
+        hosts : frozenset of str
+            Machines that the log names, for files that say only in their name which machine they are of.
+
+        Raises
+        ------
+        SourceError
+            The file is not what it claims to be.
+        """
 
 
 @dataclass(frozen=True)
@@ -68,7 +156,7 @@ def companions(family: str) -> dict[str, Companion]:
         for info in iter_modules(package.__path__)
         if not info.name.startswith("_")
     ]
-    readers: list[Companion] = [module.READER for module in found]
+    readers: list[Companion] = [reader for module in found for reader in module.READERS]
     return {reader.name: reader for reader in sorted(readers, key=lambda reader: reader.name)}
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tracekit import schema
 from tracekit.databases import sql_text
 from tracekit.errors import TraceError
+from tracekit.ingest.companion import LISTS
 from tracekit.ingest.derived import shown_gpus
-from tracekit.ingest.machines._interface import LISTS
 from tracekit.ingest.merge_jobs import JOB_TABLES
 from tracekit.tables.cutting import row_sql
 from tracekit.tables.parquet import files_sql

@@ -13,7 +13,7 @@ import csv
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
@@ -138,6 +138,30 @@ class BadRecord:
     """Its text."""
     reason: str
     """What is wrong with it."""
+
+
+class Record(NamedTuple):
+    """A record that is read by itself, or text that is none."""
+
+    line: int
+    """On which it begins, from 1."""
+    raw: bytes
+    value: Any
+    """Its content."""
+    fault: str | None = None
+    """Why it cannot be used."""
+
+    def checked(self) -> Any:
+        """Return its content.
+
+        Raises
+        ------
+        ValueError
+            It cannot be used.
+        """
+        if self.fault:
+            raise ValueError(self.fault)
+        return self.value
 
 
 class RecordReader:

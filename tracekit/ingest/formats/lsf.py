@@ -34,7 +34,7 @@ from tracekit.ingest.formats._lsf_history import read_history
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
-from tracekit.ingest.json_items import json_items
+from tracekit.ingest.json_array import json_items
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
 from tracekit.ingest.record_times import RecordTimes
 from tracekit.ingest.records import text_lines

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.records import text_lines
-from tracekit.ingest.telemetry._host import host_of
-from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
 from tracekit.ingest.telemetry._metrics import METRICS
-from tracekit.ingest.telemetry._series import gpu_metric, labels_of, rises
-from tracekit.ingest.telemetry._unused import UnusedMetrics
+from tracekit.ingest.telemetry._series import Samples, UnusedMetrics, gpu_metric, host_of, labels_of, rises
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,4 +150,4 @@ def _number(text: str) -> float | None:
     return value if np.isfinite(value) else None
 
 
-READER = ExpositionReader()
+READERS = (ExpositionReader(),)

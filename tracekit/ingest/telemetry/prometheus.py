@@ -13,12 +13,11 @@ import numpy as np
 import orjson
 
 from tracekit.errors import SourceError
+from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.json_array import json_runs
-from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
 from tracekit.ingest.telemetry._metrics import METRICS
 from tracekit.ingest.telemetry._node_conditions import condition_of
-from tracekit.ingest.telemetry._series import gpu_metric, labels_of, rises
-from tracekit.ingest.telemetry._unused import UnusedMetrics
+from tracekit.ingest.telemetry._series import Samples, UnusedMetrics, gpu_metric, labels_of, rises
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -190,4 +189,4 @@ def _pair(pair: Any) -> tuple[float, float]:
         return np.nan, np.nan
 
 
-READER = PrometheusReader()
+READERS = (PrometheusReader(),)
