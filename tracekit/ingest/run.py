@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.detect import Detection
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import Format, TimeFrame
-    from tracekit.ingest.mapping.addition import MapAddition
+    from tracekit.ingest.mapping.sources import MapAddition
     from tracekit.trace import Trace
     from tracekit.workers import Workers
 
@@ -106,7 +106,7 @@ def split_source(
         return files, options, Beside(None, named_telemetry(settings.telemetry, CompanionFiles(), taken, settings))
     added = None
     if settings.format_name is not None and "map" in options:
-        from tracekit.ingest.mapping.addition import MapAddition
+        from tracekit.ingest.mapping.sources import MapAddition
 
         added = MapAddition(options.pop("map"), files)
         files = added.rest

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from tests.ingest.formats.mapped_logs import BASIC, HEADER, JOB, LINE, simple
-from tracekit.ingest.mapping.reading import Reading
-from tracekit.ingest.mapping.times import read_times
+from tracekit.ingest.mapping.document import Reading
+from tracekit.ingest.mapping.values import read_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable

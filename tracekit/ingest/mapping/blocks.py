@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from tracekit.errors import SourceError
+from tracekit.errors import SourceError, UsageError, nearest
 from tracekit.ingest.csv_table import header_columns
 from tracekit.ingest.json_array import document_runs
 from tracekit.ingest.records import MAX_RECORD, RecordReader, line_blocks, parse_block
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.ingest.mapping.reading import Reading
+    from tracekit.ingest.mapping.document import Reading
+    from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.records import ByteReader
-    from tracekit.ingest.sink import OpenedFile
+    from tracekit.ingest.sink import OpenedFile, Sink
 
     Choose = Callable[[list[str] | None], list[str]]
 
@@ -58,6 +59,29 @@ def kind_of(name: str, reading: Reading) -> str:
     if lower.endswith((".jsonl", ".ndjson", ".json")):
         return "jsonl"
     return "parquet" if lower.endswith((".parquet", ".pq")) else "csv"
+
+
+def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Choose:
+    """Return a function that picks the columns of the rules from the header of a file, and refuses a missing one."""
+    needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
+
+    def choose(header: list[str] | None) -> list[str]:
+        if header is None:
+            return list(needed)
+        for name, rule in needed.items():
+            if name not in header:
+                raise UsageError(
+                    f"{path} has no column '{name}'",
+                    where=f"{rule.file}, key {rule.key}",
+                    hint=nearest(name, header)[:200],
+                )
+        unused = [name[:60] for name in header if name and name not in needed]
+        if unused:
+            shown = ", ".join(unused[:8]) + (" ..." if len(unused) > 8 else "")
+            sink.note(f"{path}: ignored columns that the mapping does not name: {shown}")
+        return list(needed)
+
+    return choose
 
 
 def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[RawRows]:

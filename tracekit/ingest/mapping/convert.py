@@ -12,20 +12,21 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.ingest.cells import LAST_SECOND, NO_LIMIT, NOT_SET, LostCells, count_lost_rows
-from tracekit.ingest.mapping.times import read_times
-from tracekit.ingest.mapping.units import FACTORS, clock_seconds, quantity
-from tracekit.ingest.mapping.words import meanings
+from tracekit.ingest.mapping.blocks import chooser, read_rows
+from tracekit.ingest.mapping.values import FACTORS, clock_seconds, meanings, quantity, read_times
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from tracekit.ingest.files import SourceFile
     from tracekit.ingest.mapping.blocks import RawRows
+    from tracekit.ingest.mapping.document import Reading
     from tracekit.ingest.mapping.expression import Expression
-    from tracekit.ingest.mapping.reading import Reading
+    from tracekit.ingest.mapping.model import Section
     from tracekit.ingest.mapping.rules import ColumnRule
-    from tracekit.ingest.sink import OpenedFile
+    from tracekit.ingest.sink import OpenedFile, Sink
 
 _SAYS_NOTHING = (*NO_LIMIT, *map(str, NOT_SET))
 
@@ -127,6 +128,14 @@ def reject_rows(
         texts = rows.frame[name] if name in rows.frame.columns else _file_name(rows)
         count_lost_rows(opened.sink, column, reason, found, texts, usable)
     return usable
+
+
+def usable_rows(section: Section, file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
+    """Yield the columns that the rules of a section give for the usable records of a file."""
+    with sink.opened(file) as opened:
+        for rows in read_rows(opened, section.reading, chooser(section.rules, file.path, sink)):
+            cells = converted(section.rules, rows, section.reading)
+            yield cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad, cells.lost)))
 
 
 def cell_text(name: str, rows: RawRows, reading: Reading, missing: Sequence[str] = ()) -> pl.Series:

@@ -1,4 +1,4 @@
-"""The keys of a mapping file (docs/mapping.md explains them), and the errors that name them."""
+"""The keys of a mapping file (docs/mapping.md explains them), the layout of files, and the errors that name keys."""
 
 from __future__ import annotations
 
@@ -33,6 +33,29 @@ class ReadingKeys:
     missing: Text | tuple[str, ...] | None = None
     doubled_hour: Text | None = None
     timezone: Text | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The layout of the raw files of one table, as its keys and those of [source] give it."""
+
+    files: tuple[str, ...] = ("*",)
+    """Name patterns such as jobs*.csv."""
+    type: str | None = None
+    """csv, jsonl or parquet; from the file's name by default."""
+    delimiter: str | None = None
+    """By default a tab for .tsv files, else a comma."""
+    header: tuple[str, ...] = ()
+    """Column names of files without header line."""
+    comment: str | None = None
+    """What a line begins with that is not read."""
+    records: str | None = None
+    """Where the records stand in a JSON document: a dotted path, or '.' for the document itself."""
+    time_format: str = "iso8601"
+    missing: tuple[str, ...] = ()
+    """Spellings of an unknown value, besides nothing at all."""
+    doubled_hour: str = "bounded"
+    timezone: str = "UTC"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from tracekit import resources, schema
 from tracekit.decode import dotted
 from tracekit.ingest.localtime import DOUBLED_HOUR
-from tracekit.ingest.mapping.document import Document, JobKeys, Spot
-from tracekit.ingest.mapping.reading import Reading
+from tracekit.ingest.mapping.document import Document, JobKeys, Reading, Spot
 from tracekit.ingest.mapping.rules import ColumnRule, checked_format, checked_regex, parse_rule, word_pairs, word_table
-from tracekit.ingest.mapping.times import zone_fault
+from tracekit.ingest.mapping.values import zone_fault
 from tracekit.schema import Column
 from tracekit.toml_text import TomlText
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
         TableKeys,
     )
     from tracekit.manifest import TimeBase
-
-T = TypeVar("T")
 
 TABLES = ("jobs", "nodes", "capacity", "job_usage", "node_events")
 """Common tables that a mapping fills column by column."""
@@ -85,60 +82,46 @@ class NodeList:
 
 
 @dataclass(frozen=True)
-class TableMap:
-    """How one common table is filled."""
+class Section:
+    """A section of a mapping file: files of one layout, and the columns that they fill."""
 
-    table: str
     key: str
+    """Its dotted key."""
     reading: Reading
     rules: tuple[ColumnRule, ...]
-    status: StatusWords | None = None
-    nodes: NodeList | None = None
 
     def rule(self, name: str) -> ColumnRule | None:
         """Return the rule of a column, None when it is not filled."""
         return next((rule for rule in self.rules if rule.target.name == name), None)
 
 
-@dataclass(frozen=True)
-class TelemetryMap:
-    """The layout of the samples in a kind of file."""
+@dataclass(frozen=True, kw_only=True)
+class TableMap(Section):
+    """How one common table is filled."""
 
-    name: str
-    key: str
-    reading: Reading
+    table: str
+    status: StatusWords | None = None
+    nodes: NodeList | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryMap(Section):
+    """The samples in a kind of file; its rules fill time, node_id, gpu_index or uuid, metric and value."""
+
     layout: Literal["long", "wide", "row"]
-    rules: tuple[ColumnRule, ...]
-    """Long and row: time, node_id, gpu_index or uuid; long also metric and value."""
-    metrics: tuple[ColumnRule, ...]
-    """One for each metric; its column is the source's name of the metric."""
-    of_gpu: tuple[bool, ...]
-    """Whether each metric belongs to a GPU or to a host."""
+    metrics: dict[str, ColumnRule]
+    """By table and column, such as gpu_utilization.power_w; the column of a rule is the source's name of the metric."""
     server: str | None = None
     """Wide: pattern with the groups node and gpu that a column's name must match."""
 
 
-@dataclass(frozen=True)
-class GpuTable:
-    """The table of UUIDs: uuid, node_id, gpu_index of each GPU."""
-
-    key: str
-    reading: Reading
-    rules: tuple[ColumnRule, ...]
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """A table that says what a cell stands for."""
+@dataclass(frozen=True, kw_only=True)
+class Lookup(Section):
+    """A table that says what a cell stands for; in files, its rules give the columns `key` and `value`."""
 
     name: str
-    key: str
-    words: Mapping[str, str]
+    words: Mapping[str, str] | None = None
     """Its content, where the mapping file has it."""
-    reading: Reading | None = None
-    """The layout of the files that have it otherwise."""
-    rules: tuple[ColumnRule, ...] = ()
-    """Of these files: the columns `key` and `value`."""
 
 
 @dataclass(frozen=True)
@@ -151,17 +134,15 @@ class LogMap:
     cluster: str | None
     tables: tuple[TableMap, ...]
     telemetry: tuple[TelemetryMap, ...]
-    gpus: GpuTable | None
+    gpus: Section | None
+    """The table of UUIDs: uuid, node_id, gpu_index of each GPU."""
     lookups: tuple[Lookup, ...] = ()
 
     @property
-    def readings(self) -> dict[str, Reading]:
-        """The layout of the files of each section, by its dotted key."""
-        found = {table.key: table.reading for table in self.tables}
-        found |= {section.key: section.reading for section in self.telemetry}
-        if self.gpus is not None and self.telemetry:
-            found[self.gpus.key] = self.gpus.reading
-        return found | {one.key: one.reading for one in self.lookups if one.reading is not None}
+    def sections(self) -> list[Section]:
+        """The sections that read files."""
+        gpus = [self.gpus] if self.gpus is not None and self.telemetry else []
+        return [*self.tables, *self.telemetry, *gpus, *(one for one in self.lookups if one.words is None)]
 
 
 def template() -> str:
@@ -191,15 +172,15 @@ def load_mapping(file: Path | str) -> LogMap:
         if (keys := getattr(document, name)) is not None
     )
     telemetry = tuple(
-        _telemetry(top.below("telemetry", name), name, keys, reading, base) for name, keys in document.telemetry.items()
+        _telemetry(top.below("telemetry", name), keys, reading, base) for name, keys in document.telemetry.items()
     )
     if not tables and not telemetry:
         raise top.error("maps no table", hint=f"write [jobs.columns]; tables: {', '.join(TABLES)}, telemetry")
     gpus = None if document.gpus is None else _gpus(top.below("gpus"), document.gpus, reading)
-    for sampled in telemetry:
-        if gpus is None and any(rule.target.name == "uuid" for rule in sampled.rules):
-            spot = top.below("telemetry", sampled.name)
-            raise spot.error("names UUIDs and no table of GPUs", hint="add [gpus] with uuid, node and gpu")
+    for name, sampled in zip(document.telemetry, telemetry, strict=True):
+        if gpus is None and sampled.rule("uuid") is not None:
+            what, hint = "names UUIDs and no table of GPUs", "add [gpus] with uuid, node and gpu"
+            raise top.below("telemetry", name).error(what, hint=hint)
     return LogMap(text.path, base, reading.timezone, source.cluster, tables, telemetry, gpus, lookups)
 
 
@@ -214,22 +195,14 @@ def _reading(spot: Spot, keys: ReadingKeys, standard: Reading, base: TimeBase) -
     if header is False:
         raise spot.error("is not a list of column names", "header", 'without header line write ["a", "b", ...]')
     time_format = checked_format(spot, "time_format", keys.time_format, relative=base == "relative")
-    return Reading(
-        files=_or(_several(keys.files), standard.files),
-        type=_or(keys.type, standard.type),
-        delimiter=_or(delimiter, standard.delimiter),
-        header=_or(() if header is True else header, standard.header),
-        comment=_or(keys.comment, standard.comment),
-        records=_or(keys.records, standard.records),
-        time_format=_or(time_format, standard.time_format),
-        missing=_or(_several(keys.missing), standard.missing),
-        doubled_hour=_or(spot.choice("doubled_hour", keys.doubled_hour, DOUBLED_HOUR), standard.doubled_hour),
-        timezone=_or(zone, standard.timezone),
-    )
-
-
-def _or(given: T | None, standard: T) -> T:
-    return standard if given is None else given
+    given = {one.name: getattr(keys, one.name) for one in fields(Reading)} | {
+        "files": _several(keys.files),
+        "header": () if header is True else header,
+        "time_format": time_format,
+        "missing": _several(keys.missing),
+        "doubled_hour": spot.choice("doubled_hour", keys.doubled_hour, DOUBLED_HOUR),
+    }
+    return replace(standard, **{name: value for name, value in given.items() if value is not None})
 
 
 def _several(given: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -244,7 +217,7 @@ def _lookup(spot: Spot, name: str, keys: LookupKeys, standard: Reading) -> Looku
         words = {
             word: str(value).lower() if isinstance(value, bool) else str(value) for word, value in keys.values.items()
         }
-        return Lookup(name, dotted(spot.place), word_pairs(spot, words))
+        return Lookup(dotted(spot.place), standard, (), name=name, words=word_pairs(spot, words))
     if keys.files is None or keys.key is None or keys.value is None:
         raise spot.error(
             "does not say what a cell stands for",
@@ -254,7 +227,7 @@ def _lookup(spot: Spot, name: str, keys: LookupKeys, standard: Reading) -> Looku
         ColumnRule(Column(of, "string", ""), dotted((*spot.place, of)), spot.text.path, column=column)
         for of, column in (("key", keys.key), ("value", keys.value))
     )
-    return Lookup(name, dotted(spot.place), {}, _reading(spot, keys, standard, "absolute"), rules)
+    return Lookup(dotted(spot.place), _reading(spot, keys, standard, "absolute"), rules, name=name)
 
 
 def _table(
@@ -274,17 +247,18 @@ def _table(
             raise columns.error(f"does not say what {name} is", hint=f'add {name} = "..."')
     relative = base == "relative"
     jobs = keys if isinstance(keys, JobKeys) else None
+    rules = (
+        parse_rule(columns.below(n), given[n], c, relative=relative, lookups=lookups)
+        for n, c in known.items()
+        if n in given
+    )
     return TableMap(
-        table,
         dotted(spot.place),
         _reading(spot, keys, standard, base),
-        tuple(
-            parse_rule(columns.below(n), given[n], c, relative=relative, lookups=lookups)
-            for n, c in known.items()
-            if n in given
-        ),
-        None if jobs is None or jobs.status is None else _status(spot.below("status"), jobs.status),
-        None if jobs is None or jobs.nodes is None else _nodes(spot.below("nodes"), jobs.nodes),
+        tuple(rules),
+        table=table,
+        status=None if jobs is None or jobs.status is None else _status(spot.below("status"), jobs.status),
+        nodes=None if jobs is None or jobs.nodes is None else _nodes(spot.below("nodes"), jobs.nodes),
     )
 
 
@@ -325,7 +299,7 @@ def _nodes(spot: Spot, keys: NodeKeys) -> NodeList:
     return NodeList(rule, keys.separator, pattern, keys.expand)
 
 
-def _telemetry(spot: Spot, name: str, keys: SampleKeys, standard: Reading, base: TimeBase) -> TelemetryMap:
+def _telemetry(spot: Spot, keys: SampleKeys, standard: Reading, base: TimeBase) -> TelemetryMap:
     if keys.layout is None:
         raise spot.error(
             "has no layout",
@@ -336,10 +310,8 @@ def _telemetry(spot: Spot, name: str, keys: SampleKeys, standard: Reading, base:
     spot.only([*given, *(["server"] if keys.server else [])], _LAYOUTS[keys.layout])
     relative = base == "relative"
     reading = _reading(spot, keys, standard, base)
-    metrics = [
-        *((rule, True) for rule in _metrics(spot.below("gpu_metrics"), keys.gpu_metrics, "gpu_utilization")),
-        *((rule, False) for rule in _metrics(spot.below("host_metrics"), keys.host_metrics, "host_utilization")),
-    ]
+    metrics = _metrics(spot.below("gpu_metrics"), keys.gpu_metrics, "gpu_utilization")
+    metrics |= _metrics(spot.below("host_metrics"), keys.host_metrics, "host_utilization")
     if not metrics:
         raise spot.error("maps no metric", hint="write gpu_metrics = {...} or host_metrics = {...}")
     rules = tuple(
@@ -347,18 +319,16 @@ def _telemetry(spot: Spot, name: str, keys: SampleKeys, standard: Reading, base:
         for key, target in _SAMPLED.items()
         if key in given
     )
-    of_gpu = tuple(gpu for _, gpu in metrics)
+    of_gpu = [name.startswith("gpu_utilization.") for name in metrics]
     server = None
     if keys.layout == "wide":
         server = _wide_server(spot, keys, rules, of_gpu)
     else:
         _check_sample_columns(spot, keys, given, of_gpu)
-    return TelemetryMap(
-        name, dotted(spot.place), reading, keys.layout, rules, tuple(rule for rule, _ in metrics), of_gpu, server
-    )
+    return TelemetryMap(dotted(spot.place), reading, rules, layout=keys.layout, metrics=metrics, server=server)
 
 
-def _wide_server(spot: Spot, keys: SampleKeys, rules: tuple[ColumnRule, ...], of_gpu: tuple[bool, ...]) -> str | None:
+def _wide_server(spot: Spot, keys: SampleKeys, rules: tuple[ColumnRule, ...], of_gpu: list[bool]) -> str | None:
     """Return the pattern of the columns of a wide file; `of_gpu` says of each metric whether it is one of GPUs."""
     if any(rule.column is None for rule in rules):
         raise spot.error("a wide file has one column of times", "time", 'write time = "..."')
@@ -370,7 +340,7 @@ def _wide_server(spot: Spot, keys: SampleKeys, rules: tuple[ColumnRule, ...], of
     return server
 
 
-def _check_sample_columns(spot: Spot, keys: SampleKeys, given: Collection[str], of_gpu: tuple[bool, ...]) -> None:
+def _check_sample_columns(spot: Spot, keys: SampleKeys, given: Collection[str], of_gpu: list[bool]) -> None:
     """Check that a long or row file names the columns that its metrics need, and no others."""
     needed = ["time", *(["metric", "value"] if keys.layout == "long" else []), *([] if keys.uuid else ["node"])]
     for key in needed:
@@ -386,7 +356,8 @@ def _check_sample_columns(spot: Spot, keys: SampleKeys, given: Collection[str], 
         raise spot.error("samples of hosts belong to no job", "job", "remove the key")
 
 
-def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> list[ColumnRule]:
+def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> dict[str, ColumnRule]:
+    """Return the rules of metrics by table and column."""
     names = GPU_METRICS if table == "gpu_utilization" else HOST_METRICS
     spot.only(given, names)
     spec = schema.common(table)
@@ -394,9 +365,9 @@ def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> list[C
     for rule in rules:
         if rule.column is None or rule.regex is not None or rule.default is not None:
             raise spot.error("takes column and unit only", rule.target.name)
-    return rules
+    return {f"{table}.{rule.target.name}": rule for rule in rules}
 
 
-def _gpus(spot: Spot, keys: GpuKeys, standard: Reading) -> GpuTable:
+def _gpus(spot: Spot, keys: GpuKeys, standard: Reading) -> Section:
     rules = tuple(parse_rule(spot.below(key), getattr(keys, key), _SAMPLED[key]) for key in ("uuid", "node", "gpu"))
-    return GpuTable(dotted(spot.place), _reading(spot, keys, standard, "absolute"), rules)
+    return Section(dotted(spot.place), _reading(spot, keys, standard, "absolute"), rules)

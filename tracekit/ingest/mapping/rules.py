@@ -11,8 +11,7 @@ from tracekit.decode import dotted
 from tracekit.errors import nearest
 from tracekit.ingest.mapping.document import Entry
 from tracekit.ingest.mapping.expression import Expression, parse_expression
-from tracekit.ingest.mapping.times import EPOCHS, format_fault
-from tracekit.ingest.mapping.units import TEXT_UNITS, units_of
+from tracekit.ingest.mapping.values import EPOCHS, TEXT_UNITS, format_fault, units_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

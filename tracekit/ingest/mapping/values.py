@@ -1,8 +1,13 @@
-"""Times of a mapped log: epochs, ISO 8601 and strptime formats, to naive UTC."""
+"""What the texts of a mapped log stand for: times, numbers with a unit such as 16Gi, and words.
+
+Times are epochs, ISO 8601 or strptime formats, and become naive UTC. Words are listed in a mapping file, as they are or
+as patterns with * and ?.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import available_timezones
 
@@ -13,7 +18,9 @@ from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
 from tracekit.ingest.localtime import is_zone, to_utc
 
 if TYPE_CHECKING:
-    from tracekit.ingest.mapping.reading import Reading
+    from collections.abc import Mapping
+
+    from tracekit.ingest.mapping.document import Reading
 
 EPOCHS = {"epoch_s": 1e6, "epoch_ms": 1e3, "epoch_us": 1.0}
 """Microseconds in one unit of each epoch format."""
@@ -144,3 +151,109 @@ def format_fault(form: str) -> str | None:
     if back is None or back.date() != dt.date(2017, 10, 23):
         return "use iso8601, epoch_s, epoch_ms, epoch_us, or a date such as %Y-%m-%d %H:%M:%S"
     return None
+
+
+_COUNT = {"percent": 0.01, "milli": 0.001}
+_GIB = 2.0**-30
+
+FACTORS: dict[str, dict[str, float]] = {
+    "s": {"s": 1, "ms": 1e-3, "us": 1e-6, "min": 60, "h": 3600, "d": 86400},
+    "GiB": {
+        "B": _GIB,
+        "KiB": 2.0**-20,
+        "MiB": 2.0**-10,
+        "GiB": 1,
+        "TiB": 1024,
+        "KB": 1e3 * _GIB,
+        "MB": 1e6 * _GIB,
+        "GB": 1e9 * _GIB,
+        "TB": 1e12 * _GIB,
+    },
+    "percent": {"percent": 1, "share": 100},
+    "W": {"W": 1, "mW": 1e-3, "kW": 1e3},
+    "GPUs": {"GPUs": 1, **_COUNT},
+    "cores": {"cores": 1, **_COUNT},
+}
+"""Factor to the unit of a Trace, by that unit and by the unit stated."""
+
+TEXT_UNITS = {"s": "clock", "GiB": "quantity", "GPUs": "quantity", "cores": "quantity"}
+"""Notations that are text: clock is 1-02:03:04 for durations, quantity is 16Gi or 500m for amounts."""
+
+_BYTES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
+_BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
+_MEMORY = {
+    **{
+        word + end: factor * _GIB
+        for table in (_BYTES, _BINARY)
+        for word, factor in table.items()
+        for end in ("", "b", "bytes")
+    },
+    "": _GIB,
+    "b": _GIB,
+    "byte": _GIB,
+    "bytes": _GIB,
+}
+
+
+def units_of(unit: str | None) -> list[str]:
+    """Return the units that may be stated for a column whose unit is `unit`."""
+    if unit not in FACTORS:
+        return []
+    return [*FACTORS[unit], *([TEXT_UNITS[unit]] if unit in TEXT_UNITS else [])]
+
+
+def clock_seconds(text: pl.Series) -> pl.Series:
+    """Return durations such as 1-02:03:04, 02:03:04 or 03:04.5 in seconds; NULL for any other text."""
+    parts = text.str.extract_groups(r"^\s*(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)\s*$").struct.unnest()
+    days, hours, minutes, seconds = (parts.to_series(i).cast(pl.Float64) for i in range(4))
+    return days.fill_null(0.0) * 86400 + hours.fill_null(0.0) * 3600 + minutes * 60 + seconds
+
+
+def quantity(text: pl.Series, unit: str) -> pl.Series:
+    """Return amounts such as 16Gi, 4096 MB or 500m in `unit`; NULL for any other text.
+
+    For memory a bare number counts bytes, and K, M, G are powers of ten, as in Kubernetes. For GPUs and cores
+    m is a thousandth and k a thousand.
+    """
+    parts = text.str.extract_groups(r"^\s*([+-]?[\d.]+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*$").struct.unnest()
+    words = parts.to_series(1)
+    if unit == "GiB":
+        words, factors = words.str.to_lowercase(), _MEMORY
+    else:
+        factors = {"": 1.0, "m": 1e-3, "k": 1e3}
+    factor = words.replace_strict(factors, default=None, return_dtype=pl.Float64)
+    return parts.to_series(0).cast(pl.Float64, strict=False) * factor
+
+
+def meanings(texts: pl.Series, words: Mapping[str, str], *, exact: bool = False) -> pl.Series:
+    """Return what each text means, NULL where it is in no list.
+
+    A listed word means the text that is equal to it. In a pattern, * stands for any letters or none and ? for one. A
+    text that is listed counts before any pattern, and of several patterns that fit the longest one.
+
+    Parameters
+    ----------
+    texts : Series of String
+        Cells of a column.
+    words : mapping
+        Meaning by word.
+    exact : bool
+        Whether no word is a pattern.
+    """
+    patterns = {} if exact else {word: meaning for word, meaning in words.items() if "*" in word or "?" in word}
+    found = dict(words)
+    if patterns:
+        # Polars matches in linear time, whatever the pattern.
+        left = texts.drop_nulls().unique()
+        left = left.filter(~left.is_in(list(words)))
+        for word in sorted(patterns, key=lambda word: (-len(word), word)):
+            fits = left.str.contains(f"(?s)^{_regex(word)}$")
+            found |= dict.fromkeys(left.filter(fits).to_list(), patterns[word])
+            left = left.filter(~fits)
+    return texts.replace_strict(found, default=None, return_dtype=pl.String)
+
+
+def _regex(word: str) -> str:
+    # Stars that follow each other mean one.
+    parts = re.split(r"(\*+|\?)", word)
+    return "".join(".*" if p.startswith("*") else "." if p == "?" else re.escape(p) for p in parts)
