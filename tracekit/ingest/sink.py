@@ -161,12 +161,12 @@ class Sink:
 
     def rows(self, table: str) -> str:
         """Return the SQL relation of a complete table with rows; `file_row_number` is the place of a row."""
-        return f"read_parquet({sql_text(self.path(table))}, file_row_number = true)"
+        return f"read_parquet({sql_text(self.path(table))}, hive_partitioning = false, file_row_number = true)"
 
     def attach(self, con: duckdb.DuckDBPyConnection, *tables: str) -> None:
         """Create views of complete tables; a table without a row is empty."""
         for table in tables:
-            rows = f"SELECT * FROM read_parquet({sql_text(self.path(table))})"
+            rows = f"SELECT * FROM read_parquet({sql_text(self.path(table))}, hive_partitioning = false)"
             con.execute(f"CREATE VIEW {table} AS {rows if self.has(table) else no_rows(table)}")
 
     def rewrite(self, table: str, con: duckdb.DuckDBPyConnection, query: str) -> None:
