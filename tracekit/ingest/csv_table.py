@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import count_lost_rows, typed_cells
-from tracekit.ingest.records import RecordReader, parse_block, prefetch
+from tracekit.ingest.records import RecordReader, parse_block, prefetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tracekit.schema import TableSchema
 
 
+@prefetched  # a block is parsed while the caller works on the one before
 def read_table(
     sink: Sink,
     file: SourceFile,
@@ -63,19 +64,6 @@ def read_table(
     SourceError
         The file is empty where a header is due, or lacks a column.
     """
-    # A block is parsed while the caller works on the one before.
-    return prefetch(_frames(sink, file, schema, delimiter, columns, adapt, inspect))
-
-
-def _frames(
-    sink: Sink,
-    file: SourceFile,
-    schema: TableSchema,
-    delimiter: str,
-    columns: list[str] | None,
-    adapt: Callable[[TableSchema, list[str]], TableSchema] | None,
-    inspect: Callable[[bytes], None] | None,
-) -> Iterator[pl.DataFrame]:
     with sink.opened(file) as opened:
         reader = RecordReader(opened.stream, delimiter.encode())
         header = _header(reader, opened, schema, delimiter, columns)

@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from tracekit.errors import SourceError
-from tracekit.ingest.records import MAX_RECORD, BadRecord, Joined, Record, prefetch
+from tracekit.ingest.records import MAX_RECORD, BadRecord, Joined, Record, prefetched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,6 +57,7 @@ class JsonRun(NamedTuple):
     """Text between the objects or after the array that should not be there."""
 
 
+@prefetched
 def json_runs(stream: ByteReader, path: str, key: str | None = None) -> Iterator[JsonRun]:
     """Return the objects of a JSON array in runs, with the text between them that should not be there.
 
@@ -75,10 +76,6 @@ def json_runs(stream: ByteReader, path: str, key: str | None = None) -> Iterator
     SourceError
         The file is no JSON array, or has none under the key, or ends inside a record.
     """
-    return prefetch(_runs(stream, path, key))
-
-
-def _runs(stream: ByteReader, path: str, key: str | None) -> Iterator[JsonRun]:
     before, rest = _after_bracket(stream, path) if key is None else _after_key(stream, path, key)
     line = 1 + before.count(b"\n")
     while True:

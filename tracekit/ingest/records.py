@@ -13,7 +13,8 @@ import csv
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_RECORD = 32 * 1024 * 1024
@@ -78,6 +80,16 @@ def prefetch(items: Iterator[T]) -> Iterator[T]:
         while (item := future.result()) is not end:
             future = thread.submit(next, items, end)
             yield item  # type: ignore[misc]  # the only other type is that of the sentinel
+
+
+def prefetched(items: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """Return a function that yields what `items` does, by `prefetch`."""
+
+    @wraps(items)
+    def ahead(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return prefetch(items(*args, **kwargs))
+
+    return ahead
 
 
 class Block:
@@ -204,6 +216,7 @@ class RecordReader:
         self._delimiter = delimiter[0]
         self._quoting = quoting
 
+    @prefetched
     def blocks(
         self, fields: int, *, trailing: bool = False, loosely: bool = False
     ) -> Iterator[tuple[Block, list[BadRecord]]]:
@@ -219,9 +232,6 @@ class RecordReader:
             Where the total number of delimiters is right, yield the block without examining each record, with `examine`
             set. The caller has to check that no record has too few fields: then none has too many either.
         """
-        return prefetch(self._blocks(fields, trailing, loosely))
-
-    def _blocks(self, fields: int, trailing: bool, loosely: bool) -> Iterator[tuple[Block, list[BadRecord]]]:
         while True:
             more = self._fill()
             data, self._carry = self._split(more)
