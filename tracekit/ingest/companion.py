@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from tracekit.errors import SourceError
+from tracekit.ingest.corrections import count_shown_gpus
 from tracekit.ingest.files import source_files
 from tracekit.places import place_of
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.interface import Format, TimeFrame
+    from tracekit.ingest.mapping.sources import MapAddition
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.ingest.telemetry._series import Samples
     from tracekit.settings import IngestSettings
@@ -130,7 +132,7 @@ class TelemetryReader(Companion):
 
 @dataclass(frozen=True)
 class CompanionFiles:
-    """The files of a source that stand beside its log."""
+    """What completes the log of a source: files beside it, servers, and what a mapping file adds to its format."""
 
     machines: dict[str, list[SourceFile]] = field(default_factory=dict)
     """Lists of machines and of what happened to them, by the name of their kind."""
@@ -140,11 +142,73 @@ class CompanionFiles:
     """Addresses of servers that hold samples."""
     window: tuple[dt.datetime | None, dt.datetime | None] = (None, None)
     """From when and up to when the servers are asked, in UTC; None is as long as jobs ran."""
+    added: MapAddition | None = None
 
     @property
     def paths(self) -> set[str]:
-        """Paths of all of them."""
+        """Paths of the files that are recognized by their first bytes."""
         return {f.path for kinds in (self.machines, self.telemetry) for files in kinds.values() for f in files}
+
+    @property
+    def one_by_one(self) -> list[SourceFile]:
+        """The files of telemetry, which are read one by one; not what a server will answer."""
+        added = [] if self.added is None else self.added.one_by_one
+        return [*added, *(file for files in self.telemetry.values() for file in files)]
+
+    def with_named(self, settings: IngestSettings, taken: set[str]) -> CompanionFiles:
+        """Return these with the telemetry that a user names: files, folders, archives, and addresses of servers.
+
+        Parameters
+        ----------
+        taken : set of str
+            Paths of the files of the log, which no other file may have.
+
+        Raises
+        ------
+        SourceError
+            A source cannot be read, or contains no telemetry in a known format.
+        """
+        servers = [source for source in settings.telemetry if is_address(source)]
+        telemetry = {name: list(files) for name, files in self.telemetry.items()}
+        used = set(taken)
+        for source in (place_of(source) for source in settings.telemetry if source not in servers):
+            kinds = find_companions(source_files(source, settings.max_inflation)).telemetry
+            if not kinds:
+                raise SourceError(
+                    "contains no telemetry in a known format",
+                    where=source,
+                    hint=f"known formats: {'; '.join(reader.title for reader in companions('telemetry').values())}",
+                )
+            for name, files in kinds.items():
+                for file in files:
+                    path = file.path if file.path not in used else f"{source.name}/{file.path}"
+                    used.add(path)
+                    telemetry.setdefault(name, []).append(replace(file, path=path))
+        return replace(self, telemetry=telemetry, servers=servers, window=(settings.start, settings.end))
+
+    def complete(self, form: Format, frame: TimeFrame, sink: Sink) -> None:
+        """Complete the tables of a log that has been read: telemetry needs to know the machines.
+
+        Raises
+        ------
+        SourceError
+            A file cannot be read as what it claims to be, or a server does not answer.
+        """
+        from tracekit.ingest.machines._complete import complete_machines
+        from tracekit.ingest.telemetry._complete import complete_telemetry, samples_lack_jobs
+
+        if self.added is not None:
+            self.added.read(form, frame, sink)
+        sink.flush()
+        sink.writer.drain()
+        if self.machines:
+            complete_machines(self.machines, frame, sink, from_jobs=form.nodes_from_jobs)
+            sink.flush()
+            sink.writer.drain()
+        if self.telemetry or self.servers or samples_lack_jobs(sink):
+            complete_telemetry(self, frame, sink)
+            if form.nodes_from_jobs:
+                count_shown_gpus(sink)
 
 
 @cache
@@ -181,40 +245,38 @@ def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
     return found
 
 
-def named_telemetry(
-    sources: Iterable[str], found: CompanionFiles, taken: set[str], settings: IngestSettings
-) -> CompanionFiles:
-    """Return `found` with the telemetry that a user names: files, folders, archives, and addresses of servers.
-
-    Parameters
-    ----------
-    taken : set of str
-        Paths of the files of the log, which no other file may have.
+def split_source(
+    source: Path, files: list[SourceFile], settings: IngestSettings
+) -> tuple[list[SourceFile], dict[str, str], CompanionFiles]:
+    """Return the files of the log, the options of its format, and what completes it.
 
     Raises
     ------
     SourceError
-        A source cannot be read, or contains no telemetry in a known format.
+        There is no log, or telemetry that was named cannot be read or is of no known kind.
+    UsageError
+        The mapping file is missing or wrong.
     """
-    servers = [text for text in sources if is_address(text)]
-    telemetry = {name: list(files) for name, files in found.telemetry.items()}
-    used = set(taken)
-    for text in (text for text in sources if text not in servers):
-        where = place_of(text)
-        files = source_files(where, settings.max_inflation)
-        kinds = find_companions(files).telemetry
-        if not kinds:
-            raise SourceError(
-                "contains no telemetry in a known format",
-                where=where,
-                hint=f"known formats: {'; '.join(reader.title for reader in companions('telemetry').values())}",
-            )
-        for name, members in kinds.items():
-            for file in members:
-                shown = file.path if file.path not in used else f"{where.name}/{file.path}"
-                used.add(shown)
-                telemetry.setdefault(name, []).append(replace(file, path=shown))
-    return replace(found, telemetry=telemetry, servers=servers, window=(settings.start, settings.end))
+    taken = {file.path for file in files}
+    options = dict(settings.options or {})
+    if settings.format_name == "csv":  # its mapping names its files
+        return files, options, CompanionFiles().with_named(settings, taken)
+    added = None
+    if settings.format_name is not None and "map" in options:
+        from tracekit.ingest.mapping.sources import MapAddition
+
+        added = MapAddition(options.pop("map"), files)
+        files = added.rest
+    found = replace(find_companions(files), added=added)
+    log = [file for file in files if file.path not in found.paths]
+    if not log:
+        shown = ", ".join(sorted(found.paths)[:3])
+        raise SourceError(
+            f"contains no log, only companion files ({shown})",
+            where=source,
+            hint="put the scheduler's log into the same folder",
+        )
+    return log, options, found.with_named(settings, taken)
 
 
 def is_address(text: str) -> bool:

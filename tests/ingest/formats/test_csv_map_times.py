@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.ingest.formats.mapped_logs import BASIC, HEADER, JOB, LINE, simple
-from tracekit.ingest.mapping.document import Reading
+from tracekit.ingest.mapping.model import Reading
 from tracekit.ingest.mapping.values import read_times
 
 if TYPE_CHECKING:

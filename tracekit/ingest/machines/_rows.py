@@ -174,11 +174,7 @@ def events_frame(rows: list[Row], clock: Clock) -> pl.DataFrame:
             }
         )
     clocks = {f"{name}_clock": pl.Datetime("us") for name in ("start_time", "end_time")}
-    return typed_events(pl.DataFrame(table, schema={**EVENT, **clocks}), clock)
-
-
-def typed_events(frame: pl.DataFrame, clock: Clock) -> pl.DataFrame:
-    """Return events in UTC."""
+    frame = pl.DataFrame(table, schema={**EVENT, **clocks})
     return frame.with_columns(
         start_time=clock.utc(frame, "start_time"), end_time=clock.utc(frame, "end_time", late=True)
     ).select(list(EVENT))

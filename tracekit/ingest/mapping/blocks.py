@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.ingest.mapping.document import Reading
+    from tracekit.ingest.mapping.model import Reading
     from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.records import ByteReader
     from tracekit.ingest.sink import OpenedFile, Sink

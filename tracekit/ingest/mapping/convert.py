@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.mapping.blocks import RawRows
-    from tracekit.ingest.mapping.document import Reading
     from tracekit.ingest.mapping.expression import Expression
-    from tracekit.ingest.mapping.model import Section
+    from tracekit.ingest.mapping.model import Reading, Section
     from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile, Sink
 

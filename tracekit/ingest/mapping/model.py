@@ -1,16 +1,27 @@
-"""The content of a mapping file, checked as a whole before any log is opened."""
+"""The content of a mapping file, checked as a whole before any log is opened (docs/mapping.md explains its keys).
+
+A class whose name ends in Keys is what the file may state; the class below it is what that means.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tracekit import resources, schema
-from tracekit.decode import dotted
+from tracekit.decode import NonEmpty, Text, dotted
 from tracekit.ingest.localtime import DOUBLED_HOUR
-from tracekit.ingest.mapping.document import Document, JobKeys, Reading, Spot
-from tracekit.ingest.mapping.rules import ColumnRule, checked_format, checked_regex, parse_rule, word_pairs, word_table
+from tracekit.ingest.mapping.rules import (
+    ColumnRule,
+    Entry,
+    Spot,
+    checked_format,
+    checked_regex,
+    parse_rule,
+    word_pairs,
+    word_table,
+)
 from tracekit.ingest.mapping.values import zone_fault
 from tracekit.schema import Column
 from tracekit.toml_text import TomlText
@@ -18,15 +29,6 @@ from tracekit.toml_text import TomlText
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tracekit.ingest.mapping.document import (
-        Entry,
-        GpuKeys,
-        LookupKeys,
-        NodeKeys,
-        ReadingKeys,
-        SampleKeys,
-        TableKeys,
-    )
     from tracekit.manifest import TimeBase
 
 TABLES = ("jobs", "nodes", "capacity", "job_usage", "node_events")
@@ -61,24 +63,55 @@ _REQUIRED = {
 }
 
 
+Texts = Text | Annotated[tuple[str, ...], NonEmpty()]
+"""A single text means a list of one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingKeys:
+    """The layout of files."""
+
+    files: Texts | None = None
+    type: Literal["csv", "jsonl", "parquet"] | None = None
+    delimiter: Text | None = None
+    header: bool | tuple[str, ...] | None = None
+    comment: Text | None = None
+    records: Text | None = None
+    time_format: Text | None = None
+    missing: Text | tuple[str, ...] | None = None
+    doubled_hour: Text | None = None
+    timezone: Text | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceKeys(ReadingKeys):
+    """[source]: the defaults of all files."""
+
+    cluster: Text | None = None
+    time_base: Literal["absolute", "relative"] = "absolute"
+
+
 @dataclass(frozen=True)
-class StatusWords:
-    """The status that each status word of the source means."""
+class Reading:
+    """The layout of the raw files of one table, as its keys and those of [source] give it."""
 
-    rule: ColumnRule
-    words: dict[str, str]
-    when_missing: str | None
-
-
-@dataclass(frozen=True)
-class NodeList:
-    """How a column names the nodes of a job."""
-
-    rule: ColumnRule
-    separator: str
-    pattern: str | None
-    expand: bool = False
-    """Whether ranges in brackets are written out: gpu[01-03]."""
+    files: tuple[str, ...] = ("*",)
+    """Name patterns such as jobs*.csv."""
+    type: str | None = None
+    """csv, jsonl or parquet; from the file's name by default."""
+    delimiter: str | None = None
+    """By default a tab for .tsv files, else a comma."""
+    header: tuple[str, ...] = ()
+    """Column names of files without header line."""
+    comment: str | None = None
+    """What a line begins with that is not read."""
+    records: str | None = None
+    """Where the records stand in a JSON document: a dotted path, or '.' for the document itself."""
+    time_format: str = "iso8601"
+    missing: tuple[str, ...] = ()
+    """Spellings of an unknown value, besides nothing at all."""
+    doubled_hour: str = "bounded"
+    timezone: str = "UTC"
 
 
 @dataclass(frozen=True)
@@ -96,12 +129,75 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableKeys(ReadingKeys):
+    """A table whose columns are filled one by one."""
+
+    columns: dict[str, Text | Entry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeKeys:
+    """[jobs.nodes]: the column that names the nodes of a job."""
+
+    column: Text
+    separator: Text = ","
+    pattern: Text | None = None
+    expand: bool = False
+
+
+@dataclass(frozen=True)
+class NodeList:
+    """How a column names the nodes of a job."""
+
+    rule: ColumnRule
+    separator: str
+    pattern: str | None
+    expand: bool = False
+    """Whether ranges in brackets are written out: gpu[01-03]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobKeys(TableKeys):
+    """[jobs]."""
+
+    status: dict[str, Text | tuple[str, ...]] | None = None
+    """column or columns, regex, when_missing, and the source's words by status."""
+    nodes: NodeKeys | None = None
+
+
+@dataclass(frozen=True)
+class StatusWords:
+    """The status that each status word of the source means."""
+
+    rule: ColumnRule
+    words: dict[str, str]
+    when_missing: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableMap(Section):
     """How one common table is filled."""
 
     table: str
     status: StatusWords | None = None
     nodes: NodeList | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleKeys(ReadingKeys):
+    """[telemetry.x]: samples of GPUs or hosts."""
+
+    layout: Literal["long", "wide", "row"] | None = None
+    time: Text | Entry | None = None
+    node: Text | Entry | None = None
+    gpu: Text | Entry | None = None
+    uuid: Text | Entry | None = None
+    metric: Text | Entry | None = None
+    value: Text | Entry | None = None
+    job: Text | Entry | None = None
+    server: Text | None = None
+    gpu_metrics: dict[str, Text | Entry] = field(default_factory=dict)
+    host_metrics: dict[str, Text | Entry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,12 +212,45 @@ class TelemetryMap(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuKeys(ReadingKeys):
+    """[gpus]: the table of UUIDs."""
+
+    uuid: Text | Entry
+    node: Text | Entry
+    gpu: Text | Entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupKeys(ReadingKeys):
+    """[lookup.x]: what a cell stands for, in the mapping itself or in a file of the source."""
+
+    key: Text | None = None
+    value: Text | None = None
+    values: dict[str, str | int | float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Lookup(Section):
     """A table that says what a cell stands for; in files, its rules give the columns `key` and `value`."""
 
     name: str
     words: Mapping[str, str] | None = None
     """Its content, where the mapping file has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A whole mapping file."""
+
+    source: SourceKeys = SourceKeys()
+    jobs: JobKeys | None = None
+    nodes: TableKeys | None = None
+    capacity: TableKeys | None = None
+    job_usage: TableKeys | None = None
+    node_events: TableKeys | None = None
+    telemetry: dict[str, SampleKeys] = field(default_factory=dict)
+    gpus: GpuKeys | None = None
+    lookup: dict[str, LookupKeys] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,25 @@
-"""How a column of a Trace is filled: the entries of the `columns` tables of a mapping file."""
+"""How a column of a Trace is filled: the entries of the `columns` tables of a mapping file; errors name their keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import polars as pl
 
-from tracekit.decode import dotted
+from tracekit.decode import NonEmpty, Text, dotted
 from tracekit.errors import nearest
-from tracekit.ingest.mapping.document import Entry
 from tracekit.ingest.mapping.expression import Expression, parse_expression
 from tracekit.ingest.mapping.values import EPOCHS, TEXT_UNITS, format_fault, units_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from tracekit.ingest.mapping.document import Spot
+    from tracekit.decode import Place
+    from tracekit.errors import UsageError
     from tracekit.schema import Column
+    from tracekit.toml_text import TomlText
 
 _SOURCES = ("column", "columns", "expression", "file", "line", "value")
 _LONGEST_REGEX = 1_000
@@ -31,6 +32,67 @@ _PYTHON = {
     "number": (int, float),
     "boolean": (bool,),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Where the values of a column come from."""
+
+    column: Text | None = None
+    columns: Annotated[tuple[Text, ...], NonEmpty()] | None = None
+    expression: Text | None = None
+    file: Text | None = None
+    line: bool | None = None
+    value: object = None
+    default: object = None
+    format: Text | None = None
+    lookup: Text | None = None
+    missing: Text | tuple[str, ...] | None = None
+    regex: Text | None = None
+    separator: str | None = None
+    unit: Text | None = None
+    words: dict[str, Text | tuple[str, ...]] | None = None
+
+
+class Spot(NamedTuple):
+    """A place in a mapping file."""
+
+    text: TomlText
+    place: Place = ()
+
+    def below(self, *names: str) -> Spot:
+        """Return a place inside this one."""
+        return Spot(self.text, (*self.place, *names))
+
+    def error(self, what: str, name: str | None = None, hint: str | None = None) -> UsageError:
+        """Return the error to raise for a key here, or for the place itself."""
+        return self.text.error(self.place if name is None else (*self.place, name), what, hint)
+
+    def only(self, given: Iterable[str], allowed: Iterable[str]) -> None:
+        """Refuse keys under other names.
+
+        Raises
+        ------
+        UsageError
+            There is one.
+        """
+        known = list(allowed)
+        for name in given:
+            if name not in known:
+                raise self.error("no such key", name, nearest(name[:80], known))
+
+    def choice(self, name: str, value: str | None, choices: Iterable[str]) -> str | None:
+        """Return the value of a key, None when it is absent.
+
+        Raises
+        ------
+        UsageError
+            It is none of the choices.
+        """
+        known = list(choices)
+        if value is not None and value not in known:
+            raise self.error(f"'{value}' is not an allowed value", name, nearest(value[:80], known))
+        return value
 
 
 class LookedUp(NamedTuple):

@@ -20,7 +20,7 @@ from tracekit.ingest.localtime import is_zone, to_utc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.ingest.mapping.document import Reading
+    from tracekit.ingest.mapping.model import Reading
 
 EPOCHS = {"epoch_s": 1e6, "epoch_ms": 1e3, "epoch_us": 1.0}
 """Microseconds in one unit of each epoch format."""
