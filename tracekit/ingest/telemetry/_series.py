@@ -203,6 +203,7 @@ def samples_of(table: pl.DataFrame, host: str) -> Iterator[Samples]:
                 yield Samples(Labels(host, gpu, uuid), metric, times, values)
 
 
+NO_VALUE = "samples that are not numbers (NaN, infinite, or invalid text); ignored"
 _UNUSED = "series of metrics that tracekit does not read; ignored"
 _SHOWN = 8
 
@@ -229,10 +230,12 @@ class UnusedMetrics:
     def end(self) -> None:
         """Note what the file holds, if nothing of it is used."""
         if self._names and not self.any_used:
-            names = shown_names(self._names)
-            self._sink.note(
-                f"{self._path} has no metric that tracekit reads, only {names} (docs/telemetry.md lists the metrics)"
-            )
+            self._sink.note(f"{self._path} {nothing_read(self._names)}")
+
+
+def nothing_read(metrics: Collection[str]) -> str:
+    """Return what to say of a file that has only these metrics."""
+    return f"has no metric that tracekit reads, only {shown_names(metrics)} (docs/telemetry.md lists the metrics)"
 
 
 def shown_names(names: Collection[str]) -> str:

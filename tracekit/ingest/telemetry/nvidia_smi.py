@@ -20,7 +20,7 @@ import polars as pl
 from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.localtime import to_utc
 from tracekit.ingest.records import RecordReader, parse_block
-from tracekit.ingest.telemetry._series import Samples, host_of, samples_of, shown_names
+from tracekit.ingest.telemetry._series import Samples, host_of, nothing_read, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,10 +191,7 @@ class NvidiaSmiReader(TelemetryReader):
         names = _header(reader, opened.path, sink)
         if not _USED.intersection(names):
             metrics = [name for name in names if name not in {"timestamp", *_IDS}]
-            sink.note(
-                f"{opened.path} has no metric that tracekit reads, only {shown_names(metrics)} (docs/telemetry.md "
-                "lists the metrics)"
-            )
+            sink.note(f"{opened.path} {nothing_read(metrics)}")
         numbers: dict[str, int] = {}
         for block, bad in reader.blocks(len(names)):
             opened.count(len(block.lines) + len(bad))

@@ -19,7 +19,7 @@ import polars as pl
 from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.localtime import to_utc
 from tracekit.ingest.records import text_lines
-from tracekit.ingest.telemetry._series import Samples, host_of, samples_of, shown_names
+from tracekit.ingest.telemetry._series import Samples, host_of, nothing_read, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ class MonitorReader(TelemetryReader):
 def _use_of_none(columns: list[str], header: str) -> str:
     """Return why the lines below a header cannot be used, '' where they can."""
     if not _COLUMNS.keys() & set(columns):
-        return f"has no metric that tracekit reads, only {shown_names(columns)} (docs/telemetry.md lists the metrics)"
+        return nothing_read(columns)
     if not _BEFORE.match(header) and not {"Date", "Time"} <= set(columns):
         return "has no times with dates and is ignored: log dmon and pmon with -o DT, dcgmi with " + _STAMPED
     return ""
