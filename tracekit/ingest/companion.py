@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from tracekit.errors import SourceError
-from tracekit.ingest.corrections import count_shown_gpus
 from tracekit.ingest.files import source_files
 from tracekit.places import place_of
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Format, TimeFrame
+    from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.mapping.sources import MapAddition
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.ingest.telemetry._series import Samples
@@ -185,30 +184,6 @@ class CompanionFiles:
                     used.add(path)
                     telemetry.setdefault(name, []).append(replace(file, path=path))
         return replace(self, telemetry=telemetry, servers=servers, window=(settings.start, settings.end))
-
-    def complete(self, form: Format, frame: TimeFrame, sink: Sink) -> None:
-        """Complete the tables of a log that has been read: telemetry needs to know the machines.
-
-        Raises
-        ------
-        SourceError
-            A file cannot be read as what it claims to be, or a server does not answer.
-        """
-        from tracekit.ingest.machines._complete import complete_machines
-        from tracekit.ingest.telemetry._complete import complete_telemetry, samples_lack_jobs
-
-        if self.added is not None:
-            self.added.read(form, frame, sink)
-        sink.flush()
-        sink.writer.drain()
-        if self.machines:
-            complete_machines(self.machines, frame, sink, from_jobs=form.nodes_from_jobs)
-            sink.flush()
-            sink.writer.drain()
-        if self.telemetry or self.servers or samples_lack_jobs(sink):
-            complete_telemetry(self, frame, sink)
-            if form.nodes_from_jobs:
-                count_shown_gpus(sink)
 
 
 @cache

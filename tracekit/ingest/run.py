@@ -13,7 +13,7 @@ from tracekit.ingest.append import open_earlier
 from tracekit.ingest.capabilities import measure_capabilities
 from tracekit.ingest.checks import count_rejected_hours, run_common_checks
 from tracekit.ingest.companion import discard_answers, split_source
-from tracekit.ingest.corrections import forget_lost_runs, forget_unmeasured, keep_last_samples
+from tracekit.ingest.corrections import count_shown_gpus, forget_lost_runs, forget_unmeasured, keep_last_samples
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
@@ -129,7 +129,7 @@ def ingest_logs(
         pulled.count_errors(sink)
         _note_files(files, log_files, detection, sink)
         frame = detection.format.read(detection.found, sink)
-        companions.complete(detection.format, frame, sink)
+        _complete(companions, detection.format, frame, sink)
         sink.flush()
         writer.drain()
         _refuse_rejects(source, sink, detection.format, chosen.max_reject_share, idle=earlier is not None)
@@ -150,6 +150,25 @@ def ingest_logs(
         trace = writer.commit(manifest)
     discard_answers(out)
     return trace
+
+
+def _complete(companions: CompanionFiles, form: Format, frame: TimeFrame, sink: Sink) -> None:
+    """Complete the tables of a log that has been read: telemetry needs to know the machines."""
+    from tracekit.ingest.machines._complete import complete_machines
+    from tracekit.ingest.telemetry._complete import complete_telemetry, samples_lack_jobs
+
+    if companions.added is not None:
+        companions.added.read(form, frame, sink)
+    sink.flush()
+    sink.writer.drain()
+    if companions.machines:
+        complete_machines(companions.machines, frame, sink, from_jobs=form.nodes_from_jobs)
+        sink.flush()
+        sink.writer.drain()
+    if companions.telemetry or companions.servers or samples_lack_jobs(sink):
+        complete_telemetry(companions, frame, sink)
+        if form.nodes_from_jobs:
+            count_shown_gpus(sink)
 
 
 def _doubt(sink: Sink, detection: Detection) -> None:

@@ -235,8 +235,8 @@ def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
     """Return the values of texts, or of what a Parquet file has."""
     target = rule.target
     if target.kind == "datetime":
-        times = read_times(text, rule.format or reading.time_format, reading)
         form = rule.format or reading.time_format
+        times = read_times(text, form, reading.timezone, reading.doubled_hour)
         faults = [(times.unread, f"is not a time like {form}")]
         if target.required:  # a sample or a quota without time says nothing; a job does
             faults.append((times.out_of_range, "is a date out of range"))

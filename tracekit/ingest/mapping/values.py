@@ -20,8 +20,6 @@ from tracekit.ingest.localtime import is_zone, to_utc
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.ingest.mapping.model import Reading
-
 EPOCHS = {"epoch_s": 1e6, "epoch_ms": 1e3, "epoch_us": 1.0}
 """Microseconds in one unit of each epoch format."""
 
@@ -44,7 +42,7 @@ class Times(NamedTuple):
     """Whether a time is outside the range of any log."""
 
 
-def read_times(cells: pl.Series, form: str, reading: Reading) -> Times:
+def read_times(cells: pl.Series, form: str, zone: str = "UTC", doubled_hour: str = "bounded") -> Times:
     """Return a column of times read by its format.
 
     Parameters
@@ -53,8 +51,10 @@ def read_times(cells: pl.Series, form: str, reading: Reading) -> Times:
         Text with NULL for unknown, or times of a Parquet file, whose own type overrides `form`.
     form : str
         epoch_s, epoch_ms, epoch_us, iso8601, or a strptime format.
-    reading : Reading
-        Zone of wall clocks.
+    zone : str
+        IANA name of the zone of wall clocks.
+    doubled_hour : str
+        See `tracekit.ingest.localtime.DOUBLED_HOUR_MEANING`.
     """
     local: pl.Series | None = None
     if cells.dtype in (pl.Datetime, pl.Date):
@@ -64,13 +64,13 @@ def read_times(cells: pl.Series, form: str, reading: Reading) -> Times:
     elif form in EPOCHS:
         utc = _from_epoch(cells, EPOCHS[form])
     elif form == "iso8601":
-        return _from_iso(cells, reading)
+        return _from_iso(cells, zone, doubled_hour)
     else:
         moments = cells.cast(pl.String).str.to_datetime(form, strict=False, time_unit="us")
         local, utc = (None, _naive(moments)) if "%z" in form else (moments, None)
     if utc is None:
         local = local if local is not None else cells
-        return Times(_to_utc(local, reading), local, cells.is_not_null() & local.is_null(), _outside(local))
+        return Times(_to_utc(local, zone, doubled_hour), local, cells.is_not_null() & local.is_null(), _outside(local))
     return Times(utc, local, cells.is_not_null() & utc.is_null(), _outside(utc))
 
 
@@ -78,10 +78,8 @@ def _naive(aware: pl.Series) -> pl.Series:
     return aware.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
 
 
-def _to_utc(local: pl.Series, reading: Reading) -> pl.Series:
-    if reading.timezone == "UTC":
-        return local
-    return to_utc(local, reading.timezone, reading.doubled_hour)
+def _to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
+    return local if zone == "UTC" else to_utc(local, zone, doubled_hour)
 
 
 def _outside(moments: pl.Series) -> pl.Series:
@@ -96,7 +94,7 @@ def _from_epoch(cells: pl.Series, factor: float) -> pl.Series:
     return whole.cast(pl.Datetime("us")).set(~known.fill_null(value=False), None)
 
 
-def _from_iso(cells: pl.Series, reading: Reading) -> Times:
+def _from_iso(cells: pl.Series, zone: str, doubled_hour: str) -> Times:
     parts = cells.cast(pl.String).to_frame("x").select(pl.col("x").str.extract_groups(_ISO).alias("g")).unnest("g")
     date, clock, second, fraction, zulu, sign, hours, minutes = (pl.col(name) for name in parts.columns)
     zero = pl.lit("00")
@@ -119,7 +117,7 @@ def _from_iso(cells: pl.Series, reading: Reading) -> Times:
     local = frame["moment"].set(aware, None)
     utc = frame.select(pl.col("moment") - pl.col("offset")).to_series()
     unread = cells.is_not_null() & frame["moment"].is_null()
-    merged = pl.select(pl.when(aware).then(utc).otherwise(_to_utc(local, reading))).to_series()
+    merged = pl.select(pl.when(aware).then(utc).otherwise(_to_utc(local, zone, doubled_hour))).to_series()
     return Times(merged, local, unread, _outside(merged))
 
 
