@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import polars as pl
@@ -115,17 +117,27 @@ def _without(
     mended = value
     if column.kind in ("integer", "number") and (value >= min(NOT_SET)).any():
         mended = mended.set(value.cast(pl.Float64).is_in([float(n) for n in NOT_SET]).fill_null(value=False), None)
-    for rows, reason in faults:
-        silent = (
-            text.cast(pl.String).str.to_lowercase().is_in([*NO_LIMIT, *map(str, NOT_SET), "[]"]).fill_null(value=False)
-        )
-        mended = mended.set(rows, None)
-        stated = rows & ~silent & mended.is_null()
-        for earlier in lost:
-            stated = stated & ~earlier.rows if earlier.column == column.name else stated
-        if stated.any():
-            lost.append(LostCells(column.name, reason, stated))
+    if faults:
+        words = [*NO_LIMIT, *map(str, NOT_SET), "[]"]
+        silent = text.cast(pl.String).str.to_lowercase().is_in(words).fill_null(value=False)
+        mended = mended.set(lose(column.name, faults, silent, lost), None)
     return [] if mended is value else [mended]
+
+
+def lose(label: str, faults: list[tuple[pl.Series, str]], silent: pl.Series, lost: list[LostCells]) -> pl.Series:
+    """Add the faulty cells of a column to `lost`, each once and without those that state no value.
+
+    Returns
+    -------
+    Series of Boolean
+        All faulty cells.
+    """
+    seen = silent
+    for rows, reason in faults:
+        if (rows & ~seen).any():
+            lost.append(LostCells(label, reason, rows & ~seen))
+        seen = seen | rows
+    return reduce(or_, (rows for rows, _ in faults))
 
 
 def limited(schema: TableSchema, largest: Mapping[str, float]) -> TableSchema:

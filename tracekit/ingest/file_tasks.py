@@ -113,11 +113,11 @@ class RecordingSink(Sink):
     def write(self, table: str, frame: pl.DataFrame) -> None:
         """Write down rows of a common table."""
         if frame.height:
-            self._put("rows", [table], _stream(frame))
+            self._put("write", [table], _stream(frame))
 
     def add_rejected(self, path: str, line: int, column: str | None, reason: str, text: str) -> None:
         """Write down a row of the rejects table."""
-        self._put("reject", [path, line, column, reason, text])
+        self._put("add_rejected", [path, line, column, reason, text])
 
     def check(
         self, name: str, count: int, of: int | None, meaning: str, examples: pl.Series | list[str] | None = None
@@ -166,16 +166,11 @@ def take_over(path: Path, sink: Sink) -> Iterator[Any]:
                 yield Samples(
                     Labels(*told[:-1]), told[-1], np.frombuffer(times, np.int64), np.frombuffer(values, np.float64)
                 )
-            elif kind == "rows":
-                sink.write(told[0], pl.read_ipc_stream(blobs[0]))
-            elif kind == "reject":
-                sink.add_rejected(*told)
-            elif kind == "check":
-                sink.check(*told)
-            elif kind == "note":
-                sink.note(*told)
-            else:
+            elif kind == "account":
                 sink.accounts.append(FileAccount(**told))
+            else:
+                # The kind is the method of the sink.
+                getattr(sink, kind)(*told, *map(pl.read_ipc_stream, blobs))
 
 
 def _next(file: IO[bytes], shown: Path) -> tuple[str, Any, list[bytes]]:

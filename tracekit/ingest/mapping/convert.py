@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.ingest.cells import LAST_SECOND, NO_LIMIT, NOT_SET, LostCells, count_lost_rows
+from tracekit.ingest.cells import LAST_SECOND, NO_LIMIT, NOT_SET, LostCells, count_lost_rows, lose
 from tracekit.ingest.mapping.blocks import chooser, read_rows
 from tracekit.ingest.mapping.values import FACTORS, clock_seconds, meanings, quantity, read_times
 
@@ -79,38 +79,23 @@ def converted(
                 for row in mask.arg_true().to_list():
                     bad.setdefault(row, (rule.label, reason))
         elif any(mask.any() for mask, _ in faults):
-            values, local = _without(rule, rows, faults, values, local, lost)
+            # What fills in for an empty cell does not fill in for one that cannot be read.
+            faulty = lose(rule.label, faults, _silent(rule, rows), lost)
+            values = values.set(faulty, None)
+            local = None if local is None else local.set(faulty, None)
         columns.append(values.alias(rule.target.name))
         if local is not None:
             clocks.append(local.alias(rule.target.name))
     return Converted(pl.DataFrame(columns), pl.DataFrame(clocks), bad, lost)
 
 
-def _without(
-    rule: ColumnRule,
-    rows: RawRows,
-    faults: list[tuple[pl.Series, str]],
-    values: pl.Series,
-    local: pl.Series | None,
-    lost: list[LostCells],
-) -> tuple[pl.Series, pl.Series | None]:
-    """Return values and wall clocks with the faulty ones unknown; what states a value is added to `lost`, once a cell.
-
-    What fills in for an empty cell does not fill in for one that cannot be read.
-    """
-    texts = [
-        rows.frame[name].cast(pl.String, strict=False).str.strip_chars().str.to_lowercase() for name in rule.sources
-    ]
-    seen = pl.Series(np.zeros(rows.frame.height, dtype=bool))
-    for text in texts:
-        seen |= text.is_in(_SAYS_NOTHING).fill_null(value=False)
-    for mask, reason in faults:
-        values = values.set(mask, None)
-        local = None if local is None else local.set(mask, None)
-        if (mask & ~seen).any():
-            lost.append(LostCells(rule.label, reason, mask & ~seen))
-        seen |= mask
-    return values, local
+def _silent(rule: ColumnRule, rows: RawRows) -> pl.Series:
+    """Return where a cell that a rule reads states no value."""
+    silent = pl.Series(np.zeros(rows.frame.height, dtype=bool))
+    for name in rule.sources:
+        text = rows.frame[name].cast(pl.String, strict=False).str.strip_chars().str.to_lowercase()
+        silent |= text.is_in(_SAYS_NOTHING).fill_null(value=False)
+    return silent
 
 
 def reject_rows(
