@@ -122,10 +122,10 @@ def usable_rows(section: Section, file: SourceFile, sink: Sink) -> Iterator[pl.D
             yield cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad, cells.lost)))
 
 
-def cell_text(name: str, rows: RawRows, reading: Reading, missing: Sequence[str] = ()) -> pl.Series:
+def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | Sequence[str] | None = None) -> pl.Series:
     """Return the cells of a column, stripped, NULL where unknown; `missing` are further words for that."""
     cells = rows.frame[name]
-    words = ["", "[]", *reading.missing, *missing]
+    words = ["", "[]", *reading.missing, *([missing] if isinstance(missing, str) else missing or ())]
     if cells.dtype.is_integer() and len(words) > 2:
         return cells.set(cells.cast(pl.String).is_in(words).fill_null(value=False), None)
     if cells.dtype != pl.String:
@@ -141,30 +141,32 @@ def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Ser
     Several columns are joined, what the regular expression matches is taken out, and the lookup table says what that
     stands for. A column of a Parquet file keeps its type where nothing of this is asked for.
     """
-    if rule.of_file is not None:
+    if rule.entry.file is not None:
         texts = _file_name(rows)
-        found = _matched(texts, rule.of_file)
+        found = _matched(texts, rule.entry.file)
         if found.null_count():
             raise UsageError(
-                f"{rows.path} does not match the regular expression '{rule.of_file[:80]}'",
+                f"{rows.path} does not match the regular expression '{rule.entry.file[:80]}'",
                 where=f"{rule.file}, key {rule.key}",
                 hint="change it, or select the files with the key files",
             )
     else:
         found = (
-            _joined(rule, rows, reading) if rule.columns else cell_text(rule.column or "", rows, reading, rule.missing)
+            _joined(rule, rows, reading)
+            if rule.entry.columns
+            else cell_text(rule.sources[0], rows, reading, rule.entry.missing)
         )
     faults = []
-    if rule.regex is not None or rule.lookup is not None:
+    if rule.entry.regex is not None or rule.entry.lookup is not None:
         found = found.cast(pl.String)
         long = (found.str.len_chars() > _LONGEST_SEEN).fill_null(value=False)
         if long.any():
             faults.append((long, f"is longer than {_LONGEST_SEEN:,} characters"))
             found = found.set(long, None)
-    if rule.regex is not None:
-        found = _matched(found, rule.regex)
-    if rule.lookup is not None:
-        found, absent = _looked_up(found, rule, rule.lookup)
+    if rule.entry.regex is not None:
+        found = _matched(found, rule.entry.regex)
+    if rule.entry.lookup is not None:
+        found, absent = _looked_up(found, rule, rule.entry.lookup)
         faults.append(absent)
     return found, faults
 
@@ -188,8 +190,8 @@ def _joined(rule: ColumnRule, rows: RawRows, reading: Reading) -> pl.Series:
     """Return the texts of several columns, joined; unknown where all are, and a time where any is."""
     cells = pl.DataFrame(
         [
-            cell_text(name, rows, reading, rule.missing).cast(pl.String).alias(str(i))
-            for i, name in enumerate(rule.columns)
+            cell_text(name, rows, reading, rule.entry.missing).cast(pl.String).alias(str(i))
+            for i, name in enumerate(rule.sources)
         ]
     )
     known = pl.any_horizontal(pl.all().is_not_null())
@@ -202,13 +204,13 @@ def _joined(rule: ColumnRule, rows: RawRows, reading: Reading) -> pl.Series:
 
 def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:
     height, target = rows.frame.height, rule.target
-    if rule.line:
+    if rule.entry.line:
         lines = pl.Series(rows.lines, dtype=pl.Int64)
         if target.kind == "integer":
             return _Cells(lines, [])
         return _Cells(lines.to_frame("x").select(pl.lit(prefix) + pl.col("x").cast(pl.String)).to_series(), [])
-    if rule.value is not None:
-        return _Cells(pl.Series([rule.value], dtype=target.polars).new_from_index(0, height), [])
+    if rule.entry.value is not None:
+        return _Cells(pl.Series([rule.entry.value], dtype=target.polars).new_from_index(0, height), [])
     if rule.expression is not None:
         return _expression(rule, rule.expression, rows, reading)
     text, unread = rule_text(rule, rows, reading)
@@ -220,7 +222,7 @@ def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
     """Return the values of texts, or of what a Parquet file has."""
     target = rule.target
     if target.kind == "datetime":
-        form = rule.format or reading.time_format
+        form = rule.entry.format or reading.time_format
         times = read_times(text, form, reading.timezone, reading.doubled_hour)
         faults = [(times.unread, f"is not a time like {form}")]
         if target.required:  # a sample or a quota without time says nothing; a job does
@@ -235,12 +237,12 @@ def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
 
 def _number(rule: ColumnRule, cells: pl.Series) -> pl.Series:
     unit = rule.target.unit
-    if rule.unit == "clock":
+    if rule.entry.unit == "clock":
         return clock_seconds(cells.cast(pl.String))
-    if rule.unit == "quantity" and unit:
+    if rule.entry.unit == "quantity" and unit:
         return quantity(cells.cast(pl.String), unit)
     number = cells.cast(pl.Float64, strict=False)
-    return number * FACTORS[unit][rule.unit] if unit and rule.unit else number
+    return number * FACTORS[unit][rule.entry.unit] if unit and rule.entry.unit else number
 
 
 def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
@@ -249,7 +251,7 @@ def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
     word = (
         "a whole number"
         if whole
-        else "a number" + {"clock": " like 1-02:03:04", "quantity": " like 16Gi"}.get(rule.unit or "", "")
+        else "a number" + {"clock": " like 1-02:03:04", "quantity": " like 16Gi"}.get(rule.entry.unit or "", "")
     )
     faults = [
         (stated & number.is_null(), f"is not {word}"),
@@ -268,20 +270,20 @@ def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
 def _expression(rule: ColumnRule, expression: Expression, rows: RawRows, reading: Reading) -> _Cells:
     faults, columns = [], []
     for name in expression.names:
-        text = cell_text(name, rows, reading, rule.missing)
+        text = cell_text(name, rows, reading, rule.entry.missing)
         number = text.cast(pl.Float64, strict=False)
         faults.append((text.is_not_null() & number.is_null(), f"'{name}' is not a number"))
         columns.append(number.alias(name))
     for alias, (table, name) in expression.calls.items():
-        text, absent = _looked_up(cell_text(name, rows, reading, rule.missing).cast(pl.String), rule, table)
+        text, absent = _looked_up(cell_text(name, rows, reading, rule.entry.missing).cast(pl.String), rule, table)
         number = text.cast(pl.Float64, strict=False)
         faults += [absent, (text.is_not_null() & number.is_null(), f"'{alias}' is not a number")]
         columns.append(number.alias(alias))
     frame = pl.DataFrame(columns)
     value = frame.select(expression.polars.alias("x")).to_series()
     unit = rule.target.unit
-    if unit and rule.unit:
-        value = value * FACTORS[unit][rule.unit]
+    if unit and rule.entry.unit:
+        value = value * FACTORS[unit][rule.entry.unit]
     stated = pl.Series(np.zeros(rows.frame.height, dtype=bool))
     finished = _finish(rule, value, stated)
     return _Cells(finished.values, [*faults, *finished.faults])

@@ -353,7 +353,7 @@ def _lookup(spot: Spot, name: str, keys: LookupKeys, standard: Reading) -> Looku
             hint='write values = { "a" = "b" }, or files, key and value for two columns of a file',
         )
     rules = tuple(
-        ColumnRule(Column(of, "string", ""), dotted((*spot.place, of)), spot.text.path, column=column)
+        ColumnRule(Column(of, "string", ""), dotted((*spot.place, of)), spot.text.path, Entry(column=column))
         for of, column in (("key", keys.key), ("value", keys.value))
     )
     return Lookup(dotted(spot.place), _reading(spot, keys, standard, "absolute"), rules, name=name)
@@ -402,16 +402,10 @@ def _status(spot: Spot, keys: Mapping[str, str | tuple[str, ...]]) -> StatusWord
             "needs column or columns, one of them" if columns else "does not say which column holds the status",
             hint='add column = "..."' if not columns else "keep either",
         )
-    rule = ColumnRule(
-        Column("source_status", "string", ""),
-        dotted(spot.place),
-        spot.text.path,
-        column=column,
-        columns=columns,
-        separator=",",
-        keep_empty=True,
-        regex=checked_regex(spot, "regex", regex),
-    )
+    checked_regex(spot, "regex", regex)
+    entry = Entry(column=column, columns=columns or None, separator=",", regex=regex)
+    target = Column("source_status", "string", "")
+    rule = ColumnRule(target, dotted(spot.place), spot.text.path, entry, keep_empty=True)
     listed = {word: keys[word] for word in words if word in keys}
     return StatusWords(rule, word_table(spot, listed), spot.choice("when_missing", when_missing, words))
 
@@ -423,7 +417,7 @@ def _single(spot: Spot, name: str, given: str | tuple[str, ...] | None) -> str |
 
 
 def _nodes(spot: Spot, keys: NodeKeys) -> NodeList:
-    rule = ColumnRule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, column=keys.column)
+    rule = ColumnRule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, Entry(column=keys.column))
     pattern = checked_regex(spot, "pattern", keys.pattern, ("node", "gpu_index", "gpu_count"))
     return NodeList(rule, keys.separator, pattern, keys.expand)
 
@@ -459,7 +453,7 @@ def _telemetry(spot: Spot, keys: SampleKeys, standard: Reading, base: TimeBase) 
 
 def _wide_server(spot: Spot, keys: SampleKeys, rules: tuple[ColumnRule, ...], of_gpu: list[bool]) -> str | None:
     """Return the pattern of the columns of a wide file; `of_gpu` says of each metric whether it is one of GPUs."""
-    if any(rule.column is None for rule in rules):
+    if any(rule.entry.column is None for rule in rules):
         raise spot.error("a wide file has one column of times", "time", 'write time = "..."')
     if len(of_gpu) != 1:
         raise spot.error("a wide file holds one metric", hint="write one section for each file")
@@ -492,7 +486,7 @@ def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> dict[s
     spec = schema.common(table)
     rules = [parse_rule(spot.below(name), given[name], spec.column(name)) for name in names if name in given]
     for rule in rules:
-        if rule.column is None or rule.regex is not None or rule.default is not None:
+        if rule.entry.column is None or rule.entry.regex is not None or rule.entry.default is not None:
             raise spot.error("takes column and unit only", rule.target.name)
     return {f"{table}.{rule.target.name}": rule for rule in rules}
 

@@ -105,7 +105,7 @@ def _write(
     bad = dict(cells.bad)
     nodes = None
     if table.nodes is not None:
-        nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.column or "", rows, table.reading))
+        nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.sources[0], rows, table.reading))
         example = table.nodes.pattern or ("gpu[01-03]" if table.nodes.expand else "...")
         wrong = nodes.filter(pl.col("node").is_null())["row"].unique()
         if len(wrong):
@@ -249,7 +249,7 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
         rule = table.rule(column)
         if rule is None:
             continue
-        unit_s = max(1.0, FACTORS["s"].get(rule.unit or "s", 1.0))
+        unit_s = max(1.0, FACTORS["s"].get(rule.entry.unit or "s", 1.0))
         differ = disagrees(frame[column], jobs[column], unit_s)
         sink.check_rows(name, differ, meaning, jobs["job_id"], differ.count())
     if table.rule("end_time") is not None:

@@ -18,7 +18,7 @@ from tracekit.errors import UsageError
 from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.mapping.blocks import chooser, read_rows
 from tracekit.ingest.mapping.convert import converted, reject_rows, usable_rows
-from tracekit.ingest.mapping.rules import ColumnRule
+from tracekit.ingest.mapping.rules import ColumnRule, Entry
 from tracekit.ingest.mapping.values import FACTORS
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.schema import Column
@@ -111,9 +111,9 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
 
 def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
     """Return the frame with metrics named as in the Trace and values as numbers in its units."""
-    names = {rule.column or "": name for name, rule in metrics.items()}
+    names = {rule.sources[0]: name for name, rule in metrics.items()}
     factors = {
-        name: FACTORS[rule.target.unit][rule.unit] if rule.unit and rule.target.unit else 1.0
+        name: FACTORS[rule.target.unit][rule.entry.unit] if rule.entry.unit and rule.target.unit else 1.0
         for name, rule in metrics.items()
     }
     metric = frame["metric"].replace_strict(names, default=None, return_dtype=pl.String)
@@ -159,9 +159,9 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
                 hint='use layout = "row"',
             )
         time = section.rules[0] if section.rules else None
-        first = header[0] if time is None or time.column is None else time.column
+        first = header[0] if time is None else time.sources[0]
         spec = Column("time", "datetime", "", required=True)
-        rules.append(time or ColumnRule(spec, f"{section.key}.time", metric.file, column=first))
+        rules.append(time or ColumnRule(spec, f"{section.key}.time", metric.file, Entry(column=first)))
         chooser(rules, opened.path, sink)([first] if first in header else header)
         servers.extend(c for c in dict.fromkeys(header) if c and c != first and _is_server(c, section.server))
         if not servers:
@@ -172,7 +172,7 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
             )
         for server in servers:
             value = replace(metric.target, name=server, required=False)
-            rules.append(replace(metric, target=value, column=server))
+            rules.append(replace(metric, target=value, entry=replace(metric.entry, column=server)))
         return [first, *servers]
 
     for rows in read_rows(opened, section.reading, choose):
