@@ -174,7 +174,8 @@ class ScontrolJobs(MachineReader):
                 opened.count(1)
                 lost = LostValues()
                 try:
-                    rows += _held(*record.checked(), clock, lost)
+                    printed: Printed = record.checked()
+                    rows += _held(printed.text, printed.stamp, clock, lost)
                 except ValueError as error:
                     opened.reject(record.line, None, str(error), record.raw)
                     continue
