@@ -208,9 +208,8 @@ def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
     """Return the files that complete a log, by their first bytes; what cannot be read is left to the log's format."""
     found = CompanionFiles()
     for file in files:
-        try:
-            head = file.head()
-        except SourceError:
+        head = file.peek()
+        if head is None:
             continue
         for family, kinds in (("machines", found.machines), ("telemetry", found.telemetry)):
             name = next((n for n, r in companions(family).items() if r.looks_right(file.name, head)), None)

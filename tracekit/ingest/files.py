@@ -221,6 +221,13 @@ class SourceFile:
         with self.open() as stream:
             return stream.read(size)
 
+    def peek(self, size: int = 65_536) -> bytes | None:
+        """Return the first bytes of the content, None where it cannot be read: its reader will say why."""
+        try:
+            return self.head(size)
+        except SourceError:
+            return None
+
 
 class _Checked(io.RawIOBase):
     """A stream whose failures are SourceErrors; errors of the code that reads it pass unchanged."""
