@@ -328,7 +328,7 @@ def _said(text: str) -> tuple[str, str]:
     return passed_on(said, 200), kind
 
 
-def complete_telemetry(beside: CompanionFiles, frame: TimeFrame, sink: Sink) -> None:
+def complete_telemetry(given: CompanionFiles, frame: TimeFrame, sink: Sink) -> None:
     """Read telemetry, and join it to the machines and jobs of the log, whose tables are complete.
 
     Raises
@@ -340,9 +340,9 @@ def complete_telemetry(beside: CompanionFiles, frame: TimeFrame, sink: Sink) -> 
     with sink.connect() as con, SampleFile(sink.writer.scratch / "telemetry.samples") as samples:
         sink.attach(con, "jobs", "attempts", "placements", "nodes")
         hosts = _hosts(con)
-        files = {name: list(found) for name, found in beside.telemetry.items()}
-        for address in beside.servers:
-            files.setdefault("prometheus", []).extend(_pulled(con, address, beside.window, sink))
+        files = {name: list(found) for name, found in given.telemetry.items()}
+        for address in given.servers:
+            files.setdefault("prometheus", []).extend(_pulled(con, address, given.window, sink))
         with output_errors(sink.writer.target):
             own = _own_samples(con, sink) if samples_lack_jobs(sink) else ()
             for part in chain(own, _parts(files, frame, hosts, sink)):
