@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from tracekit.characterize.session import Session
 from tracekit.databases import connect_duckdb, sql_text
 from tracekit.ingest.sink import Sink
-from tracekit.ingest.telemetry._complete import attach_log, join
-from tracekit.ingest.telemetry._sample_file import SampleFile
+from tracekit.ingest.telemetry._complete import join
+from tracekit.ingest.telemetry._pivot import SampleFile
 from tracekit.ingest.telemetry._series import Labels, SeriesTable
 from tracekit.progress import Progress
 from tracekit.tables.parquet import files_sql
@@ -149,7 +149,7 @@ def measure(samples: int, memory: str, folder: Path) -> None:
                 copy = f"COPY (FROM {plain}) TO {sql_text(folder / 'copy.parquet')} (FORMAT parquet, COMPRESSION zstd)"
                 con.execute(copy)
             with _timed("ingest: join", seconds), sink.connect() as con:
-                attach_log(con, sink)
+                sink.attach(con, "jobs", "attempts", "placements", "nodes")
                 join(con, file, series, sink)
         for check, entry in sink.checks.items():
             if entry.count:

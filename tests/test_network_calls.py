@@ -48,7 +48,6 @@ IMPORTERS = {
     "places/in_duckdb.py": {"fsspec"},  # a file system whose only reader is `places.reader`
     "datasets/fetch.py": {"pooch"},  # checks and places what `datasets.download` loads
     "interruption.py": {"socket"},  # a pair of sockets in this process
-    "ingest/layout.py": {"socket"},  # the name of this machine
     "ingest/file_tasks.py": {"socket"},  # the name of this machine
     "shards/own_files.py": {"socket"},  # the name of this machine
     "serve/limits.py": {"asyncio"},  # ends what the server of the page does not answer in time

@@ -1,4 +1,7 @@
-"""Tables whose lines have too few or too many fields: proving records whole by their parse loses and invents none."""
+"""Tables whose lines have too few or too many fields: proving records whole by their parse loses and invents none.
+
+Records that repeat a key are found, whatever the keys look like and however they come in blocks.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ import io
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
-from tracekit.ingest import records
-from tracekit.ingest.csv_table import read_table
+from tracekit.ingest import csv_table, records
+from tracekit.ingest.csv_table import SeenKeys, read_table
 from tracekit.schema import Column, TableSchema
 
 if TYPE_CHECKING:
@@ -101,3 +106,58 @@ def test_any_lines_are_kept_or_set_aside_as_one_by_one(lines: list[str], chunk: 
 def test_regular_lines_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records.RecordReader, "_examine", lambda *_: pytest.fail("examined"))
     assert read(["x,7,y", "y,,z"], 1 << 20) == ([(2, "x", 7, "y"), (3, "y", None, "z")], [], 2)
+
+
+NUMBERS = st.lists(st.integers(0, 9), max_size=12)
+WORDS = st.lists(st.sampled_from("abcdef"), max_size=12)
+
+
+def repeats(columns: dict[str, list[object]], block: int, unusable: frozenset[int] = frozenset()) -> list[int]:
+    """Return the rows found, counted over all blocks."""
+    frame = pl.DataFrame(columns)
+    seen, found = SeenKeys(tuple(columns)), []
+    for first in range(0, frame.height, block):
+        part = frame.slice(first, block)
+        usable = np.array([first + row not in unusable for row in range(part.height)])
+        found += [first + row for row in seen.repeats(part, usable)]
+    return found
+
+
+def repeats_by_hand(columns: dict[str, list[object]], unusable: frozenset[int] = frozenset()) -> list[int]:
+    met: set[tuple[object, ...]] = set()
+    found = []
+    for row, key in enumerate(zip(*columns.values(), strict=True)):
+        if row in unusable:
+            continue
+        if key in met:
+            found.append(row)
+        met.add(key)
+    return found
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("numbers", "rows"),
+    [([1, 2, 3, 4], []), ([1, 2, 2, 3], [2]), ([1, 3, 2, 3, 1], [3, 4]), ([2, 1, 3, 4, 5, 1], [5]), ([], [])],
+)
+def test_numbers_that_come_again(numbers: list[object], rows: list[int], block: int) -> None:
+    assert repeats({"id": numbers}, block) == rows
+
+
+@given(numbers=NUMBERS, block=st.integers(1, 5), unusable=st.frozensets(st.integers(0, 11)))
+def test_single_keys(numbers: list[object], block: int, unusable: frozenset[int]) -> None:
+    assert repeats({"id": numbers}, block, unusable) == repeats_by_hand({"id": numbers}, unusable)
+
+
+@given(words=WORDS, numbers=NUMBERS, block=st.integers(1, 5))
+def test_keys_of_two_columns(words: list[object], numbers: list[object], block: int) -> None:
+    size = min(len(words), len(numbers))
+    columns = {"word": words[:size], "number": numbers[:size]}
+    assert repeats(columns, block) == repeats_by_hand(columns)
+
+
+@given(words=WORDS, block=st.integers(1, 5))
+def test_different_keys_with_one_hash_are_different(words: list[object], block: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_table, "_hashes", lambda keys: [7] * keys.height)
+        assert repeats({"id": words}, block) == repeats_by_hand({"id": words})

@@ -142,7 +142,7 @@ class _Spoilt(Pickled):
     def in_order(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any]:
         for found in super().in_order(work, items):
             if isinstance(work, layout._CutTask):
-                self.spoil(work.place / found.name / found.partitions[0].path)
+                self.spoil(work.folder / found.name / found.result[0].path)
             yield found
 
 

@@ -294,7 +294,7 @@ def run(tmp_path: Path, ingest: Callable[..., Trace], rows: Callable[[Trace, str
 def short_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set records of more than 1000 bytes aside."""
     # These take the limit as they are imported, which must not be the one of this test.
-    for module in ("json_array", "json_items", "mapping.blocks", "formats._lsf_history"):
+    for module in ("json_array", "mapping.blocks", "formats._lsf_history"):
         importlib.import_module(f"tracekit.ingest.{module}")
     monkeypatch.setattr(records, "MAX_RECORD", 1_000)
 

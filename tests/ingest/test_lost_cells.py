@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 from tracekit import schema
-from tracekit.ingest.cells import typed_cells
-from tracekit.ingest.lost_cells import LostValues, says_nothing
+from tracekit.ingest.cells import LostValues, says_nothing, typed_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -249,7 +249,7 @@ def test_words_are_kept_in_bounded_memory(tmp_path: Path, slurm: FakeSlurm) -> N
     slurm.program("sacct", "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero")
     tracemalloc.start()
     try:
-        ended = pull_slurm.keep_output(["sacct"], tmp_path / "out", {}, source="slurm:", away="")
+        ended = pull_slurm.keep_output(["sacct"], tmp_path / "out", {})
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -261,7 +261,7 @@ def test_words_are_kept_in_bounded_memory(tmp_path: Path, slurm: FakeSlurm) -> N
 def test_a_program_that_left_a_child_behind_has_ended(tmp_path: Path, slurm: FakeSlurm) -> None:
     """The child holds the output open; the program's end counts."""
     slurm.program("sacct", "sleep 20 & echo done")
-    assert pull_slurm.keep_output(["sacct"], tmp_path / "out", {}, source="slurm:", away="") == (0, "", 5)
+    assert pull_slurm.keep_output(["sacct"], tmp_path / "out", {}) == (0, "", 5)
 
 
 def test_a_program_that_hangs_is_ended(slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

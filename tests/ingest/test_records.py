@@ -1,16 +1,21 @@
-"""The record reader gives every record once, whole, under its line, or says why not."""
+"""The record reader gives every record once, whole, under its line, or says why not; items made ahead come in order."""
 
 from __future__ import annotations
 
 import csv
 import io
+import threading
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.ingest import records
-from tracekit.ingest.records import RecordReader
+from tracekit.ingest.records import RecordReader, prefetch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CHUNKS = st.sampled_from([1, 2, 3, 7, 64, 8 * 1024 * 1024])
 CELLS = st.text(alphabet='ab,"\n\r é', max_size=6)
@@ -220,3 +225,37 @@ def test_an_empty_file_has_no_first_line_and_no_records() -> None:
     reader = RecordReader(io.BytesIO(b""))
     assert reader.first_line() is None
     assert list(reader.blocks(2)) == []
+
+
+def threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("tracekit-prefetch")]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 100])
+def test_all_items_come_in_their_order(count: int) -> None:
+    assert list(prefetch(iter(range(count)))) == list(range(count))
+    assert threads() == []
+
+
+def test_none_is_an_item_like_any_other() -> None:
+    assert list(prefetch(iter([None, 1, None]))) == [None, 1, None]
+
+
+def test_an_exception_comes_after_the_items_before_it() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise ValueError("the third")
+
+    items = prefetch(broken())
+    assert [next(items), next(items)] == [1, 2]
+    with pytest.raises(ValueError, match="the third"):
+        next(items)
+    assert threads() == []
+
+
+def test_who_stops_early_leaves_no_thread_behind() -> None:
+    items = prefetch(iter(range(100)))
+    assert next(items) == 0
+    items.close()  # type: ignore[attr-defined]  # a generator has it
+    assert threads() == []

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
     from tracekit.manifest import FileAccount, Manifest
 
-__all__ = ["Earlier", "open_earlier"]
-
 _AGAIN = "; summed over the exports, so repeated rows count again"
 
 
@@ -134,7 +132,7 @@ class Earlier:
         fresh = sink.writer.scratch / "new"
         fresh.mkdir()
         for table in manifest.tables:
-            (sink.folder / f"{table}.parquet").replace(fresh / f"{table}.parquet")
+            sink.path(table).replace(fresh / f"{table}.parquet")
         shown = _manifest_names(self.trace.manifest.files, manifest.files)
         with sink.connect() as con, self._join_errors():
             renamed = attach(con, self.trace, fresh, by_cluster=form.nodes_from_jobs)

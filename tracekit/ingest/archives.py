@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from tracekit.streams import ByteStream
 
-__all__ = ["INFLATION_FLOOR", "Container", "Member", "tar_members", "zip_members"]
-
 INFLATION_FLOOR = 64 * 1024 * 1024
 """Size that every archive may inflate to, however small it is [bytes]."""
 

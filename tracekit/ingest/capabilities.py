@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.interface import TimeFrame
 
-__all__ = ["measure_capabilities"]
-
 
 class _Measure(NamedTuple):
     tables: tuple[str, ...]

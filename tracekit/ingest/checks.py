@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.lost_ends import LOST_END, lost_runs
+from tracekit.ingest.corrections import LOST_END, lost_runs
 from tracekit.text import count, percent
 
 if TYPE_CHECKING:

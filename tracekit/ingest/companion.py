@@ -1,7 +1,7 @@
 """Files that stand beside a scheduler's log and complete its Trace: machine lists, node events, GPU telemetry.
 
-A kind of file is one module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` with an instance called
-READER. It is recognized by its first bytes, so that it may have any name and lie in the same folder as the log.
+A module in `tracekit/ingest/machines/` or `tracekit/ingest/telemetry/` reads some kinds of file and lists their readers
+as READERS. A file is recognized by its first bytes, so that it may have any name and lie in the same folder as the log.
 """
 
 from __future__ import annotations
@@ -14,29 +14,23 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, ClassVar
 
+import polars as pl
+
 from tracekit.errors import SourceError
 from tracekit.ingest.files import source_files
 from tracekit.places import place_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.mapping.sources import MapAddition
+    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.telemetry._series import Samples
     from tracekit.settings import IngestSettings
-
-__all__ = [
-    "Companion",
-    "CompanionFiles",
-    "all_companions",
-    "answers_of",
-    "companions",
-    "discard_answers",
-    "find_companions",
-    "is_address",
-    "named_telemetry",
-]
 
 
 class Companion(ABC):
@@ -52,9 +46,92 @@ class Companion(ABC):
         """Return whether a file of this name with these first bytes is of this kind."""
 
 
+MACHINE = {
+    "host": pl.String(),
+    "cluster": pl.String(),
+    "gpu_count": pl.Int64(),
+    "gpu_model": pl.String(),
+    "gpu_memory_gib": pl.Float64(),
+    "cpu_count": pl.Int64(),
+    "memory_gib": pl.Float64(),
+    "rack": pl.String(),
+}
+"""Columns of a listed machine; `host` is its name as the source has it, NULL what the source does not say."""
+
+EVENT = {
+    "host": pl.String(),
+    "cluster": pl.String(),
+    "start_time": pl.Datetime("us"),
+    "end_time": pl.Datetime("us"),
+    "state": pl.String(),
+    "cause": pl.String(),
+    "source_cause": pl.String(),
+    "source": pl.String(),
+}
+"""Columns of an event; times are UTC, the words those of the table node_events.
+
+A list of machines shows states at one moment: its events have no end, and `source` is one of LISTS.
+"""
+
+LISTS = ("scontrol", "sinfo", "kubernetes")
+"""Sources of events that are states in lists of machines."""
+
+HELD = {
+    "job": pl.String(),
+    "array_job": pl.String(),
+    "task": pl.String(),
+    "host": pl.String(),
+    "time": pl.Datetime("us"),
+    "gpu_count": pl.Float64(),
+    "gpu_index": pl.List(pl.Int64()),
+}
+"""Columns of what a job held on a machine at a time.
+
+`job` is the scheduler's number of it, `array_job` its name as a task of an array (JOB_TASK) where it is one, `task` the
+component of a heterogeneous job.
+"""
+
+
+class MachineReader(Companion):
+    """Reads one kind of machine file."""
+
+    @abstractmethod
+    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield frames, each named 'machine', 'event' or 'held', with the columns of MACHINE, EVENT or HELD.
+
+        Wall clocks are in the zone of `frame`. Records that cannot be used are set aside in `opened`.
+
+        Raises
+        ------
+        SourceError
+            The file is not what it claims to be.
+        """
+
+
+class TelemetryReader(Companion):
+    """Reads one kind of telemetry file."""
+
+    @abstractmethod
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:
+        """Yield the samples of a file, series by series or in parts of series.
+
+        Parameters
+        ----------
+        frame : TimeFrame
+            Wall clocks are in its zone.
+        hosts : frozenset of str
+            Machines that the log names, for files that say only in their name which machine they are of.
+
+        Raises
+        ------
+        SourceError
+            The file is not what it claims to be.
+        """
+
+
 @dataclass(frozen=True)
 class CompanionFiles:
-    """The files of a source that stand beside its log."""
+    """What completes the log of a source: files beside it, servers, and what a mapping file adds to its format."""
 
     machines: dict[str, list[SourceFile]] = field(default_factory=dict)
     """Lists of machines and of what happened to them, by the name of their kind."""
@@ -64,11 +141,49 @@ class CompanionFiles:
     """Addresses of servers that hold samples."""
     window: tuple[dt.datetime | None, dt.datetime | None] = (None, None)
     """From when and up to when the servers are asked, in UTC; None is as long as jobs ran."""
+    added: MapAddition | None = None
 
     @property
     def paths(self) -> set[str]:
-        """Paths of all of them."""
+        """Paths of the files that are recognized by their first bytes."""
         return {f.path for kinds in (self.machines, self.telemetry) for files in kinds.values() for f in files}
+
+    @property
+    def one_by_one(self) -> list[SourceFile]:
+        """The files of telemetry, which are read one by one; not what a server will answer."""
+        added = [] if self.added is None else self.added.one_by_one
+        return [*added, *(file for files in self.telemetry.values() for file in files)]
+
+    def with_named(self, settings: IngestSettings, taken: set[str]) -> CompanionFiles:
+        """Return these with the telemetry that a user names: files, folders, archives, and addresses of servers.
+
+        Parameters
+        ----------
+        taken : set of str
+            Paths of the files of the log, which no other file may have.
+
+        Raises
+        ------
+        SourceError
+            A source cannot be read, or contains no telemetry in a known format.
+        """
+        servers = [source for source in settings.telemetry if is_address(source)]
+        telemetry = {name: list(files) for name, files in self.telemetry.items()}
+        used = set(taken)
+        for source in (place_of(source) for source in settings.telemetry if source not in servers):
+            kinds = find_companions(source_files(source, settings.max_inflation)).telemetry
+            if not kinds:
+                raise SourceError(
+                    "contains no telemetry in a known format",
+                    where=source,
+                    hint=f"known formats: {'; '.join(reader.title for reader in companions('telemetry').values())}",
+                )
+            for name, files in kinds.items():
+                for file in files:
+                    path = file.path if file.path not in used else f"{source.name}/{file.path}"
+                    used.add(path)
+                    telemetry.setdefault(name, []).append(replace(file, path=path))
+        return replace(self, telemetry=telemetry, servers=servers, window=(settings.start, settings.end))
 
 
 @cache
@@ -80,7 +195,7 @@ def companions(family: str) -> dict[str, Companion]:
         for info in iter_modules(package.__path__)
         if not info.name.startswith("_")
     ]
-    readers: list[Companion] = [module.READER for module in found]
+    readers: list[Companion] = [reader for module in found for reader in module.READERS]
     return {reader.name: reader for reader in sorted(readers, key=lambda reader: reader.name)}
 
 
@@ -93,9 +208,8 @@ def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
     """Return the files that complete a log, by their first bytes; what cannot be read is left to the log's format."""
     found = CompanionFiles()
     for file in files:
-        try:
-            head = file.head()
-        except SourceError:
+        head = file.peek()
+        if head is None:
             continue
         for family, kinds in (("machines", found.machines), ("telemetry", found.telemetry)):
             name = next((n for n, r in companions(family).items() if r.looks_right(file.name, head)), None)
@@ -105,40 +219,38 @@ def find_companions(files: Iterable[SourceFile]) -> CompanionFiles:
     return found
 
 
-def named_telemetry(
-    sources: Iterable[str], found: CompanionFiles, taken: set[str], settings: IngestSettings
-) -> CompanionFiles:
-    """Return `found` with the telemetry that a user names: files, folders, archives, and addresses of servers.
-
-    Parameters
-    ----------
-    taken : set of str
-        Paths of the files of the log, which no other file may have.
+def split_source(
+    source: Path, files: list[SourceFile], settings: IngestSettings
+) -> tuple[list[SourceFile], dict[str, str], CompanionFiles]:
+    """Return the files of the log, the options of its format, and what completes it.
 
     Raises
     ------
     SourceError
-        A source cannot be read, or contains no telemetry in a known format.
+        There is no log, or telemetry that was named cannot be read or is of no known kind.
+    UsageError
+        The mapping file is missing or wrong.
     """
-    servers = [text for text in sources if is_address(text)]
-    telemetry = {name: list(files) for name, files in found.telemetry.items()}
-    used = set(taken)
-    for text in (text for text in sources if text not in servers):
-        where = place_of(text)
-        files = source_files(where, settings.max_inflation)
-        kinds = find_companions(files).telemetry
-        if not kinds:
-            raise SourceError(
-                "contains no telemetry in a known format",
-                where=where,
-                hint=f"known formats: {'; '.join(reader.title for reader in companions('telemetry').values())}",
-            )
-        for name, members in kinds.items():
-            for file in members:
-                shown = file.path if file.path not in used else f"{where.name}/{file.path}"
-                used.add(shown)
-                telemetry.setdefault(name, []).append(replace(file, path=shown))
-    return replace(found, telemetry=telemetry, servers=servers, window=(settings.start, settings.end))
+    taken = {file.path for file in files}
+    options = dict(settings.options or {})
+    if settings.format_name == "csv":  # its mapping names its files
+        return files, options, CompanionFiles().with_named(settings, taken)
+    added = None
+    if settings.format_name is not None and "map" in options:
+        from tracekit.ingest.mapping.sources import MapAddition
+
+        added = MapAddition(options.pop("map"), files)
+        files = added.rest
+    found = replace(find_companions(files), added=added)
+    log = [file for file in files if file.path not in found.paths]
+    if not log:
+        shown = ", ".join(sorted(found.paths)[:3])
+        raise SourceError(
+            f"contains no log, only companion files ({shown})",
+            where=source,
+            hint="put the scheduler's log into the same folder",
+        )
+    return log, options, found.with_named(settings, taken)
 
 
 def is_address(text: str) -> bool:

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from tracekit.errors import SourceError
-from tracekit.ingest.cells import typed_cells
-from tracekit.ingest.fields import parse_block
-from tracekit.ingest.keys import SeenKeys
-from tracekit.ingest.lost_cells import count_lost_rows
-from tracekit.ingest.prefetch import prefetch
-from tracekit.ingest.records import RecordReader
+from tracekit.ingest.cells import count_lost_rows, typed_cells
+from tracekit.ingest.records import RecordReader, parse_block, prefetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.records import BadRecord, Block
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.schema import TableSchema
 
-__all__ = ["header_begins", "header_columns", "header_has", "note_unused", "read_table"]
 
-
+@prefetched  # a block is parsed while the caller works on the one before
 def read_table(
     sink: Sink,
     file: SourceFile,
@@ -67,19 +64,6 @@ def read_table(
     SourceError
         The file is empty where a header is due, or lacks a column.
     """
-    # A block is parsed while the caller works on the one before.
-    return prefetch(_frames(sink, file, schema, delimiter, columns, adapt, inspect))
-
-
-def _frames(
-    sink: Sink,
-    file: SourceFile,
-    schema: TableSchema,
-    delimiter: str,
-    columns: list[str] | None,
-    adapt: Callable[[TableSchema, list[str]], TableSchema] | None,
-    inspect: Callable[[bytes], None] | None,
-) -> Iterator[pl.DataFrame]:
     with sink.opened(file) as opened:
         reader = RecordReader(opened.stream, delimiter.encode())
         header = _header(reader, opened, schema, delimiter, columns)
@@ -236,3 +220,60 @@ def _usable(
     for column, reason, found in lost:
         count_lost_rows(sink, column, reason, found, text[column], rows)
     return frame if rows.all() else frame.filter(pl.Series(rows))
+
+
+class SeenKeys:
+    """Finds records that repeat the key of an earlier one.
+
+    While keys only rise, as the job numbers of most logs do, the last one is enough. From the first key that does not
+    rise, a set of hashes is kept; from the first repeated hash, a set of the keys themselves.
+    """
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self._key = list(key)
+        self._kept: list[pl.DataFrame] = []
+        self._last: int | None = None
+        self._hashes: set[int] | None = None
+        self._seen: set[Any] | None = None
+
+    def repeats(self, frame: pl.DataFrame, usable: NDArray[np.bool_]) -> list[int]:
+        """Return the rows of `frame` whose key was seen before, among the usable ones."""
+        keys = frame.select(self._key).filter(pl.Series(usable))
+        if self._seen is None:
+            if (self._hashes is None and self._rises(keys)) or self._is_fresh(keys):
+                self._kept.append(keys)
+                return []
+            self._seen = {row for kept in self._kept for row in kept.rows()}
+            self._kept.clear()
+        found = []
+        for row, value in zip(np.flatnonzero(usable), keys.rows(), strict=True):
+            if value in self._seen:
+                found.append(int(row))
+            self._seen.add(value)
+        return found
+
+    def _rises(self, keys: pl.DataFrame) -> bool:
+        single = keys.to_series() if len(self._key) == 1 else None
+        if single is None or single.dtype != pl.Int64:
+            return False
+        if not len(single):
+            return True
+        rises = bool((single.diff().drop_nulls() > 0).all()) and (self._last is None or single[0] > self._last)
+        if rises:
+            self._last = single[-1]
+        return rises
+
+    def _is_fresh(self, keys: pl.DataFrame) -> bool:
+        """Return whether no hash of the keys came before; add them if so."""
+        if self._hashes is None:
+            self._hashes = {value for kept in self._kept for value in _hashes(kept)}
+        hashes = _hashes(keys)
+        fresh = set(hashes)
+        if len(fresh) < len(hashes) or not self._hashes.isdisjoint(fresh):
+            return False
+        self._hashes |= fresh
+        return True
+
+
+def _hashes(keys: pl.DataFrame) -> list[int]:
+    return keys.hash_rows(seed=1).to_list()

@@ -6,8 +6,6 @@ from typing import TypeVar
 
 import polars as pl
 
-__all__ = ["disagrees", "in_seconds", "most_held", "shown_gpus", "single_attempts"]
-
 Spans = TypeVar("Spans", pl.Expr, pl.Series)
 
 

@@ -1,14 +1,15 @@
-"""Detect the format of a source."""
+"""Detect the format of a source, and refuse printouts that are easily taken for logs."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, metadata
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from tracekit.errors import SourceError, UnknownFormatError, nearest
+from tracekit.errors import UnknownFormatError, nearest
 from tracekit.ingest.interface import Format, FoundFiles
 
 if TYPE_CHECKING:
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import RawFile
 
-__all__ = ["Detection", "all_formats", "detect", "find_format"]
-
 _GROUP = "tracekit.formats"
 _HEADS = 4_096
 """Most files whose first bytes are looked at: ten years of a file a day."""
+_PRINTOUTS = 64
+"""Most files that are compared with printouts."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,54 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
     )
 
 
+@cache
+def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
+    """Return printouts that no format reads: their first bytes, what each is, and the command whose output is a log.
+
+    They show one moment, or sums, or leave out what every question needs.
+    """
+    from tracekit.ingest.formats._slurm_layout import COMMAND
+
+    pods = "kubectl get pods,workloads -A -o json > pods.json"
+    queue = "squeue shows only current jobs, without their GPUs and waits"
+    known = (
+        (rb"^\s*JOBID\b[^\n]*(?:NODELIST\(REASON\)|\bREASON\b)", queue, f"write the history with: {COMMAND}"),
+        (
+            rb"- \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d \(\d+ secs\)|^Cluster\|Account\|Login\|Proper Name\|Used",
+            "sreport prints totals for a period, not jobs",
+            f"write the jobs with: {COMMAND}",
+        ),
+        (
+            rb"\A(?:---\s+)?apiVersion: ?\S+",
+            "kubectl printed YAML, which tracekit does not read",
+            f"give -o json, as in: {pods}",
+        ),
+        (
+            rb"\A(?:NAMESPACE\s+)?NAME\s+READY\s+STATUS\s+RESTARTS",
+            "kubectl printed a table for people, without GPUs and times",
+            f"print JSON: {pods}",
+        ),
+        (
+            rb"^JOBID\s+USER\s+STAT\s+QUEUE\b",
+            "bjobs printed a table for people, which cuts long cells",
+            "write the history with: bhist -a -l -u all > bhist.txt",
+        ),
+        (
+            rb"^Job id\s+Name\s+User\s+Time Use",
+            "qstat shows only current jobs",
+            "name the server's folder of accounting logs, $PBS_HOME/server_priv/accounting",
+        ),
+    )
+    return tuple((re.compile(pattern, re.MULTILINE), what, cure) for pattern, what, cure in known)
+
+
 def _refuse_printout(source: Path, files: list[SourceFile]) -> None:
     """Refuse a source of which a file is a known printout, with the command that writes a log instead."""
-    from tracekit.ingest.printouts import printout_of
-
-    found = printout_of(files)
-    if found is not None:
-        raise UnknownFormatError(f"{found.path}: {found.what}", where=source, hint=found.cure)
+    for file in files[:_PRINTOUTS]:
+        head = (file.peek(4_096) or b"").removeprefix(b"\xef\xbb\xbf")
+        for pattern, what, cure in _printouts():
+            if pattern.search(head):
+                raise UnknownFormatError(f"{file.path}: {what}", where=source, hint=cure)
 
 
 def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
@@ -148,11 +190,8 @@ def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
 
 def _is_other(file: SourceFile, kind: RawFile) -> bool:
     """Return whether a file's first bytes are not those of its kind, but those of another format."""
-    try:
-        head = file.head()
-    except SourceError:
-        return False
-    if kind.looks_right(head):
+    head = file.peek()
+    if head is None or kind.looks_right(head):
         return False
     return any(other.looks_right(head) for f in all_formats().values() if f.detected for other in f.raw_files)
 
@@ -165,11 +204,8 @@ def _by_head(files: list[SourceFile], kinds: tuple[RawFile, ...]) -> list[tuple[
     """Return the files whose first bytes are of one of the kinds, with the first that fits."""
     found = []
     for file in files[:_HEADS]:
-        try:
-            head = file.head()
-        except SourceError:
-            continue
-        found += [(file, kind) for kind in kinds if kind.looks_right(head)][:1]
+        head = file.peek()
+        found += [(file, kind) for kind in kinds if head is not None and kind.looks_right(head)][:1]
     return found
 
 

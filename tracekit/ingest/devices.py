@@ -18,17 +18,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = [
-    "GPU_RESOURCE",
-    "WHOLE_GPUS",
-    "UnknownDevices",
-    "device_factors",
-    "factor_of",
-    "is_accelerator",
-    "is_extended_device",
-    "is_gres_device",
-]
-
 GPU_RESOURCE = Option(
     "",
     "devices that count as GPUs, each as NAME or NAME=FACTOR: npu, gpu:vgpu=0.25, huawei.com/Ascend910=1, fpga=0; give "

@@ -1,4 +1,4 @@
-"""Read files one by one: here, or each in a task of other machines.
+"""Work that other machines can do in tasks, and the reading of files one by one, here or each in a task.
 
 What a task makes of its file is kept next to the Trace until this process takes it over, in the order of the files, so
 that a Trace does not depend on who has read what. The tasks write into the hidden folder in
@@ -12,9 +12,10 @@ from __future__ import annotations
 import io
 import json
 import socket
+from abc import ABC, abstractmethod
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -31,11 +32,12 @@ from tracekit.text import counted
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.sink import OpenedFile
+    from tracekit.workers import Workers
 
 
 # What a reader makes of one file, kept in a file of its own: as if it were read when that file is taken over.
@@ -111,11 +113,11 @@ class RecordingSink(Sink):
     def write(self, table: str, frame: pl.DataFrame) -> None:
         """Write down rows of a common table."""
         if frame.height:
-            self._put("rows", [table], _stream(frame))
+            self._put("write", [table], _stream(frame))
 
     def add_rejected(self, path: str, line: int, column: str | None, reason: str, text: str) -> None:
         """Write down a row of the rejects table."""
-        self._put("reject", [path, line, column, reason, text])
+        self._put("add_rejected", [path, line, column, reason, text])
 
     def check(
         self, name: str, count: int, of: int | None, meaning: str, examples: pl.Series | list[str] | None = None
@@ -164,16 +166,11 @@ def take_over(path: Path, sink: Sink) -> Iterator[Any]:
                 yield Samples(
                     Labels(*told[:-1]), told[-1], np.frombuffer(times, np.int64), np.frombuffer(values, np.float64)
                 )
-            elif kind == "rows":
-                sink.write(told[0], pl.read_ipc_stream(blobs[0]))
-            elif kind == "reject":
-                sink.add_rejected(*told)
-            elif kind == "check":
-                sink.check(*told)
-            elif kind == "note":
-                sink.note(*told)
-            else:
+            elif kind == "account":
                 sink.accounts.append(FileAccount(**told))
+            else:
+                # The kind is the method of the sink.
+                getattr(sink, kind)(*told, *map(pl.read_ipc_stream, blobs))
 
 
 def _next(file: IO[bytes], shown: Path) -> tuple[str, Any, list[bytes]]:
@@ -191,8 +188,88 @@ def _next(file: IO[bytes], shown: Path) -> tuple[str, Any, list[bytes]]:
 
 K = TypeVar("K")
 T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 SHARE = "every machine must see the files and the folder of -o at the same path"
+
+
+@dataclass(frozen=True)
+class Made(Generic[Result]):
+    """What a task has made."""
+
+    name: str
+    """Of what it has written, in the folder of the tasks."""
+    result: Result
+    host: str
+
+
+@dataclass(frozen=True)
+class Task(ABC, Generic[Item, Result]):
+    """Work for any machine, which says where its result is; an error that is no fault of the machine's is returned.
+
+    An error that is raised would be tried again, and end as a stack of another machine's.
+    """
+
+    folder: Path
+    """Where the tasks write."""
+    shown: Path
+    """The folder of the Trace, in messages."""
+    memory_limit: str
+    version: str = field(default_factory=lambda: __version__, init=False)
+    """Of the process that gives the work, which every machine has to have."""
+
+    @abstractmethod
+    def work(self, item: Item, place: Path) -> Result:
+        """Do the work for an item, and write to `place`, which nothing else writes to."""
+
+    def __call__(self, item: Item) -> Made[Result] | TracekitError:
+        """Return what was made for an item, or why nothing was."""
+        host = socket.gethostname()
+        if self.version != __version__:
+            what = f"the executor on {host} has tracekit {__version__}, this machine has tracekit {self.version}"
+            return UsageError(what, where="--engine", hint="install this version on every machine")
+        if not self.folder.is_dir():
+            return OutputError(f"its temporary folder does not exist on {host}", where=self.shown, hint=SHARE)
+        place = self.folder / uuid4().hex
+        try:
+            return Made(place.name, self.work(item, place), host)
+        except TracekitError as error:
+            return error
+
+
+def task_folder(sink: Sink, name: str) -> Path:
+    """Return a folder for what tasks write; it goes with the folder in which the Trace is made."""
+    folder = sink.writer.scratch / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def finished(workers: Workers, work: Task[Item, Result], items: Sequence[Item]) -> Generator[Made[Result]]:
+    """Yield what the workers have made of each item, in the order given.
+
+    Raises
+    ------
+    TracekitError
+        That of a task.
+    """
+    with closing(workers.in_order(work, items)) as done:
+        for made in done:
+            if isinstance(made, TracekitError):
+                raise made
+            yield made
+
+
+def require_seen(path: Path, size: int, host: str, shown: Path) -> None:
+    """Refuse a result of a task that this machine does not see as it was written.
+
+    Raises
+    ------
+    OutputError
+        It is not there, or has another size.
+    """
+    if not path.is_file() or path.stat().st_size != size:
+        raise OutputError(f"this machine cannot see the files that {host} wrote", where=shown, hint=SHARE)
 
 
 def read_each(
@@ -225,21 +302,20 @@ def read_each(
             f"read on this machine, since a task reads no archive: {counted(len(inside), 'files')} such as "
             f"{inside[0]}; unpack them before"
         )
-    folder = sink.writer.scratch / "tasks"
-    folder.mkdir(exist_ok=True)
-    work = _FileTask(read, folder, sink.writer.target, sink.options, sink.memory_limit)
+    work = _FileTask(task_folder(sink, "tasks"), sink.writer.target, sink.memory_limit, read, sink.options)
     given = [(key, file, _size(file)) for key, file in files if file.apart]
-    with closing(sink.workers.in_order(work, given)) as done:
+    with closing(finished(sink.workers, work, given)) as done:
         for key, file in files:
             if not file.apart:
                 yield from read(key, file, sink)
                 continue
             sink.progress.stage(f"waiting for {file.path}, which a task reads")
             made = next(done)
-            if isinstance(made, TracekitError):
-                raise made
             sink.progress.stage(f"taking over {file.path}")
-            yield from _taken(folder / made.name, made, sink)
+            path = work.folder / made.name
+            require_seen(path, made.result, made.host, work.shown)
+            yield from take_over(path, sink)
+            path.unlink()
 
 
 def _size(file: SourceFile) -> int:
@@ -247,72 +323,24 @@ def _size(file: SourceFile) -> int:
         return file.origin.stat().st_size
 
 
-def unfit(version: str, folder: Path, shown: Path) -> TracekitError | None:
-    """Return why this machine cannot work for one with this version, in this folder of a Trace; None where it can.
-
-    Parameters
-    ----------
-    shown : Path
-        The folder of the Trace, in the message.
-    """
-    host = socket.gethostname()
-    if version != __version__:
-        what = f"the executor on {host} has tracekit {__version__}, this machine has tracekit {version}"
-        return UsageError(what, where="--engine", hint="install this version on every machine")
-    if not folder.is_dir():
-        return OutputError(f"its temporary folder does not exist on {host}", where=shown, hint=SHARE)
-    return None
-
-
 @dataclass(frozen=True)
-class _Made:
-    """What a task has made of a file."""
-
-    name: str
-    size: int
-    host: str
-
-
-def _taken(path: Path, made: _Made, sink: Sink) -> Iterator[Any]:
-    if not path.is_file() or path.stat().st_size != made.size:
-        raise OutputError(
-            f"this machine cannot see the files that {made.host} wrote", where=sink.writer.target, hint=SHARE
-        )
-    yield from take_over(path, sink)
-    path.unlink()
-
-
-@dataclass(frozen=True)
-class _FileTask:
-    """Reads one file, on any machine, and says where the result is; an error that is the file's is returned.
-
-    An error that is raised would be tried again, and end as a stack of another machine's.
-    """
+class _FileTask(Task[tuple[Any, "SourceFile", int], int]):
+    """Reads one file, and returns the size of what it has written."""
 
     read: Callable[[Any, SourceFile, Sink], Iterator[Any]]
-    folder: Path
-    shown: Path
-    """The folder of the Trace, in messages."""
     options: Mapping[str, str]
-    memory_limit: str
-    version: str = __version__
 
-    def __call__(self, item: tuple[Any, SourceFile, int]) -> _Made | TracekitError:
+    def work(self, item: tuple[Any, SourceFile, int], place: Path) -> int:
+        """Read a file, whose size this process knows."""
         key, file, size = item
         host = socket.gethostname()
-        if (fault := unfit(self.version, self.folder, self.shown)) is not None:
-            return fault
-        path = self.folder / uuid4().hex
-        try:
-            if not file.origin.is_file():
-                return SourceError(f"the file does not exist on {host}", where=file.origin, hint=SHARE)
-            # A log that is still written may have grown; one that is shorter there is another one, or an old copy.
-            if _size(file) < size:
-                what = f"has {_size(file):,} bytes on {host}, and {size:,} here"
-                return SourceError(what, where=file.origin, hint=SHARE)
-            with RecordingSink(path, self.shown, self.options, self.memory_limit) as sink:
-                for found in self.read(key, file, sink):
-                    sink.keep(found)
-            return _Made(path.name, path.stat().st_size, host)
-        except TracekitError as error:
-            return error
+        if not file.origin.is_file():
+            raise SourceError(f"the file does not exist on {host}", where=file.origin, hint=SHARE)
+        # A log that is still written may have grown; one that is shorter there is another one, or an old copy.
+        if _size(file) < size:
+            what = f"has {_size(file):,} bytes on {host}, and {size:,} here"
+            raise SourceError(what, where=file.origin, hint=SHARE)
+        with RecordingSink(place, self.shown, self.options, self.memory_limit) as sink:
+            for found in self.read(key, file, sink):
+                sink.keep(found)
+        return place.stat().st_size

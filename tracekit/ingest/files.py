@@ -221,6 +221,13 @@ class SourceFile:
         with self.open() as stream:
             return stream.read(size)
 
+    def peek(self, size: int = 65_536) -> bytes | None:
+        """Return the first bytes of the content, None where it cannot be read: its reader will say why."""
+        try:
+            return self.head(size)
+        except SourceError:
+            return None
+
 
 class _Checked(io.RawIOBase):
     """A stream whose failures are SourceErrors; errors of the code that reads it pass unchanged."""
@@ -292,8 +299,8 @@ def source_files(source: Path, max_inflation: float = IngestSettings.max_inflati
     else:
         found = []
         for folder, paths in groupby(_walk(source), key=lambda path: path.parent):
-            shown = "" if folder == source else f"{folder.relative_to(source).as_posix()}/"
-            found += _in_folder(list(paths), shown, max_inflation)
+            prefix = "" if folder == source else f"{folder.relative_to(source).as_posix()}/"
+            found += _in_folder(list(paths), prefix, max_inflation)
     if not found:
         raise SourceError("holds no files", where=source, hint="name the folder with the raw log files")
     path, count = Counter(file.path for file in found).most_common(1)[0]
@@ -328,36 +335,40 @@ def _single(source: Path, max_inflation: float) -> list[SourceFile]:
     return _whole(source.name, [source], max_inflation) if parts is None else _joined(parts, "", max_inflation)
 
 
-def _in_folder(paths: list[Path], shown: str, max_inflation: float) -> list[SourceFile]:
+def _in_folder(paths: list[Path], prefix: str, max_inflation: float) -> list[SourceFile]:
     cut = find_parts(paths)
     pieces = {path for parts in cut for path in parts.pieces}
-    found = [file for parts in cut for file in _joined(parts, shown, max_inflation)]
-    return found + [f for p in paths if p not in pieces for f in _whole(shown + p.name, [p], max_inflation)]
+    found = [file for parts in cut for file in _joined(parts, prefix, max_inflation)]
+    return found + [f for p in paths if p not in pieces for f in _whole(prefix + p.name, [p], max_inflation)]
 
 
-def _joined(parts: Parts, folder: str, max_inflation: float) -> list[SourceFile]:
-    shown, first, last = folder + parts.path.name, parts.pieces[0].name, parts.pieces[-1].name
-    note = f"{shown} is read from its {len(parts.pieces)} parts, {first} to {last}"
-    return [replace(file, note=note) for file in _whole(shown, parts.pieces, max_inflation)]
+def _joined(parts: Parts, prefix: str, max_inflation: float) -> list[SourceFile]:
+    path, first, last = prefix + parts.path.name, parts.pieces[0].name, parts.pieces[-1].name
+    note = f"{path} is read from its {len(parts.pieces)} parts, {first} to {last}"
+    return [replace(file, note=note) for file in _whole(path, parts.pieces, max_inflation)]
 
 
-def _whole(shown: str, pieces: list[Path], max_inflation: float) -> list[SourceFile]:
-    """Return the members of an archive, or the file itself; both may be in pieces."""
-    with read_errors(shown):
-        size = sum(path.stat().st_size for path in pieces)
+def _whole(path: str, pieces: list[Path], max_inflation: float) -> list[SourceFile]:
+    """Return the members of an archive, or the file itself; both may be in pieces.
+
+    `path` is relative to the source.
+    """
+    with read_errors(path):
+        size = sum(piece.stat().st_size for piece in pieces)
     # Another process, which may be asked to read it, can stand in another folder.
-    pieces = [path.absolute() for path in pieces]
+    pieces = [piece.absolute() for piece in pieces]
     opener = partial(joined, pieces) if len(pieces) > 1 else partial(_plain, pieces[0])
-    container = Container(shown, size, max_inflation, opener)
-    lower = shown.lower()
+    container = Container(path, size, max_inflation, opener)
+    lower = path.lower()
     if lower.endswith((*_TAR, ".zip")):
-        with read_errors(shown):
+        with read_errors(path):
             members = tar_members(container) if lower.endswith(_TAR) else zip_members(container)
         files = [
-            SourceFile(readable_name(f"{shown}/{m.name}"), m.size, pieces[0], m.opener, apart=False) for m in members
+            SourceFile(readable_name(f"{path}/{member.name}"), member.size, pieces[0], member.opener, apart=False)
+            for member in members
         ]
     else:
-        files = [SourceFile(readable_name(shown), size, pieces[0], opener)]
+        files = [SourceFile(readable_name(path), size, pieces[0], opener)]
     return [_unpacked(file, container.limit) for file in files]
 
 

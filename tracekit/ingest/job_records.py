@@ -2,7 +2,7 @@
 
 A reader makes a row of RECORD of each record. Rows with a start belong to the run that began then; of several, what the
 latest one states counts, and what only an earlier one states stays. Rows without a start tell of the job alone.
-`combine_records` makes three tables of them, which `tracekit.ingest.job_tables` writes:
+`combine_records` makes tables of them, which `write_job_tables` writes as common tables:
 
     fact    one row a job, with the columns of `jobs` and `last_end`
     run     one row a run: job_id, attempt, start_time, end_time, status, gpu_count, node_count
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.databases import sql_text
+from tracekit.ingest.derived import most_held
 from tracekit.ingest.record_times import TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.record_times import RecordTimes
     from tracekit.ingest.sink import Sink
-
-__all__ = ["FACTS", "RECORD", "TIMES", "Row", "combine_records", "record_frame"]
 
 Row = dict[str, Any]
 
@@ -188,3 +187,79 @@ def combine_records(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink, on
             "SELECT job_id FROM run WHERE end_time IS NULL AND NOT latest ORDER BY job_id LIMIT 5"
         ).fetchall()],
     )  # fmt: skip
+
+
+def _seconds(later: str, earlier: str) -> str:
+    return f"(epoch_us({later}) - epoch_us({earlier})) / 1e6"
+
+
+def write_job_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> int:
+    """Write the common tables; return the number of jobs with several attempts.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        With the tables fact, run, place and usage.
+    sink : Sink
+        Where they go.
+    """
+    sink.writer.copy(
+        "jobs",
+        con,
+        f"""SELECT * EXCLUDE (last_end), last_end AS end_time, {_seconds("start_time", "submit_time")} AS queue_s,
+            {_seconds("last_end", "start_time")} AS run_s
+        FROM fact ORDER BY submit_time NULLS LAST, job_id""",
+    )
+    if _one(con, "SELECT count(*) FROM run"):
+        sink.writer.copy(
+            "attempts",
+            con,
+            f"""SELECT r.job_id, r.attempt, r.start_time, r.end_time, {_seconds("r.end_time", "r.start_time")} AS run_s,
+                {_seconds("r.start_time", "CASE WHEN r.attempt = 0 THEN f.submit_time ELSE p.end_time END")} AS wait_s,
+                r.gpu_count, r.node_count, r.status
+            FROM run r JOIN fact f USING (job_id)
+            LEFT JOIN run p ON p.job_id = r.job_id AND p.attempt = r.attempt - 1
+            ORDER BY f.submit_time NULLS LAST, r.job_id, r.attempt""",
+        )
+    if _one(con, "SELECT count(*) FROM place"):
+        _write_places(con, sink)
+    if _one(con, "SELECT count(*) FROM usage"):
+        sink.writer.copy(
+            "job_usage",
+            con,
+            """SELECT u.* FROM usage u JOIN fact f USING (job_id)
+            ORDER BY f.submit_time NULLS LAST, u.job_id, u.task NULLS FIRST, u.instance NULLS FIRST""",
+        )
+    return _one(con, "SELECT count(*) FROM fact WHERE attempt_count > 1")
+
+
+def _one(con: duckdb.DuckDBPyConnection, query: str) -> int:
+    return int(con.execute(query).fetchall()[0][0])
+
+
+def _write_places(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    """Write where each attempt ran, and the machines that are named there."""
+    joined = "place p JOIN fact f USING (job_id)"
+    # Machines of two clusters may share their names.
+    several = _one(con, f"SELECT count(DISTINCT f.cluster) FROM {joined}") > 1
+    name = "coalesce(f.cluster || '/', '') || p.node_id" if several else "p.node_id"
+    con.execute(
+        f"""CREATE TABLE placed AS
+        SELECT p.* REPLACE ({name} AS node_id), f.cluster, f.gpu_model, f.submit_time FROM {joined}"""
+    )
+    sink.writer.copy(
+        "placements",
+        con,
+        """SELECT * EXCLUDE (cluster, gpu_model, submit_time) FROM placed
+        ORDER BY submit_time NULLS LAST, job_id, attempt, task NULLS FIRST, instance NULLS FIRST, node_id""",
+    )
+    sink.writer.copy(
+        "nodes",
+        con,
+        f"""SELECT p.node_id, p.cluster, h.gpu_count, p.gpu_model
+        FROM (SELECT node_id, min(cluster) AS cluster,
+                     CASE WHEN min(gpu_model) = max(gpu_model) AND NOT contains(min(gpu_model), '|')
+                          THEN min(gpu_model) END AS gpu_model
+              FROM placed GROUP BY node_id) p
+        LEFT JOIN ({most_held("placed", "start_time", "end_time")}) h USING (node_id) ORDER BY p.node_id""",
+    )

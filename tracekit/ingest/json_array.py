@@ -1,32 +1,46 @@
-"""Read a JSON array of objects in runs and in bounded memory; text between the objects is set aside.
+"""Read the objects of a JSON document in bounded memory, each with its line; text between them is set aside.
 
-The array is the whole document, or stands under a key of it. The ends of objects are found by counting braces outside
-strings, so that a damaged object does not affect others.
+- `json_runs`: a JSON array of objects, which is the whole document or is under a key of it.
+- `json_items`: a document that lists objects, as `{"apiVersion": ..., "items": [...], ...}`, an array, one a line, or
+  one after the other.
+- `array_items`: one array among other members of an object, which may come before it.
+- `document_runs`: an array anywhere, or an object whose values are the records.
+
+The ends of objects are found by counting braces outside strings, so that a damaged object does not affect others.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import orjson
 
 from tracekit.errors import SourceError
-from tracekit.ingest.prefetch import prefetch
-from tracekit.ingest.records import MAX_RECORD, BadRecord
+from tracekit.ingest.records import MAX_RECORD, BadRecord, Joined, Record, prefetched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from tracekit.ingest.records import ByteReader
-
-__all__ = ["JsonRun", "json_runs"]
+    from tracekit.ingest.sink import OpenedFile
 
 _CHUNK = 8 * 1024 * 1024
 _LAST = 4096
 """Bytes in which the end of a document is looked for."""
+_HEAD = 1 << 20
+"""Bytes at the beginning of a file in which the key of an array has to stand."""
+_LONGEST_ITEM = 4 * 1024 * 1024
+_TRIES = 16
+"""Most places that are looked at: an array of this name may stand deeper in any JSON."""
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_AFTER = re.compile(rb"\s*(?:,\s*\".*)?\}\s*\Z", re.DOTALL)
+_KEY = re.compile(rb'\s*,?\s*"[^"\\]{0,1000}"\s*:\s*')
+"""What stands in front of each value of an object."""
 _UTF8_BOM = b"\xef\xbb\xbf"
 _BETWEEN = b" \t\r\n,"
 _QUOTE, _OPEN, _CLOSE, _NEWLINE = 34, 123, 125, 10
@@ -43,6 +57,7 @@ class JsonRun(NamedTuple):
     """Text between the objects or after the array that should not be there."""
 
 
+@prefetched
 def json_runs(stream: ByteReader, path: str, key: str | None = None) -> Iterator[JsonRun]:
     """Return the objects of a JSON array in runs, with the text between them that should not be there.
 
@@ -61,10 +76,6 @@ def json_runs(stream: ByteReader, path: str, key: str | None = None) -> Iterator
     SourceError
         The file is no JSON array, or has none under the key, or ends inside a record.
     """
-    return prefetch(_runs(stream, path, key))
-
-
-def _runs(stream: ByteReader, path: str, key: str | None) -> Iterator[JsonRun]:
     before, rest = _after_bracket(stream, path) if key is None else _after_key(stream, path, key)
     line = 1 + before.count(b"\n")
     while True:
@@ -228,3 +239,179 @@ def _run(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: 
             at = line + int(np.searchsorted(newlines, start - len(stray)))
             bad.append(BadRecord(at, stray.rstrip(_BETWEEN), "is not a JSON object"))
     return JsonRun(texts, line + np.searchsorted(newlines, starts), bad)
+
+
+def json_items(opened: OpenedFile, key: str) -> Iterator[list[Record]]:
+    """Yield the objects of a file in runs and count them; what is no object is rejected.
+
+    Parameters
+    ----------
+    opened : OpenedFile
+        The file.
+    key : str
+        Where the array stands in an object that lists the records; such an object may also be one of several.
+
+    Raises
+    ------
+    SourceError
+        The file is empty, no JSON, or ends inside an object.
+    """
+    head = _head(opened.stream)
+    text = head.removeprefix(_UTF8_BOM)
+    if not text.strip():
+        raise SourceError("is empty", where=opened.path, hint="check that the command that wrote it succeeded")
+    if text.lstrip()[:1] not in (b"{", b"["):
+        raise SourceError("is not JSON: it begins with neither '{' nor '['", where=opened.path, line=1)
+    listed = re.match(rb'\s*\{[^\[\]]{0,100000}?"%s"\s*:\s*\[' % key.encode(), text) or re.match(rb"\s*\[", text)
+    start = listed.end() if listed else 0
+    before = text[:start].count(b"\n")
+    for run in json_runs(Joined(b"[" + text[start:], opened.stream, b"]"), opened.path):
+        items: list[Record] = []
+        for record in run.bad:
+            if not _is_frame(record.raw):
+                opened.count(1)
+                opened.reject(before + record.line, None, record.reason, record.raw)
+        for raw, line in zip(run.texts, run.lines.tolist(), strict=True):
+            items += _items(opened, key, raw, before + line)
+        if items:
+            yield items
+
+
+def _is_frame(text: bytes) -> bool:
+    """Return whether text between objects is only what ends an array and the object around it."""
+    rest = text.strip(b"}], \t\r\n")
+    if not rest or text.startswith(b"],"):
+        return True
+    try:
+        orjson.loads(b'{"":[' + (b"" if text.startswith(b"]") else b"]") + text.rstrip().removesuffix(b"]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _items(opened: OpenedFile, key: str, raw: bytes, line: int) -> Iterator[Record]:
+    try:
+        if len(raw) > MAX_RECORD:
+            raise ValueError
+        value = orjson.loads(raw)
+    except ValueError:
+        opened.count(1)
+        reason = "is not JSON" if len(raw) <= MAX_RECORD else f"longer than {MAX_RECORD} bytes"
+        opened.reject(line, None, reason, raw)
+        return
+    if isinstance(value.get(key), list):
+        for item in value[key]:
+            opened.count(1)
+            if isinstance(item, dict):
+                yield Record(line, orjson.dumps(item), item)
+            else:
+                opened.reject(line, None, "is not a JSON object", orjson.dumps(item))
+    elif set(value) - {"resourceVersion", "selfLink", "continue", "remainingItemCount"} or not value:
+        opened.count(1)
+        yield Record(line, raw, value)
+
+
+def _head(stream: ByteReader) -> bytes:
+    """Return what a stream begins with, in which the key of an array is looked for."""
+    head = b""
+    while len(head) < _HEAD and (chunk := stream.read(_HEAD)):
+        head += chunk
+    return head
+
+
+def array_of(head: bytes, keys: Sequence[str]) -> re.Match[bytes] | None:
+    """Return where an array of one of these names begins at the top of an object, None where none does."""
+    text = head.removeprefix(_UTF8_BOM).lstrip()
+    if not text.startswith(b"{"):
+        return None
+    found = re.finditer(rb'"(' + "|".join(keys).encode() + rb')"\s*:\s*\[', head)
+    for match in islice(found, _TRIES):
+        before = _STRING.sub(b"", head[: match.start()])
+        if before.count(b"{") - before.count(b"}") == 1 and before.count(b"[") == before.count(b"]"):
+            return match
+    return None
+
+
+def array_items(opened: OpenedFile, keys: Sequence[str]) -> Iterator[list[Record]]:
+    """Yield the objects of the array in blocks.
+
+    Raises
+    ------
+    SourceError
+        There is no such array, or the file ends inside it.
+    """
+    head = _head(opened.stream)
+    match = array_of(head, keys)
+    if match is None:
+        names = " or ".join(f"'{key}'" for key in keys)
+        raise SourceError(
+            f"is not a JSON object with the array {names}", where=opened.path, hint="fetch the file again"
+        )
+    begin = match.end() - 1
+    # json_runs counts lines, so those before the array stay.
+    stream = Joined(b"\n" * head.count(b"\n", 0, begin) + head[begin:], opened.stream)
+    for run in json_runs(stream, opened.path):
+        found = [_array_item(int(line), raw) for line, raw in zip(run.lines.tolist(), run.texts, strict=True)]
+        for bad in run.bad:
+            # What follows the array is the rest of the object around it.
+            if bad.reason.startswith("text after") and _AFTER.fullmatch(bad.raw[-_LONGEST_ITEM:]):
+                continue
+            found.append(Record(bad.line, bad.raw, {}, bad.reason))
+        yield found
+
+
+def _array_item(line: int, raw: bytes) -> Record:
+    if len(raw) > _LONGEST_ITEM:
+        return Record(line, raw, {}, f"is longer than {_LONGEST_ITEM} bytes")
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        return Record(line, raw, {}, f"is not JSON: {str(error)[:120]}")
+    return Record(line, raw, value)
+
+
+def document_runs(stream: ByteReader, path: str, place: str) -> Iterator[JsonRun]:
+    """Return the objects of a JSON document in runs, as `json_runs` does.
+
+    Parameters
+    ----------
+    place : str
+        Dotted path of the array of records; '.' for the document, which is an array or an object whose values are the
+        records.
+
+    Raises
+    ------
+    SourceError
+        The document has no such array, or ends in the middle.
+    """
+    if place != ".":
+        return json_runs(stream, path, place)
+    head = b""
+    while not head.removeprefix(_UTF8_BOM).strip() and (chunk := stream.read(_CHUNK)):
+        head += chunk
+    text = head.removeprefix(_UTF8_BOM)
+    if not text.lstrip().startswith(b"{"):
+        return json_runs(Joined(text, stream), path)
+    return _values(text, stream, path)
+
+
+def _values(text: bytes, stream: ByteReader, path: str) -> Iterator[JsonRun]:
+    """Yield the values of an object; the keys before them are no records."""
+    cut = text.index(b"{") + 1
+    if not re.match(rb'\s*(?:\}|"[^"\\]{0,1000}"\s*:\s*\{)', text[cut : cut + 2_000]):
+        hint = "for one object per line, leave out records; for an array inside the document, write its path"
+        raise SourceError("is neither an array of records nor an object of records", where=path, hint=hint)
+    closed = False
+    # Newlines in front of the brace keep the numbers of the lines.
+    before = b"[" + b"\n" * text.count(b"\n", 0, cut)
+    for run in json_runs(Joined(before + text[cut:], stream, b"]"), path):
+        bad = []
+        for record in run.bad:
+            if _KEY.fullmatch(record.raw):
+                continue
+            closed = closed or record.raw.strip() == b"}"
+            if record.raw.strip() != b"}":
+                bad.append(record)
+        yield run._replace(bad=bad)
+    if not closed:
+        raise SourceError("the document ends in the middle: the file is truncated", where=path, hint="fetch it again")

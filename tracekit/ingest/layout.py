@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from tracekit.databases import connect_duckdb
-from tracekit.errors import OutputError, SourceError, TracekitError, UsageError, nearest
-from tracekit.ingest.file_tasks import SHARE, unfit
-from tracekit.ingest.join_errors import join_errors
+from tracekit.errors import SourceError, UsageError, nearest
+from tracekit.ingest.file_tasks import Task, finished, require_seen, task_folder
+from tracekit.ingest.sink import join_errors, no_rows
 from tracekit.outputs import output_errors, real_path
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.settings import IngestSettings
@@ -22,7 +20,6 @@ from tracekit.tables.parquet import files_sql
 from tracekit.tables.partitions import JOB_TABLES, PARTITIONED_TABLES, SAMPLE_TABLES, is_large
 from tracekit.trace import Trace
 from tracekit.trace_writer import TraceWriter
-from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
     from tracekit.manifest import Manifest, Partition, TableInfo
-    from tracekit.trace_writer import Cutter
 
 
 # Cut tables of samples into partitions: some partitions of one cluster in each task of other machines.
@@ -52,11 +48,6 @@ def _nodes_sql(path: Path) -> str:
     return f"SELECT node_id, cluster FROM read_parquet({files_sql([path])}, hive_partitioning = false)"
 
 
-def cutter(sink: Sink) -> Cutter | None:
-    """Return what cuts a table by the workers; None where there are none, so that this process does."""
-    return None if sink.workers is None else partial(_cut, sink)
-
-
 def _cut(
     sink: Sink, con: duckdb.DuckDBPyConnection, table: str, files: Sequence[Path], folder: Path
 ) -> list[Partition]:
@@ -65,18 +56,19 @@ def _cut(
     groups = list(_groups(list_parts(con, table, files)))
     if len(groups) < 2:  # nobody gains
         return cut_table(con, table, files, folder)
-    place, target = sink.writer.scratch / "cut", sink.writer.target
-    place.mkdir(exist_ok=True)
-    work = _CutTask(table, tuple(files), sink.folder / "nodes.parquet", place, target, sink.memory_limit)
+    work = _CutTask(
+        task_folder(sink, "cut"), sink.writer.target, sink.memory_limit, table, tuple(files), sink.path("nodes")
+    )
     found: list[Partition] = []
-    with closing(sink.workers.in_order(work, groups)) as done:
+    with closing(finished(sink.workers, work, groups)) as done:
         for number, made in enumerate(done):
             sink.progress.stage(f"cutting {table} into days: {number + 1} of {len(groups)} tasks are done")
-            if isinstance(made, TracekitError):
-                raise made
-            for partition in made.partitions:
-                _move(place / made.name, partition, folder, made.host, target)
-            found += made.partitions
+            for partition in made.result:
+                path, goal = work.folder / made.name / partition.path, folder / partition.path
+                require_seen(path, partition.bytes, made.host, work.shown)
+                goal.parent.mkdir(parents=True)
+                path.replace(goal)
+            found += made.result
     return found
 
 
@@ -92,53 +84,21 @@ def _groups(parts: list[Part]) -> Iterator[list[Part]]:
         yield group
 
 
-def _move(place: Path, partition: Partition, folder: Path, host: str, target: Path) -> None:
-    path, goal = place / partition.path, folder / partition.path
-    if not path.is_file() or path.stat().st_size != partition.bytes:
-        raise OutputError(f"this machine cannot see the files that {host} wrote", where=target, hint=SHARE)
-    goal.parent.mkdir(parents=True)
-    path.replace(goal)
-
-
 @dataclass(frozen=True)
-class _Cut:
-    """What a task has written."""
-
-    name: str
-    partitions: list[Partition]
-    host: str
-
-
-@dataclass(frozen=True)
-class _CutTask:
-    """Writes some partitions of a table, on any machine; an error that is no fault of the machine's is returned."""
+class _CutTask(Task[list[Part], "list[Partition]"]):
+    """Writes some partitions of a table."""
 
     table: str
     files: tuple[Path, ...]
     nodes: Path
-    place: Path
-    shown: Path
-    """The folder of the Trace, in messages."""
-    memory_limit: str
-    version: str = __version__
 
-    def __call__(self, parts: list[Part]) -> _Cut | TracekitError:
-        if (fault := unfit(self.version, self.place, self.shown)) is not None:
-            return fault
-        folder = self.place / uuid4().hex
-        try:
-            with (
-                join_errors(self.shown),
-                output_errors(self.shown),
-                connect_duckdb(self.memory_limit) as con,
-            ):
-                folder.mkdir()
-                con.execute("SET threads = 1")  # as many as a task has
-                con.execute(f"CREATE VIEW nodes AS {_nodes_sql(self.nodes)}")
-                written = write_parts(con, self.table, self.files, folder, parts)
-            return _Cut(folder.name, written, socket.gethostname())
-        except TracekitError as error:
-            return error
+    def work(self, item: list[Part], place: Path) -> list[Partition]:
+        """Write partitions."""
+        with join_errors(self.shown), output_errors(self.shown), connect_duckdb(self.memory_limit) as con:
+            place.mkdir()
+            con.execute("SET threads = 1")  # as many as a task has
+            con.execute(f"CREATE VIEW nodes AS {_nodes_sql(self.nodes)}")
+            return write_parts(con, self.table, self.files, place, item)
 
 
 _LAYOUTS = ("day", "none", "auto")
@@ -173,21 +133,9 @@ def lay_out(sink: Sink, layout: str, earlier: Manifest | None) -> None:
         return
     sink.progress.stage("cutting tables into days")
     with sink.connect() as con:
-        for table, key in (("jobs", "job_id, cluster, submit_time"), ("nodes", "node_id, cluster")):
-            # Of the jobs, those that are written now: rows of others are in partitions that stay.
-            path = sink.folder / f"{table}.parquet"
-            if path.is_file():
-                rows = f"SELECT {key} FROM read_parquet({files_sql([path])}, hive_partitioning = false)"
-            else:
-                rows = f"SELECT {_NOTHING[table]} WHERE false"
-            con.execute(f"CREATE VIEW {table} AS {rows}")
-        sink.writer.cut(con, tables, cutter(sink))
-
-
-_NOTHING = {
-    "jobs": "NULL::VARCHAR AS job_id, NULL::VARCHAR AS cluster, NULL::TIMESTAMP AS submit_time",
-    "nodes": "NULL::VARCHAR AS node_id, NULL::VARCHAR AS cluster",
-}
+        # Of the jobs, those that are written now: rows of others are in partitions that stay.
+        sink.attach(con, "jobs", "nodes")
+        sink.writer.cut(con, tables, partial(_cut, sink))
 
 
 def _to_cut(tables: Mapping[str, TableInfo], layout: str, before: Mapping[str, TableInfo]) -> list[str]:
@@ -232,10 +180,8 @@ def lay_out_again(source: Path, out: Path, settings: IngestSettings, *, force: b
     with TraceWriter(out, force=force) as writer, found.connect(settings.memory_limit) as con:
         for table in found.tables:
             writer.copy(table, con, f"SELECT * FROM {table}")
-        if "nodes" not in found.tables:
-            con.execute(f"CREATE VIEW nodes AS SELECT {_NOTHING['nodes']} WHERE false")
-        if "jobs" not in found.tables:
-            con.execute(f"CREATE VIEW jobs AS SELECT {_NOTHING['jobs']} WHERE false")
+        for table in {"jobs", "nodes"} - set(found.tables):
+            con.execute(f"CREATE VIEW {table} AS {no_rows(table)}")
         if settings.partition == "day":
             writer.cut(con, [table for table in PARTITIONED_TABLES if table in found.tables])
 

@@ -12,19 +12,6 @@ from tracekit.errors import UsageError
 from tracekit.manifest import ASSUMED_ZONE
 from tracekit.timezones import is_known_zone
 
-__all__ = [
-    "DOUBLED_HOUR",
-    "DOUBLED_HOUR_MEANING",
-    "Instants",
-    "by_duration",
-    "decided",
-    "instants",
-    "is_zone",
-    "require_zone",
-    "to_utc",
-    "zone_note",
-]
-
 _HOUR = timedelta(hours=1)
 _LONGEST_GRID_US = timedelta(days=3_660) // timedelta(microseconds=1)
 """Longest span that is searched for clock changes hour by hour [us]."""

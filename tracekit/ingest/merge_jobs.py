@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["JOB_TABLES", "pair_jobs", "replace_jobs"]
-
 JOB_TABLES = ("jobs", "attempts", "placements", "job_usage", "failures")
 """The common tables whose rows belong to a job."""
 

@@ -2,6 +2,11 @@
 
 A row that the newer export repeats takes the place of the older one, so that the order of a table does not change; new
 rows follow at the end.
+
+Partitions that a newer export does not change are left out of the merge and taken over as files. A row may change where
+the export has a row of the same job, or the same sample; then the whole partition is written again, and so is each one
+in which a row ends up. To find these, ids, clusters and submissions of all jobs of the Trace are read, but no other
+column of what stays.
 """
 
 from __future__ import annotations
@@ -11,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from tracekit import schema
 from tracekit.databases import sql_text
 from tracekit.errors import TraceError
+from tracekit.ingest.companion import LISTS
 from tracekit.ingest.derived import shown_gpus
-from tracekit.ingest.machines._interface import LISTS
 from tracekit.ingest.merge_jobs import JOB_TABLES
-from tracekit.ingest.untouched import untouched_jobs, untouched_samples
 from tracekit.tables.cutting import row_sql
 from tracekit.tables.parquet import files_sql
+from tracekit.tables.partitions import JOB_TABLES as CUT_WITH_JOBS
 from tracekit.tables.partitions import SAMPLE_TABLES, table_files
 
 if TYPE_CHECKING:
@@ -28,8 +33,6 @@ if TYPE_CHECKING:
     from tracekit.manifest import Partition
     from tracekit.trace import Trace
     from tracekit.trace_writer import TraceWriter
-
-__all__ = ["attach", "write_listed_records", "write_tables"]
 
 
 def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster: bool) -> bool:
@@ -148,7 +151,7 @@ def write_tables(
     dict
         The partitions left out, by table. Of doubtful_times too, whose view has the other rows from now on.
     """
-    kept = untouched_jobs(con, old) if narrow else {}
+    kept = _untouched_jobs(con, old) if narrow else {}
     _attach_changed(con, old, kept)
     for table in JOB_TABLES:
         if _rows(con, f"both_{table}"):
@@ -161,7 +164,7 @@ def write_tables(
     for table in ("nodes", "capacity", "node_events", "gpu_utilization", "host_utilization"):
         if _rows(con, f"both_{table}"):
             if narrow and table in SAMPLE_TABLES and table in old.tables:
-                kept[table] = untouched_samples(con, old, table, writer.files("nodes"))
+                kept[table] = _untouched_samples(con, old, table, writer.files("nodes"))
                 _attach_changed(con, old, {table: kept[table]})
             query = _keyed_rows(con, table)
             if table == "nodes" and nodes_from_jobs and placements:
@@ -306,3 +309,47 @@ LEFT JOIN (
         OR EXISTS (SELECT 1 FROM new_node_events WHERE source = 'slurm'))) g
   ON g.node_id = e.node_id AND g.start_time = e.start_time AND g.state = e.state AND g.source = e.source
 ORDER BY e.rank"""
+
+
+_KEY = "cluster, strftime(submit_time::DATE, '%Y-%m-%d')"
+
+
+def _untouched_jobs(con: duckdb.DuckDBPyConnection, old: Trace) -> dict[str, list[Partition]]:
+    """Return the partitions of tables of jobs that stay as they are, by table, after the rule for jobs has run."""
+    if not old.has("jobs") or old.manifest.tables["jobs"].partitions is None:
+        return {}
+    named = " UNION ".join(f"SELECT job_id FROM new_{table}" for table in CUT_WITH_JOBS)
+    changed = con.execute(
+        f"""SELECT DISTINCT {_KEY} FROM new_jobs
+        UNION SELECT {_KEY} FROM merged_jobs
+        UNION SELECT {_KEY} FROM old_jobs
+              SEMI JOIN ({named} UNION SELECT job_id FROM identity WHERE side = 0) USING (job_id)"""
+    ).fetchall()
+    # Rows whose job is not in the Trace lie where nothing is known; the export may bring their job.
+    touched = {*changed, (None, None)}
+    return {
+        table: [p for p in info.partitions if (p.cluster, p.day) not in touched]
+        for table, info in old.manifest.tables.items()
+        if table in CUT_WITH_JOBS and info.partitions is not None
+    }
+
+
+def _untouched_samples(
+    con: duckdb.DuckDBPyConnection, old: Trace, table: str, nodes: Sequence[Path]
+) -> list[Partition]:
+    """Return the partitions of a table of samples that stay; `nodes` are the files of the merged machines."""
+    partitions = old.manifest.tables[table].partitions
+    if partitions is None:
+        return []
+    merged = f"read_parquet({files_sql(nodes)})" if nodes else "old_nodes"
+    # Samples of a machine whose cluster is another one than before lie elsewhere from now on.
+    moved = con.execute(
+        f"""SELECT DISTINCT o.cluster FROM {merged} n LEFT JOIN old_nodes o USING (node_id)
+        WHERE o.cluster IS DISTINCT FROM n.cluster"""
+    ).fetchall()
+    changed = con.execute(
+        f"""SELECT DISTINCT cluster, strftime(time::DATE, '%Y-%m-%d')
+        FROM new_{table} LEFT JOIN {merged} n USING (node_id)"""
+    ).fetchall()
+    left, touched = {cluster for (cluster,) in moved}, set(changed)
+    return [p for p in partitions if p.cluster not in left and (p.cluster, p.day) not in touched]

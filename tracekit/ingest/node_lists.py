@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 
-__all__ = ["MAX_NODES", "expand_nodes", "split_outside"]
-
 MAX_NODES = 65_536
 """Most nodes that a list may name; a cluster of Slurm has no more."""
 

@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from tracekit.settings import IngestSettings
 
 
-# Run a program of the site, such as sacct, and keep what it prints; bounded in time, bytes and memory.
+LIVE = "slurm:"
+"""The source that is pulled."""
 
+_AWAY = "pull on a machine of the cluster, or dump the accounting there and name the file"
 _PATIENCE_S = 1800.0
 """How long a program may take for one call [s]; a day of a large site takes sacct minutes."""
 _MOST_BYTES = 4 << 30
@@ -71,8 +73,8 @@ class Ended(NamedTuple):
     """Bytes that it printed."""
 
 
-def keep_output(command: list[str], target: Path, variables: Mapping[str, str], *, source: str, away: str) -> Ended:
-    """Run a program without a shell, and write what it prints to a file.
+def keep_output(command: list[str], target: Path, variables: Mapping[str, str]) -> Ended:
+    """Run a program of Slurm without a shell, and write what it prints to a file.
 
     Parameters
     ----------
@@ -82,20 +84,18 @@ def keep_output(command: list[str], target: Path, variables: Mapping[str, str], 
         The file.
     variables : mapping
         Variables of its environment, besides those of this process.
-    source, away : str
-        What names the source in errors, and what to do where there is no such program.
 
     Raises
     ------
     SourceError
-        There is no such program, it takes too long, or its output or its errors do not end.
+        There is no such program, it fails or takes too long, or its output or its errors do not end.
     OutputError
         The file cannot be written.
     """
     name = command[0]
     program = shutil.which(name)
     if program is None:
-        raise SourceError(f"'{name}' is not among the programs in PATH", where=source, hint=away)
+        raise SourceError(f"'{name}' is not among the programs in PATH", where=LIVE, hint=_AWAY)
     try:
         process = subprocess.Popen(  # noqa: S603 -- a program of the site, and no shell
             [program, *command[1:]],
@@ -110,14 +110,19 @@ def keep_output(command: list[str], target: Path, variables: Mapping[str, str], 
     with process, cleanup_on_interrupt(lambda: end_process(process.pid)):
         try:
             with output_errors(target), target.open("wb") as out:
-                return _listen(process, name, out, source)
+                ended = _listen(process, name, out)
         except BaseException:
             process.kill()
             target.unlink(missing_ok=True)
             raise
+    if ended.code:
+        end = f"was ended by signal {-ended.code}" if ended.code < 0 else f"ended with exit code {ended.code}"
+        what = f"'{name}' {end}: {ended.words or 'it said nothing'}"
+        raise SourceError(what, where=LIVE, hint=f"try it by hand: {name}")
+    return ended
 
 
-def _listen(process: subprocess.Popen[bytes], name: str, out: IO[bytes], source: str) -> Ended:
+def _listen(process: subprocess.Popen[bytes], name: str, out: IO[bytes]) -> Ended:
     """Write the output to `out` until the program ends."""
     until = time.monotonic() + _PATIENCE_S
     words, errors, printed = b"", 0, 0
@@ -128,7 +133,7 @@ def _listen(process: subprocess.Popen[bytes], name: str, out: IO[bytes], source:
             over = process.poll() is not None
             left = until - time.monotonic()
             if left <= 0:
-                raise _silent(name, source)
+                raise _silent(name)
             ready = selector.select(0 if over else min(left, _TICK_S))
             if over and not ready:
                 break
@@ -143,24 +148,21 @@ def _listen(process: subprocess.Popen[bytes], name: str, out: IO[bytes], source:
                     words, errors = words + chunk[: max(0, _WORDS - len(words))], errors + len(chunk)
             if errors > _MOST_ERRORS:
                 what = f"'{name}' printed more than {size(_MOST_ERRORS)} of errors: {passed_on(words)}"
-                raise SourceError(what, where=source, hint=f"try it by hand: {name}")
+                raise SourceError(what, where=LIVE, hint=f"try it by hand: {name}")
             if printed > _MOST_BYTES:
                 what = f"'{name}' printed more than {size(_MOST_BYTES)} for one call"
-                raise SourceError(what, where=source, hint=f"try it by hand: {name}")
+                raise SourceError(what, where=LIVE, hint=f"try it by hand: {name}")
     try:
         code = process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired as error:
-        raise _silent(name, source) from error
+        raise _silent(name) from error
     return Ended(code, passed_on(words), printed)
 
 
-def _silent(name: str, source: str) -> SourceError:
+def _silent(name: str) -> SourceError:
     what = f"'{name}' did not end within {_PATIENCE_S:g} s"
-    return SourceError(what, where=source, hint="check that slurmdbd runs, or ask for a shorter span")
+    return SourceError(what, where=LIVE, hint="check that slurmdbd runs, or ask for a shorter span")
 
-
-LIVE = "slurm:"
-"""The source that is pulled."""
 
 _FIELDS = (
     "JobID", "JobIDRaw", "Cluster", "Submit", "Eligible", "Start", "End", "State", "ElapsedRaw", "Suspended",
@@ -175,7 +177,6 @@ _NEEDED = frozenset({"JobID", "Submit", "Start", "End", "State"})
 _DELIMITER = "\x1f"
 _FIRST_DAYS = 30
 """Days before now from which a first pull begins."""
-_AWAY = "pull on a machine of the cluster, or dump the accounting there and name the file"
 _SHOWN = 3
 """Calls whose errors are shown while the pull runs; the check has the others."""
 _PULLED = re.compile(r"sacct-(\d{4}-\d\d-\d\d)\.txt(?:#\d+)?")
@@ -275,13 +276,13 @@ def pull(
             f"--starttime={begin:%Y-%m-%dT%H:%M:%S}", f"--endtime={until:%Y-%m-%dT%H:%M:%S}",
         ]  # fmt: skip
         name = f"sacct-{begin:%Y-%m-%d}.txt"
-        pulled.heard(name, _keep(command, folder / name, {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}), progress)
+        pulled.heard(name, keep_output(command, folder / name, {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}), progress)
     for command, name in (
         (["scontrol", "show", "node"], "scontrol-nodes.txt"),
         (["sacctmgr", "--parsable", "show", "event", f"Start={first:%Y-%m-%d}"], "sacctmgr-event.psv"),
     ):
         try:
-            ended = _keep(command, folder / name, {"TZ": zone, "SLURM_TIME_FORMAT": "standard"})
+            ended = keep_output(command, folder / name, {"TZ": zone, "SLURM_TIME_FORMAT": "standard"})
         except SourceError as error:
             progress.note(f"{name} is missing: {error}")
         else:
@@ -325,7 +326,7 @@ def _columns() -> str:
     """Return the columns to ask for: one that a version of sacct does not know would end the call."""
     with tempfile.TemporaryDirectory() as folder:
         listing = Path(folder) / "fields"
-        ended = _keep(["sacct", "--helpformat"], listing, {})
+        ended = keep_output(["sacct", "--helpformat"], listing, {})
         known = {word.lower() for word in re.findall(r"\w+", listing.read_text("utf-8", "replace"))}
     found = [name for name in _FIELDS if name.lower() in known]
     if not _NEEDED.issubset(found):
@@ -345,13 +346,3 @@ def _new_folder(out: Path) -> Path:
                 folder.mkdir(parents=True)
                 return folder
     raise OutputError("has too many pulls in the same second", where=out, hint="pull again")
-
-
-def _keep(command: list[str], target: Path, variables: Mapping[str, str]) -> Ended:
-    """Run a program of Slurm and write what it prints to a file; a program that fails is an error with its words."""
-    ended = keep_output(command, target, variables, source=LIVE, away=_AWAY)
-    if ended.code:
-        end = f"was ended by signal {-ended.code}" if ended.code < 0 else f"ended with exit code {ended.code}"
-        what = f"'{command[0]}' {end}: {ended.words or 'it said nothing'}"
-        raise SourceError(what, where=LIVE, hint=f"try it by hand: {command[0]}")
-    return ended

@@ -1,29 +1,36 @@
-"""Cut a stream of delimited text into records, and set aside those that cannot be one.
+"""Cut a stream of text into records, and those into fields; what cannot be one is set aside.
 
 A record is a line, or several where a quoted field holds line breaks. Blocks of whole records with the
 right number of fields go on to the CSV parser; everything else is reported with its line and its text.
 In the common case (no quotes, no stray bytes, every line complete) a few passes of NumPy over the bytes suffice;
-only blocks that deviate are examined record by record.
+only blocks that deviate are examined record by record. Where no delimiter alone can cut records, a reader takes the
+lines (`text_lines`) and cuts them itself.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
-
-from tracekit.ingest.prefetch import prefetch
+import polars as pl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
+    from tracekit.ingest.sink import OpenedFile
+
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["MAX_RECORD", "BadRecord", "Block", "ByteReader", "RecordReader", "line_blocks"]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_RECORD = 32 * 1024 * 1024
 """Longest record that is read [bytes]; a longer one is set aside."""
@@ -42,6 +49,47 @@ class ByteReader(Protocol):
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes, b'' at the end."""
         ...
+
+
+class Joined:
+    """A stream with bytes before it, such as those that were looked at, and after its end."""
+
+    def __init__(self, before: bytes, stream: ByteReader, after: bytes = b"") -> None:
+        self._before, self._stream, self._after = before, stream, after
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, b'' at the end."""
+        if self._before:
+            chunk, self._before = self._before, b""
+            return chunk
+        chunk = self._stream.read(size)
+        if not chunk:
+            chunk, self._after = self._after, b""
+        return chunk
+
+
+def prefetch(items: Iterator[T]) -> Iterator[T]:
+    """Yield the items of an iterator, each computed by a second thread while the caller works on the one before.
+
+    An exception is raised where its item would have come. When the caller stops early, the thread is waited for, so
+    that it does not outlive the iteration.
+    """
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="tracekit-prefetch") as thread:
+        future = thread.submit(next, items, end)
+        while (item := future.result()) is not end:
+            future = thread.submit(next, items, end)
+            yield item  # type: ignore[misc]  # the only other type is that of the sentinel
+
+
+def prefetched(items: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """Return a function that yields what `items` does, by `prefetch`."""
+
+    @wraps(items)
+    def ahead(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return prefetch(items(*args, **kwargs))
+
+    return ahead
 
 
 class Block:
@@ -104,6 +152,30 @@ class BadRecord:
     """What is wrong with it."""
 
 
+class Record(NamedTuple):
+    """A record that is read by itself, or text that is none."""
+
+    line: int
+    """On which it begins, from 1."""
+    raw: bytes
+    value: Any
+    """Its content."""
+    fault: str | None = None
+    """Why it cannot be used."""
+
+    def checked(self) -> Any:
+        """Return its content.
+
+        Raises
+        ------
+        ValueError
+            It cannot be used.
+        """
+        if self.fault:
+            raise ValueError(self.fault)
+        return self.value
+
+
 class RecordReader:
     """Read the records of one delimited file.
 
@@ -144,6 +216,7 @@ class RecordReader:
         self._delimiter = delimiter[0]
         self._quoting = quoting
 
+    @prefetched
     def blocks(
         self, fields: int, *, trailing: bool = False, loosely: bool = False
     ) -> Iterator[tuple[Block, list[BadRecord]]]:
@@ -159,9 +232,6 @@ class RecordReader:
             Where the total number of delimiters is right, yield the block without examining each record, with `examine`
             set. The caller has to check that no record has too few fields: then none has too many either.
         """
-        return prefetch(self._blocks(fields, trailing, loosely))
-
-    def _blocks(self, fields: int, trailing: bool, loosely: bool) -> Iterator[tuple[Block, list[BadRecord]]]:
         while True:
             more = self._fill()
             data, self._carry = self._split(more)
@@ -262,6 +332,81 @@ def line_blocks(stream: ByteReader, longest: int) -> Iterator[list[bytes]]:
         carry = carry[: longest + 1]
     if carry:
         yield [carry]
+
+
+class TextLine(NamedTuple):
+    """A line that can be text."""
+
+    number: int
+    """In the file, from 1."""
+    raw: bytes
+    """Without its line end."""
+    text: str
+
+
+def text_lines(opened: OpenedFile) -> Iterator[list[TextLine]]:
+    """Yield and count the lines of a file; those that are no text are rejected, blank ones are left out."""
+    number = 0
+    for block in line_blocks(opened.stream, MAX_RECORD):
+        lines = []
+        for line in block:
+            number += 1
+            raw = (line.removeprefix(_UTF8_BOM) if number == 1 else line).removesuffix(b"\r")
+            if not raw.strip():
+                continue
+            opened.count(1)
+            reason = _fault(raw)
+            if reason:
+                opened.reject(number, None, reason, raw)
+                continue
+            try:
+                lines.append(TextLine(number, raw, raw.decode("utf-8")))
+            except UnicodeDecodeError:
+                opened.reject(number, None, "is not valid UTF-8", raw)
+        if lines:
+            yield lines
+
+
+def _fault(raw: bytes) -> str:
+    if len(raw) > MAX_RECORD:
+        return f"longer than {MAX_RECORD} bytes"
+    return "holds a NUL byte" if b"\0" in raw else ""
+
+
+def parse_block(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
+    """Return the fields of a block as text, and the block of those records; what cannot be parsed is set aside.
+
+    The columns are named '0', '1', ... up to `width`.
+    """
+    types = {str(i): pl.String for i in range(width)}
+    try:
+        text = pl.read_csv(block.text, has_header=False, schema=types, separator=delimiter, missing_columns="insert")
+    except pl.exceptions.PolarsError:
+        return _parse_one_by_one(block, opened, width, delimiter)
+    if text.height != len(block.lines):
+        return _parse_one_by_one(block, opened, width, delimiter)
+    return text, block
+
+
+def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
+    rows: list[list[str | None]] = []
+    good = np.zeros(len(block.lines), dtype=bool)
+    csv.field_size_limit(1 << 30)
+    for row, line in enumerate(block.lines):
+        raw = block.raw(row)
+        try:
+            parsed = list(csv.reader(io.StringIO(raw.decode("utf-8"), newline=""), delimiter=delimiter, strict=True))
+        except csv.Error as error:
+            opened.reject(int(line), None, f"cannot be parsed: {error}", raw)
+            continue
+        if len(parsed) != 1 or len(parsed[0]) > width:
+            opened.reject(int(line), None, "cannot be parsed: its quotes are misplaced", raw)
+            continue
+        cells = [cell or None for cell in parsed[0]]
+        rows.append(cells + [None] * (width - len(cells)))
+        good[row] = True
+    text = pl.DataFrame(rows, schema={str(i): pl.String for i in range(width)}, orient="row")
+    return text, block.filter(good)
 
 
 def _before_open_quote(data: bytes, cut: int) -> int:

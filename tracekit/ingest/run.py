@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.databases import sql_text
-from tracekit.errors import OutputError, SourceError, TooManyRejectsError, UsageError, quoted
+from tracekit.errors import OutputError, TooManyRejectsError, UsageError, quoted
 from tracekit.ingest.append import open_earlier
 from tracekit.ingest.capabilities import measure_capabilities
 from tracekit.ingest.checks import count_rejected_hours, run_common_checks
-from tracekit.ingest.companion import CompanionFiles, discard_answers, find_companions, named_telemetry
-from tracekit.ingest.derived import shown_gpus
+from tracekit.ingest.companion import discard_answers, split_source
+from tracekit.ingest.corrections import count_shown_gpus, forget_lost_runs, forget_unmeasured, keep_last_samples
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
-from tracekit.ingest.join_errors import join_errors
 from tracekit.ingest.layout import lay_out, lay_out_again, require_layout
-from tracekit.ingest.lost_ends import forget_lost_runs
 from tracekit.ingest.pull_slurm import pull
-from tracekit.ingest.samples import keep_last_samples
-from tracekit.ingest.sink import Sink
+from tracekit.ingest.sink import Sink, join_errors
 from tracekit.ingest.table_times import order_table_times
-from tracekit.ingest.telemetry._own_samples import samples_lack_jobs
-from tracekit.ingest.unmeasured import forget_unmeasured
 from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
 from tracekit.places import place_of, refuse_remote
@@ -41,109 +34,12 @@ from tracekit.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracekit.ingest.companion import CompanionFiles
     from tracekit.ingest.detect import Detection
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import Format, TimeFrame
-    from tracekit.ingest.mapping.addition import MapAddition
     from tracekit.trace import Trace
     from tracekit.workers import Workers
-
-
-# What stands beside a log and completes its Trace: what a mapping file adds, machine lists, node events, telemetry.
-
-
-@dataclass(frozen=True)
-class Beside:
-    """The files of a source that are not its log."""
-
-    added: MapAddition | None
-    """What a mapping file adds to the format."""
-    companions: CompanionFiles
-    """Files that are recognized by their first bytes, and servers."""
-
-    @property
-    def one_by_one(self) -> list[SourceFile]:
-        """The files of telemetry, which are read one by one; not what a server will answer."""
-        added = [] if self.added is None else self.added.one_by_one
-        return [*added, *(file for files in self.companions.telemetry.values() for file in files)]
-
-    def complete(self, form: Format, frame: TimeFrame, sink: Sink) -> None:
-        """Complete the tables of a log that has been read: telemetry needs to know the machines.
-
-        Raises
-        ------
-        SourceError
-            A file cannot be read as what it claims to be, or a server does not answer.
-        """
-        if self.added is not None:
-            self.added.read(form, frame, sink)
-        sink.flush()
-        sink.writer.drain()
-        if self.companions.machines:
-            from tracekit.ingest.machines._complete import complete_machines
-
-            complete_machines(self.companions.machines, frame, sink, from_jobs=form.nodes_from_jobs)
-            sink.flush()
-            sink.writer.drain()
-        if self.companions.telemetry or self.companions.servers or samples_lack_jobs(sink):
-            from tracekit.ingest.telemetry._complete import complete_telemetry
-
-            complete_telemetry(self.companions, frame, sink)
-            if form.nodes_from_jobs:
-                _count_shown_gpus(sink)
-
-
-def _count_shown_gpus(sink: Sink) -> None:
-    """Give machines that only jobs name the GPUs that telemetry shows on them, as far as jobs held them."""
-    nodes, placements = (sink.folder / f"{table}.parquet" for table in ("nodes", "placements"))
-    if not nodes.is_file() or not placements.is_file():
-        return
-    rest = sink.writer.scratch / "nodes_before_telemetry.parquet"
-    nodes.replace(rest)
-    shown = shown_gpus(f"read_parquet({sql_text(placements)})")
-    with sink.connect() as con:
-        sink.writer.copy(
-            "nodes",
-            con,
-            f"""SELECT n.* REPLACE (
-                CASE WHEN n.source IS NULL THEN coalesce(s.gpu_count, n.gpu_count) ELSE n.gpu_count END AS gpu_count)
-            FROM read_parquet({sql_text(rest)}, file_row_number = true) n LEFT JOIN ({shown}) s USING (node_id)
-            ORDER BY n.file_row_number""",
-        )
-
-
-def split_source(
-    source: Path, files: list[SourceFile], settings: IngestSettings
-) -> tuple[list[SourceFile], dict[str, str], Beside]:
-    """Return the files of the log, the options of its format, and what stands beside it.
-
-    Raises
-    ------
-    SourceError
-        There is no log, or telemetry that was named cannot be read or is of no known kind.
-    UsageError
-        The mapping file is missing or wrong.
-    """
-    taken = {file.path for file in files}
-    options = dict(settings.options or {})
-    if settings.format_name == "csv":  # its mapping names its files
-        return files, options, Beside(None, named_telemetry(settings.telemetry, CompanionFiles(), taken, settings))
-    added = None
-    if settings.format_name is not None and "map" in options:
-        from tracekit.ingest.mapping.addition import MapAddition
-
-        added = MapAddition(options.pop("map"), files)
-        files = added.rest
-    found = find_companions(files)
-    log = [file for file in files if file.path not in found.paths]
-    if not log:
-        shown = ", ".join(sorted(found.paths)[:3])
-        raise SourceError(
-            f"contains no log, only companion files ({shown})",
-            where=source,
-            hint="put the scheduler's log into the same folder",
-        )
-    return log, options, Beside(added, named_telemetry(settings.telemetry, found, taken, settings))
 
 
 def ingest_logs(
@@ -220,20 +116,20 @@ def ingest_logs(
             where=out,
             hint="choose an -o outside the source, or the Trace becomes part of the logs",
         )
-    log_files, options, beside = split_source(source, files, chosen)
+    log_files, options, companions = split_source(source, files, chosen)
     detection = detect(source, log_files, chosen.format_name)
     filled = detection.format.fill_options(options)
     if earlier:
         earlier.require_same_reading(detection.format, filled)
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
     with TraceWriter(out, force=force or earlier is not None) as writer, join_errors(out):
-        workers = _started(workers, detection, filled, beside, progress)
+        workers = _started(workers, detection, filled, companions, progress)
         sink = Sink(writer, filled, progress, chosen.memory_limit, workers)
         sink.stated = frozenset(options)
         pulled.count_errors(sink)
         _note_files(files, log_files, detection, sink)
         frame = detection.format.read(detection.found, sink)
-        beside.complete(detection.format, frame, sink)
+        _complete(companions, detection.format, frame, sink)
         sink.flush()
         writer.drain()
         _refuse_rejects(source, sink, detection.format, chosen.max_reject_share, idle=earlier is not None)
@@ -254,6 +150,25 @@ def ingest_logs(
         trace = writer.commit(manifest)
     discard_answers(out)
     return trace
+
+
+def _complete(companions: CompanionFiles, form: Format, frame: TimeFrame, sink: Sink) -> None:
+    """Complete the tables of a log that has been read: telemetry needs to know the machines."""
+    from tracekit.ingest.machines._complete import complete_machines
+    from tracekit.ingest.telemetry._complete import complete_telemetry, samples_lack_jobs
+
+    if companions.added is not None:
+        companions.added.read(form, frame, sink)
+    sink.flush()
+    sink.writer.drain()
+    if companions.machines:
+        complete_machines(companions.machines, frame, sink, from_jobs=form.nodes_from_jobs)
+        sink.flush()
+        sink.writer.drain()
+    if companions.telemetry or companions.servers or samples_lack_jobs(sink):
+        complete_telemetry(companions, frame, sink)
+        if form.nodes_from_jobs:
+            count_shown_gpus(sink)
 
 
 def _doubt(sink: Sink, detection: Detection) -> None:
@@ -277,13 +192,17 @@ def _require(settings: IngestSettings, *, force: bool, append: bool) -> None:
 
 
 def _started(
-    workers: Workers | None, detection: Detection, options: Mapping[str, str], beside: Beside, progress: Progress
+    workers: Workers | None,
+    detection: Detection,
+    options: Mapping[str, str],
+    companions: CompanionFiles,
+    progress: Progress,
 ) -> Workers | None:
     """Return the workers, started; None where the source has nothing for them, which is said."""
     if workers is None:
         return None
-    files = [*detection.format.one_by_one(detection.found, options), *beside.one_by_one]
-    if not beside.companions.servers and not any(file.apart for file in files):
+    files = [*detection.format.one_by_one(detection.found, options), *companions.one_by_one]
+    if not companions.servers and not any(file.apart for file in files):
         why = (
             "its telemetry is in archives, which tasks cannot read; unpack them first"
             if files
@@ -333,10 +252,14 @@ def _first_reject(sink: Sink, member: Format, path: str | None = None) -> str:
     """Return the first reject (of one file) in words, with what to do about a time; '' when there is none."""
     import polars as pl
 
-    table = sink.folder / "rejects.parquet"
-    if not table.is_file():
+    if not sink.has("rejects"):
         return ""
-    rows = pl.scan_parquet(table).filter(True if path is None else pl.col("source_file") == path).head(1).collect()
+    rows = (
+        pl.scan_parquet(sink.path("rejects"))
+        .filter(True if path is None else pl.col("source_file") == path)
+        .head(1)
+        .collect()
+    )
     if not rows.height:
         return ""
     row = rows.row(0, named=True)

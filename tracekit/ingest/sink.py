@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from tracekit.databases import Database
+from tracekit import schema
+from tracekit.databases import Database, sql_text
+from tracekit.errors import OutputError, UsageError
 from tracekit.ingest.files import HashingReader
 from tracekit.manifest import Check, FileAccount
-from tracekit.outputs import output_errors
+from tracekit.outputs import final_place, full_disk, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from tracekit.trace_writer import TraceWriter
     from tracekit.workers import Workers
 
-__all__ = ["EXAMPLES", "OpenedFile", "Sink"]
-
 _RAW_LIMIT = 65_536
 _FLUSH = 10_000
 EXAMPLES = 5
@@ -34,6 +34,31 @@ EXAMPLES = 5
 
 _JOIN_MEMORY = "1GB"
 """Memory for joins by default, so that a log of any size is ingested within 2 GiB."""
+
+
+@contextmanager
+def join_errors(out: Path) -> Iterator[None]:
+    """Raise one clear error when a join runs out of memory or disk."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        reason = str(error).splitlines()[0]
+        raise full_disk(error) or UsageError(
+            f"a join ran out of memory: {reason}", hint="give a larger --memory-limit"
+        ) from error
+    except duckdb.IOException as error:
+        reason = str(error).splitlines()[0]
+        raise full_disk(error) or OutputError(
+            f"a join cannot spill to disk: {reason}", where=final_place(out), hint="free the temporary folder"
+        ) from error
+
+
+def no_rows(table: str) -> str:
+    """Return the query that gives a common table without rows."""
+    columns = ", ".join(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in schema.common(table).columns)
+    return f"SELECT {columns} WHERE false"
 
 
 class OpenedFile:
@@ -125,6 +150,30 @@ class Sink:
     def folder(self) -> Path:
         """Folder of the Trace being written; tables that are complete can be read from it."""
         return self.writer.folder
+
+    def path(self, table: str) -> Path:
+        """Return the file of a common table, which is there once the table has a row and is complete."""
+        return self.writer.folder / f"{table}.parquet"
+
+    def has(self, *tables: str) -> bool:
+        """Return whether all of some complete tables have rows."""
+        return all(self.path(table).is_file() for table in tables)
+
+    def rows(self, table: str) -> str:
+        """Return the SQL relation of a complete table with rows; `file_row_number` is the place of a row."""
+        return f"read_parquet({sql_text(self.path(table))}, hive_partitioning = false, file_row_number = true)"
+
+    def attach(self, con: duckdb.DuckDBPyConnection, *tables: str) -> None:
+        """Create views of complete tables; a table without a row is empty."""
+        for table in tables:
+            rows = f"SELECT * FROM read_parquet({sql_text(self.path(table))}, hive_partitioning = false)"
+            con.execute(f"CREATE VIEW {table} AS {rows if self.has(table) else no_rows(table)}")
+
+    def rewrite(self, table: str, con: duckdb.DuckDBPyConnection, query: str) -> None:
+        """Write a table again by a query that may read it."""
+        fresh = self.writer.scratch / f"{table}.parquet"
+        self.writer.copy(table, con, query, fresh)
+        fresh.replace(self.path(table))
 
     def database(self) -> Database:
         """Return an empty DuckDB database for joins of staged tables, with the memory that this ingest may use."""

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit import schema
-from tracekit.databases import sql_text
 from tracekit.ingest.record_times import CHECKS
+from tracekit.ingest.sink import no_rows
 
 if TYPE_CHECKING:
     import duckdb
 
     from tracekit.ingest.sink import Sink
-
-__all__ = ["order_table_times"]
 
 _TABLES = ("jobs", "attempts", "placements")
 
@@ -150,14 +147,15 @@ def order_table_times(sink: Sink) -> None:
 
     The tables of `sink` must be complete; they are written again only where something is found.
     """
-    files = {table: sink.folder / f"{table}.parquet" for table in _TABLES}
-    have = [table for table, path in files.items() if path.is_file()]
+    have = [table for table in _TABLES if sink.has(table)]
     if "jobs" not in have:
         return
     sink.progress.stage("checking the order of times")
     with sink.connect() as con:
         for table in _TABLES:
-            _attach(con, table, str(files[table]) if table in have else None)
+            rows = f"SELECT * RENAME (file_row_number AS row) FROM {sink.rows(table)}"
+            nothing = f"SELECT *, 0::BIGINT AS row FROM ({no_rows(table)})"
+            con.execute(f"CREATE VIEW {table} AS {rows if table in have else nothing}")
         con.execute(_SUSPECT_JOBS.format(rows=_contradictory_rows(con, have)))
         if not con.execute("SELECT count(*) FROM suspect").fetchall()[0][0]:
             return
@@ -168,13 +166,14 @@ def order_table_times(sink: Sink) -> None:
         queries = {"jobs": _JOBS, "attempts": _ATTEMPTS, "placements": _PLACEMENTS}
         written = {table: queries[table] for table in have}
         if con.execute("SELECT count(*) FROM lost").fetchall()[0][0]:
-            written["doubtful_times"] = _LIST.format(listed=_listed(sink))
+            listed = f"FROM {sink.rows('doubtful_times')}" if sink.has("doubtful_times") else no_rows("doubtful_times")
+            written["doubtful_times"] = _LIST.format(listed=listed)
         # Nothing is replaced before all is read.
         fresh = {table: sink.writer.scratch / f"ordered-{table}.parquet" for table in written}
         for table, query in written.items():
             sink.writer.copy(table, con, query, fresh[table])
     for table, path in fresh.items():
-        path.replace(sink.folder / f"{table}.parquet")
+        path.replace(sink.path(table))
 
 
 def _contradictory_rows(con: duckdb.DuckDBPyConnection, tables: list[str]) -> str:
@@ -187,28 +186,6 @@ def _contradictory_rows(con: duckdb.DuckDBPyConnection, tables: list[str]) -> st
     ]
     rows = " UNION ALL ".join(f"SELECT job_id FROM {table} WHERE {_SUSPECT[table]}" for table in found)
     return rows or "SELECT NULL::VARCHAR AS job_id WHERE false"
-
-
-def _listed(sink: Sink) -> str:
-    """Return the query for what the readers listed."""
-    path = sink.folder / "doubtful_times.parquet"
-    columns = ", ".join(f'NULL::{c.sql} AS "{c.name}"' for c in schema.common("doubtful_times").columns)
-    return f"SELECT * FROM read_parquet({sql_text(path)})" if path.is_file() else f"SELECT {columns} WHERE false"
-
-
-def _attach(con: duckdb.DuckDBPyConnection, table: str, path: str | None) -> None:
-    """Create a view of a table with `row`, the place of each row in its file; an absent table gives an empty view."""
-    if path is not None:
-        con.execute(
-            f"CREATE VIEW {table} AS SELECT * RENAME (file_row_number AS row) "
-            f"FROM read_parquet({sql_text(path)}, file_row_number = true)"
-        )
-        return
-    con.execute(
-        f"CREATE VIEW {table} AS SELECT NULL::VARCHAR AS job_id, NULL::BIGINT AS attempt, "
-        "NULL::TIMESTAMP AS start_time, NULL::TIMESTAMP AS end_time, NULL::DOUBLE AS run_s, NULL::DOUBLE AS wait_s, "
-        "0::BIGINT AS row WHERE false"
-    )
 
 
 def _count(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:

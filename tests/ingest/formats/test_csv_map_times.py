@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from tests.ingest.formats.mapped_logs import BASIC, HEADER, JOB, LINE, simple
-from tracekit.ingest.mapping.reading import Reading
-from tracekit.ingest.mapping.times import read_times
+from tracekit.ingest.mapping.values import read_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_every_time_format_gives_utc(form: str, text: str, utc: str) -> None:
-    found = read_times(pl.Series([None, text]), form, Reading(timezone="Europe/Berlin"))
+    found = read_times(pl.Series([None, text]), form, "Europe/Berlin")
     assert [at and str(at) for at in found.utc] == [None, utc]
     assert not found.unread.any()
     assert not found.out_of_range.fill_null(value=False).any()
@@ -101,7 +100,7 @@ def test_a_skipped_wall_clock_means_the_same_in_jobs_and_in_quotas(
     ],
 )
 def test_times_beyond_reason_are_out_of_range(form: str, cell: str) -> None:
-    found = read_times(pl.Series([None, cell]), form, Reading(timezone="Europe/Berlin"))
+    found = read_times(pl.Series([None, cell]), form, "Europe/Berlin")
     assert found.out_of_range.fill_null(value=False).to_list() == [False, True]
     assert not found.unread.any()
 
@@ -116,7 +115,7 @@ def test_a_time_beyond_reason_is_unknown_and_listed(mapped: Mapped, rows: Rows) 
 
 @pytest.mark.parametrize(("form", "cell"), [("epoch_s", "nan"), ("iso8601", "2017-13-01")])
 def test_what_is_no_time_is_not_read(form: str, cell: str) -> None:
-    assert read_times(pl.Series([None, cell]), form, Reading()).unread.to_list() == [False, True]
+    assert read_times(pl.Series([None, cell]), form).unread.to_list() == [False, True]
 
 
 def test_what_is_no_time_rejects_its_record(mapped: Mapped, rows: Rows) -> None:

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.ingest.formats.mapped_logs import simple
-from tracekit.ingest.mapping.units import FACTORS, clock_seconds, quantity
+from tracekit.ingest.mapping.values import FACTORS, clock_seconds, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.effort import examples
 from tracekit.errors import SourceError, UsageError
 from tracekit.ingest import ingest_logs
-from tracekit.ingest.machines._causes import CAUSES
+from tracekit.ingest.node_events import CAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.formats import _kubernetes_cells as cell
-from tracekit.ingest.lost_cells import LostValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,8 @@ import pytest
 
 from tracekit import schema
 from tracekit.ingest.companion import all_companions
-from tracekit.ingest.machines._causes import CAUSES, cause_of
-from tracekit.ingest.machines._names import Machine, machine_ids
-from tracekit.ingest.machines._slurm_states import fitness, is_no_machine, is_node_state
+from tracekit.ingest.machines._slurm import fitness, is_no_machine, is_node_state
+from tracekit.ingest.node_events import CAUSES, Machine, cause_of, machine_ids
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,8 @@ def test_the_template_is_a_mapping_that_holds(tmp_path: Path) -> None:
     path.write_text(template())
     found = load_mapping(path)
     assert [table.table for table in found.tables] == ["jobs", "nodes", "node_events"]
-    assert [(section.name, section.layout) for section in found.telemetry] == [("dcgm", "long"), ("cpu", "wide")]
+    layouts = [(section.key, section.layout) for section in found.telemetry]
+    assert layouts == [("telemetry.dcgm", "long"), ("telemetry.cpu", "wide")]
     assert found.gpus is not None
     assert found.tables[0].reading.missing == ("None", "NULL", "N/A")
 

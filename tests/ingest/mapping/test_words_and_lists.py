@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tracekit.errors import SourceError, UsageError
 from tracekit.ingest import ingest_logs
-from tracekit.ingest.mapping.words import meanings
+from tracekit.ingest.mapping.values import meanings
 from tracekit.ingest.node_lists import split_outside
 
 if TYPE_CHECKING:

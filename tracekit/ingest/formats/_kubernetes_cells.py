@@ -16,7 +16,7 @@ from tracekit.ingest.devices import WHOLE_GPUS, factor_of, is_extended_device
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tracekit.ingest.lost_cells import LostValues
+    from tracekit.ingest.cells import LostValues
 
 __all__ = ["Resources", "at", "items", "optional", "pod_resources", "quantity", "text", "time_s"]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _kubernetes_cells as cell
 from tracekit.ingest.job_records import record_frame
-from tracekit.ingest.json_items import json_items
-from tracekit.ingest.lost_cells import LostValues
+from tracekit.ingest.json_array import json_items
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.job_records import Row
-    from tracekit.ingest.json_items import Item
+    from tracekit.ingest.records import Record
     from tracekit.ingest.sink import OpenedFile, Sink
 
 __all__ = ["read_objects"]
@@ -134,7 +134,7 @@ class _Reader:
         self._options = sink.options
         self._factors = device_factors(sink.options["gpu_resource"])
 
-    def row(self, item: Item, opened: OpenedFile) -> Row | None:
+    def row(self, item: Record, opened: OpenedFile) -> Row | None:
         """Return the row of an object, {} where it was rejected, None where it is of another kind."""
         value = item.value
         kind = value.get("kind")

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.formats import _lsf_cells as text_of
-from tracekit.ingest.lost_cells import LostValues
-from tracekit.ingest.records import MAX_RECORD
-from tracekit.ingest.text_lines import text_lines
+from tracekit.ingest.records import MAX_RECORD, text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.job_records import Row
+    from tracekit.ingest.records import TextLine
     from tracekit.ingest.sink import OpenedFile, Sink
-    from tracekit.ingest.text_lines import TextLine
 
 __all__ = ["BLOCK", "read_history"]
 

@@ -11,12 +11,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.json
 
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.derived import in_seconds
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import instants
-from tracekit.ingest.lost_cells import LostValues
-from tracekit.ingest.prefetch import prefetch
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
+from tracekit.ingest.records import prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

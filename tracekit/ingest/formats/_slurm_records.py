@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.fields import parse_block
 from tracekit.ingest.formats._slurm_layout import find_layout
-from tracekit.ingest.records import BadRecord, RecordReader
+from tracekit.ingest.records import BadRecord, RecordReader, parse_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

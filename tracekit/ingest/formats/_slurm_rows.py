@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit import schema
-from tracekit.ingest.cells import typed_cells
+from tracekit.ingest.cells import count_lost_rows, says_nothing, typed_cells
 from tracekit.ingest.derived import disagrees, in_seconds
 from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _slurm_cells as text_of
@@ -20,7 +20,6 @@ from tracekit.ingest.formats._slurm_layout import VC_COLUMNS
 from tracekit.ingest.formats._slurm_records import read_records
 from tracekit.ingest.formats._slurm_resources import STATED, positive, resources
 from tracekit.ingest.formats._slurm_times import ALL, LIFE, Resizes, as_wall_clocks, in_utc, stated_seconds
-from tracekit.ingest.lost_cells import count_lost_rows, says_nothing
 from tracekit.ingest.node_lists import expand_nodes
 from tracekit.ingest.record_times import RecordTimes
 

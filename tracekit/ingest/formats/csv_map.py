@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tracekit.errors import UsageError
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.mapping import load_mapping
-from tracekit.ingest.mapping.lookups import with_lookups
-from tracekit.ingest.mapping.sections import files_by_section
-from tracekit.ingest.mapping.tables import read_mapped_table
-from tracekit.ingest.mapping.telemetry import read_telemetry, telemetry_files
+from tracekit.ingest.mapping.sources import files_by_section, read_mapped, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,17 +49,12 @@ class MappedLogFormat(Format):
     def one_by_one(self, found: FoundFiles, options: Mapping[str, str]) -> list[SourceFile]:
         """Return the files of samples that the mapping names."""
         log_map = load_mapping(options["map"])
-        return telemetry_files(log_map, files_by_section(log_map, found.get("table")))
+        return samples_of(log_map, files_by_section(log_map, found.get("table")))
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the files that the mapping names."""
         log_map = load_mapping(sink.options["map"])
-        files = files_by_section(log_map, found.get("table"), sink)
-        log_map = with_lookups(log_map, files, sink)
-        for table in log_map.tables:
-            read_mapped_table(table, files[table.key], log_map, sink)
-        if log_map.telemetry:
-            read_telemetry(log_map, files, sink)
+        read_mapped(log_map, files_by_section(log_map, found.get("table"), sink), sink)
         if log_map.base == "relative":
             note = "times count from the start of the trace"
             return TimeFrame("relative", "UTC", hour_of_day=False, note=note)

@@ -35,14 +35,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import orjson
 
-from tracekit.ingest.cells import LAST_SECOND
+from tracekit.ingest.cells import LAST_SECOND, LostValues
 from tracekit.ingest.devices import GPU_RESOURCE, UnknownDevices, device_factors, factor_of, is_gres_device
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.job_records import combine_records, record_frame
-from tracekit.ingest.job_tables import write_job_tables
-from tracekit.ingest.json_items import json_items
-from tracekit.ingest.lost_cells import LostValues
+from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
+from tracekit.ingest.json_array import json_items
 from tracekit.ingest.node_lists import MAX_NODES, expand_nodes
 from tracekit.ingest.record_times import RecordTimes
 

@@ -22,7 +22,7 @@ import polars as pl
 from tracekit.errors import SourceError, UsageError
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.json_array import json_runs
-from tracekit.ingest.machines._causes import cause_of
+from tracekit.ingest.node_events import cause_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -39,8 +39,7 @@ from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._kubernetes_objects import read_objects
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.job_records import FACTS, combine_records
-from tracekit.ingest.job_tables import write_job_tables
+from tracekit.ingest.job_records import FACTS, combine_records, write_job_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,19 +26,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit import schema
 from tracekit.errors import UsageError
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats import _lsf_cells as text_of
 from tracekit.ingest.formats._lsf_cells import Devices
 from tracekit.ingest.formats._lsf_history import read_history
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.job_records import combine_records, record_frame
-from tracekit.ingest.job_tables import write_job_tables
-from tracekit.ingest.json_items import json_items
+from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
+from tracekit.ingest.json_array import json_items
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
-from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.record_times import RecordTimes
-from tracekit.ingest.text_lines import text_lines
+from tracekit.ingest.records import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

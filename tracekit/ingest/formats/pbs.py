@@ -31,16 +31,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import GPU_RESOURCE, UnknownDevices, device_factors
 from tracekit.ingest.formats import _pbs_cells as text_of
 from tracekit.ingest.formats._record_append import merge_records
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.job_records import combine_records, record_frame
-from tracekit.ingest.job_tables import write_job_tables
+from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
-from tracekit.ingest.lost_cells import LostValues
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
-from tracekit.ingest.text_lines import text_lines
+from tracekit.ingest.records import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,8 +48,8 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.job_records import Row
+    from tracekit.ingest.records import TextLine
     from tracekit.ingest.sink import OpenedFile
-    from tracekit.ingest.text_lines import TextLine
 
 
 # From the lines of PBS accounting files to rows of `tracekit.ingest.job_records`.

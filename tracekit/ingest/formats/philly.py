@@ -21,13 +21,13 @@ import polars as pl
 from tracekit import schema
 from tracekit.databases import sql_text
 from tracekit.errors import SourceError
+from tracekit.ingest.corrections import RepeatProof
 from tracekit.ingest.csv_table import header_begins, read_table
 from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.formats._philly_jobs import CLUSTER, TIMEZONE, read_jobs
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
-from tracekit.ingest.samples import RepeatProof
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

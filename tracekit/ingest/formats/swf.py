@@ -21,12 +21,11 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import SourceError
-from tracekit.ingest.cells import limited, typed_cells
+from tracekit.ingest.cells import count_lost_rows, limited, typed_cells
+from tracekit.ingest.csv_table import SeenKeys
 from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
-from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.localtime import is_zone
-from tracekit.ingest.lost_cells import count_lost_rows
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.records import line_blocks
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
 from tracekit import schema
 from tracekit.databases import sql_text
 from tracekit.ingest.checks import SqlCheck, run_checks
-from tracekit.ingest.companion import companions
+from tracekit.ingest.companion import EVENT, HELD, LISTS, MACHINE, MachineReader, companions
 from tracekit.ingest.derived import shown_gpus
-from tracekit.ingest.machines._interface import EVENT, HELD, LISTS, MACHINE, MachineReader
-from tracekit.ingest.machines._names import Machine, machine_ids
+from tracekit.ingest.node_events import Machine, machine_ids
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -61,24 +60,19 @@ FROM known k FULL JOIN listed l USING (node_id) LEFT JOIN most_held h USING (nod
 ORDER BY k.row NULLS LAST, node_id"""
 
 
-def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> pl.DataFrame:
-    """Create views of the log's tables and the tables most_held and known; return node_id and cluster of the latter.
+def attach_known(con: duckdb.DuckDBPyConnection, sink: Sink) -> list[Machine]:
+    """Create views of the log's tables and the tables most_held and known; return the machines of the latter.
 
     Known are the machines of the log's table of nodes, and where it has none those on which its jobs ran.
     """
-    for table in ("jobs", "placements", "nodes"):
-        path = sink.folder / f"{table}.parquet"
-        columns = ", ".join(f'NULL::{c.sql} AS "{c.name}"' for c in schema.common(table).columns)
-        rows = f"SELECT * FROM read_parquet({sql_text(path)})" if path.is_file() else f"SELECT {columns} WHERE false"
-        con.execute(f"CREATE VIEW {table} AS {rows}")
+    sink.attach(con, "jobs", "placements", "nodes")
     con.execute(f"CREATE TABLE most_held AS {shown_gpus('placements')}")
     con.execute(
         f"""CREATE TABLE known AS SELECT *, row_number() OVER () AS row FROM nodes
         UNION ALL BY NAME
         SELECT *, NULL::BIGINT AS row FROM ({_NAMED}) ANTI JOIN nodes USING (node_id)"""
     )
-    found: pl.DataFrame = pl.DataFrame(con.sql("SELECT node_id, cluster FROM known"))
-    return found
+    return [Machine(*row) for row in con.execute("SELECT node_id, cluster FROM known").fetchall()]
 
 
 def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink, *, from_jobs: bool) -> None:
@@ -99,9 +93,7 @@ def write_nodes(con: duckdb.DuckDBPyConnection, listed: pl.DataFrame, sink: Sink
     clusters = [row[0] for row in con.execute("SELECT DISTINCT cluster FROM jobs WHERE cluster IS NOT NULL").fetchall()]
     con.execute("SET VARIABLE only_cluster = $1", [clusters[0] if len(clusters) == 1 else None])
     query = _NODES.replace("$only", "getvariable('only_cluster')").replace("$from_jobs", str(from_jobs))
-    fresh = sink.writer.scratch / "nodes.parquet"
-    sink.writer.copy("nodes", con, query, fresh)
-    fresh.replace(sink.folder / "nodes.parquet")
+    sink.rewrite("nodes", con, query)
     if listed.is_empty():
         return
     others = con.execute("SELECT count(*) FROM known ANTI JOIN listed USING (node_id)").fetchall()[0][0]
@@ -120,8 +112,8 @@ def write_events(happened: pl.DataFrame, sink: Sink) -> None:
     happened : DataFrame
         Columns of node_events, `kind` and `rank`, the number of the file among all.
     """
-    path = sink.folder / "node_events.parquet"
-    if path.is_file():
+    path = sink.path("node_events")
+    if sink.has("node_events"):
         own = pl.read_parquet(path).with_columns(rank=pl.lit(-1, dtype=pl.Int64))
         happened = pl.concat([own, happened], how="diagonal_relaxed")
     once = (
@@ -242,14 +234,12 @@ def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) 
     held : Path
         Samples with the columns of HELD.
     """
-    table, runs = (sink.folder / f"{name}.parquet" for name in ("placements", "attempts"))
-    if not (table.is_file() and runs.is_file()):
+    if not sink.has("placements", "attempts"):
         sink.note("samples of allocated GPUs are ignored, because the log does not record on which machines jobs ran")
         return
     con.execute(f"CREATE VIEW held AS SELECT * FROM read_parquet({sql_text(held)})")
-    rows = f"read_parquet({sql_text(table)}, file_row_number = true)"
-    con.execute(f"CREATE VIEW placed AS SELECT *, file_row_number AS row FROM {rows}")
-    con.execute(f"CREATE VIEW ran AS SELECT * FROM read_parquet({sql_text(runs)})")
+    con.execute(f"CREATE VIEW placed AS SELECT *, file_row_number AS row FROM {sink.rows('placements')}")
+    con.execute(f"CREATE VIEW ran AS SELECT * FROM {sink.rows('attempts')}")
     for step in _STEPS:
         con.execute(step)
     run_checks(con, sink, _CHECKS)
@@ -261,16 +251,13 @@ def complete_placements(con: duckdb.DuckDBPyConnection, held: Path, sink: Sink) 
         f"{filled} of which had an unknown number"
     )
     if parts:
-        fresh = sink.writer.scratch / "placements.parquet"
-        sink.writer.copy(
+        sink.rewrite(
             "placements",
             con,
             """SELECT p.* REPLACE (coalesce(s.gpu_count, p.gpu_count) AS gpu_count,
                                    coalesce(p.gpu_index, s.gpu_index) AS gpu_index)
             FROM placed p LEFT JOIN seen s USING (row) ORDER BY row""",
-            fresh,
         )
-        fresh.replace(table)
 
 
 _ORDER = ("kubernetes-nodes", "sinfo", "slurm-json", "scontrol", "sacctmgr", "scontrol-jobs")
@@ -281,13 +268,6 @@ _SOURCES = {"kubernetes-nodes": "kubernetes", "slurm-json": "sinfo"}
 
 _FILE = {"kind": pl.String(), "rank": pl.Int64()}
 """The kind of file that a row comes from, and the number of the file among all."""
-
-
-class _Told(NamedTuple):
-    """What machine files tell."""
-
-    machines: list[pl.DataFrame]
-    events: list[pl.DataFrame]
 
 
 def complete_machines(
@@ -307,9 +287,9 @@ def complete_machines(
     SourceError
         A file is not what it claims to be.
     """
-    told = _Told([pl.DataFrame(schema=MACHINE | _FILE)], [pl.DataFrame(schema=EVENT | _FILE)])
-    held = sink.stage("held", _read(files, frame, sink, told))
-    listed, happened = pl.concat(told.machines), pl.concat(told.events)
+    found = {"machine": [pl.DataFrame(schema=MACHINE | _FILE)], "event": [pl.DataFrame(schema=EVENT | _FILE)]}
+    held = sink.stage("held", _read(files, frame, sink, found))
+    listed, happened = (pl.concat(frames) for frames in found.values())
     dated = frame.base == "absolute"
     if not dated:
         sink.note(f"the times of the log are {frame.base}, so we ignore the times in machine files")
@@ -318,13 +298,13 @@ def complete_machines(
         if held is not None and dated:
             complete_placements(con, held, sink)
     with sink.connect() as con:
-        known = [Machine(*row) for row in attach_known(con, sink).iter_rows()]
-        found = pl.concat([listed.select("host", "cluster"), happened.select("host", "cluster")]).unique()
-        ids, doubtful = machine_ids(known, (Machine(*row) for row in found.iter_rows()))
+        known = attach_known(con, sink)
+        named = pl.concat([listed.select("host", "cluster"), happened.select("host", "cluster")]).unique()
+        ids, doubtful = machine_ids(known, (Machine(*row) for row in named.iter_rows()))
         sink.check(
             "ambiguous_machines",
             len(doubtful),
-            found.height,
+            named.height,
             "names in machine files that match several machines of the log; ignored",
             doubtful,
         )
@@ -343,8 +323,10 @@ def complete_machines(
             write_events(happened, sink)
 
 
-def _read(files: dict[str, list[SourceFile]], frame: TimeFrame, sink: Sink, told: _Told) -> Iterator[pl.DataFrame]:
-    """Yield what jobs held, and add machines and events to `told`."""
+def _read(
+    files: dict[str, list[SourceFile]], frame: TimeFrame, sink: Sink, found: dict[str, list[pl.DataFrame]]
+) -> Iterator[pl.DataFrame]:
+    """Yield what jobs held, and add machines and events to `found`."""
     number = 0
     for kind in sorted(files, key=lambda name: _ORDER.index(name) if name in _ORDER else -1):
         reader = cast("MachineReader", companions("machines")[kind])
@@ -356,7 +338,7 @@ def _read(files: dict[str, list[SourceFile]], frame: TimeFrame, sink: Sink, told
                     if name == "held":
                         yield rows.select(list(HELD))
                     elif rows.height:
-                        (told.machines if name == "machine" else told.events).append(rows.with_columns(**origin))
+                        found[name].append(rows.with_columns(**origin))
 
 
 def _with_ids(rows: pl.DataFrame, ids: dict[Machine, str]) -> pl.DataFrame:

@@ -1,29 +1,28 @@
-"""Rows of machines and events, as readers build them one by one: lists of machines are short."""
+"""Machines and events, as readers make them record by record: lists of machines are short."""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
-from tracekit.ingest.devices import device_factors
-from tracekit.ingest.formats._slurm_devices import gres, tres
+from tracekit.ingest.cells import LostValues
+from tracekit.ingest.companion import EVENT, MACHINE, MachineReader
 from tracekit.ingest.localtime import decided, instants
-from tracekit.ingest.machines._causes import cause_of
-from tracekit.ingest.machines._interface import EVENT, MACHINE
+from tracekit.ingest.node_events import cause_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tracekit.ingest.interface import TimeFrame
-    from tracekit.ingest.lost_cells import LostValues
-    from tracekit.ingest.sink import Sink
+    from tracekit.ingest.records import Record
+    from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["Clock", "events_frame", "gpus_of", "machines_frame", "no_start", "said", "typed_events", "unknown_devices"]
+Row = dict[str, Any]
 
-_MOST_GPUS = 4_096
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
 _UNSET = frozenset({"", "none", "unknown", "n/a", "(null)"})
@@ -87,50 +86,54 @@ def said(text: str | None) -> str | None:
     return None if text is None or text.strip().lower() in _UNSET else text.strip()
 
 
-def gpus_of(
-    host: str, sink: Sink, lost: LostValues, listed: str | None, configured: str | None = None
-) -> tuple[int | None, str | None]:
-    """Return the GPUs of a node and their model, None where unknown or of several models.
+class MachineList(MachineReader):
+    """A list of machines that shows the state of each."""
 
-    GPUs in MIG slices are the fewest cards that can hold the slices. A device that is not understood makes the number
-    unknown, and is counted under its name. So does a list that cannot be read, or gives more GPUs than any machine has.
+    repeats: ClassVar[bool] = False
+    """Whether a machine may have several records, as one for each of its partitions; of a block the last counts."""
 
-    Parameters
-    ----------
-    host : str
-        The node, or the list of nodes.
-    sink : Sink
-        Has the option gpu_resource, where the format has it, and counts devices that are not understood.
-    listed : str, optional
-        Slurm's GRES of the node, `gpu:a100:4(S:0-1)`; `(null)` has none.
-    configured : str, optional
-        Its TRES, `cpu=32,gres/gpu=4`, used where `listed` has no GPU, or GPUs without a type.
-    lost : LostValues
-        Receives a list that cannot be read.
-    """
-    if listed is None and configured is None:
-        return None, None
-    try:
-        return _gpus_of(host, sink, listed, configured)
-    except ValueError as error:
-        lost.add("gres", str(listed if listed is not None else configured), str(error))
-        return None, None
+    @abstractmethod
+    def records(self, opened: OpenedFile) -> Iterator[list[Record]]:
+        """Yield the records of a file in blocks."""
+
+    @abstractmethod
+    def machines(self, value: Any, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[Row, list[Row]]]:
+        """Yield the machines of a record, each with the events that it shows; see `machines_frame`, `events_frame`.
+
+        Raises
+        ------
+        ValueError
+            The record cannot be used.
+        """
+
+    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield machines, and the events whose begin is known."""
+        clock = Clock(frame, sink)
+        for records in self.records(opened):
+            listed: dict[object, Row] = {}
+            shown: dict[object, list[Row]] = {}
+            for record in records:
+                opened.count(1)
+                lost = LostValues()
+                try:
+                    for machine, events in self.machines(record.checked(), clock, sink, lost):
+                        key = (machine["cluster"], machine["host"]) if self.repeats else len(listed)
+                        listed[key] = machine
+                        if events:
+                            shown[key] = events
+                except ValueError as error:
+                    opened.reject(record.line, None, str(error), record.raw)
+                    continue
+                lost.count(sink)
+            happened = [event for events in shown.values() for event in events]
+            untimed = [event["host"] for event in happened if event["start"] == (None, None)]
+            if untimed:
+                sink.check("states_without_time", len(untimed), None, _UNTIMED, untimed)
+            yield "machine", machines_frame(list(listed.values()))
+            yield "event", events_frame([event for event in happened if event["start"] != (None, None)], clock)
 
 
-def _gpus_of(host: str, sink: Sink, listed: str | None, configured: str | None) -> tuple[int | None, str | None]:
-    factors = device_factors(sink.options.get("gpu_resource", ""))
-    found = gres(listed or "", factors)
-    gpus, model, devices = found.cards, found.model, found.devices
-    if (not gpus or model is None) and devices is None and said(configured):
-        stated = tres(str(configured), factors)
-        if not gpus or stated.model is not None:
-            gpus, model, devices = stated.cards, stated.model, stated.devices
-    if devices is not None:
-        unknown_devices(sink, host, devices)
-        return None, None
-    if gpus is None or gpus > _MOST_GPUS:
-        raise ValueError(f"has {gpus or 0:.0f} GPUs, more than any real machine")
-    return round(gpus), None if model is None or "|" in model else model
+_UNTIMED = "machines that a list shows out of service without a start time; they make no event"
 
 
 def unknown_devices(sink: Sink, host: str, devices: str) -> None:
@@ -145,12 +148,12 @@ def unknown_devices(sink: Sink, host: str, devices: str) -> None:
     )
 
 
-def machines_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
+def machines_frame(rows: list[Row]) -> pl.DataFrame:
     """Return rows as machines; what a row lacks is NULL."""
     return pl.DataFrame([{name: row.get(name) for name in MACHINE} for row in rows], schema=MACHINE)
 
 
-def events_frame(rows: list[dict[str, Any]], clock: Clock) -> pl.DataFrame:
+def events_frame(rows: list[Row], clock: Clock) -> pl.DataFrame:
     """Return rows with host, cluster, state, reason and source as events.
 
     Each may have start and end as `Clock.read` gives them.
@@ -171,23 +174,14 @@ def events_frame(rows: list[dict[str, Any]], clock: Clock) -> pl.DataFrame:
             }
         )
     clocks = {f"{name}_clock": pl.Datetime("us") for name in ("start_time", "end_time")}
-    return typed_events(pl.DataFrame(table, schema={**EVENT, **clocks}), clock)
-
-
-def typed_events(frame: pl.DataFrame, clock: Clock) -> pl.DataFrame:
-    """Return events in UTC."""
+    frame = pl.DataFrame(table, schema={**EVENT, **clocks})
     return frame.with_columns(
         start_time=clock.utc(frame, "start_time"), end_time=clock.utc(frame, "end_time", late=True)
     ).select(list(EVENT))
 
 
-def no_start(sink: Sink, hosts: list[str]) -> None:
-    """Count machines that a list shows out of service without saying since when."""
-    if hosts:
-        sink.check(
-            "states_without_time",
-            len(hosts),
-            None,
-            "machines that a list shows out of service without a start time; they make no event",
-            hosts,
-        )
+def part(value: Any, *names: str) -> Any:
+    """Return what stands under names inside objects, None where one of them is missing."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

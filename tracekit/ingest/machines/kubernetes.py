@@ -12,21 +12,18 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.gpu_parts import Part, cards, has_profile, part_of_gpu
+from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import WHOLE_GPUS, device_factors, factor_of, is_extended_device
-from tracekit.ingest.lost_cells import LostValues
-from tracekit.ingest.machines._interface import MachineReader
-from tracekit.ingest.machines._json_items import array_of, json_items, part
-from tracekit.ingest.machines._rows import Clock, events_frame, machines_frame, no_start, unknown_devices
+from tracekit.ingest.json_array import array_items, array_of
+from tracekit.ingest.machines._rows import MachineList, part, unknown_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import polars as pl
-
-    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.cells import LostValues
+    from tracekit.ingest.machines._rows import Clock, Row
+    from tracekit.ingest.records import Record
     from tracekit.ingest.sink import OpenedFile, Sink
-
-__all__ = ["READER"]
 
 _NVIDIA = WHOLE_GPUS[0]
 _MODELS = (
@@ -48,7 +45,7 @@ _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
 _KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 
 
-class KubernetesNodes(MachineReader):
+class KubernetesNodes(MachineList):
     """`kubectl get nodes -o json`."""
 
     name = "kubernetes-nodes"
@@ -64,27 +61,16 @@ class KubernetesNodes(MachineReader):
         kind = _KIND.search(head, match.end())
         return kind is not None and kind[1] == b"Node"
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield machines, and an event for each that is not ready or takes no pods."""
-        clock = Clock(frame, sink)
-        for items in json_items(opened, ("items",)):
-            machines: list[dict[str, Any]] = []
-            events: list[dict[str, Any]] = []
-            for item in items:
-                opened.count(1)
-                try:
-                    if item.fault:
-                        raise ValueError(item.fault)
-                    lost = LostValues()
-                    machine = _machine(item.value, sink, lost)
-                    events += _events(item.value, machine["host"], clock, lost)
-                    machines.append(machine)
-                    lost.count(sink)
-                except ValueError as error:
-                    opened.reject(item.line, None, str(error), item.raw)
-            no_start(sink, [event["host"] for event in events if event["start"] == (None, None)])
-            yield "machine", machines_frame(machines)
-            yield "event", events_frame([e for e in events if e["start"] != (None, None)], clock)
+    def records(self, opened: OpenedFile) -> Iterator[list[Record]]:
+        """Yield the nodes."""
+        return array_items(opened, ("items",))
+
+    def machines(
+        self, value: dict[str, Any], clock: Clock, sink: Sink, lost: LostValues
+    ) -> Iterator[tuple[Row, list[Row]]]:
+        """Yield a machine, with an event for each reason why it is not ready or takes no pods."""
+        machine = _machine(value, sink, lost)
+        yield machine, list(_events(value, machine["host"], clock, lost))
 
 
 def _machine(node: dict[str, Any], sink: Sink, lost: LostValues) -> dict[str, Any]:
@@ -186,4 +172,4 @@ def _event(host: str, state: str, reason: str | None, start: Any) -> dict[str, A
     return {"host": host, "state": state, "reason": reason, "source": "kubernetes", "start": start}
 
 
-READER = KubernetesNodes()
+READERS = (KubernetesNodes(),)

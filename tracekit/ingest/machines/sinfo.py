@@ -1,30 +1,96 @@
-"""The machines of a Slurm cluster, as `sinfo` prints them: -N or not, delimited or in columns.
+"""Tables that programs of Slurm print, delimited or in columns: machines, and their outages.
 
-Manual: slurm.schedmd.com/sinfo.html. The header decides which columns there are; a node list stands for all its nodes.
-Numbers with a plus are the least of a group and say nothing about one machine.
+`sinfo`, with -N or without: the header decides which columns there are; a node list stands for all its nodes. Numbers
+with a plus are the least of a group and say nothing about one machine. Manual: slurm.schedmd.com/sinfo.html.
+
+`sacctmgr --parsable2 show event`, or --parsable: times are wall clocks of the machine that printed them. The first row
+of a cluster has no node: it states the cluster's TRES. Manual: slurm.schedmd.com/sacctmgr.html.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tracekit.ingest.lost_cells import LostValues
-from tracekit.ingest.machines._interface import MachineReader
-from tracekit.ingest.machines._rows import Clock, events_frame, gpus_of, machines_frame, no_start
-from tracekit.ingest.machines._slurm_states import fitness, is_no_machine, is_node_state
-from tracekit.ingest.machines._table import table_rows
+from tracekit.errors import SourceError
+from tracekit.ingest.companion import MachineReader
+from tracekit.ingest.machines._rows import Clock, MachineList, Row, events_frame, said
+from tracekit.ingest.machines._slurm import fitness, gpus_of, is_no_machine, is_node_state, listed
 from tracekit.ingest.node_lists import expand_nodes
+from tracekit.ingest.records import Joined, Record, line_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import polars as pl
 
+    from tracekit.ingest.cells import LostValues
     from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.records import ByteReader
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["READER"]
+_LONGEST = 1024 * 1024
+"""Longest row that is read [bytes]."""
+
+
+def table_rows(
+    stream: ByteReader,
+    header: Callable[[bytes], list[str]],
+    *,
+    delimiter: str | None = "|",
+    free: str = "",
+    skip: int = 0,
+) -> Iterator[list[Record]]:
+    """Yield the rows of a table in blocks; the value of each is its cells, by the name of their column.
+
+    Parameters
+    ----------
+    stream : object with read(size) -> bytes
+        The file.
+    header : function (line) -> names
+        Returns the names of the columns; may raise.
+    delimiter : str, optional
+        What stands between cells; None for blanks, any number of them.
+    free : str
+        The column in which anybody may write anything, the delimiter included.
+    skip : int
+        Lines before the header.
+    """
+    names: list[str] | None = None
+    number = 0
+    for block in line_blocks(stream, _LONGEST):
+        found = []
+        for line in block:
+            number += 1
+            plain = line.rstrip(b"\r")
+            if number <= skip or not plain.strip():
+                continue
+            if names is None:
+                names = header(plain.removeprefix(b"\xef\xbb\xbf"))
+                continue
+            found.append(_row(number, plain, names, delimiter, free))
+        yield found
+
+
+def _row(number: int, raw: bytes, names: list[str], delimiter: str | None, free: str) -> Record:
+    if len(raw) > _LONGEST:
+        return Record(number, raw, None, f"is longer than {_LONGEST} bytes")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return Record(number, raw, None, "is not UTF-8")
+    cells = re.split(r"\s+", text.strip()) if delimiter is None else text.split(delimiter)
+    extra = len(cells) - len(names)
+    if extra > 0 and free in names:
+        at = names.index(free)
+        cells[at : at + extra + 1] = [(delimiter or " ").join(cells[at : at + extra + 1])]
+    if len(cells) != len(names):
+        return Record(number, raw, None, f"expected {len(names)} cells, found {len(cells)}")
+    found: dict[str, str] = {}  # of columns that share a name the first
+    for name, cell in zip(names, cells, strict=True):
+        found.setdefault(name, cell.strip())
+    return Record(number, raw, found)
+
 
 _JOBS = frozenset(
     {"jobid", "job_id", "name", "st", "priority", "time_left", "nodelist(reason)", "start_time", "jobname"}
@@ -34,11 +100,12 @@ _SIZES = frozenset({"gres", "cpus", "memory", "s:c:t", "partition"})
 _DELIMITERS = "|;,\t"
 
 
-class SinfoTable(MachineReader):
+class SinfoTable(MachineList):
     """`sinfo`."""
 
     name = "sinfo"
     title = "machines, printed by sinfo -N with --format or --long"
+    repeats = True
 
     def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
         """Return whether the header is that of sinfo, and the first row shows the state of a node."""
@@ -54,49 +121,30 @@ class SinfoTable(MachineReader):
         at = names.index("state")
         return len(cells) > at and is_node_state(cells[at])
 
-    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield machines, and an event for each that is out of service with a reason that has a time."""
-        clock = Clock(frame, sink)
-        head, stream = _peek(opened)
-        layout = _layout(head)
-        names, delimiter, skip = layout if layout is not None else ([], "|", 0)
-        for rows in table_rows(stream, lambda _: names, delimiter=delimiter, free="reason", skip=skip):
-            # A node has a row for each of its partitions.
-            machines: dict[tuple[Any, str], dict[str, Any]] = {}
-            events: dict[tuple[Any, str], dict[str, Any]] = {}
-            for row in rows:
-                opened.count(1)
-                try:
-                    lost = LostValues()
-                    for machine, event in _nodes(row.checked(), clock, sink, lost):
-                        key = (machine["cluster"], machine["host"])
-                        machines[key] = machine
-                        if event is not None:
-                            events[key] = event
-                    lost.count(sink)
-                except ValueError as error:
-                    opened.reject(row.line, None, str(error), row.raw)
-            no_start(sink, [event["host"] for event in events.values() if event["start"] == (None, None)])
-            yield "machine", machines_frame(list(machines.values()))
-            timed = [event for event in events.values() if event["start"] != (None, None)]
-            yield "event", events_frame(timed, clock)
+    def records(self, opened: OpenedFile) -> Iterator[list[Record]]:
+        """Yield the rows of the table."""
+        head = opened.stream.read(65_536)
+        names, delimiter, skip = _layout(head) or ([], "|", 0)
+        stream = Joined(head, opened.stream)
+        return table_rows(stream, lambda _: names, delimiter=delimiter, free="reason", skip=skip)
 
-
-class _Again:
-    """A stream whose first bytes were looked at."""
-
-    def __init__(self, head: bytes, opened: OpenedFile) -> None:
-        self._head, self._opened = head, opened
-
-    def read(self, size: int, /) -> bytes:
-        """Return the next bytes."""
-        head, self._head = self._head, b""
-        return head or self._opened.stream.read(size)
-
-
-def _peek(opened: OpenedFile) -> tuple[bytes, _Again]:
-    head = opened.stream.read(65_536)
-    return head, _Again(head, opened)
+    def machines(
+        self, value: dict[str, str], clock: Clock, sink: Sink, lost: LostValues
+    ) -> Iterator[tuple[Row, list[Row]]]:
+        """Yield the machines of a row, with what keeps them from work."""
+        state = value["state"]
+        if not is_node_state(state):
+            raise ValueError(f"'{state[:40]}' is not a node state")
+        if is_no_machine(state):
+            return
+        gpus = gpus_of(value["nodelist"], sink, lost, value.get("gres"))
+        printed = value.get("cpus") or value.get("cpus_of", "").rpartition("/")[2]
+        memory, cpus = lost.read("memory", value.get("memory"), _number), lost.read("cpus", printed, _number)
+        event: Row | None = None
+        if (unfit := fitness(state)) is not None:
+            since = clock.optional(value.get("timestamp"), "timestamp", lost)
+            event = {"state": unfit, "reason": value.get("reason"), "source": "sinfo", "start": since}
+        yield from listed([value["nodelist"]], gpus, cpus, memory, event, value.get("cluster"))
 
 
 def _layout(head: bytes) -> tuple[list[str], str | None, int] | None:
@@ -112,40 +160,6 @@ def _layout(head: bytes) -> tuple[list[str], str | None, int] | None:
     return None
 
 
-def _nodes(
-    cells: dict[str, str], clock: Clock, sink: Sink, lost: LostValues
-) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    if not is_node_state(cells["state"]):
-        raise ValueError(f"'{cells['state'][:40]}' is not a node state")
-    if is_no_machine(cells["state"]):
-        return
-    gpus, model = gpus_of(cells["nodelist"], sink, lost, cells.get("gres"))
-    cpus = cells.get("cpus") or cells.get("cpus_of", "").rpartition("/")[2]
-    memory, processors = lost.read("memory", cells.get("memory"), _number), lost.read("cpus", cpus, _number)
-    unfit = fitness(cells["state"])
-    since = (None, None) if unfit is None else clock.optional(cells.get("timestamp"), "timestamp", lost)
-    for host in expand_nodes(cells["nodelist"]):
-        machine = {
-            "host": host,
-            "cluster": cells.get("cluster"),
-            "gpu_count": gpus,
-            "gpu_model": model,
-            "cpu_count": processors,
-            "memory_gib": None if memory is None else memory / 1024,
-        }
-        event = None
-        if unfit is not None:
-            event = {
-                "host": host,
-                "cluster": cells.get("cluster"),
-                "state": unfit,
-                "reason": cells.get("reason"),
-                "source": "sinfo",
-                "start": since,
-            }
-        yield machine, event
-
-
 def _number(text: str | None) -> int | None:
     if not text or text.endswith("+") or text.lower() == "n/a":
         return None
@@ -154,4 +168,82 @@ def _number(text: str | None) -> int | None:
     return int(text)
 
 
-READER = SinfoTable()
+_COMMAND = "sacctmgr --parsable2 show event format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,User"
+
+
+class SacctmgrEvents(MachineReader):
+    """`sacctmgr show event`."""
+
+    name = "sacctmgr"
+    title = "times in which nodes were down or drained, printed by sacctmgr --parsable2 show event"
+
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
+        """Return whether the first line names the columns of events."""
+        return {"nodename", "timestart"} <= set(_names(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]))
+
+    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield events; those of states in which a node works are counted.
+
+        Raises
+        ------
+        SourceError
+            There is no column for the state or the end.
+        """
+        clock = Clock(frame, sink)
+        other: list[str] = []
+        events = 0
+        for rows in table_rows(opened.stream, _header(opened.path), free="reason"):
+            found: list[Row] = []
+            for row in rows:
+                opened.count(1)
+                try:
+                    made = _events(row.checked(), clock)
+                except ValueError as error:
+                    opened.reject(row.line, None, str(error), row.raw)
+                    continue
+                events += len(made)
+                other += [f"{e['host']}: {row.value['state']}" for e in made if e["state"] is None]
+                found += [event for event in made if event["state"] is not None]
+            yield "event", events_frame(found, clock)
+        sink.check(
+            "events_of_fit_nodes", len(other), events, "events whose state does not take a node out of service", other
+        )
+
+
+def _names(line: bytes) -> list[str]:
+    return [name.strip().lower() for name in line.decode("utf-8", "replace").strip("\r\n").split("|")]
+
+
+def _header(path: str) -> Callable[[bytes], list[str]]:
+    def read(line: bytes) -> list[str]:
+        names = _names(line)
+        for name in ("nodename", "timestart", "timeend", "state"):
+            if name not in names:
+                raise SourceError(
+                    f"the column '{name}' is missing", where=path, line=1, hint=f"write it with: {_COMMAND}"
+                )
+        return names
+
+    return read
+
+
+def _events(cells: dict[str, str], clock: Clock) -> list[Row]:
+    if not cells["nodename"]:
+        return []
+    start, end = clock.read(cells["timestart"]), clock.read(cells["timeend"])
+    if start == (None, None):
+        raise ValueError("TimeStart is not a time")
+    if any(a is not None and b is not None and b < a for a, b in zip(start, end, strict=True)):
+        raise ValueError("TimeEnd is before TimeStart")
+    event = {
+        "cluster": said(cells.get("cluster")),
+        "state": fitness(cells["state"]),
+        "reason": cells.get("reason"),
+        "source": "slurm",
+        "start": start,
+        "end": end,
+    }
+    return [{**event, "host": host} for host in expand_nodes(cells["nodename"])]
+
+
+READERS = (SinfoTable(), SacctmgrEvents())

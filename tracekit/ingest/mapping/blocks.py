@@ -14,136 +14,25 @@ import numpy as np
 import orjson
 import polars as pl
 
-from tracekit.errors import SourceError
+from tracekit.errors import SourceError, UsageError, nearest
 from tracekit.ingest.csv_table import header_columns
-from tracekit.ingest.fields import parse_block
-from tracekit.ingest.json_array import JsonRun, json_runs
-from tracekit.ingest.records import MAX_RECORD, RecordReader, line_blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tracekit.ingest.records import ByteReader
-
-
-# The parts of mapped files that are no records: lines of comment, and the JSON around an array.
-
-_CHUNK = 1 << 20
-_UTF8_BOM = b"\xef\xbb\xbf"
-_KEY = re.compile(rb'\s*,?\s*"[^"\\]{0,1000}"\s*:\s*')
-"""What stands in front of each value of an object."""
-
-
-class Uncommented:
-    """A stream whose comments are empty lines, so that the others keep their numbers.
-
-    Parameters
-    ----------
-    stream : ByteReader
-        The content of a file.
-    begin : bytes
-        What a line of comment begins with.
-    """
-
-    def __init__(self, stream: ByteReader, begin: bytes) -> None:
-        self._stream = stream
-        self._comment = re.compile(rb"(?m)^" + re.escape(begin) + rb"[^\r\n]*")
-        self._rest = b""
-        self._first = True
-
-    def read(self, size: int, /) -> bytes:
-        """Return the next bytes, whole lines if they are not too long; b'' at the end."""
-        data = self._rest
-        self._rest = b""
-        while chunk := self._stream.read(size):
-            data += chunk
-            if b"\n" in chunk or len(data) > MAX_RECORD:
-                break
-        if self._first:
-            self._first = False
-            data = data.removeprefix(_UTF8_BOM)
-        end = data.rfind(b"\n") + 1 if chunk else len(data)
-        if end:
-            data, self._rest = data[:end], data[end:]
-        return self._comment.sub(b"", data)
-
-
-def document_runs(stream: ByteReader, path: str, place: str) -> Iterator[JsonRun]:
-    """Return the objects of a JSON document in runs, as `tracekit.ingest.json_array.json_runs` does.
-
-    Parameters
-    ----------
-    place : str
-        Dotted path of the array of records; '.' for the document, which is an array or an object whose values are the
-        records.
-
-    Raises
-    ------
-    SourceError
-        The document has no such array, or ends in the middle.
-    """
-    if place != ".":
-        return json_runs(stream, path, place)
-    head = b""
-    while not head.removeprefix(_UTF8_BOM).strip() and (chunk := stream.read(_CHUNK)):
-        head += chunk
-    text = head.removeprefix(_UTF8_BOM)
-    if not text.lstrip().startswith(b"{"):
-        return json_runs(_Joined(text, stream), path)
-    return _values(text, stream, path)
-
-
-class _Joined:
-    """A stream with bytes before it, and after its end."""
-
-    def __init__(self, before: bytes, stream: ByteReader, after: bytes = b"") -> None:
-        self._before, self._stream, self._after = before, stream, after
-
-    def read(self, size: int, /) -> bytes:
-        """Return the next bytes, b'' at the end."""
-        if self._before:
-            chunk, self._before = self._before, b""
-            return chunk
-        chunk = self._stream.read(size)
-        if not chunk:
-            chunk, self._after = self._after, b""
-        return chunk
-
-
-def _values(text: bytes, stream: ByteReader, path: str) -> Iterator[JsonRun]:
-    """Yield the values of an object; the keys before them are no records."""
-    cut = text.index(b"{") + 1
-    if not re.match(rb'\s*(?:\}|"[^"\\]{0,1000}"\s*:\s*\{)', text[cut : cut + 2_000]):
-        hint = "for one object per line, leave out records; for an array inside the document, write its path"
-        raise SourceError("is neither an array of records nor an object of records", where=path, hint=hint)
-    closed = False
-    # Newlines in front of the brace keep the numbers of the lines.
-    before = b"[" + b"\n" * text.count(b"\n", 0, cut)
-    for run in json_runs(_Joined(before + text[cut:], stream, b"]"), path):
-        bad = []
-        for record in run.bad:
-            if _KEY.fullmatch(record.raw):
-                continue
-            closed = closed or record.raw.strip() == b"}"
-            if record.raw.strip() != b"}":
-                bad.append(record)
-        yield run._replace(bad=bad)
-    if not closed:
-        raise SourceError("the document ends in the middle: the file is truncated", where=path, hint="fetch it again")
-
+from tracekit.ingest.json_array import document_runs
+from tracekit.ingest.records import MAX_RECORD, RecordReader, line_blocks, parse_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from tracekit.ingest.mapping.reading import Reading
+    from tracekit.ingest.mapping.model import Reading
+    from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.records import ByteReader
-    from tracekit.ingest.sink import OpenedFile
+    from tracekit.ingest.sink import OpenedFile, Sink
 
     Choose = Callable[[list[str] | None], list[str]]
 
 _BATCH = 65_536
+_UTF8_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -170,6 +59,29 @@ def kind_of(name: str, reading: Reading) -> str:
     if lower.endswith((".jsonl", ".ndjson", ".json")):
         return "jsonl"
     return "parquet" if lower.endswith((".parquet", ".pq")) else "csv"
+
+
+def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Choose:
+    """Return a function that picks the columns of the rules from the header of a file, and refuses a missing one."""
+    needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
+
+    def choose(header: list[str] | None) -> list[str]:
+        if header is None:
+            return list(needed)
+        for name, rule in needed.items():
+            if name not in header:
+                raise UsageError(
+                    f"{path} has no column '{name}'",
+                    where=f"{rule.file}, key {rule.key}",
+                    hint=nearest(name, header)[:200],
+                )
+        unused = [name[:60] for name in header if name and name not in needed]
+        if unused:
+            shown = ", ".join(unused[:8]) + (" ..." if len(unused) > 8 else "")
+            sink.note(f"{path}: ignored columns that the mapping does not name: {shown}")
+        return list(needed)
+
+    return choose
 
 
 def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[RawRows]:
@@ -223,8 +135,42 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
             yield RawRows(frame, parsed.lines, parsed.raw, opened.path)
 
 
+class _Uncommented:
+    """A stream whose comments are empty lines, so that the others keep their numbers.
+
+    Parameters
+    ----------
+    stream : ByteReader
+        The content of a file.
+    begin : bytes
+        What a line of comment begins with.
+    """
+
+    def __init__(self, stream: ByteReader, begin: bytes) -> None:
+        self._stream = stream
+        self._comment = re.compile(rb"(?m)^" + re.escape(begin) + rb"[^\r\n]*")
+        self._rest = b""
+        self._first = True
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, whole lines if they are not too long; b'' at the end."""
+        data = self._rest
+        self._rest = b""
+        while chunk := self._stream.read(size):
+            data += chunk
+            if b"\n" in chunk or len(data) > MAX_RECORD:
+                break
+        if self._first:
+            self._first = False
+            data = data.removeprefix(_UTF8_BOM)
+        end = data.rfind(b"\n") + 1 if chunk else len(data)
+        if end:
+            data, self._rest = data[:end], data[end:]
+        return self._comment.sub(b"", data)
+
+
 def _uncommented(opened: OpenedFile, reading: Reading) -> ByteReader:
-    return Uncommented(opened.stream, reading.comment.encode()) if reading.comment else opened.stream
+    return _Uncommented(opened.stream, reading.comment.encode()) if reading.comment else opened.stream
 
 
 def _document_rows(opened: OpenedFile, place: str, choose: Choose) -> Iterator[RawRows]:

@@ -11,24 +11,21 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.ingest.cells import LAST_SECOND, LostCells
-from tracekit.ingest.lost_cells import NO_LIMIT, NOT_SET, count_lost_rows
-from tracekit.ingest.mapping.times import read_times
-from tracekit.ingest.mapping.units import FACTORS, clock_seconds, quantity
-from tracekit.ingest.mapping.words import meanings
+from tracekit.ingest.cells import LAST_SECOND, NO_LIMIT, NOT_SET, LostCells, count_lost_rows, lose
+from tracekit.ingest.mapping.blocks import chooser, read_rows
+from tracekit.ingest.mapping.values import FACTORS, clock_seconds, meanings, quantity, read_times
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from tracekit.ingest.files import SourceFile
     from tracekit.ingest.mapping.blocks import RawRows
     from tracekit.ingest.mapping.expression import Expression
-    from tracekit.ingest.mapping.reading import Reading
+    from tracekit.ingest.mapping.model import Reading, Section
     from tracekit.ingest.mapping.rules import ColumnRule
-    from tracekit.ingest.sink import OpenedFile
-
-__all__ = ["Converted", "cell_text", "converted", "reject_rows", "rule_text"]
+    from tracekit.ingest.sink import OpenedFile, Sink
 
 _SAYS_NOTHING = (*NO_LIMIT, *map(str, NOT_SET))
 
@@ -82,38 +79,23 @@ def converted(
                 for row in mask.arg_true().to_list():
                     bad.setdefault(row, (rule.label, reason))
         elif any(mask.any() for mask, _ in faults):
-            values, local = _without(rule, rows, faults, values, local, lost)
+            # What fills in for an empty cell does not fill in for one that cannot be read.
+            faulty = lose(rule.label, faults, _silent(rule, rows), lost)
+            values = values.set(faulty, None)
+            local = None if local is None else local.set(faulty, None)
         columns.append(values.alias(rule.target.name))
         if local is not None:
             clocks.append(local.alias(rule.target.name))
     return Converted(pl.DataFrame(columns), pl.DataFrame(clocks), bad, lost)
 
 
-def _without(
-    rule: ColumnRule,
-    rows: RawRows,
-    faults: list[tuple[pl.Series, str]],
-    values: pl.Series,
-    local: pl.Series | None,
-    lost: list[LostCells],
-) -> tuple[pl.Series, pl.Series | None]:
-    """Return values and wall clocks with the faulty ones unknown; what states a value is added to `lost`, once a cell.
-
-    What fills in for an empty cell does not fill in for one that cannot be read.
-    """
-    texts = [
-        rows.frame[name].cast(pl.String, strict=False).str.strip_chars().str.to_lowercase() for name in rule.sources
-    ]
-    seen = pl.Series(np.zeros(rows.frame.height, dtype=bool))
-    for text in texts:
-        seen |= text.is_in(_SAYS_NOTHING).fill_null(value=False)
-    for mask, reason in faults:
-        values = values.set(mask, None)
-        local = None if local is None else local.set(mask, None)
-        if (mask & ~seen).any():
-            lost.append(LostCells(rule.label, reason, mask & ~seen))
-        seen |= mask
-    return values, local
+def _silent(rule: ColumnRule, rows: RawRows) -> pl.Series:
+    """Return where a cell that a rule reads states no value."""
+    silent = pl.Series(np.zeros(rows.frame.height, dtype=bool))
+    for name in rule.sources:
+        text = rows.frame[name].cast(pl.String, strict=False).str.strip_chars().str.to_lowercase()
+        silent |= text.is_in(_SAYS_NOTHING).fill_null(value=False)
+    return silent
 
 
 def reject_rows(
@@ -132,10 +114,18 @@ def reject_rows(
     return usable
 
 
-def cell_text(name: str, rows: RawRows, reading: Reading, missing: Sequence[str] = ()) -> pl.Series:
+def usable_rows(section: Section, file: SourceFile, sink: Sink) -> Iterator[pl.DataFrame]:
+    """Yield the columns that the rules of a section give for the usable records of a file."""
+    with sink.opened(file) as opened:
+        for rows in read_rows(opened, section.reading, chooser(section.rules, file.path, sink)):
+            cells = converted(section.rules, rows, section.reading)
+            yield cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad, cells.lost)))
+
+
+def cell_text(name: str, rows: RawRows, reading: Reading, missing: str | Sequence[str] | None = None) -> pl.Series:
     """Return the cells of a column, stripped, NULL where unknown; `missing` are further words for that."""
     cells = rows.frame[name]
-    words = ["", "[]", *reading.missing, *missing]
+    words = ["", "[]", *reading.missing, *([missing] if isinstance(missing, str) else missing or ())]
     if cells.dtype.is_integer() and len(words) > 2:
         return cells.set(cells.cast(pl.String).is_in(words).fill_null(value=False), None)
     if cells.dtype != pl.String:
@@ -151,30 +141,32 @@ def rule_text(rule: ColumnRule, rows: RawRows, reading: Reading) -> tuple[pl.Ser
     Several columns are joined, what the regular expression matches is taken out, and the lookup table says what that
     stands for. A column of a Parquet file keeps its type where nothing of this is asked for.
     """
-    if rule.of_file is not None:
+    if rule.entry.file is not None:
         texts = _file_name(rows)
-        found = _matched(texts, rule.of_file)
+        found = _matched(texts, rule.entry.file)
         if found.null_count():
             raise UsageError(
-                f"{rows.path} does not match the regular expression '{rule.of_file[:80]}'",
+                f"{rows.path} does not match the regular expression '{rule.entry.file[:80]}'",
                 where=f"{rule.file}, key {rule.key}",
                 hint="change it, or select the files with the key files",
             )
     else:
         found = (
-            _joined(rule, rows, reading) if rule.columns else cell_text(rule.column or "", rows, reading, rule.missing)
+            _joined(rule, rows, reading)
+            if rule.entry.columns
+            else cell_text(rule.sources[0], rows, reading, rule.entry.missing)
         )
     faults = []
-    if rule.regex is not None or rule.lookup is not None:
+    if rule.entry.regex is not None or rule.entry.lookup is not None:
         found = found.cast(pl.String)
         long = (found.str.len_chars() > _LONGEST_SEEN).fill_null(value=False)
         if long.any():
             faults.append((long, f"is longer than {_LONGEST_SEEN:,} characters"))
             found = found.set(long, None)
-    if rule.regex is not None:
-        found = _matched(found, rule.regex)
-    if rule.lookup is not None:
-        found, absent = _looked_up(found, rule, rule.lookup)
+    if rule.entry.regex is not None:
+        found = _matched(found, rule.entry.regex)
+    if rule.entry.lookup is not None:
+        found, absent = _looked_up(found, rule, rule.entry.lookup)
         faults.append(absent)
     return found, faults
 
@@ -198,8 +190,8 @@ def _joined(rule: ColumnRule, rows: RawRows, reading: Reading) -> pl.Series:
     """Return the texts of several columns, joined; unknown where all are, and a time where any is."""
     cells = pl.DataFrame(
         [
-            cell_text(name, rows, reading, rule.missing).cast(pl.String).alias(str(i))
-            for i, name in enumerate(rule.columns)
+            cell_text(name, rows, reading, rule.entry.missing).cast(pl.String).alias(str(i))
+            for i, name in enumerate(rule.sources)
         ]
     )
     known = pl.any_horizontal(pl.all().is_not_null())
@@ -212,13 +204,13 @@ def _joined(rule: ColumnRule, rows: RawRows, reading: Reading) -> pl.Series:
 
 def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:
     height, target = rows.frame.height, rule.target
-    if rule.line:
+    if rule.entry.line:
         lines = pl.Series(rows.lines, dtype=pl.Int64)
         if target.kind == "integer":
             return _Cells(lines, [])
         return _Cells(lines.to_frame("x").select(pl.lit(prefix) + pl.col("x").cast(pl.String)).to_series(), [])
-    if rule.value is not None:
-        return _Cells(pl.Series([rule.value], dtype=target.polars).new_from_index(0, height), [])
+    if rule.entry.value is not None:
+        return _Cells(pl.Series([rule.entry.value], dtype=target.polars).new_from_index(0, height), [])
     if rule.expression is not None:
         return _expression(rule, rule.expression, rows, reading)
     text, unread = rule_text(rule, rows, reading)
@@ -230,8 +222,8 @@ def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
     """Return the values of texts, or of what a Parquet file has."""
     target = rule.target
     if target.kind == "datetime":
-        times = read_times(text, rule.format or reading.time_format, reading)
-        form = rule.format or reading.time_format
+        form = rule.entry.format or reading.time_format
+        times = read_times(text, form, reading.timezone, reading.doubled_hour)
         faults = [(times.unread, f"is not a time like {form}")]
         if target.required:  # a sample or a quota without time says nothing; a job does
             faults.append((times.out_of_range, "is a date out of range"))
@@ -245,12 +237,12 @@ def _typed(rule: ColumnRule, text: pl.Series, reading: Reading) -> _Cells:
 
 def _number(rule: ColumnRule, cells: pl.Series) -> pl.Series:
     unit = rule.target.unit
-    if rule.unit == "clock":
+    if rule.entry.unit == "clock":
         return clock_seconds(cells.cast(pl.String))
-    if rule.unit == "quantity" and unit:
+    if rule.entry.unit == "quantity" and unit:
         return quantity(cells.cast(pl.String), unit)
     number = cells.cast(pl.Float64, strict=False)
-    return number * FACTORS[unit][rule.unit] if unit and rule.unit else number
+    return number * FACTORS[unit][rule.entry.unit] if unit and rule.entry.unit else number
 
 
 def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
@@ -259,7 +251,7 @@ def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
     word = (
         "a whole number"
         if whole
-        else "a number" + {"clock": " like 1-02:03:04", "quantity": " like 16Gi"}.get(rule.unit or "", "")
+        else "a number" + {"clock": " like 1-02:03:04", "quantity": " like 16Gi"}.get(rule.entry.unit or "", "")
     )
     faults = [
         (stated & number.is_null(), f"is not {word}"),
@@ -278,20 +270,20 @@ def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
 def _expression(rule: ColumnRule, expression: Expression, rows: RawRows, reading: Reading) -> _Cells:
     faults, columns = [], []
     for name in expression.names:
-        text = cell_text(name, rows, reading, rule.missing)
+        text = cell_text(name, rows, reading, rule.entry.missing)
         number = text.cast(pl.Float64, strict=False)
         faults.append((text.is_not_null() & number.is_null(), f"'{name}' is not a number"))
         columns.append(number.alias(name))
     for alias, (table, name) in expression.calls.items():
-        text, absent = _looked_up(cell_text(name, rows, reading, rule.missing).cast(pl.String), rule, table)
+        text, absent = _looked_up(cell_text(name, rows, reading, rule.entry.missing).cast(pl.String), rule, table)
         number = text.cast(pl.Float64, strict=False)
         faults += [absent, (text.is_not_null() & number.is_null(), f"'{alias}' is not a number")]
         columns.append(number.alias(alias))
     frame = pl.DataFrame(columns)
     value = frame.select(expression.polars.alias("x")).to_series()
     unit = rule.target.unit
-    if unit and rule.unit:
-        value = value * FACTORS[unit][rule.unit]
+    if unit and rule.entry.unit:
+        value = value * FACTORS[unit][rule.entry.unit]
     stated = pl.Series(np.zeros(rows.frame.height, dtype=bool))
     finished = _finish(rule, value, stated)
     return _Cells(finished.values, [*faults, *finished.faults])

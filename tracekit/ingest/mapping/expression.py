@@ -14,8 +14,6 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["Expression", "parse_expression"]
-
 _LONGEST = 300
 
 

@@ -1,48 +1,35 @@
-"""The content of a mapping file, checked as a whole before any log is opened."""
+"""The content of a mapping file, checked as a whole before any log is opened (docs/mapping.md explains its keys).
+
+A class whose name ends in Keys is what the file may state; the class below it is what that means.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tracekit import resources, schema
-from tracekit.decode import dotted
+from tracekit.decode import NonEmpty, Text, dotted
 from tracekit.ingest.localtime import DOUBLED_HOUR
-from tracekit.ingest.mapping.document import Document, JobKeys, Spot
-from tracekit.ingest.mapping.reading import Reading
-from tracekit.ingest.mapping.rules import ColumnRule, checked_format, checked_regex, parse_rule, word_pairs, word_table
-from tracekit.ingest.mapping.times import zone_fault
+from tracekit.ingest.mapping.rules import (
+    ColumnRule,
+    Entry,
+    Spot,
+    checked_format,
+    checked_regex,
+    parse_rule,
+    word_pairs,
+    word_table,
+)
+from tracekit.ingest.mapping.values import zone_fault
 from tracekit.schema import Column
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tracekit.ingest.mapping.document import (
-        Entry,
-        GpuKeys,
-        LookupKeys,
-        NodeKeys,
-        ReadingKeys,
-        SampleKeys,
-        TableKeys,
-    )
     from tracekit.manifest import TimeBase
-
-__all__ = [
-    "GpuTable",
-    "LogMap",
-    "Lookup",
-    "NodeList",
-    "StatusWords",
-    "TableMap",
-    "TelemetryMap",
-    "load_mapping",
-    "template",
-]
-
-T = TypeVar("T")
 
 TABLES = ("jobs", "nodes", "capacity", "job_usage", "node_events")
 """Common tables that a mapping fills column by column."""
@@ -76,13 +63,86 @@ _REQUIRED = {
 }
 
 
-@dataclass(frozen=True)
-class StatusWords:
-    """The status that each status word of the source means."""
+Texts = Text | Annotated[tuple[str, ...], NonEmpty()]
+"""A single text means a list of one."""
 
-    rule: ColumnRule
-    words: dict[str, str]
-    when_missing: str | None
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingKeys:
+    """The layout of files."""
+
+    files: Texts | None = None
+    type: Literal["csv", "jsonl", "parquet"] | None = None
+    delimiter: Text | None = None
+    header: bool | tuple[str, ...] | None = None
+    comment: Text | None = None
+    records: Text | None = None
+    time_format: Text | None = None
+    missing: Text | tuple[str, ...] | None = None
+    doubled_hour: Text | None = None
+    timezone: Text | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceKeys(ReadingKeys):
+    """[source]: the defaults of all files."""
+
+    cluster: Text | None = None
+    time_base: Literal["absolute", "relative"] = "absolute"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The layout of the raw files of one table, as its keys and those of [source] give it."""
+
+    files: tuple[str, ...] = ("*",)
+    """Name patterns such as jobs*.csv."""
+    type: str | None = None
+    """csv, jsonl or parquet; from the file's name by default."""
+    delimiter: str | None = None
+    """By default a tab for .tsv files, else a comma."""
+    header: tuple[str, ...] = ()
+    """Column names of files without header line."""
+    comment: str | None = None
+    """What a line begins with that is not read."""
+    records: str | None = None
+    """Where the records stand in a JSON document: a dotted path, or '.' for the document itself."""
+    time_format: str = "iso8601"
+    missing: tuple[str, ...] = ()
+    """Spellings of an unknown value, besides nothing at all."""
+    doubled_hour: str = "bounded"
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a mapping file: files of one layout, and the columns that they fill."""
+
+    key: str
+    """Its dotted key."""
+    reading: Reading
+    rules: tuple[ColumnRule, ...]
+
+    def rule(self, name: str) -> ColumnRule | None:
+        """Return the rule of a column, None when it is not filled."""
+        return next((rule for rule in self.rules if rule.target.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableKeys(ReadingKeys):
+    """A table whose columns are filled one by one."""
+
+    columns: dict[str, Text | Entry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeKeys:
+    """[jobs.nodes]: the column that names the nodes of a job."""
+
+    column: Text
+    separator: Text = ","
+    pattern: Text | None = None
+    expand: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,61 +156,101 @@ class NodeList:
     """Whether ranges in brackets are written out: gpu[01-03]."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobKeys(TableKeys):
+    """[jobs]."""
+
+    status: dict[str, Text | tuple[str, ...]] | None = None
+    """column or columns, regex, when_missing, and the source's words by status."""
+    nodes: NodeKeys | None = None
+
+
 @dataclass(frozen=True)
-class TableMap:
+class StatusWords:
+    """The status that each status word of the source means."""
+
+    rule: ColumnRule
+    words: dict[str, str]
+    when_missing: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableMap(Section):
     """How one common table is filled."""
 
     table: str
-    key: str
-    reading: Reading
-    rules: tuple[ColumnRule, ...]
     status: StatusWords | None = None
     nodes: NodeList | None = None
 
-    def rule(self, name: str) -> ColumnRule | None:
-        """Return the rule of a column, None when it is not filled."""
-        return next((rule for rule in self.rules if rule.target.name == name), None)
+
+@dataclass(frozen=True, kw_only=True)
+class SampleKeys(ReadingKeys):
+    """[telemetry.x]: samples of GPUs or hosts."""
+
+    layout: Literal["long", "wide", "row"] | None = None
+    time: Text | Entry | None = None
+    node: Text | Entry | None = None
+    gpu: Text | Entry | None = None
+    uuid: Text | Entry | None = None
+    metric: Text | Entry | None = None
+    value: Text | Entry | None = None
+    job: Text | Entry | None = None
+    server: Text | None = None
+    gpu_metrics: dict[str, Text | Entry] = field(default_factory=dict)
+    host_metrics: dict[str, Text | Entry] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TelemetryMap:
-    """The layout of the samples in a kind of file."""
+@dataclass(frozen=True, kw_only=True)
+class TelemetryMap(Section):
+    """The samples in a kind of file; its rules fill time, node_id, gpu_index or uuid, metric and value."""
 
-    name: str
-    key: str
-    reading: Reading
     layout: Literal["long", "wide", "row"]
-    rules: tuple[ColumnRule, ...]
-    """Long and row: time, node_id, gpu_index or uuid; long also metric and value."""
-    metrics: tuple[ColumnRule, ...]
-    """One for each metric; its column is the source's name of the metric."""
-    of_gpu: tuple[bool, ...]
-    """Whether each metric belongs to a GPU or to a host."""
+    metrics: dict[str, ColumnRule]
+    """By table and column, such as gpu_utilization.power_w; the column of a rule is the source's name of the metric."""
     server: str | None = None
     """Wide: pattern with the groups node and gpu that a column's name must match."""
 
 
-@dataclass(frozen=True)
-class GpuTable:
-    """The table of UUIDs: uuid, node_id, gpu_index of each GPU."""
+@dataclass(frozen=True, kw_only=True)
+class GpuKeys(ReadingKeys):
+    """[gpus]: the table of UUIDs."""
 
-    key: str
-    reading: Reading
-    rules: tuple[ColumnRule, ...]
+    uuid: Text | Entry
+    node: Text | Entry
+    gpu: Text | Entry
 
 
-@dataclass(frozen=True)
-class Lookup:
-    """A table that says what a cell stands for."""
+@dataclass(frozen=True, kw_only=True)
+class LookupKeys(ReadingKeys):
+    """[lookup.x]: what a cell stands for, in the mapping itself or in a file of the source."""
+
+    key: Text | None = None
+    value: Text | None = None
+    values: dict[str, str | int | float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup(Section):
+    """A table that says what a cell stands for; in files, its rules give the columns `key` and `value`."""
 
     name: str
-    key: str
-    words: Mapping[str, str]
+    words: Mapping[str, str] | None = None
     """Its content, where the mapping file has it."""
-    reading: Reading | None = None
-    """The layout of the files that have it otherwise."""
-    rules: tuple[ColumnRule, ...] = ()
-    """Of these files: the columns `key` and `value`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A whole mapping file."""
+
+    source: SourceKeys = SourceKeys()
+    jobs: JobKeys | None = None
+    nodes: TableKeys | None = None
+    capacity: TableKeys | None = None
+    job_usage: TableKeys | None = None
+    node_events: TableKeys | None = None
+    telemetry: dict[str, SampleKeys] = field(default_factory=dict)
+    gpus: GpuKeys | None = None
+    lookup: dict[str, LookupKeys] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -163,17 +263,15 @@ class LogMap:
     cluster: str | None
     tables: tuple[TableMap, ...]
     telemetry: tuple[TelemetryMap, ...]
-    gpus: GpuTable | None
+    gpus: Section | None
+    """The table of UUIDs: uuid, node_id, gpu_index of each GPU."""
     lookups: tuple[Lookup, ...] = ()
 
     @property
-    def readings(self) -> dict[str, Reading]:
-        """The layout of the files of each section, by its dotted key."""
-        found = {table.key: table.reading for table in self.tables}
-        found |= {section.key: section.reading for section in self.telemetry}
-        if self.gpus is not None and self.telemetry:
-            found[self.gpus.key] = self.gpus.reading
-        return found | {one.key: one.reading for one in self.lookups if one.reading is not None}
+    def sections(self) -> list[Section]:
+        """The sections that read files."""
+        gpus = [self.gpus] if self.gpus is not None and self.telemetry else []
+        return [*self.tables, *self.telemetry, *gpus, *(one for one in self.lookups if one.words is None)]
 
 
 def template() -> str:
@@ -203,15 +301,15 @@ def load_mapping(file: Path | str) -> LogMap:
         if (keys := getattr(document, name)) is not None
     )
     telemetry = tuple(
-        _telemetry(top.below("telemetry", name), name, keys, reading, base) for name, keys in document.telemetry.items()
+        _telemetry(top.below("telemetry", name), keys, reading, base) for name, keys in document.telemetry.items()
     )
     if not tables and not telemetry:
         raise top.error("maps no table", hint=f"write [jobs.columns]; tables: {', '.join(TABLES)}, telemetry")
     gpus = None if document.gpus is None else _gpus(top.below("gpus"), document.gpus, reading)
-    for sampled in telemetry:
-        if gpus is None and any(rule.target.name == "uuid" for rule in sampled.rules):
-            spot = top.below("telemetry", sampled.name)
-            raise spot.error("names UUIDs and no table of GPUs", hint="add [gpus] with uuid, node and gpu")
+    for name, sampled in zip(document.telemetry, telemetry, strict=True):
+        if gpus is None and sampled.rule("uuid") is not None:
+            what, hint = "names UUIDs and no table of GPUs", "add [gpus] with uuid, node and gpu"
+            raise top.below("telemetry", name).error(what, hint=hint)
     return LogMap(text.path, base, reading.timezone, source.cluster, tables, telemetry, gpus, lookups)
 
 
@@ -226,22 +324,14 @@ def _reading(spot: Spot, keys: ReadingKeys, standard: Reading, base: TimeBase) -
     if header is False:
         raise spot.error("is not a list of column names", "header", 'without header line write ["a", "b", ...]')
     time_format = checked_format(spot, "time_format", keys.time_format, relative=base == "relative")
-    return Reading(
-        files=_or(_several(keys.files), standard.files),
-        type=_or(keys.type, standard.type),
-        delimiter=_or(delimiter, standard.delimiter),
-        header=_or(() if header is True else header, standard.header),
-        comment=_or(keys.comment, standard.comment),
-        records=_or(keys.records, standard.records),
-        time_format=_or(time_format, standard.time_format),
-        missing=_or(_several(keys.missing), standard.missing),
-        doubled_hour=_or(spot.choice("doubled_hour", keys.doubled_hour, DOUBLED_HOUR), standard.doubled_hour),
-        timezone=_or(zone, standard.timezone),
-    )
-
-
-def _or(given: T | None, standard: T) -> T:
-    return standard if given is None else given
+    given = {one.name: getattr(keys, one.name) for one in fields(Reading)} | {
+        "files": _several(keys.files),
+        "header": () if header is True else header,
+        "time_format": time_format,
+        "missing": _several(keys.missing),
+        "doubled_hour": spot.choice("doubled_hour", keys.doubled_hour, DOUBLED_HOUR),
+    }
+    return replace(standard, **{name: value for name, value in given.items() if value is not None})
 
 
 def _several(given: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -256,17 +346,17 @@ def _lookup(spot: Spot, name: str, keys: LookupKeys, standard: Reading) -> Looku
         words = {
             word: str(value).lower() if isinstance(value, bool) else str(value) for word, value in keys.values.items()
         }
-        return Lookup(name, dotted(spot.place), word_pairs(spot, words))
+        return Lookup(dotted(spot.place), standard, (), name=name, words=word_pairs(spot, words))
     if keys.files is None or keys.key is None or keys.value is None:
         raise spot.error(
             "does not say what a cell stands for",
             hint='write values = { "a" = "b" }, or files, key and value for two columns of a file',
         )
     rules = tuple(
-        ColumnRule(Column(of, "string", ""), dotted((*spot.place, of)), spot.text.path, column=column)
+        ColumnRule(Column(of, "string", ""), dotted((*spot.place, of)), spot.text.path, Entry(column=column))
         for of, column in (("key", keys.key), ("value", keys.value))
     )
-    return Lookup(name, dotted(spot.place), {}, _reading(spot, keys, standard, "absolute"), rules)
+    return Lookup(dotted(spot.place), _reading(spot, keys, standard, "absolute"), rules, name=name)
 
 
 def _table(
@@ -286,17 +376,18 @@ def _table(
             raise columns.error(f"does not say what {name} is", hint=f'add {name} = "..."')
     relative = base == "relative"
     jobs = keys if isinstance(keys, JobKeys) else None
+    rules = (
+        parse_rule(columns.below(n), given[n], c, relative=relative, lookups=lookups)
+        for n, c in known.items()
+        if n in given
+    )
     return TableMap(
-        table,
         dotted(spot.place),
         _reading(spot, keys, standard, base),
-        tuple(
-            parse_rule(columns.below(n), given[n], c, relative=relative, lookups=lookups)
-            for n, c in known.items()
-            if n in given
-        ),
-        None if jobs is None or jobs.status is None else _status(spot.below("status"), jobs.status),
-        None if jobs is None or jobs.nodes is None else _nodes(spot.below("nodes"), jobs.nodes),
+        tuple(rules),
+        table=table,
+        status=None if jobs is None or jobs.status is None else _status(spot.below("status"), jobs.status),
+        nodes=None if jobs is None or jobs.nodes is None else _nodes(spot.below("nodes"), jobs.nodes),
     )
 
 
@@ -311,16 +402,10 @@ def _status(spot: Spot, keys: Mapping[str, str | tuple[str, ...]]) -> StatusWord
             "needs column or columns, one of them" if columns else "does not say which column holds the status",
             hint='add column = "..."' if not columns else "keep either",
         )
-    rule = ColumnRule(
-        Column("source_status", "string", ""),
-        dotted(spot.place),
-        spot.text.path,
-        column=column,
-        columns=columns,
-        separator=",",
-        keep_empty=True,
-        regex=checked_regex(spot, "regex", regex),
-    )
+    checked_regex(spot, "regex", regex)
+    entry = Entry(column=column, columns=columns or None, separator=",", regex=regex)
+    target = Column("source_status", "string", "")
+    rule = ColumnRule(target, dotted(spot.place), spot.text.path, entry, keep_empty=True)
     listed = {word: keys[word] for word in words if word in keys}
     return StatusWords(rule, word_table(spot, listed), spot.choice("when_missing", when_missing, words))
 
@@ -332,12 +417,12 @@ def _single(spot: Spot, name: str, given: str | tuple[str, ...] | None) -> str |
 
 
 def _nodes(spot: Spot, keys: NodeKeys) -> NodeList:
-    rule = ColumnRule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, column=keys.column)
+    rule = ColumnRule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, Entry(column=keys.column))
     pattern = checked_regex(spot, "pattern", keys.pattern, ("node", "gpu_index", "gpu_count"))
     return NodeList(rule, keys.separator, pattern, keys.expand)
 
 
-def _telemetry(spot: Spot, name: str, keys: SampleKeys, standard: Reading, base: TimeBase) -> TelemetryMap:
+def _telemetry(spot: Spot, keys: SampleKeys, standard: Reading, base: TimeBase) -> TelemetryMap:
     if keys.layout is None:
         raise spot.error(
             "has no layout",
@@ -348,10 +433,8 @@ def _telemetry(spot: Spot, name: str, keys: SampleKeys, standard: Reading, base:
     spot.only([*given, *(["server"] if keys.server else [])], _LAYOUTS[keys.layout])
     relative = base == "relative"
     reading = _reading(spot, keys, standard, base)
-    metrics = [
-        *((rule, True) for rule in _metrics(spot.below("gpu_metrics"), keys.gpu_metrics, "gpu_utilization")),
-        *((rule, False) for rule in _metrics(spot.below("host_metrics"), keys.host_metrics, "host_utilization")),
-    ]
+    metrics = _metrics(spot.below("gpu_metrics"), keys.gpu_metrics, "gpu_utilization")
+    metrics |= _metrics(spot.below("host_metrics"), keys.host_metrics, "host_utilization")
     if not metrics:
         raise spot.error("maps no metric", hint="write gpu_metrics = {...} or host_metrics = {...}")
     rules = tuple(
@@ -359,20 +442,18 @@ def _telemetry(spot: Spot, name: str, keys: SampleKeys, standard: Reading, base:
         for key, target in _SAMPLED.items()
         if key in given
     )
-    of_gpu = tuple(gpu for _, gpu in metrics)
+    of_gpu = [name.startswith("gpu_utilization.") for name in metrics]
     server = None
     if keys.layout == "wide":
         server = _wide_server(spot, keys, rules, of_gpu)
     else:
         _check_sample_columns(spot, keys, given, of_gpu)
-    return TelemetryMap(
-        name, dotted(spot.place), reading, keys.layout, rules, tuple(rule for rule, _ in metrics), of_gpu, server
-    )
+    return TelemetryMap(dotted(spot.place), reading, rules, layout=keys.layout, metrics=metrics, server=server)
 
 
-def _wide_server(spot: Spot, keys: SampleKeys, rules: tuple[ColumnRule, ...], of_gpu: tuple[bool, ...]) -> str | None:
+def _wide_server(spot: Spot, keys: SampleKeys, rules: tuple[ColumnRule, ...], of_gpu: list[bool]) -> str | None:
     """Return the pattern of the columns of a wide file; `of_gpu` says of each metric whether it is one of GPUs."""
-    if any(rule.column is None for rule in rules):
+    if any(rule.entry.column is None for rule in rules):
         raise spot.error("a wide file has one column of times", "time", 'write time = "..."')
     if len(of_gpu) != 1:
         raise spot.error("a wide file holds one metric", hint="write one section for each file")
@@ -382,7 +463,7 @@ def _wide_server(spot: Spot, keys: SampleKeys, rules: tuple[ColumnRule, ...], of
     return server
 
 
-def _check_sample_columns(spot: Spot, keys: SampleKeys, given: Collection[str], of_gpu: tuple[bool, ...]) -> None:
+def _check_sample_columns(spot: Spot, keys: SampleKeys, given: Collection[str], of_gpu: list[bool]) -> None:
     """Check that a long or row file names the columns that its metrics need, and no others."""
     needed = ["time", *(["metric", "value"] if keys.layout == "long" else []), *([] if keys.uuid else ["node"])]
     for key in needed:
@@ -398,17 +479,18 @@ def _check_sample_columns(spot: Spot, keys: SampleKeys, given: Collection[str], 
         raise spot.error("samples of hosts belong to no job", "job", "remove the key")
 
 
-def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> list[ColumnRule]:
+def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> dict[str, ColumnRule]:
+    """Return the rules of metrics by table and column."""
     names = GPU_METRICS if table == "gpu_utilization" else HOST_METRICS
     spot.only(given, names)
     spec = schema.common(table)
     rules = [parse_rule(spot.below(name), given[name], spec.column(name)) for name in names if name in given]
     for rule in rules:
-        if rule.column is None or rule.regex is not None or rule.default is not None:
+        if rule.entry.column is None or rule.entry.regex is not None or rule.entry.default is not None:
             raise spot.error("takes column and unit only", rule.target.name)
-    return rules
+    return {f"{table}.{rule.target.name}": rule for rule in rules}
 
 
-def _gpus(spot: Spot, keys: GpuKeys, standard: Reading) -> GpuTable:
+def _gpus(spot: Spot, keys: GpuKeys, standard: Reading) -> Section:
     rules = tuple(parse_rule(spot.below(key), getattr(keys, key), _SAMPLED[key]) for key in ("uuid", "node", "gpu"))
-    return GpuTable(dotted(spot.place), _reading(spot, keys, standard, "absolute"), rules)
+    return Section(dotted(spot.place), _reading(spot, keys, standard, "absolute"), rules)

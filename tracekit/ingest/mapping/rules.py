@@ -1,27 +1,25 @@
-"""How a column of a Trace is filled: the entries of the `columns` tables of a mapping file."""
+"""How a column of a Trace is filled: the entries of the `columns` tables of a mapping file; errors name their keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import polars as pl
 
-from tracekit.decode import dotted
+from tracekit.decode import NonEmpty, Text, dotted
 from tracekit.errors import nearest
-from tracekit.ingest.mapping.document import Entry
 from tracekit.ingest.mapping.expression import Expression, parse_expression
-from tracekit.ingest.mapping.times import EPOCHS, format_fault
-from tracekit.ingest.mapping.units import TEXT_UNITS, units_of
+from tracekit.ingest.mapping.values import EPOCHS, TEXT_UNITS, format_fault, units_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from tracekit.ingest.mapping.document import Spot
+    from tracekit.decode import Place
+    from tracekit.errors import UsageError
     from tracekit.schema import Column
-
-__all__ = ["ColumnRule", "LookedUp", "checked_format", "checked_regex", "parse_rule", "word_pairs", "word_table"]
+    from tracekit.toml_text import TomlText
 
 _SOURCES = ("column", "columns", "expression", "file", "line", "value")
 _LONGEST_REGEX = 1_000
@@ -36,6 +34,77 @@ _PYTHON = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Where the values of a column come from."""
+
+    column: Text | None = None
+    columns: Annotated[tuple[Text, ...], NonEmpty()] | None = None
+    """Several columns, whose texts are joined."""
+    expression: Text | None = None
+    file: Text | None = None
+    """A regular expression that finds the value in the name of the file."""
+    line: bool | None = None
+    """The value is the record's number in its file."""
+    value: object = None
+    """A constant."""
+    default: object = None
+    """What a record without a value gets."""
+    format: Text | None = None
+    """Time format, where it is not that of the file."""
+    lookup: Text | None = None
+    """The table that says what the text stands for."""
+    missing: Text | tuple[str, ...] | None = None
+    """Further words for an unknown value."""
+    regex: Text | None = None
+    separator: str | None = None
+    """Stands between the texts of several columns."""
+    unit: Text | None = None
+    words: dict[str, Text | tuple[str, ...]] | None = None
+    """Source words by word of the Trace."""
+
+
+class Spot(NamedTuple):
+    """A place in a mapping file."""
+
+    text: TomlText
+    place: Place = ()
+
+    def below(self, *names: str) -> Spot:
+        """Return a place inside this one."""
+        return Spot(self.text, (*self.place, *names))
+
+    def error(self, what: str, name: str | None = None, hint: str | None = None) -> UsageError:
+        """Return the error to raise for a key here, or for the place itself."""
+        return self.text.error(self.place if name is None else (*self.place, name), what, hint)
+
+    def only(self, given: Iterable[str], allowed: Iterable[str]) -> None:
+        """Refuse keys under other names.
+
+        Raises
+        ------
+        UsageError
+            There is one.
+        """
+        known = list(allowed)
+        for name in given:
+            if name not in known:
+                raise self.error("no such key", name, nearest(name[:80], known))
+
+    def choice(self, name: str, value: str | None, choices: Iterable[str]) -> str | None:
+        """Return the value of a key, None when it is absent.
+
+        Raises
+        ------
+        UsageError
+            It is none of the choices.
+        """
+        known = list(choices)
+        if value is not None and value not in known:
+            raise self.error(f"'{value}' is not an allowed value", name, nearest(value[:80], known))
+        return value
+
+
 class LookedUp(NamedTuple):
     """The content of a lookup table."""
 
@@ -46,7 +115,7 @@ class LookedUp(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """Where the values of one column come from."""
+    """How the values of one column are found."""
 
     target: Column
     """The column that is filled."""
@@ -54,53 +123,46 @@ class ColumnRule:
     """Dotted key in the mapping file."""
     file: Path
     """The mapping file, for messages."""
-    column: str | None = None
-    columns: tuple[str, ...] = ()
-    """Several columns, whose texts are joined."""
-    separator: str = "."
-    """Stands between them."""
+    entry: Entry
+    """Where they come from."""
     keep_empty: bool = False
-    """Whether an empty cell of several keeps its place; else it is left out of a text."""
-    missing: tuple[str, ...] = ()
-    """Further words for an unknown value."""
-    of_file: str | None = None
-    """A regular expression that finds the value in the name of the file."""
-    lookup: str | None = None
-    """The table that says what the text stands for."""
-    tables: Mapping[str, LookedUp] = field(default_factory=dict)
-    """The content of the tables that it names, once they are read."""
+    """Whether an empty cell of several columns keeps its place; else it is left out of a text."""
     expression: Expression | None = None
-    line: bool = False
-    """The value is the record's number in its file."""
-    value: Any = None
-    """A constant."""
-    regex: str | None = None
-    format: str | None = None
-    """Time format, where it is not that of the file."""
-    unit: str | None = None
-    default: Any = None
-    """What a record without a value gets."""
     words: Mapping[str, str] = field(default_factory=dict)
     """Source word to word of the Trace."""
+    tables: Mapping[str, LookedUp] = field(default_factory=dict)
+    """The content of the lookup tables that it names, once they are read."""
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The columns of the raw file that it reads."""
         if self.expression is not None:
             return tuple(dict.fromkeys([*self.expression.names, *(of for _, of in self.expression.calls.values())]))
-        return self.columns if self.column is None else (self.column,)
+        return (self.entry.columns or ()) if self.entry.column is None else (self.entry.column,)
 
     @property
     def lookups(self) -> tuple[str, ...]:
         """The tables that it names."""
         if self.expression is not None:
             return tuple(table for table, _ in self.expression.calls.values())
-        return () if self.lookup is None else (self.lookup,)
+        return () if self.entry.lookup is None else (self.entry.lookup,)
+
+    @property
+    def default(self) -> Any:
+        """What a record without a value gets."""
+        return self.entry.default
+
+    @property
+    def separator(self) -> str:
+        """What stands between the texts of several columns."""
+        if self.entry.separator is not None:
+            return self.entry.separator
+        return " " if self.target.kind == "datetime" else "."
 
     @property
     def reads_text(self) -> bool:
         """Whether its values come from text: of cells, or of the file's name."""
-        return bool(self.column or self.columns or self.of_file)
+        return bool(self.entry.column or self.entry.columns or self.entry.file)
 
     @property
     def label(self) -> str:
@@ -129,26 +191,16 @@ def parse_rule(
         raise spot.error(f"{target.name} is not a text or a time", "columns", 'use expression = "..." for numbers')
     if entry.lookup is not None and lookups is None:
         raise spot.error("is for columns of tables", "lookup", "remove it")
-    missing = entry.missing or ()
-    return ColumnRule(
-        target=target,
-        key=dotted(spot.place),
-        file=spot.text.path,
-        column=entry.column,
-        columns=entry.columns or (),
-        separator=(" " if target.kind == "datetime" else ".") if entry.separator is None else entry.separator,
-        missing=(missing,) if isinstance(missing, str) else missing,
-        of_file=checked_regex(spot, "file", entry.file),
-        lookup=spot.choice("lookup", entry.lookup, lookups or ()),
-        expression=_expression(spot, entry, target, lookups or ()),
-        line=entry.line is not None,
-        value=_constant(spot, "value", entry.value, target),
-        regex=checked_regex(spot, "regex", entry.regex),
-        format=checked_format(spot, "format", entry.format, relative=relative),
-        unit=_unit(spot, entry, target),
-        default=_constant(spot, "default", entry.default, target),
-        words=_words(spot, entry, target),
-    )
+    checked_regex(spot, "file", entry.file)
+    spot.choice("lookup", entry.lookup, lookups or ())
+    expression = _expression(spot, entry, target, lookups or ())
+    _check_constant(spot, "value", entry.value, target)
+    checked_regex(spot, "regex", entry.regex)
+    checked_format(spot, "format", entry.format, relative=relative)
+    _check_unit(spot, entry, target)
+    _check_constant(spot, "default", entry.default, target)
+    words = _words(spot, entry, target)
+    return ColumnRule(target, dotted(spot.place), spot.text.path, entry, expression=expression, words=words)
 
 
 def _refuse_idle(spot: Spot, entry: Entry, given: str, target: Column) -> None:
@@ -181,9 +233,9 @@ def _expression(spot: Spot, entry: Entry, target: Column, lookups: Collection[st
         raise spot.error(f"'{text}' {error}", "expression") from error
 
 
-def _constant(spot: Spot, key: str, value: object, target: Column) -> Any:
+def _check_constant(spot: Spot, key: str, value: object, target: Column) -> None:
     if value is None:
-        return None
+        return
     kinds = _PYTHON.get(target.kind)
     if kinds is None:
         raise spot.error(f"{target.name} cannot be constant", key, 'use column = "..."')
@@ -193,14 +245,12 @@ def _constant(spot: Spot, key: str, value: object, target: Column) -> Any:
         raise spot.error(f"'{value}' is not a {target.name}", key, nearest(str(value), target.enum))
     if isinstance(value, int | float) and target.minimum is not None and value < target.minimum:
         raise spot.error(f"is below {target.minimum:g}", key)
-    return value
 
 
-def _unit(spot: Spot, entry: Entry, target: Column) -> str | None:
+def _check_unit(spot: Spot, entry: Entry, target: Column) -> None:
     unit = spot.choice("unit", entry.unit, units_of(target.unit))
     if unit is not None and entry.expression is not None and unit in TEXT_UNITS.values():
         raise spot.error(f"'{unit}' reads text, and an expression is a number", "unit", "use column, or another unit")
-    return unit
 
 
 def checked_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, ...] = ()) -> str | None:

@@ -8,24 +8,19 @@ import numpy as np
 import polars as pl
 
 from tracekit import schema
-from tracekit.errors import UsageError, nearest
 from tracekit.ingest.cells import LAST_TIME, LostCells
+from tracekit.ingest.csv_table import SeenKeys
 from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
-from tracekit.ingest.keys import SeenKeys
-from tracekit.ingest.mapping.blocks import read_rows
+from tracekit.ingest.mapping.blocks import chooser, read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows, rule_text
-from tracekit.ingest.mapping.units import FACTORS
-from tracekit.ingest.mapping.words import meanings
+from tracekit.ingest.mapping.values import FACTORS, meanings
 from tracekit.ingest.node_lists import expand_nodes, split_outside
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.mapping.blocks import RawRows
     from tracekit.ingest.mapping.model import LogMap, NodeList, StatusWords, TableMap
-    from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile, Sink
 
 
@@ -73,29 +68,6 @@ _TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_
 _ALL_TIMES = TimeColumns({name: name for name in ("submit_time", "eligible_time", "start_time", "end_time")})
 
 
-def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Callable[[list[str] | None], list[str]]:
-    """Return a function that picks the columns of the rules from the header of a file, and refuses a missing one."""
-    needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
-
-    def choose(header: list[str] | None) -> list[str]:
-        if header is None:
-            return list(needed)
-        for name, rule in needed.items():
-            if name not in header:
-                raise UsageError(
-                    f"{path} has no column '{name}'",
-                    where=f"{rule.file}, key {rule.key}",
-                    hint=nearest(name, header)[:200],
-                )
-        unused = [name[:60] for name in header if name and name not in needed]
-        if unused:
-            shown = ", ".join(unused[:8]) + (" ..." if len(unused) > 8 else "")
-            sink.note(f"{path}: ignored columns that the mapping does not name: {shown}")
-        return list(needed)
-
-    return choose
-
-
 def read_mapped_table(table: TableMap, files: list[SourceFile], log_map: LogMap, sink: Sink) -> None:
     """Read the files of one table into the sink.
 
@@ -133,7 +105,7 @@ def _write(
     bad = dict(cells.bad)
     nodes = None
     if table.nodes is not None:
-        nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.column or "", rows, table.reading))
+        nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.sources[0], rows, table.reading))
         example = table.nodes.pattern or ("gpu[01-03]" if table.nodes.expand else "...")
         wrong = nodes.filter(pl.col("node").is_null())["row"].unique()
         if len(wrong):
@@ -277,7 +249,7 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
         rule = table.rule(column)
         if rule is None:
             continue
-        unit_s = max(1.0, FACTORS["s"].get(rule.unit or "s", 1.0))
+        unit_s = max(1.0, FACTORS["s"].get(rule.entry.unit or "s", 1.0))
         differ = disagrees(frame[column], jobs[column], unit_s)
         sink.check_rows(name, differ, meaning, jobs["job_id"], differ.count())
     if table.rule("end_time") is not None:

@@ -16,11 +16,10 @@ from tracekit import schema
 from tracekit.databases import sql_text
 from tracekit.errors import UsageError
 from tracekit.ingest.file_tasks import read_each
-from tracekit.ingest.mapping.blocks import read_rows
-from tracekit.ingest.mapping.convert import converted, reject_rows
-from tracekit.ingest.mapping.rules import ColumnRule
-from tracekit.ingest.mapping.tables import chooser
-from tracekit.ingest.mapping.units import FACTORS
+from tracekit.ingest.mapping.blocks import chooser, read_rows
+from tracekit.ingest.mapping.convert import converted, reject_rows, usable_rows
+from tracekit.ingest.mapping.rules import ColumnRule, Entry
+from tracekit.ingest.mapping.values import FACTORS
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.schema import Column
 
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.mapping.model import GpuTable, LogMap, TelemetryMap
+    from tracekit.ingest.mapping.model import LogMap, TelemetryMap
     from tracekit.ingest.sink import OpenedFile, Sink
-
-__all__ = ["read_telemetry", "telemetry_files"]
 
 _STAGED = {
     "time": pl.Datetime("us"),
@@ -45,18 +42,17 @@ _STAGED = {
 _GPU, _HOST = "gpu_utilization", "host_utilization"
 
 
-def telemetry_files(log_map: LogMap, files: Mapping[str, list[SourceFile]]) -> list[SourceFile]:
-    """Return the files of samples, of those by the dotted key of their section."""
-    return [file for section in log_map.telemetry for file in files[section.key]]
-
-
 def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
     """Read every telemetry section into the sink.
 
     `files` are by the dotted key of their section.
     """
-    gpus = None if log_map.gpus is None else _read_gpus(log_map.gpus, files[log_map.gpus.key], sink)
-
+    gpus: pl.DataFrame | None = None
+    if log_map.gpus is not None:
+        nothing = pl.DataFrame(schema={"uuid": pl.String, "node_id": pl.String, "gpu_index": pl.Int64})
+        found = [frame for file in files[log_map.gpus.key] for frame in usable_rows(log_map.gpus, file, sink)]
+        # Of a repeated UUID the first is used.
+        gpus = pl.concat([nothing, *found]).unique("uuid", keep="first", maintain_order=True)
     every = [(section.key, file) for section in log_map.telemetry for file in files[section.key]]
     read = partial(_read_file, {section.key: section for section in log_map.telemetry}, gpus)
     staged = sink.stage("mapped_telemetry", read_each(every, read, sink))
@@ -75,20 +71,9 @@ def _read_file(
             yield dated.select(pl.col(name).cast(kind) for name, kind in _STAGED.items())
 
 
-def _read_gpus(table: GpuTable, files: list[SourceFile], sink: Sink) -> pl.DataFrame:
-    """Return the node and index of each UUID; of a repeated one the first is used."""
-    found = [pl.DataFrame(schema={"uuid": pl.String, "node_id": pl.String, "gpu_index": pl.Int64})]
-    for file in files:
-        with sink.opened(file) as opened:
-            for rows in read_rows(opened, table.reading, chooser(table.rules, file.path, sink)):
-                cells = converted(table.rules, rows, table.reading)
-                found.append(cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad, cells.lost))))
-    return pl.concat(found).unique("uuid", keep="first", maintain_order=True)
-
-
 def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield samples of files with one record for a metric (long) or for all metrics of a server (row)."""
-    metrics = _of_table(section)
+    metrics = section.metrics
     in_row = section.layout == "row"
     rules = [*section.rules, *(metrics.values() if in_row else ())]
     for rows in read_rows(opened, section.reading, chooser(rules, opened.path, sink)):
@@ -124,19 +109,11 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
         yield kept
 
 
-def _of_table(section: TelemetryMap) -> dict[str, ColumnRule]:
-    """Return the metrics by table and column: 'gpu_utilization.power_w'."""
-    return {
-        f"{_GPU if gpu else _HOST}.{rule.target.name}": rule
-        for rule, gpu in zip(section.metrics, section.of_gpu, strict=True)
-    }
-
-
 def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
     """Return the frame with metrics named as in the Trace and values as numbers in its units."""
-    names = {rule.column or "": name for name, rule in metrics.items()}
+    names = {rule.sources[0]: name for name, rule in metrics.items()}
     factors = {
-        name: FACTORS[rule.target.unit][rule.unit] if rule.unit and rule.target.unit else 1.0
+        name: FACTORS[rule.target.unit][rule.entry.unit] if rule.entry.unit and rule.target.unit else 1.0
         for name, rule in metrics.items()
     }
     metric = frame["metric"].replace_strict(names, default=None, return_dtype=pl.String)
@@ -170,7 +147,7 @@ def _count_unmapped(frame: pl.DataFrame, sink: Sink) -> None:
 
 def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield samples of a matrix with a row for each time and a column for each server."""
-    ((name, metric),) = _of_table(section).items()
+    ((name, metric),) = section.metrics.items()
     rules: list[ColumnRule] = []
     servers: list[str] = []
 
@@ -182,9 +159,9 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
                 hint='use layout = "row"',
             )
         time = section.rules[0] if section.rules else None
-        first = header[0] if time is None or time.column is None else time.column
+        first = header[0] if time is None else time.sources[0]
         spec = Column("time", "datetime", "", required=True)
-        rules.append(time or ColumnRule(spec, f"{section.key}.time", metric.file, column=first))
+        rules.append(time or ColumnRule(spec, f"{section.key}.time", metric.file, Entry(column=first)))
         chooser(rules, opened.path, sink)([first] if first in header else header)
         servers.extend(c for c in dict.fromkeys(header) if c and c != first and _is_server(c, section.server))
         if not servers:
@@ -195,7 +172,7 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
             )
         for server in servers:
             value = replace(metric.target, name=server, required=False)
-            rules.append(replace(metric, target=value, column=server))
+            rules.append(replace(metric, target=value, entry=replace(metric.entry, column=server)))
         return [first, *servers]
 
     for rows in read_rows(opened, section.reading, choose):
@@ -224,7 +201,7 @@ def _is_server(name: str, pattern: str | None) -> bool:
 
 def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:
     """Write one row for each time and GPU (host) with its metrics."""
-    mapped = {name for section in log_map.telemetry for name in _of_table(section)}
+    mapped = {name for section in log_map.telemetry for name in section.metrics}
     for table in (_GPU, _HOST):
         columns = [c.name for c in schema.common(table).columns]
         metrics = [c for c in columns if f"{table}.{c}" in mapped]

@@ -25,20 +25,20 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode, urlsplit
 
+import polars as pl
+
 from tracekit.databases import sql_text
 from tracekit.errors import SourceError, UsageError
 from tracekit.exchange import QUESTIONS, ExchangeError, LostError, TooLargeError, ask
 from tracekit.ingest.companion import answers_of, companions
 from tracekit.ingest.file_tasks import read_each
 from tracekit.ingest.files import source_files
+from tracekit.ingest.telemetry._holders import place_series
 from tracekit.ingest.telemetry._joined import write_samples
-from tracekit.ingest.telemetry._metrics import METRICS, NODE_METRICS
+from tracekit.ingest.telemetry._metrics import COLUMNS, METRICS, NODE_METRICS
 from tracekit.ingest.telemetry._node_conditions import NodeConditions
-from tracekit.ingest.telemetry._own_samples import own_samples, samples_lack_jobs
-from tracekit.ingest.telemetry._places import place_series
-from tracekit.ingest.telemetry._sample_file import SampleFile
-from tracekit.ingest.telemetry._series import SeriesTable
-from tracekit.ingest.telemetry._unused import shown_names
+from tracekit.ingest.telemetry._pivot import SampleFile
+from tracekit.ingest.telemetry._series import Labels, Samples, SeriesTable, shown_names
 from tracekit.outputs import output_errors
 from tracekit.text import passed_on
 
@@ -49,11 +49,10 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.exchange import Answer
-    from tracekit.ingest.companion import CompanionFiles
+    from tracekit.ingest.companion import CompanionFiles, TelemetryReader
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import Sink
-    from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
     from tracekit.progress import Progress
 
 
@@ -329,7 +328,7 @@ def _said(text: str) -> tuple[str, str]:
     return passed_on(said, 200), kind
 
 
-def complete_telemetry(beside: CompanionFiles, frame: TimeFrame, sink: Sink) -> None:
+def complete_telemetry(given: CompanionFiles, frame: TimeFrame, sink: Sink) -> None:
     """Read telemetry, and join it to the machines and jobs of the log, whose tables are complete.
 
     Raises
@@ -339,13 +338,13 @@ def complete_telemetry(beside: CompanionFiles, frame: TimeFrame, sink: Sink) -> 
     """
     series, conditions = SeriesTable(), NodeConditions()
     with sink.connect() as con, SampleFile(sink.writer.scratch / "telemetry.samples") as samples:
-        attach_log(con, sink)
+        sink.attach(con, "jobs", "attempts", "placements", "nodes")
         hosts = _hosts(con)
-        files = {name: list(found) for name, found in beside.telemetry.items()}
-        for address in beside.servers:
-            files.setdefault("prometheus", []).extend(_pulled(con, address, beside.window, sink))
+        files = {name: list(found) for name, found in given.telemetry.items()}
+        for address in given.servers:
+            files.setdefault("prometheus", []).extend(_pulled(con, address, given.window, sink))
         with output_errors(sink.writer.target):
-            own = own_samples(con, sink) if samples_lack_jobs(sink) else ()
+            own = _own_samples(con, sink) if samples_lack_jobs(sink) else ()
             for part in chain(own, _parts(files, frame, hosts, sink)):
                 if not conditions.add(part):
                     samples.add(series.number(part.labels, part.metric), part.times, part.values)
@@ -359,6 +358,48 @@ def complete_telemetry(beside: CompanionFiles, frame: TimeFrame, sink: Sink) -> 
         join(con, samples, series, sink)
 
 
+_OWN_BATCH = 1 << 19
+_OWN_KEY = ("node_id", "gpu_index", "gpu_instance", "job_id")
+
+
+def samples_lack_jobs(sink: Sink) -> bool:
+    """Return whether the log has samples that no query can join to jobs by the GPU."""
+    if not sink.has("gpu_utilization"):
+        return False
+    with sink.connect() as con:
+        sink.attach(con, "gpu_utilization", "placements")
+        if con.execute("SELECT 1 FROM gpu_utilization WHERE job_id IS NOT NULL LIMIT 1").fetchall():
+            return True
+        indexed = con.execute("SELECT 1 FROM placements WHERE len(gpu_index) > 0 LIMIT 1").fetchall()
+        return sink.has("placements") and not indexed
+
+
+def _own_samples(con: duckdb.DuckDBPyConnection, sink: Sink) -> Iterator[Samples]:
+    """Yield the samples of gpu_utilization, which is then no more; the join writes it again.
+
+    They are joined by the same rules as other telemetry: what a mapped column calls the job is taken for a label.
+    """
+    import pyarrow.parquet as pq
+
+    path = sink.path("gpu_utilization")
+    ordered = sink.writer.scratch / "own_samples.parquet"
+    key = ", ".join(_OWN_KEY)
+    con.execute(
+        f"""COPY (SELECT {key}, epoch_us(time) AS time, {", ".join(COLUMNS)} FROM read_parquet({sql_text(path)})
+        ORDER BY {key}, time) TO {sql_text(ordered)} (FORMAT parquet)"""
+    )
+    path.unlink()
+    for batch in pq.ParquetFile(ordered).iter_batches(_OWN_BATCH):
+        frame = pl.DataFrame(pl.from_arrow(batch))
+        for (node, gpu, instance, job), part in frame.group_by(_OWN_KEY, maintain_order=True):
+            labels = Labels(str(node), int(gpu), None, instance, job, None, None)
+            for column in COLUMNS:
+                known = part.select("time", column).drop_nulls()
+                if known.height:
+                    times, values = known["time"].to_numpy(), known[column].to_numpy()
+                    yield Samples(labels, f"gpu_utilization.{column}", times, values)
+
+
 def _write_conditions(con: duckdb.DuckDBPyConnection, conditions: NodeConditions, frame: TimeFrame, sink: Sink) -> None:
     if frame.base != "absolute":
         sink.note(f"the times of the log are {frame.base}, so we ignore the node states in telemetry")
@@ -367,7 +408,7 @@ def _write_conditions(con: duckdb.DuckDBPyConnection, conditions: NodeConditions
 
 
 def join(con: duckdb.DuckDBPyConnection, samples: SampleFile, series: SeriesTable, sink: Sink) -> None:
-    """Write gpu_utilization and the errors of GPUs, beside the tables of the log (see `attach_log`)."""
+    """Write gpu_utilization and the errors of GPUs, beside the tables of the log that are attached."""
     sink.progress.stage("joining telemetry with jobs")
     con.register("series_label", series.frame().to_arrow())
     con.execute("CREATE TABLE label AS SELECT * FROM series_label")
@@ -411,19 +452,6 @@ def _read_file(frame: TimeFrame, hosts: frozenset[str], name: str, file: SourceF
     reader: TelemetryReader = companions("telemetry")[name]  # type: ignore[assignment]  # the family says so
     with sink.opened(file) as opened:
         yield from reader.read(opened, frame, hosts, sink)
-
-
-def attach_log(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    """Create views of the tables that the log has filled; a table without a row is empty."""
-    from tracekit import schema
-
-    for table in ("jobs", "attempts", "placements", "nodes"):
-        path = sink.folder / f"{table}.parquet"
-        if path.is_file():
-            con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(path)})")
-        else:
-            nothing = ", ".join(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in schema.common(table).columns)
-            con.execute(f"CREATE VIEW {table} AS SELECT {nothing} WHERE false")
 
 
 def _hosts(con: duckdb.DuckDBPyConnection) -> frozenset[str]:

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.databases import sql_text
+from tracekit.ingest.node_events import add_events
 from tracekit.ingest.telemetry._holders import LAST, Holders
 from tracekit.ingest.telemetry._metrics import XID
 from tracekit.ingest.telemetry._pivot import batches
-from tracekit.ingest.telemetry._places import frame_of
+from tracekit.ingest.telemetry._series import frame_of
 
 if TYPE_CHECKING:
     import duckdb
 
     from tracekit.ingest.sink import Sink
     from tracekit.ingest.telemetry._holders import Matched
-    from tracekit.ingest.telemetry._pivot import Wide
-    from tracekit.ingest.telemetry._sample_file import SampleFile
+    from tracekit.ingest.telemetry._pivot import SampleFile, Wide
 
 
 # Whether the clock of telemetry is that of the log.
@@ -170,12 +169,7 @@ def write_gpu_errors(con: duckdb.DuckDBPyConnection, errors: pl.DataFrame, sink:
     events = f"""SELECT node_id, time AS start_time, time AS end_time, 'degraded' AS state,
                arg_min(CASE {words} ELSE 'xid' END, gpu_index) AS cause, {said} AS source_cause, 'xid' AS source
         FROM gpu_error WHERE NOT old GROUP BY node_id, time"""
-    path = sink.folder / "node_events.parquet"
-    if path.is_file():
-        rest = sink.writer.scratch / "node_events_without_xid.parquet"
-        path.replace(rest)
-        events = f"SELECT * FROM read_parquet({sql_text(rest)}) UNION ALL BY NAME {events}"
-    sink.writer.copy("node_events", con, f"SELECT * FROM ({events}) ORDER BY start_time, node_id, state, source")
+    add_events(con, sink, events)
 
 
 _EXAMPLES = 5
@@ -198,7 +192,7 @@ SELECT p.* REPLACE (
     CASE WHEN p.gpu_index IS NULL AND rows = 1 AND (p.gpu_count IS NULL OR p.gpu_count = len(s.gpu_index))
          THEN s.gpu_index ELSE p.gpu_index END AS gpu_index,
     CASE WHEN rows = 1 THEN coalesce(p.gpu_count, len(s.gpu_index)) ELSE p.gpu_count END AS gpu_count)
-FROM (SELECT *, count(*) OVER (PARTITION BY job_id, attempt, node_id) AS rows FROM {old}) p
+FROM (SELECT *, count(*) OVER (PARTITION BY job_id, attempt, node_id) AS rows FROM {rows}) p
 LEFT JOIN shown s USING (job_id, attempt, node_id) ORDER BY file_row_number"""
 
 
@@ -319,18 +313,14 @@ def _spans(con: duckdb.DuckDBPyConnection, samples: SampleFile) -> pl.DataFrame:
 
 
 def _complete_placements(con: duckdb.DuckDBPyConnection, gpus: pl.DataFrame, sink: Sink) -> None:
-    path = sink.folder / "placements.parquet"
     shown = gpus.unique().group_by("job_id", "attempt", "node_id").agg(pl.col("gpu_index").sort())
-    if not len(shown) or not path.is_file():
+    if not len(shown) or not sink.has("placements"):
         return
     con.register("shown", shown.to_arrow())
-    old = sink.writer.scratch / "placements_of_log.parquet"
-    path.replace(old)
-    con.execute("DROP VIEW placements")
-    rows = f"read_parquet({sql_text(old)}, file_row_number = true)"
-    sink.writer.copy("placements", con, _PLACEMENTS.format(old=rows))
+    rows = sink.rows("placements")
     count, examples = con.execute(
         f"""SELECT count(*), coalesce(list(p.job_id ORDER BY p.file_row_number)[:5], [])
         FROM {rows} p JOIN shown s USING (job_id, attempt, node_id) WHERE p.gpu_count <> len(s.gpu_index)"""
     ).fetchall()[0]
     sink.check("telemetry_shows_other_gpus", count, len(shown), _DIFFERENT, examples)
+    sink.rewrite("placements", con, _PLACEMENTS.format(rows=rows))

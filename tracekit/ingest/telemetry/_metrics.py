@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COLUMNS", "DIVIDED", "METRICS", "MOST", "NODE_METRICS", "OWN", "XID", "Metric"]
-
 _GIB = 2.0**-30
 _MIB = 2.0**-10
 

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.databases import sql_text
-from tracekit.ingest.machines._causes import cause_of
-from tracekit.ingest.machines._names import Machine, machine_ids
+from tracekit.ingest.node_events import Machine, add_events, cause_of, machine_ids
 from tracekit.ingest.telemetry._metrics import NODE_METRICS
 from tracekit.ingest.telemetry._series import Labels
 from tracekit.text import counted
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
     from tracekit.ingest.telemetry._series import Samples
-
-__all__ = ["NodeConditions", "condition_of"]
 
 SOURCE = "kube-state-metrics"
 _LIST = "kubernetes"
@@ -177,7 +173,6 @@ def _write(
     nodes: list[str],
     sink: Sink,
 ) -> None:
-    times = {name: pl.Datetime("us") for name in ("start_time", "end_time")}
     frame = pl.DataFrame(
         rows,
         schema={
@@ -190,28 +185,20 @@ def _write(
         orient="row",
     ).select(
         "node_id",
-        *(pl.col(name.removesuffix("_time")).cast(kind).alias(name) for name, kind in times.items()),
+        *(pl.col(name).cast(pl.Datetime("us")).alias(f"{name}_time") for name in ("start", "end")),
         "state",
         pl.Series("cause", [cause_of(row[4]) for row in rows], dtype=pl.String),
         "source_cause",
         pl.lit(SOURCE).alias("source"),
     )
-    path = sink.folder / "node_events.parquet"
+    if not rows and not sink.has("node_events"):
+        return
     con.register("condition_event", frame.to_arrow())
     con.register("condition_node", pl.DataFrame({"node_id": nodes}, schema={"node_id": pl.String}).to_arrow())
-    events = "SELECT * FROM condition_event"
-    if path.is_file():
-        rest = sink.writer.scratch / "node_events_without_conditions.parquet"
-        path.replace(rest)
-        told = f"FROM read_parquet({sql_text(rest)}) WHERE source IS NOT DISTINCT FROM '{_LIST}'"
-        told += " AND node_id IN (SELECT node_id FROM condition_node)"
-        left = con.execute(f"SELECT count(*) {told}").fetchall()[0][0]
+    listed = f"source IS NOT DISTINCT FROM '{_LIST}' AND node_id IN (SELECT node_id FROM condition_node)"
+    if sink.has("node_events"):
+        left = con.execute(f"SELECT count(*) FROM {sink.rows('node_events')} WHERE {listed}").fetchall()[0][0]
         if left:
             sink.note(f"states in lists of Kubernetes nodes are ignored ({left}), because samples show when they end")
-        kept = f"""SELECT * FROM read_parquet({sql_text(rest)})
-        WHERE source IS DISTINCT FROM '{_LIST}' OR node_id NOT IN (SELECT node_id FROM condition_node)"""
-        events = f"{kept} UNION ALL BY NAME {events}"
-    elif not rows:
-        return
-    sink.writer.copy("node_events", con, f"SELECT * FROM ({events}) ORDER BY start_time, node_id, state, source")
+    add_events(con, sink, "SELECT * FROM condition_event", f"NOT ({listed})")
     sink.note(f"{counted(len(rows), 'events')} of {counted(len(nodes), 'Kubernetes nodes')} told by {SOURCE}")

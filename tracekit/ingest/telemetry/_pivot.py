@@ -4,28 +4,31 @@ A row's place and time are one number, `key`: place in the batch times the batch
 The samples of a metric are nearly always in the order of their keys, and the metrics of a GPU are nearly always scraped
 together, so that rows are found by comparing arrays. Only places with a metric that two samples state for one time are
 left to SQL.
+
+Between reading and joining, samples wait in a plain file of numbers, with a list of the runs of samples in it. Readers
+give samples series by series, which is nearly the order in which they are joined: machine by machine. The list of runs,
+in memory, finds the samples of a machine without a sort of all of them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from array import array
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
 from tracekit.ingest.telemetry._metrics import COLUMNS, DIVIDED, METRICS, MOST, OWN, XID
-from tracekit.ingest.telemetry._places import frame_of
+from tracekit.ingest.telemetry._series import frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     import duckdb
     from numpy.typing import NDArray
 
     from tracekit.ingest.sink import Sink
-    from tracekit.ingest.telemetry._sample_file import SampleFile
-
-__all__ = ["WIDEST", "Keys", "Wide", "batches"]
 
 _BATCH = 1 << 21
 """Samples that are joined at once; a GPU's are never divided."""
@@ -49,6 +52,69 @@ _NOT_MEASURED = (
     "measure it, so it is unknown"
 )
 _IMPOSSIBLE = "samples below 0 or above the maximum of the metric; ignored"
+
+
+_BYTES = 8
+"""Of a time, and of a value."""
+
+
+class SampleFile:
+    """Runs of samples, each of one series, with times and values side by side.
+
+    Parameters
+    ----------
+    path : Path
+        Where the numbers are written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w+b")
+        self._series, self._counts = array("q"), array("q")
+        self._firsts, self._lasts = array("q"), array("q")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, series: int, times: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        """Append samples of a series; times in microseconds since 1970."""
+        if not len(times):
+            return
+        if (np.diff(times) < 0).any():
+            order = np.argsort(times, kind="stable")
+            times, values = times[order], values[order]
+        self._file.write(np.ascontiguousarray(times, dtype=np.int64).data)
+        self._file.write(np.ascontiguousarray(values, dtype=np.float64).data)
+        for column, number in (
+            (self._series, series),
+            (self._counts, len(times)),
+            (self._firsts, times[0]),
+            (self._lasts, times[-1]),
+        ):
+            column.append(int(number))
+
+    def runs(self) -> pl.DataFrame:
+        """Return the runs: series, offset (samples before it), count, first and last time."""
+        columns = {
+            "series": self._series, "count": self._counts, "first": self._firsts, "last": self._lasts
+        }  # fmt: skip
+        frame = pl.DataFrame({name: np.array(column, dtype=np.int64) for name, column in columns.items()})
+        return frame.with_columns(offset=pl.col("count").cum_sum() - pl.col("count"))
+
+    def read(self, offsets: Iterable[int], counts: Iterable[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return times and values of runs, one after the other."""
+        spans = list(zip(offsets, counts, strict=True))
+        total = sum(count for _, count in spans)
+        times, values = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.float64)
+        at = 0
+        for offset, count in spans:
+            self._file.seek(2 * _BYTES * offset)
+            self._file.readinto(times[at : at + count].data)
+            self._file.readinto(values[at : at + count].data)
+            at += count
+        return times, values
 
 
 class Keys(NamedTuple):

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.errors import SourceError
 from tracekit.ingest.telemetry._metrics import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
+    import duckdb
     from numpy.typing import NDArray
 
-__all__ = ["Labels", "Samples", "SeriesTable", "gpu_metric", "labels_of", "rises"]
+    from tracekit.ingest.sink import Sink
 
 
 class Labels(NamedTuple):
@@ -28,14 +30,14 @@ class Labels(NamedTuple):
 
     host: str | None
     """Name of the machine."""
-    gpu_index: int | None
-    uuid: str | None
-    gpu_instance: str | None
+    gpu_index: int | None = None
+    uuid: str | None = None
+    gpu_instance: str | None = None
     """Part of a divided GPU (MIG): its profile, where that is known, and its number on the GPU, as 3g.40gb/1."""
-    job: str | None
+    job: str | None = None
     """The scheduler's number of the job."""
-    namespace: str | None
-    pod: str | None
+    namespace: str | None = None
+    pod: str | None = None
 
 
 class Samples(NamedTuple):
@@ -157,3 +159,91 @@ def _without_port(host: str) -> str:
     """Return the host of an address such as node7:9400; an IPv6 address is left as it is."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() and ":" not in name else host
+
+
+def host_of(path: str, hosts: frozenset[str]) -> str:
+    """Return the machine whose name is a whole word of the file's path, the longest of several.
+
+    Raises
+    ------
+    SourceError
+        The path holds no machine of the log, or several.
+    """
+    words = [path.rpartition(".")[0], path]
+    found = [
+        host
+        for host in hosts
+        if any(re.search(rf"(?<![0-9A-Za-z]){re.escape(host)}(?![0-9A-Za-z])", word) for word in words)
+    ]
+    longest = max((len(host) for host in found), default=0)
+    best = [host for host in found if len(host) == longest]
+    if len(best) == 1:
+        return best[0]
+    what = (
+        f"its name matches several machines of the log: {', '.join(sorted(best)[:4])}"
+        if best
+        else "its name matches no machine of the log"
+    )
+    raise SourceError(what, where=path, hint="name the file after its machine, such as node7.csv")
+
+
+def samples_of(table: pl.DataFrame, host: str) -> Iterator[Samples]:
+    """Yield the samples of a machine, series by series.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns time (UTC), gpu_index, uuid, and one for each metric by its name in `METRICS`; NULL is no sample.
+    """
+    for (gpu, uuid), part in table.group_by("gpu_index", "uuid", maintain_order=True):
+        for metric in (name for name in part.columns if name in METRICS):
+            known = part.select("time", metric).drop_nulls()
+            if known.height:
+                times, values = rises(metric, known["time"].dt.epoch("us").to_numpy(), known[metric].to_numpy())
+                yield Samples(Labels(host, gpu, uuid), metric, times, values)
+
+
+NO_VALUE = "samples that are not numbers (NaN, infinite, or invalid text); ignored"
+_UNUSED = "series of metrics that tracekit does not read; ignored"
+_SHOWN = 8
+
+
+class UnusedMetrics:
+    """Counts the series of one file that fill no column, and names their metrics where no other series does.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    """
+
+    def __init__(self, path: str, sink: Sink) -> None:
+        self._path, self._sink = path, sink
+        self._names: set[str] = set()
+        self.any_used = False
+
+    def add(self, metric: str) -> None:
+        """Count a series."""
+        self._sink.check("unused_telemetry_metrics", 1, None, _UNUSED, None if metric in self._names else [metric])
+        self._names.add(metric)
+
+    def end(self) -> None:
+        """Note what the file holds, if nothing of it is used."""
+        if self._names and not self.any_used:
+            self._sink.note(f"{self._path} {nothing_read(self._names)}")
+
+
+def nothing_read(metrics: Collection[str]) -> str:
+    """Return what to say of a file that has only these metrics."""
+    return f"has no metric that tracekit reads, only {shown_names(metrics)} (docs/telemetry.md lists the metrics)"
+
+
+def shown_names(names: Collection[str]) -> str:
+    """Return the first names in their order, and how many more there are."""
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(name[:80] for name in sorted(names)[:_SHOWN]) + rest
+
+
+def frame_of(con: duckdb.DuckDBPyConnection, query: str) -> pl.DataFrame:
+    """Return the rows of a query; for tables of series, jobs and machines, not for samples."""
+    return pl.DataFrame(pl.from_arrow(con.sql(query).to_arrow_table()))

@@ -16,20 +16,24 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tracekit.ingest.telemetry._host import host_of
-from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
+from tracekit.ingest.companion import TelemetryReader
+from tracekit.ingest.records import text_lines
 from tracekit.ingest.telemetry._metrics import METRICS
-from tracekit.ingest.telemetry._series import gpu_metric, labels_of, rises
-from tracekit.ingest.telemetry._unused import UnusedMetrics
-from tracekit.ingest.text_lines import text_lines
+from tracekit.ingest.telemetry._series import (
+    NO_VALUE,
+    Samples,
+    UnusedMetrics,
+    gpu_metric,
+    host_of,
+    labels_of,
+    rises,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import OpenedFile, Sink
-
-__all__ = ["READER"]
 
 _LINE = re.compile(
     r'(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>(?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(?P<value>\S+)'
@@ -40,7 +44,6 @@ _ESCAPED = re.compile(r"\\(.)")
 _TIME = re.compile(r"#\s*(?:time|TIME|date)[ =:]\s*(\d{9,11})(?:\.\d+)?\s*")
 _FIRST, _LAST = 0, 253_000_000_000_000
 """Times outside of this are no times [ms since 1970]."""
-_NO_VALUE: Final = "samples that are not numbers (NaN, infinite, or invalid text); ignored"
 _UNDATED: Final = (
     "samples in the text of an exporter that have no time; they are not used: write a line '# time SECONDS' before "
     "each scrape"
@@ -78,7 +81,7 @@ class ExpositionReader(TelemetryReader):
                     opened.reject(line.number, None, "is not a metric with a value", line.raw)
         scrapes.unused.end()
         sink.check("telemetry_without_time", scrapes.undated, scrapes.total, _UNDATED)
-        sink.check("telemetry_without_value", scrapes.no_value, scrapes.total, _NO_VALUE)
+        sink.check("telemetry_without_value", scrapes.no_value, scrapes.total, NO_VALUE)
         for key, (times, values) in scrapes.found.items():
             metric = scrapes.named[key] or {}
             labels = labels_of(metric)
@@ -154,4 +157,4 @@ def _number(text: str) -> float | None:
     return value if np.isfinite(value) else None
 
 
-READER = ExpositionReader()
+READERS = (ExpositionReader(),)

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from tracekit.ingest.fields import parse_block
+from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.localtime import to_utc
-from tracekit.ingest.records import RecordReader
-from tracekit.ingest.telemetry._host import host_of
-from tracekit.ingest.telemetry._interface import Labels, Samples, TelemetryReader
-from tracekit.ingest.telemetry._unused import shown_names
+from tracekit.ingest.records import RecordReader, parse_block
+from tracekit.ingest.telemetry._series import Samples, host_of, nothing_read, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,10 +191,7 @@ class NvidiaSmiReader(TelemetryReader):
         names = _header(reader, opened.path, sink)
         if not _USED.intersection(names):
             metrics = [name for name in names if name not in {"timestamp", *_IDS}]
-            sink.note(
-                f"{opened.path} has no metric that tracekit reads, only {shown_names(metrics)} (docs/telemetry.md "
-                "lists the metrics)"
-            )
+            sink.note(f"{opened.path} {nothing_read(metrics)}")
         numbers: dict[str, int] = {}
         for block, bad in reader.blocks(len(names)):
             opened.count(len(block.lines) + len(bad))
@@ -240,7 +235,7 @@ def _samples(
         pl.lit(None, dtype=pl.String).alias(name) for name in _IDS if name not in text.columns
     ).select(
         pl.col("timestamp").str.extract(TIME).str.to_datetime("%Y/%m/%d %H:%M:%S%.f", strict=False, time_unit="us"),
-        pl.col("index").str.strip_chars().cast(pl.Int64, strict=False),
+        pl.col("index").str.strip_chars().cast(pl.Int64, strict=False).alias("gpu_index"),
         pl.col("uuid").str.strip_chars().str.extract(UUID),
         pl.col("pci.bus_id").str.strip_chars().str.extract(BUS).str.to_uppercase().alias("bus"),
         *(
@@ -253,7 +248,7 @@ def _samples(
             if not set(names).isdisjoint(text.columns)
         ),
     )
-    unnamed = pl.Series(cells.select(pl.all_horizontal(pl.col("index", "uuid", "bus").is_null())).to_series())
+    unnamed = pl.Series(cells.select(pl.all_horizontal(pl.col("gpu_index", "uuid", "bus").is_null())).to_series())
     for mask, column, reason in (
         (cells["timestamp"].is_null(), "timestamp", "is not a time like 2026/01/31 12:00:00.000"),
         (unnamed & cells["timestamp"].is_not_null(), "index", "names no GPU"),
@@ -262,14 +257,9 @@ def _samples(
             opened.reject(int(block.lines[row]), column, reason, block.raw(row))
     utc = to_utc(cells["timestamp"], frame.timezone)
     cells = cells.with_columns(time=utc).filter(utc.is_not_null() & ~unnamed)
-    if cells["index"].null_count():
+    if cells["gpu_index"].null_count():
         cells = _numbered(cells, numbers)
-    for (index, uuid), part in cells.group_by("index", "uuid", maintain_order=True):
-        labels = Labels(host, index, uuid, None, None, None, None)
-        for metric in _COLUMNS.keys() & set(part.columns):
-            known = part.select("time", metric).drop_nulls()
-            if known.height:
-                yield Samples(labels, metric, known["time"].dt.epoch("us").to_numpy(), known[metric].to_numpy())
+    yield from samples_of(cells, host)
 
 
 def _numbered(cells: pl.DataFrame, numbers: dict[str, int]) -> pl.DataFrame:
@@ -278,18 +268,18 @@ def _numbered(cells: pl.DataFrame, numbers: dict[str, int]) -> pl.DataFrame:
     A number that is taken from the order goes without the UUID, so that it names no GPU of other files.
     """
     key = pl.coalesce("bus", "uuid")
-    bare = cells.filter(pl.col("index").is_null())
+    bare = cells.filter(pl.col("gpu_index").is_null())
     new = bare.filter(pl.col("bus").is_not_null())["bus"].unique().sort().to_list()
     new += bare.filter(pl.col("bus").is_null())["uuid"].unique(maintain_order=True).to_list()
     for name in new:
         numbers.setdefault(name, len(numbers))
     order = pl.DataFrame({"key": list(numbers), "order": list(numbers.values())}, schema_overrides={"order": pl.Int64})
-    known = pl.col("index").is_not_null()
+    known = pl.col("gpu_index").is_not_null()
     return (
         cells.with_columns(key=key)
         .join(order, on="key", how="left", maintain_order="left")
-        .with_columns(uuid=pl.when(known).then("uuid"), index=pl.coalesce("index", "order"))
+        .with_columns(uuid=pl.when(known).then("uuid"), gpu_index=pl.coalesce("gpu_index", "order"))
     )
 
 
-READER = NvidiaSmiReader()
+READERS = (NvidiaSmiReader(),)

@@ -16,21 +16,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.localtime import to_utc
-from tracekit.ingest.telemetry._host import host_of
-from tracekit.ingest.telemetry._interface import Labels, Samples, TelemetryReader
-from tracekit.ingest.telemetry._series import rises
-from tracekit.ingest.telemetry._unused import shown_names
-from tracekit.ingest.text_lines import text_lines
+from tracekit.ingest.records import text_lines
+from tracekit.ingest.telemetry._series import Samples, host_of, nothing_read, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.records import TextLine
     from tracekit.ingest.sink import OpenedFile, Sink
-    from tracekit.ingest.text_lines import TextLine
-
-__all__ = ["READER"]
 
 _COLUMNS: Final = {
     "sm": "DCGM_FI_DEV_GPU_UTIL",
@@ -100,7 +96,7 @@ class MonitorReader(TelemetryReader):
 def _use_of_none(columns: list[str], header: str) -> str:
     """Return why the lines below a header cannot be used, '' where they can."""
     if not _COLUMNS.keys() & set(columns):
-        return f"has no metric that tracekit reads, only {shown_names(columns)} (docs/telemetry.md lists the metrics)"
+        return nothing_read(columns)
     if not _BEFORE.match(header) and not {"Date", "Time"} <= set(columns):
         return "has no times with dates and is ignored: log dmon and pmon with -o DT, dcgmi with " + _STAMPED
     return ""
@@ -120,18 +116,11 @@ def _samples(rows: list[_Row], host: str, frame: TimeFrame) -> Iterator[Samples]
                 found[metric] = (found[metric] or 0.0) + value if row.pid is not None else value
     table = pl.DataFrame(
         [(time, gpu, *values.values()) for (time, gpu), values in used.items()],
-        schema={"time": pl.String, "gpu": pl.Int64, **dict.fromkeys(rows[0].values, pl.Float64)},
+        schema={"time": pl.String, "gpu_index": pl.Int64, **dict.fromkeys(rows[0].values, pl.Float64)},
         orient="row",
-    )
+    ).with_columns(uuid=pl.lit(None, dtype=pl.String))
     local = table["time"].str.to_datetime("%Y%m%d %H:%M:%S", strict=False, time_unit="us")
-    table = table.with_columns(time=to_utc(local, frame.timezone)).drop_nulls("time")
-    for (gpu,), part in table.group_by("gpu", maintain_order=True):
-        labels = Labels(host, int(gpu), None, None, None, None, None)
-        for metric in rows[0].values:
-            known = part.select("time", metric).drop_nulls()
-            if known.height:
-                times, values = rises(metric, known["time"].dt.epoch("us").to_numpy(), known[metric].to_numpy())
-                yield Samples(labels, metric, times, values)
+    yield from samples_of(table.with_columns(time=to_utc(local, frame.timezone)).drop_nulls("time"), host)
 
 
 def _header(text: str) -> list[str] | None:
@@ -173,4 +162,4 @@ def _row(line: TextLine, columns: list[str], opened: OpenedFile) -> _Row | None:
     return _Row(f"{day} {clock}", int(gpu), cells.get("pid"), values)
 
 
-READER = MonitorReader()
+READERS = (MonitorReader(),)

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
+from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.localtime import to_utc
-from tracekit.ingest.telemetry._host import host_of
-from tracekit.ingest.telemetry._interface import Labels, Samples, TelemetryReader
-from tracekit.ingest.text_lines import text_lines
+from tracekit.ingest.records import text_lines
+from tracekit.ingest.telemetry._series import Labels, Samples, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.interface import TimeFrame
     from tracekit.ingest.sink import OpenedFile, Sink
-
-__all__ = ["READER"]
 
 _FIELDS: Final = {
     ("utilization", "gpu_util"): "DCGM_FI_DEV_GPU_UTIL",
@@ -134,4 +132,4 @@ def _samples(found: list[_Sample], host: str, frame: TimeFrame) -> Iterator[Samp
         yield Samples(labels, str(metric), part["time"].dt.epoch("us").to_numpy(), part["value"].to_numpy())
 
 
-READER = NvidiaSmiXmlReader()
+READERS = (NvidiaSmiXmlReader(),)

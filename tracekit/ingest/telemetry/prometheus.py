@@ -13,99 +13,23 @@ import numpy as np
 import orjson
 
 from tracekit.errors import SourceError
+from tracekit.ingest.companion import TelemetryReader
 from tracekit.ingest.json_array import json_runs
-from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
+from tracekit.ingest.records import Joined
 from tracekit.ingest.telemetry._metrics import METRICS
 from tracekit.ingest.telemetry._node_conditions import condition_of
-from tracekit.ingest.telemetry._series import gpu_metric, labels_of, rises
-from tracekit.ingest.telemetry._unused import UnusedMetrics
+from tracekit.ingest.telemetry._series import NO_VALUE, Samples, UnusedMetrics, gpu_metric, labels_of, rises
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.interface import TimeFrame
-    from tracekit.ingest.records import ByteReader
     from tracekit.ingest.sink import OpenedFile, Sink
 
 
-# The series inside an answer of Prometheus, one at a time, in bounded memory.
-
 _LONGEST_HEAD = 1 << 20
-
-
-class ResultStream:
-    """The text of an answer from its list of results on.
-
-    Parameters
-    ----------
-    stream : stream of bytes
-        The answer.
-    path : str
-        Names it in errors.
-
-    Attributes
-    ----------
-    ended : bool
-        Whether the list of series has ended: what follows tells about the answer, as VictoriaMetrics' `stats` does.
-
-    Raises
-    ------
-    SourceError
-        It has no list of series.
-    """
-
-    def __init__(self, stream: ByteReader, path: str) -> None:
-        self._stream, self._path = stream, path
-        self.ended = False
-        self._rest = self._to_result()
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        rest, self._rest = self._rest, b""
-        return rest or self._stream.read(size)
-
-    def objects(self, opened: OpenedFile) -> Iterator[tuple[bytes, int]]:
-        """Yield each series as text, with its line; text between them that is none is set aside."""
-        try:
-            for run in json_runs(self, self._path):
-                for bad in run.bad:
-                    if bad.reason == "text after the end of the array" or bad.raw.lstrip().startswith(b"]"):
-                        self.ended = True
-                        continue
-                    opened.count(1)
-                    opened.reject(bad.line, None, bad.reason, bad.raw)
-                yield from zip(run.texts, run.lines.tolist(), strict=True)
-        except SourceError:
-            if not self.ended:
-                raise
-
-    def _to_result(self) -> bytes:
-        head = b""
-        while len(head) < _LONGEST_HEAD:
-            chunk = self._stream.read(65_536)
-            head += chunk
-            at = head.find(b'"result"')
-            bracket = head.find(b"[", at) if at >= 0 else -1
-            if bracket >= 0:
-                kind = b"".join(head[:at].split())
-                if b'"resultType":"matrix"' not in kind and b'"resultType"' in kind:
-                    raise SourceError(
-                        "is not a matrix of samples",
-                        where=self._path,
-                        hint="save the answer of query_range, or of METRIC[1d]",
-                    )
-                return head[bracket:]
-            if not chunk:
-                break
-        said = head[:200].decode("utf-8", "replace")
-        what = f"is an error of the server: {said}" if b'"error"' in head else "contains no list of series"
-        raise SourceError(what, where=self._path, hint="query the server again and save the answer")
-
-
 _FIRST, _LAST = 0.0, 253_000_000_000.0
 """Times outside of this are no times [s since 1970]; the last is in the year 9987."""
-
-_NO_VALUE = "samples that are not numbers (NaN, infinite, or invalid text); ignored"
 
 
 class PrometheusReader(TelemetryReader):
@@ -130,10 +54,10 @@ class PrometheusReader(TelemetryReader):
         SourceError
             It is an error of the server, no matrix, or ends in the middle.
         """
-        stream, unused = ResultStream(opened.stream, opened.path), UnusedMetrics(opened.path, sink)
-        for text, line in stream.objects(opened):
+        unused = UnusedMetrics(opened.path, sink)
+        for text, line, ended in _results(opened):
             series, reason = _series(text)
-            if series is None and stream.ended and b'"metric"' not in text:
+            if series is None and ended and b'"metric"' not in text:
                 continue  # what the server says about the answer, behind the list of series
             opened.count(1)
             if series is None:
@@ -148,13 +72,64 @@ class PrometheusReader(TelemetryReader):
             unused.any_used = True
             times, values, unread = _values(series["values"])
             sink.check(
-                "telemetry_without_value", unread, len(series["values"]), _NO_VALUE, [str(metric)] if unread else None
+                "telemetry_without_value", unread, len(series["values"]), NO_VALUE, [str(metric)] if unread else None
             )
             if metric in METRICS:
                 times, values = rises(metric, times, values)
             if len(times):
                 yield Samples(labels or labels_of(series["metric"]), metric, times, values)
         unused.end()
+
+
+def _results(opened: OpenedFile) -> Iterator[tuple[bytes, int, bool]]:
+    """Yield each object of an answer from its list of series on: its text, its line, and whether the list has ended.
+
+    What follows the list is about the answer, as VictoriaMetrics' `stats` is. Text between series that is none is set
+    aside.
+
+    Raises
+    ------
+    SourceError
+        It has no list of series.
+    """
+    ended = False
+    try:
+        for run in json_runs(Joined(_to_result(opened), opened.stream), opened.path):
+            for bad in run.bad:
+                if bad.reason == "text after the end of the array" or bad.raw.lstrip().startswith(b"]"):
+                    ended = True
+                    continue
+                opened.count(1)
+                opened.reject(bad.line, None, bad.reason, bad.raw)
+            for text, line in zip(run.texts, run.lines.tolist(), strict=True):
+                yield text, line, ended
+    except SourceError:
+        if not ended:
+            raise
+
+
+def _to_result(opened: OpenedFile) -> bytes:
+    """Return what has been read of an answer, from the bracket of its list of series on."""
+    head = b""
+    while len(head) < _LONGEST_HEAD:
+        chunk = opened.stream.read(65_536)
+        head += chunk
+        at = head.find(b'"result"')
+        bracket = head.find(b"[", at) if at >= 0 else -1
+        if bracket >= 0:
+            kind = b"".join(head[:at].split())
+            if b'"resultType":"matrix"' not in kind and b'"resultType"' in kind:
+                raise SourceError(
+                    "is not a matrix of samples",
+                    where=opened.path,
+                    hint="save the answer of query_range, or of METRIC[1d]",
+                )
+            return head[bracket:]
+        if not chunk:
+            break
+    said = head[:200].decode("utf-8", "replace")
+    what = f"is an error of the server: {said}" if b'"error"' in head else "contains no list of series"
+    raise SourceError(what, where=opened.path, hint="query the server again and save the answer")
 
 
 def _series(text: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -190,4 +165,4 @@ def _pair(pair: Any) -> tuple[float, float]:
         return np.nan, np.nan
 
 
-READER = PrometheusReader()
+READERS = (PrometheusReader(),)

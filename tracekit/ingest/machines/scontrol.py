@@ -1,33 +1,148 @@
-"""The GPUs that running jobs hold on each node, as `scontrol --details show job` prints them, also with -o.
+"""Nodes and running jobs of a Slurm cluster, as scontrol prints them: paragraphs of lines, or a line each (-o).
 
-Polled while jobs run, it is the only output of Slurm that says how a gang is laid out over its nodes and which GPUs it
-has there. Several polls may stand in one file, each after a comment with its time; without one the time of a record is
-its start and its run time.
+`scontrol show nodes` lists machines and their states. Memory is in MiB; a reason ends with who gave it and when.
+
+`scontrol --details show job`, polled while jobs run, is the only output of Slurm that says how a gang is laid out over
+its nodes and which GPUs it has there. Several polls may stand in one file, each after a comment with its time; without
+one the time of a record is its start and its run time.
+
+Manual: slurm.schedmd.com/scontrol.html.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from tracekit.gpu_parts import has_profile, part_of_gpu
+from tracekit.ingest.cells import LostValues
+from tracekit.ingest.companion import HELD, MachineReader
 from tracekit.ingest.formats._slurm_cells import duration_s
-from tracekit.ingest.lost_cells import LostValues
-from tracekit.ingest.machines._interface import HELD, MachineReader
-from tracekit.ingest.machines._rows import Clock
-from tracekit.ingest.machines._scontrol import field_of, scontrol_records
+from tracekit.ingest.machines._rows import Clock, MachineList, Row
+from tracekit.ingest.machines._slurm import fitness, gpus_of, is_no_machine, listed
 from tracekit.ingest.node_lists import expand_nodes
+from tracekit.ingest.records import Record, line_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.records import ByteReader
     from tracekit.ingest.sink import OpenedFile, Sink
 
-__all__ = ["READER"]
+_LONGEST = 4 * 1024 * 1024
+"""Longest record that is read [bytes]."""
+
+_STAMP = re.compile(rb"#\s*(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*|\d{9,11})\s*$")
+
+
+class Printed(NamedTuple):
+    """A record of scontrol."""
+
+    text: str
+    stamp: str | None
+    """The time in the last comment line before it, as written."""
+
+
+def scontrol_records(stream: ByteReader, key: bytes) -> Iterator[list[Record]]:
+    """Yield the records of a file in blocks; each begins with `key`, such as b'JobId=', on a line of its own.
+
+    Lines of a record that follow the first are indented. Comments that are a time ('# 2024-03-04T08:00:00') stand
+    before the records that were printed then.
+    """
+    stamp: str | None = None
+    parts: list[bytes] = []
+    begun, size, number = 0, 0, 0
+    for block in line_blocks(stream, _LONGEST):
+        found: list[Record] = []
+        for line in block:
+            number += 1
+            plain = line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r") if number == 1 else line.rstrip(b"\r")
+            if parts and plain[:1] in {b" ", b"\t"} and plain.strip():
+                size += len(plain)
+                if size <= _LONGEST:
+                    parts.append(plain)
+                continue
+            if parts:
+                found.append(_record(begun, parts, size, stamp))
+                parts = []
+            if plain.startswith(key):
+                parts, begun, size = [plain], number, len(plain)
+            elif match := _STAMP.match(plain):
+                stamp = match[1].decode()
+            elif plain.strip() and not plain.startswith(b"#"):
+                found.append(Record(number, plain, None, f"does not begin with {key.decode()}"))
+        yield found
+    if parts:
+        yield [_record(begun, parts, size, stamp)]
+
+
+def _record(line: int, parts: list[bytes], size: int, stamp: str | None) -> Record:
+    fault = f"is longer than {_LONGEST} bytes" if size > _LONGEST else None
+    raw = b"\n".join(parts)
+    return Record(line, raw, Printed(raw.decode("utf-8", "replace"), stamp), fault)
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|\s){re.escape(name)}=(\S*)")
+
+
+def field_of(text: str, name: str) -> str | None:
+    """Return the first value of a field without blanks, None where the record lacks it."""
+    match = _pattern(name).search(text)
+    return None if match is None else match[1]
+
+
+_REASON = re.compile(r"\sReason=(.*?)\s\[[^\s\[\]@]*@([^\s\[\]]+)\](?=\s|$)", re.DOTALL)
+
+
+class ScontrolNodes(MachineList):
+    """`scontrol show nodes`."""
+
+    name = "scontrol"
+    title = "machines and their states, printed by scontrol show nodes"
+
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
+        """Return whether records of nodes begin the file; a line of slurm.conf begins alike but counts no CPUs."""
+        text = head.removeprefix(b"\xef\xbb\xbf")
+        first = text.split(b"\nNodeName=", 1)[0]
+        return text.startswith(b"NodeName=") and re.search(rb"\s(CPUTot|CPUAlloc)=\d", first) is not None
+
+    def records(self, opened: OpenedFile) -> Iterator[list[Record]]:
+        """Yield the records of nodes."""
+        return scontrol_records(opened.stream, b"NodeName=")
+
+    def machines(self, value: Printed, clock: Clock, sink: Sink, lost: LostValues) -> Iterator[tuple[Row, list[Row]]]:
+        """Yield the machines of a record, with what keeps them from work."""
+        text = value.text
+        names = ("NodeName", "CPUTot", "RealMemory", "State", "Gres", "CfgTRES")
+        fields = {name: field_of(text, name) for name in names}
+        lacking = [name for name in names[:4] if not fields[name]]
+        if lacking:
+            raise ValueError(f"has no {lacking[0]}: the record may be truncated")
+        node, state = str(fields["NodeName"]), str(fields["State"])
+        if is_no_machine(state):
+            return
+        cpus, memory = (lost.read(name, fields[name], _whole) for name in ("CPUTot", "RealMemory"))
+        gpus = gpus_of(node, sink, lost, fields["Gres"], fields["CfgTRES"])
+        event: Row | None = None
+        if (unfit := fitness(state)) is not None:
+            event = {"state": unfit, "source": "scontrol", "reason": None, "start": (None, None)}
+            if (reason := _REASON.search(text)) is not None:
+                event |= {"reason": reason[1], "start": clock.optional(reason[2], "Reason", lost)}
+        yield from listed([node], gpus, cpus, memory, event)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or len(text) > 12:
+        raise ValueError("is not a whole number")
+    return int(text)
+
 
 _NODES = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GPUS = re.compile(
@@ -54,22 +169,22 @@ class ScontrolJobs(MachineReader):
         """Yield what each job held on each node at each poll; jobs that hold no GPU say nothing."""
         clock = Clock(frame, sink)
         for records in scontrol_records(opened.stream, b"JobId="):
-            rows: list[dict[str, Any]] = []
+            rows: list[Row] = []
             for record in records:
                 opened.count(1)
+                lost = LostValues()
                 try:
-                    if record.fault:
-                        raise ValueError(record.fault)
-                    lost = LostValues()
-                    rows += _held(record.text, record.stamp, clock, lost)
-                    lost.count(sink)
+                    printed: Printed = record.checked()
+                    rows += _held(printed.text, printed.stamp, clock, lost)
                 except ValueError as error:
                     opened.reject(record.line, None, str(error), record.raw)
+                    continue
+                lost.count(sink)
             found = pl.DataFrame(rows, schema={**HELD, "time_clock": pl.Datetime("us")})
             yield "held", found.with_columns(time=clock.utc(found, "time")).select(list(HELD))
 
 
-def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[dict[str, Any]]:
+def _held(text: str, stamp: str | None, clock: Clock, lost: LostValues) -> list[Row]:
     """Return what a job holds on each of its nodes; receives the GRES indices that cannot be read.
 
     Raises
@@ -170,4 +285,4 @@ def _places(text: str) -> list[int]:
     return found
 
 
-READER = ScontrolJobs()
+READERS = (ScontrolNodes(), ScontrolJobs())
