@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import SourceError
-from tracekit.ingest.formats._slurm_layout import COMMAND
+from tracekit.ingest.formats._slurm_text import COMMAND
 
 if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile

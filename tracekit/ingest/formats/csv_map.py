@@ -19,8 +19,6 @@ from tracekit.ingest.mapping.telemetry import read_telemetry, telemetry_files
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FORMAT"]
-
 
 class MappedLogFormat(Format):
     """A log in any layout, described by a mapping file."""

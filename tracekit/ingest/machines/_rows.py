@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.ingest.devices import device_factors
-from tracekit.ingest.formats._slurm_devices import gres, tres
+from tracekit.ingest.formats._slurm_cells import gres, tres
 from tracekit.ingest.localtime import decided, instants
 from tracekit.ingest.machines._causes import cause_of
 from tracekit.ingest.machines._interface import EVENT, MACHINE
