@@ -72,15 +72,13 @@ class AcmeFormat(Format):
                     hint="keep one file for each cluster",
                 )
             for file in files:
-                _note_cluster(file, cluster, sink)
+                if not re.search(cluster, file.name, re.IGNORECASE):
+                    sink.note(
+                        f"{file.path} has the columns of the cluster {cluster}; its name does not show the cluster"
+                    )
                 _read_log(file, key, cluster, sink)
         sink.note("utilization files and memory per pod are not read; the source has neither tenants nor nodes")
         return TimeFrame("absolute", TIMEZONE)
-
-
-def _note_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
-    if not re.search(cluster, file.name, re.IGNORECASE):
-        sink.note(f"{file.path} has the columns of the cluster {cluster}; its name does not show the cluster")
 
 
 def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:

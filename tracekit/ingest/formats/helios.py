@@ -30,7 +30,7 @@ from tracekit.ingest.localtime import to_utc
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
-    from tracekit.schema import Column, TableSchema
+    from tracekit.schema import TableSchema
 
 TIMEZONE = "Asia/Shanghai"
 
@@ -195,12 +195,12 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
 def _with_vcs(spec: TableSchema, header: list[str]) -> TableSchema:
     """Add one column of GPUs for each VC that the header names."""
     total = spec.column("total")
-    vcs = tuple(_vc_column(name, total) for name in header if name and name not in spec.names)
+    vcs = tuple(
+        replace(total, name=name, description=f"GPUs of the VC {name}.", required=False)
+        for name in header
+        if name and name not in spec.names
+    )
     return replace(spec, columns=(spec.column("date"), *vcs, total), primary_key=("date",))
-
-
-def _vc_column(name: str, total: Column) -> Column:
-    return replace(total, name=name, description=f"GPUs of the VC {name}.", required=False)
 
 
 FORMAT = HeliosFormat()

@@ -206,13 +206,10 @@ _POD = re.compile(rb'"kind"\s*:\s*"Pod(?:List)?"|"containerStatuses"\s*:|"nodeNa
 _LOAD = re.compile(rb'"apiVersion"\s*:\s*"kueue\.x-k8s\.io/|"kind"\s*:\s*"Workload(?:List)?"')
 
 
-def _json(head: bytes) -> bool:
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
-
-
 def _looks_right(head: bytes) -> bool:
     """Return whether the first bytes are JSON with Pods or Workloads."""
-    return _json(head) and b'"metadata"' in head and (_POD.search(head) or _LOAD.search(head)) is not None
+    is_json = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+    return is_json and b'"metadata"' in head and (_POD.search(head) or _LOAD.search(head)) is not None
 
 
 class KubernetesFormat(RecordFormat):
