@@ -16,7 +16,7 @@ from tracekit.errors import UsageError
 from tracekit.gpu_parts import Part, cards, part_of_gpu, shares
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.devices import device_factors, is_extended_device, is_gres_device
-from tracekit.ingest.formats import _slurm_devices as slurm
+from tracekit.ingest.formats import _slurm_cells as slurm
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import pytest
 from tests.command import run
 from tracekit.errors import TracekitError, UnknownFormatError
 from tracekit.ingest import ingest_logs
-from tracekit.ingest.formats._slurm_layout import COMMAND
+from tracekit.ingest.formats._slurm_text import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

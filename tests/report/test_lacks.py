@@ -11,7 +11,7 @@ from tests.command import run
 from tests.report.answering import answers_of
 from tests.report.test_summary import _entry
 from tracekit.ingest import ingest_logs
-from tracekit.ingest.formats._slurm_layout import COMMAND
+from tracekit.ingest.formats._slurm_text import COMMAND
 from tracekit.manifest import ASSUMED_ZONE, Capability, Check
 from tracekit.report.first_numbers import state
 from tracekit.report.lacks import lacks_of

@@ -125,7 +125,7 @@ def _printouts() -> tuple[tuple[re.Pattern[bytes], str, str], ...]:
 
     They show one moment, or sums, or leave out what every question needs.
     """
-    from tracekit.ingest.formats._slurm_layout import COMMAND
+    from tracekit.ingest.formats._slurm_text import COMMAND
 
     pods = "kubectl get pods,workloads -A -o json > pods.json"
     queue = "squeue shows only current jobs, without their GPUs and waits"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.ingest import ingest_logs
-from tracekit.ingest.formats import _pbs_cells as text_of
-from tracekit.ingest.formats.pbs import exit_status
+from tracekit.ingest.formats import pbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +132,7 @@ def test_a_start_that_another_start_follows_has_no_end_and_no_nodes(
     [(0, "completed"), (1, "failed"), (-29, "timeout"), (-27, "out_of_memory"), (-3, "failed"), (271, "failed")],
 )
 def test_an_exit_status_means_what_the_manual_says(code: int, status: str) -> None:
-    assert exit_status(code) == status
+    assert pbs.exit_status(code) == status
 
 
 @pytest.mark.parametrize(
@@ -147,14 +146,14 @@ def test_an_exit_status_means_what_the_manual_says(code: int, status: str) -> No
     ],
 )
 def test_places_of_a_run(hosts: str | None, vnodes: str | None, devices: str | None, expected: dict[str, Any]) -> None:
-    found, _ = text_of.places(hosts, vnodes, devices, {})
+    found, _ = pbs.run_nodes(hosts, vnodes, devices, {})
     assert {p["node"]: (p["gpu_count"], p["gpu_index"]) for p in found} == expected
 
 
 def test_requests_of_both_dialects_count_their_gpus() -> None:
-    select = text_of.select_request("2:ncpus=8:ngpus=2:gpu_type=a100+1:ncpus=4", {}, "gpu_type")
+    select = pbs.requested("2:ncpus=8:ngpus=2:gpu_type=a100+1:ncpus=4", {}, "gpu_type")
     assert (select.nodes, select.cpus, select.gpus, select.model, select.chunk_gpus) == (3, 20, 4, "a100", (2, 2, 0))
-    nodes = text_of.node_request("2:ppn=8:gpus=2+node7:ppn=4", {})
+    nodes = pbs.requested("2:ppn=8:gpus=2+node7:ppn=4", {}, None)
     assert (nodes.nodes, nodes.cpus, nodes.gpus, nodes.chunk_gpus) == (3, 20, 4, (2, 2, 0))
 
 
@@ -165,17 +164,17 @@ def test_requests_of_both_dialects_count_their_gpus() -> None:
 def test_durations(text: str, seconds: float | None) -> None:
     if seconds is None:
         with pytest.raises(ValueError, match="is not a duration"):
-            text_of.duration_s(text)
+            pbs.duration_s(text)
     else:
-        assert text_of.duration_s(text) == seconds
+        assert pbs.duration_s(text) == seconds
 
 
 def test_values_end_at_the_next_name_and_quotes_hold_anything() -> None:
     text = 'user=ann account="a b=c" jobname=x y start=1 exec_vnode=(n1:ncpus=1)'
-    assert text_of.attributes(text) == {
+    assert pbs.attributes(text) == {
         "user": "ann", "account": "a b=c", "jobname": "x y", "start": "1", "exec_vnode": "(n1:ncpus=1)",
     }  # fmt: skip
-    assert len(text_of.attributes("a" * 100 + " " * 200_000 + "b=1")) == 1
+    assert len(pbs.attributes("a" * 100 + " " * 200_000 + "b=1")) == 1
 
 
 def test_members_of_an_array_are_jobs_and_the_array_is_counted(
@@ -308,7 +307,7 @@ def test_lines_that_grep_found_carry_the_name_of_their_file(ingest: Ingest, rows
     ("text", "gib"), [("16gb", 16.0), ("12.5M", 12.5 / 1024), ("1024kb", 1 / 1024), ("1gw", 8.0), ("1073741824", 1.0)]
 )
 def test_amounts_of_memory(text: str, gib: float) -> None:
-    assert text_of.amount_gib(text) == pytest.approx(gib)
+    assert pbs.amount_gib(text) == pytest.approx(gib)
 
 
 def test_a_bad_record_is_rejected_with_its_reason(ingest: Ingest, rows: Rows) -> None:
@@ -390,4 +389,4 @@ def test_vnodes_of_a_whole_node_have_unknown_gpus(ingest: Ingest, rows: Rows) ->
     ],
 )  # fmt: skip
 def test_resources_that_are_accelerators_by_their_name(chunk: str, devices: set[str]) -> None:
-    assert text_of.unknown_devices([chunk], {}) == devices
+    assert pbs.unknown_devices([chunk], {}) == devices

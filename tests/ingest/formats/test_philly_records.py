@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tracekit.ingest.formats import _philly_jobs
-from tracekit.ingest.formats._philly_jobs import PhillyRecords, Refusal, _records, _Unusable, read_records
+from tracekit.ingest.formats._philly_jobs import PhillyRecords, Refusal, _records, read_records
+from tracekit.ingest.formats._records import Fault
 from tracekit.ingest.json_array import json_runs
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def outcome(text: bytes, *, at_once: bool = True) -> Outcome:
 
     def looked_at(texts: list[bytes], rows: Sequence[int], known: set[str]) -> PhillyRecords:
         if isinstance(rows, range):
-            raise _Unusable
+            raise Fault(None, "is looked at alone")
         return _records(texts, rows, known)
 
     with pytest.MonkeyPatch.context() as patch:

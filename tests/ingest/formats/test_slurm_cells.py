@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.ingest.formats.sacct_rows import JOB_ROW, numbered, sacct
 from tracekit.errors import TooManyRejectsError
 from tracekit.ingest.formats import _slurm_cells as text_of
-from tracekit.ingest.formats import _slurm_devices as devices_of
 from tracekit.ingest.node_lists import expand_nodes
 
 if TYPE_CHECKING:
@@ -114,9 +113,9 @@ PARSERS: list[Callable[[str], object]] = [
     text_of.count,
     text_of.memory,
     text_of.used_gib,
-    devices_of.tres,
+    text_of.tres,
     text_of.usage,
-    devices_of.gres,
+    text_of.gres,
     text_of.state,
     text_of.array_tasks,
     expand_nodes,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ingest.formats.sacct_rows import JOB, sacct
-from tracekit.ingest.formats._slurm_jobstats import JobSummary, job_summary
+from tracekit.ingest.formats._slurm_cells import JobSummary, job_summary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

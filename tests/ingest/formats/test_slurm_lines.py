@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tracekit.errors import TooManyRejectsError
 from tracekit.ingest import records
-from tracekit.ingest.formats import _slurm_records
-from tracekit.ingest.formats._slurm_layout import SacctLayout
-from tracekit.ingest.formats._slurm_records import join_lines, with_lines_after
+from tracekit.ingest.formats import _slurm_text
+from tracekit.ingest.formats._slurm_text import SacctLayout, join_lines, with_lines_after
 from tracekit.ingest.records import RecordReader
 from tracekit.schema import source
 
@@ -154,7 +153,7 @@ def test_a_record_that_two_reads_cut_is_whole(ingest: Ingest, rows: Rows, monkey
 
 
 def test_lines_are_joined_up_to_a_bound(ingest: Ingest, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_slurm_records, "_MOST_LINES", 4)
+    monkeypatch.setattr(_slurm_text, "_MOST_LINES", 4)
     good = [{"JobID": str(number), "SubmitLine": "sbatch a"} for number in range(1, 9)]
     trace = ingest({"sacct.txt": dump(ORDERS["command inside"], *good, {"JobID": "9", "SubmitLine": "a\nb\nc\nd\ne"})})
     assert len(rows(trace, "jobs")) == 8

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.ingest.formats.sacct_rows import JOB_ROW, numbered, sacct, the_job
-from tracekit.ingest.formats import _slurm_devices as devices_of
+from tracekit.ingest.formats import _slurm_cells as text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_gpus_of_a_list_are_counted_once(text: str, gpus: float, model: str | None) -> None:
-    found = devices_of.tres(text)
+    found = text_of.tres(text)
     assert (found.gpus, found.model) == (gpus, model)
 
 
@@ -84,7 +84,7 @@ def test_shards_are_fractions_only_when_their_size_is_known(
 
 @pytest.mark.parametrize(("amount", "gib"), [("1.5T", 1536.0), ("512M", 0.5), ("1048576K", 1.0)])
 def test_memory_held(amount: str, gib: float) -> None:
-    assert devices_of.tres(f"cpu=4,mem={amount}").memory_gib == gib
+    assert text_of.tres(f"cpu=4,mem={amount}").memory_gib == gib
 
 
 def test_memory_requested_is_per_cpu_per_node_or_in_all(ingest: Ingest, rows: Rows) -> None:

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from tests.ingest.formats.sacct_rows import JOB_ROW, sacct
 from tracekit.errors import SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest import ingest_logs
-from tracekit.ingest.formats import _slurm_devices as devices_of
+from tracekit.ingest.formats import _slurm_cells as text_of
 from tracekit.ingest.formats._slurm_json import job_rows, looks_like_json
-from tracekit.ingest.formats._slurm_layout import looks_like_sacct
-from tracekit.ingest.formats._slurm_records import divide
+from tracekit.ingest.formats._slurm_text import divide, looks_like_sacct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -464,7 +463,7 @@ def test_dumps_of_sacctmgr_are_not_taken_for_those_of_sacct(ingest: Ingest) -> N
     ],
 )
 def test_requests_in_a_command(line: str, per_node: float | None, in_all: float | None) -> None:
-    assert devices_of.request(line)[:2] == (per_node, in_all)
+    assert text_of.request(line)[:2] == (per_node, in_all)
 
 
 @pytest.fixture(scope="module")

@@ -1,28 +1,33 @@
-"""From Pods and Workloads to rows: which job each belongs to, and what it says of it."""
+"""From Pods and Workloads to rows: which job each belongs to, what it asks for, and what it says of it.
+
+A function that reads a value raises a `Fault` when it cannot be read; one that takes `lost` adds an optional value
+there instead, which is then unknown.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from tracekit.ingest.cells import LostValues
-from tracekit.ingest.devices import UnknownDevices, device_factors
-from tracekit.ingest.formats import _kubernetes_cells as cell
+from tracekit.gpu_parts import has_profile, part_of_gpu
+from tracekit.ingest.devices import WHOLE_GPUS, factor_of, is_extended_device
+from tracekit.ingest.formats._records import Devices, Fault, at, items, optional, record, text
 from tracekit.ingest.job_records import record_frame
 from tracekit.ingest.json_array import json_items
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from tracekit.ingest.cells import LostValues
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.job_records import Row
-    from tracekit.ingest.records import Record
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import Sink
 
-__all__ = ["read_objects"]
 
 _TIMES = TimeColumns({"created": "submit_time", "scheduled": "start_time", "ended": "end_time"}, names="pod")
 
@@ -79,7 +84,7 @@ class _Job(NamedTuple):
 def read_objects(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield frames to stage, with rows of pods and of Workloads, told apart by the column `kind`."""
     number = 0
-    reader = _Reader(sink)
+    devices = Devices(sink, "pods")
     for file in files:
         with sink.opened(file) as opened:
             times = RecordTimes(sink, opened.path)
@@ -87,26 +92,26 @@ def read_objects(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
                 pods: list[Row] = []
                 loads: list[Row] = []
                 others = reserved = 0
-                unknown: list[tuple[str, str]] = []
                 for item in run:
                     number += 1
-                    row = reader.row(item, opened)
-                    if row is None:
-                        others += 1
-                    elif "reserved" in row:
-                        reserved += 1
-                    elif row:
-                        devices = row.pop("devices", None)
-                        if devices is not None:
-                            unknown.append((row.get("pod") or row["name"], devices))
-                        (pods if "pod_key" in row else loads).append(row | {"line": item.line, "ord": number})
+                    place = {"line": item.line, "ord": number}
+                    with record(opened, item.line, item.raw) as lost:
+                        kind = _kind(item.value)
+                        if kind == "Pod" and _only_reserves(item.value):
+                            reserved += 1
+                        elif kind == "Pod":
+                            pods.append(_pod(item.value, sink.options["user_label"], devices, lost) | place)
+                        elif kind == "Workload":
+                            loads.append(_workload(item.value, sink.options["cluster"], devices, lost) | place)
+                        else:
+                            others += 1
                 sink.check("other_objects", others, len(run), "objects that are neither Pods nor Workloads; ignored")
                 meaning = "pods that only reserve a shared GPU for KAI or Run:ai; only the pods that share it count"
                 sink.check("reservation_pods", reserved, len(run), meaning)
-                reader.unknown.add(unknown, len(pods) + len(loads))
+                devices.count(len(pods) + len(loads))
                 if pods or loads:
                     yield _frame(pods, loads, times)
-    reader.unknown.report()
+    devices.report()
 
 
 def _frame(pods: list[Row], loads: list[Row], times: RecordTimes) -> pl.DataFrame:
@@ -120,82 +125,57 @@ def _frame(pods: list[Row], loads: list[Row], times: RecordTimes) -> pl.DataFram
     return pl.concat(both, how="diagonal").select("kind", *names)
 
 
-class _Reader:
-    """Makes rows of objects, by the options of the format.
+def _kind(value: dict[str, Any]) -> Any:
+    """Return the kind of an object, as far as it states it; None for a Workload of another API."""
+    kind = value.get("kind")
+    if kind is None:
+        return "Pod" if at(value, "spec", "podSets") is None else "Workload"
+    return None if kind == "Workload" and "kueue" not in (text(value, "apiVersion") or "kueue") else kind
 
-    Attributes
-    ----------
-    unknown : UnknownDevices
-        Counts devices that are not understood.
-    """
 
-    def __init__(self, sink: Sink) -> None:
-        self.unknown = UnknownDevices(sink, "pods")
-        self._options = sink.options
-        self._factors = device_factors(sink.options["gpu_resource"])
-
-    def row(self, item: Record, opened: OpenedFile) -> Row | None:
-        """Return the row of an object, {} where it was rejected, None where it is of another kind."""
-        value = item.value
-        kind = value.get("kind")
-        if kind is None:
-            kind = "Workload" if "podSets" in (cell.at(value, "spec") or {}) else "Pod"
-        lost = LostValues()
-        try:
-            row = None
-            if kind == "Pod":
-                row = _pod(value, self._options["user_label"], self._factors, lost)
-            elif kind == "Workload" and "kueue" in (cell.text(value, "apiVersion") or "kueue"):
-                row = _workload(value, self._options["cluster"], self._factors, lost)
-        except ValueError as error:
-            column, _, reason = str(error).partition(": ")
-            opened.reject(item.line, column, reason, item.raw)
-            return {}
-        if row is not None:
-            lost.count(opened.sink)
-        return row
+def _only_reserves(value: dict[str, Any]) -> bool:
+    """Return whether a pod only holds a GPU for pods that share it."""
+    app = at(value, "metadata", "labels", "app")
+    return _names(value)[0] in _RESERVATIONS or (isinstance(app, str) and app in _RESERVATIONS)
 
 
 def _names(value: dict[str, Any]) -> tuple[str, str]:
-    namespace, name = (cell.text(value, "metadata", key) for key in ("namespace", "name"))
+    namespace, name = (text(value, "metadata", key) for key in ("namespace", "name"))
     if namespace is None or name is None:
-        raise ValueError(f"metadata.{'name' if name is None else 'namespace'}: is missing")
+        raise Fault(f"metadata.{'name' if name is None else 'namespace'}", "is missing")
     return namespace, name
 
 
-def _pod(value: dict[str, Any], user_label: str, factors: Mapping[str, float], lost: LostValues) -> Row:
-    """Return the row of a pod; {"reserved": True} where it only holds a GPU for pods that share it."""
+def _pod(value: dict[str, Any], user_label: str, devices: Devices, lost: LostValues) -> Row:
     namespace, name = _names(value)
-    if namespace in _RESERVATIONS or cell.at(value, "metadata", "labels", "app") in _RESERVATIONS:
-        return {"reserved": True}
-    uid = cell.text(value, "metadata", "uid")
-    created = cell.time_s(value, "metadata", "creationTimestamp")
-    labels, notes = (cell.at(value, "metadata", key) for key in ("labels", "annotations"))
-    owner = next(iter(cell.items(value, "metadata", "ownerReferences")), {})
+    uid = text(value, "metadata", "uid")
+    created = time_s(value, "metadata", "creationTimestamp")
+    labels, notes = (at(value, "metadata", key) for key in ("labels", "annotations"))
+    owner = next(iter(items(value, "metadata", "ownerReferences")), {})
     job = _job_of(name, uid, labels, notes, owner)
-    asked = cell.pod_resources(cell.at(value, "spec"), notes, factors, lost)
-    node = cell.optional(value, lost, "spec", "nodeName")
+    asked = pod_resources(at(value, "spec"), notes, devices.factors, lost)
+    node = optional(value, lost, "spec", "nodeName")
     status, word, level = _state(value, lost)
     ended = _end(value) if level > 1 else None
-    scheduled = cell.time_s(_condition(value, "PodScheduled"), "lastTransitionTime")
+    scheduled = time_s(_condition(value, "PodScheduled"), "lastTransitionTime")
     if scheduled is None and (node is not None or "spec.nodeName" in lost):
-        scheduled = cell.time_s(value, "status", "startTime")
+        scheduled = time_s(value, "status", "startTime")
     if _refused(value, word):
         scheduled = None
-    return {
+    row: Row = {
         "pod_key": uid or f"{namespace}/{name}@{created}",
         "namespace": namespace,
         "pod": name,
         "entity": f"{namespace}/{job.name}",
         "uid": job.uid,
-        "owner": cell.text(owner, "name") if job.alone else _first(labels, (*_NAMED_JOBS, *_GROUPS)),
+        "owner": text(owner, "name") if job.alone else _first(labels, (*_NAMED_JOBS, *_GROUPS)),
         "task": _first(labels, _TASKS, lost),
         "node": node,
         "status": status,
         "source_status": word,
         "gpu_model": asked.model,
         "queue": _first(labels, _QUEUES, lost) or _first(notes, _QUEUES, lost),
-        "priority_class": cell.optional(value, lost, "spec", "priorityClassName"),
+        "priority_class": optional(value, lost, "spec", "priorityClassName"),
         "user_name": _first(labels, (user_label,), lost) or _first(notes, (user_label,), lost) if user_label else None,
         "created_s": created,
         "scheduled_s": scheduled,
@@ -206,13 +186,14 @@ def _pod(value: dict[str, Any], user_label: str, factors: Mapping[str, float], l
         "limit_s": float(limit) if (limit := _whole(value, lost, "activeDeadlineSeconds")) and limit > 0 else None,
         "priority_value": _whole(value, lost, "priority"),
         "level": level,
-        "devices": asked.devices,
     }
+    devices.add(name, asked.devices)
+    return row
 
 
 def _whole(value: dict[str, Any], lost: LostValues, name: str) -> int | None:
     """Return a whole number of a spec, None where there is none."""
-    found = cell.at(value, "spec", name)
+    found = at(value, "spec", name)
     if found is None or (isinstance(found, int) and not isinstance(found, bool) and abs(found) < 1 << 40):
         return found
     lost.add(f"spec.{name}", str(found), "is not a whole number")
@@ -221,14 +202,14 @@ def _whole(value: dict[str, Any], lost: LostValues, name: str) -> int | None:
 
 def _refused(value: dict[str, Any], word: str | None) -> bool:
     """Return whether the machine did not take the pod, which therefore never held a GPU."""
-    ran = any(cell.items(value, "status", kind) for kind in ("containerStatuses", "initContainerStatuses"))
+    ran = any(items(value, "status", kind) for kind in ("containerStatuses", "initContainerStatuses"))
     return not ran and word is not None and (word in _REFUSALS or word.startswith("OutOf"))
 
 
 def _first(held: Any, names: tuple[str, ...], lost: LostValues | None = None) -> str | None:
     """Return the first text there is under one of the names; with `lost` an object can be without it."""
-    found = (cell.text(held, name) if lost is None else cell.optional(held, lost, name) for name in names)
-    return next((text for text in found if text is not None), None)
+    found = (text(held, name) if lost is None else optional(held, lost, name) for name in names)
+    return next((word for word in found if word is not None), None)
 
 
 def _job_of(name: str, uid: str | None, labels: Any, notes: Any, owner: dict[str, Any]) -> _Job:
@@ -236,9 +217,9 @@ def _job_of(name: str, uid: str | None, labels: Any, notes: Any, owner: dict[str
     named = _first(labels, _NAMED_JOBS)
     if named is not None:
         return _Job(named, None, alone=False)
-    kind, owner_name = cell.text(owner, "kind") or "", cell.text(owner, "name")
+    kind, owner_name = text(owner, "kind") or "", text(owner, "name")
     if owner_name is not None and (kind.endswith("Job") or kind in ("JobSet", "RayCluster")):
-        return _Job(owner_name, cell.text(owner, "uid"), alone=False)
+        return _Job(owner_name, text(owner, "uid"), alone=False)
     gang = _first(labels, _GROUPS) or _first(notes, _GROUPS)
     return _Job(name, uid, alone=True) if gang is None else _Job(gang, None, alone=False)
 
@@ -246,23 +227,23 @@ def _job_of(name: str, uid: str | None, labels: Any, notes: Any, owner: dict[str
 def _condition(value: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the condition of that type that holds, {} where there is none."""
     return next(
-        (c for c in cell.items(value, "status", "conditions") if c.get("type") == name and c.get("status") == "True"),
+        (c for c in items(value, "status", "conditions") if c.get("type") == name and c.get("status") == "True"),
         {},
     )
 
 
 def _state(value: dict[str, Any], lost: LostValues) -> tuple[str, str | None, int]:
     """Return the status, the source's word for it, and how far the pod has come: 0 waits, 1 runs, 2 ended."""
-    phase = cell.text(value, "status", "phase")
+    phase = text(value, "status", "phase")
     status, level = _PHASES.get(phase or "", ("unknown", 0))
     if status != "failed":
         return status, phase, level
     reasons = [
-        cell.optional(value, lost, "status", "reason"),
-        cell.optional(_condition(value, "DisruptionTarget"), lost, "reason"),
+        optional(value, lost, "status", "reason"),
+        optional(_condition(value, "DisruptionTarget"), lost, "reason"),
     ]
     for kind in ("containerStatuses", "initContainerStatuses"):
-        reasons += [cell.optional(c, lost, "state", "terminated", "reason") for c in cell.items(value, "status", kind)]
+        reasons += [optional(c, lost, "state", "terminated", "reason") for c in items(value, "status", kind)]
     known = [reason for reason in reasons if reason in _REASONS]
     word = known[0] if known else next((reason for reason in reasons if reason not in (None, "Completed")), None)
     return _REASONS.get(word or "", "failed"), word or phase, level
@@ -271,30 +252,30 @@ def _state(value: dict[str, Any], lost: LostValues) -> tuple[str, str | None, in
 def _end(value: dict[str, Any]) -> float | None:
     """Return when the last container of an ended pod ended, else when the pod was removed from its machine."""
     found = [
-        cell.time_s(c, "state", "terminated", "finishedAt")
+        time_s(c, "state", "terminated", "finishedAt")
         for kind in ("containerStatuses", "initContainerStatuses")
-        for c in cell.items(value, "status", kind)
+        for c in items(value, "status", kind)
     ]
     # A container that never ran has the year 1 there.
     known = [end for end in found if end is not None and end > 0]
-    return max(known) if known else cell.time_s(_condition(value, "DisruptionTarget"), "lastTransitionTime")
+    return max(known) if known else time_s(_condition(value, "DisruptionTarget"), "lastTransitionTime")
 
 
-def _workload(value: dict[str, Any], cluster: str, factors: Mapping[str, float], lost: LostValues) -> Row:
+def _workload(value: dict[str, Any], cluster: str, devices: Devices, lost: LostValues) -> Row:
     namespace, name = _names(value)
-    created = cell.time_s(value, "metadata", "creationTimestamp")
-    owner = next((o for o in cell.items(value, "metadata", "ownerReferences") if o.get("kind") != "Pod"), {})
-    job, uid = cell.text(owner, "name") or name, cell.text(owner, "uid")
-    admitted = cell.time_s(_condition(value, "Admitted"), "lastTransitionTime")
+    created = time_s(value, "metadata", "creationTimestamp")
+    owner = next((o for o in items(value, "metadata", "ownerReferences") if o.get("kind") != "Pod"), {})
+    job, uid = text(owner, "name") or name, text(owner, "uid")
+    admitted = time_s(_condition(value, "Admitted"), "lastTransitionTime")
     finished, evicted = _condition(value, "Finished"), _condition(value, "Evicted")
     row: Row = {
         "job_id": f"{namespace}/{job}" + (f"@{uid[:8]}" if uid else ""),
         "cluster": cluster,
         "vc": namespace,
         "name": job,
-        "partition": cell.optional(value, lost, "spec", "queueName"),
-        "qos": cell.optional(value, lost, "spec", "priorityClassName")
-        or cell.optional(value, lost, "spec", "priorityClassRef", "name"),
+        "partition": optional(value, lost, "spec", "queueName"),
+        "qos": optional(value, lost, "spec", "priorityClassName")
+        or optional(value, lost, "spec", "priorityClassRef", "name"),
         "submit_s": created,
         "start_s": admitted,
         "status": "pending" if admitted is None else "running",
@@ -305,15 +286,16 @@ def _workload(value: dict[str, Any], cluster: str, factors: Mapping[str, float],
         number = _whole(value, lost, path)
         if number is not None:
             row[key] = number
-    row |= _pod_sets(value, factors, lost)
+    asked, unknown = _pod_sets(value, devices.factors, lost)
+    row |= asked
     if finished:
         status = _finish(finished, lost)
-        row |= {"end_s": cell.time_s(finished, "lastTransitionTime"), "status": status, "run_status": status}
-        row |= {"source_status": cell.optional(finished, lost, "reason") or "Finished", "closes": admitted is None}
-    elif evicted and (admitted is None or (cell.time_s(evicted, "lastTransitionTime") or 0.0) >= admitted):
+        row |= {"end_s": time_s(finished, "lastTransitionTime"), "status": status, "run_status": status}
+        row |= {"source_status": optional(finished, lost, "reason") or "Finished", "closes": admitted is None}
+    elif evicted and (admitted is None or (time_s(evicted, "lastTransitionTime") or 0.0) >= admitted):
         # An evicted Workload keeps its admission until its pods are gone; it waits again.
-        reason = cell.optional(evicted, lost, "reason") or "Evicted"
-        row |= {"end_s": cell.time_s(evicted, "lastTransitionTime"), "closes": admitted is None}
+        reason = optional(evicted, lost, "reason") or "Evicted"
+        row |= {"end_s": time_s(evicted, "lastTransitionTime"), "closes": admitted is None}
         row |= {"source_status": reason, "status": "pending"}
         row["run_status"] = _EVICTED.get(reason, "failed")
         if row["run_status"] == "cancelled":
@@ -321,14 +303,15 @@ def _workload(value: dict[str, Any], cluster: str, factors: Mapping[str, float],
         elif reason == "Preempted":
             row["wait_reason"] = reason
     elif admitted is None:
-        waits = [c for c in cell.items(value, "status", "conditions") if c.get("type") == "QuotaReserved"]
-        row["wait_reason"] = cell.optional(waits[0], lost, "reason") if waits else None
+        waits = [c for c in items(value, "status", "conditions") if c.get("type") == "QuotaReserved"]
+        row["wait_reason"] = optional(waits[0], lost, "reason") if waits else None
     row["told"] = max((t for t in (created, admitted, row.get("end_s")) if t is not None), default=0.0)
+    devices.add(job, unknown)
     return row
 
 
 def _finish(condition: dict[str, Any], lost: LostValues) -> str:
-    reason, message = (cell.optional(condition, lost, name) or "" for name in ("reason", "message"))
+    reason, message = (optional(condition, lost, name) or "" for name in ("reason", "message"))
     message = message.lower()
     if reason in _FINISHED:
         return _FINISHED[reason]
@@ -337,35 +320,200 @@ def _finish(condition: dict[str, Any], lost: LostValues) -> str:
     return "failed" if "fail" in message else "unknown"
 
 
-def _pod_sets(value: dict[str, Any], factors: Mapping[str, float], lost: LostValues) -> Row:
-    """Return what all pods of a Workload ask for."""
+def _pod_sets(value: dict[str, Any], factors: Mapping[str, float], lost: LostValues) -> tuple[Row, set[str]]:
+    """Return what all pods of a Workload ask for, and their devices that nobody knows."""
     gpus = cpus = memory = 0.0
     count = 0
     models: set[str] = set()
     unknown: set[str] = set()
-    for part in cell.items(value, "spec", "podSets"):
+    for part in items(value, "spec", "podSets"):
         many = part.get("count", 1)
         if not isinstance(many, int) or isinstance(many, bool) or not 0 <= many < 1 << 24:
             lost.add("spec.podSets.count", str(many), "is not a number of pods")
-            return {}
-        template = cell.at(part, "template")
-        notes, before = cell.at(template, "metadata", "annotations"), len(lost)
-        asked = cell.pod_resources(cell.at(template, "spec"), notes, factors, lost)
+            return {}, set()
+        template = at(part, "template")
+        notes, before = at(template, "metadata", "annotations"), len(lost)
+        asked = pod_resources(at(template, "spec"), notes, factors, lost)
         count += many
         # What cannot be read of one pod is unknown of all.
         missing = math.nan if len(lost) > before else 0.0
         gpus += many * (missing if asked.gpus is None and not asked.devices else asked.gpus or 0.0)
         cpus += many * (missing if asked.cpus is None else asked.cpus)
         memory += many * (missing if asked.memory_gib is None else asked.memory_gib)
-        unknown |= set(asked.devices.split("|")) if asked.devices and many else set()
+        unknown |= asked.devices if many else set()
         models |= {asked.model} if asked.model else set()
     if not count:
-        return {}
-    return {
+        return {}, set()
+    row: Row = {
         "gpu_count": None if unknown or math.isnan(gpus) else gpus,
         "cpu_count": None if math.isnan(cpus) else cpus or None,
         "memory_gib": None if math.isnan(memory) else memory or None,
         "instance_count": count,
         "gpu_model": "|".join(sorted(models)) or None,
-        "devices": "|".join(sorted(unknown)) or None,
     }
+    return row, unknown
+
+
+# What the containers of a pod ask for.
+
+_QUANTITY = re.compile(
+    r"([+-]?\d{1,18}(?:\.\d{0,12})?|\.\d{1,12})(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?\d{1,2}))?", re.ASCII
+)
+_SCALE = {
+    "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    **{f"{letter}i": 1024.0 ** (power + 1) for power, letter in enumerate("KMGTPE")},
+}  # fmt: skip
+_MODELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "amd.com/gpu.product-name")
+_LARGEST = 1e15
+_FRACTION = re.compile(r"(?:0?\.\d{1,9}|1(?:\.0{1,9})?)", re.ASCII)
+
+
+class Resources(NamedTuple):
+    """What a pod asks for."""
+
+    gpus: float | None
+    """GPUs, parts as parts; None where a device is not understood."""
+    cpus: float | None
+    memory_gib: float | None
+    model: str | None
+    devices: set[str]
+    """Names of devices that are not understood."""
+
+
+def time_s(value: Any, *path: str) -> float | None:
+    """Return the time at a path, such as 2024-03-04T10:00:00Z [s since 1970]."""
+    found = text(value, *path)
+    if found is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(found)
+    except ValueError:
+        moment = datetime.min
+    if moment.tzinfo is None:
+        raise Fault(".".join(path), "is not a time like 2024-03-04T10:00:00Z")
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+
+
+def quantity(value: Any) -> float:
+    """Return an amount such as 500m, 16Gi or 2; ValueError, with the reason, where it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        found = float(value)
+    else:
+        match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError("is not a quantity like 500m or 16Gi")
+        found = float(match[1]) * (10.0 ** int(match[3]) if match[3] else _SCALE.get(match[2] or "", 1.0))
+    if not 0 <= found <= _LARGEST:
+        raise ValueError("is a quantity out of range")
+    return found
+
+
+def pod_resources(spec: Any, notes: Any, factors: Mapping[str, float] | None, lost: LostValues) -> Resources:
+    """Return what the containers of a pod ask for together.
+
+    Containers that run first, one after the other, count where one of them needs more than all others together, as
+    the scheduler counts; those that go on (restartPolicy Always) count with the others.
+
+    Parameters
+    ----------
+    spec : object
+        The pod's spec.
+    notes : object
+        Its annotations: KAI and Run:ai state parts of GPUs there.
+    factors : mapping, optional
+        What devices count [GPUs], by the option gpu_resource.
+    lost : LostValues
+        Receives amounts that cannot be read; what they are part of is unknown.
+    """
+    unread: set[str] = set()
+    together = [*items(spec, "containers")]
+    first: list[dict[str, Any]] = []
+    for container in items(spec, "initContainers"):
+        (together if container.get("restartPolicy") == "Always" else first).append(container)
+    parts = [_of_container(container, lost, unread) for container in together]
+    before = [_of_container(container, lost, unread) for container in first]
+    names = {name for part in (*parts, *before) for name in part}
+    whole = {
+        name: max(sum(p.get(name, 0.0) for p in parts), *(b.get(name, 0.0) for b in before), 0.0) for name in names
+    }
+    selector = at(spec, "nodeSelector")
+    models = {v for k in _MODELS if isinstance(v := at(selector, k), str) and v}
+    gpus = 0.0
+    unknown: set[str] = set()
+    asked = {**whole, **_claims(spec, lost), **_fractions(notes)}
+    for name, amount in sorted(asked.items()):
+        share = _share(name, factors or {}, models)
+        if amount and share is None:
+            unknown.add(name)
+        elif amount and share and has_profile(name):
+            models.add("mig-" + name.lower().partition("/")[2].removeprefix("mig-").partition(".me")[0])
+        gpus += amount * (share or 0.0)
+    memory = None if "memory" in unread else whole.get("memory")
+    # An amount that cannot be read may be one of GPUs.
+    unread_gpus = any(_share(name, factors or {}, models) != 0 for name in unread)
+    return Resources(
+        None if unknown or unread_gpus else gpus,
+        None if "cpu" in unread else whole.get("cpu"),
+        None if memory is None else memory / 2**30,
+        "|".join(sorted(models)) or None,
+        unknown,
+    )
+
+
+def _share(name: str, factors: Mapping[str, float], models: Iterable[str]) -> float | None:
+    """Return what one of a resource counts [GPUs], None where nobody knows."""
+    factor = factor_of(factors, name)
+    if factor is not None:
+        return factor
+    if name == _KAI_FRACTION:
+        return 1.0
+    if name in WHOLE_GPUS:
+        # With MIG in its single strategy every slice is a whole device, and the product names the profile.
+        name = next((model for model in models if has_profile(model)), name)
+    elif not has_profile(name):
+        return None if is_extended_device(name) or name == _KAI_MEMORY else 0.0
+    part = part_of_gpu(name)
+    return None if part is None else part.compute
+
+
+_KAI_FRACTION, _KAI_DEVICES, _KAI_MEMORY = "gpu-fraction", "gpu-fraction-num-devices", "gpu-memory"
+"""Annotations with which KAI and Run:ai share GPUs; memory is in MiB of a GPU whose size the pod does not say."""
+
+
+def _fractions(notes: Any) -> dict[str, float]:
+    """Return the GPUs that annotations ask for; what cannot be read as a fraction is an unknown device."""
+    found = {}
+    fraction, memory = at(notes, _KAI_FRACTION), at(notes, _KAI_MEMORY)
+    devices = at(notes, _KAI_DEVICES) or "1"
+    if isinstance(fraction, str) and fraction:
+        valid = _FRACTION.fullmatch(fraction) and re.fullmatch(r"[1-9]\d{0,3}", str(devices), re.ASCII)
+        found[_KAI_FRACTION if valid else f"{_KAI_FRACTION}/{fraction[:20]}"] = (
+            float(fraction) * int(devices) if valid else 1.0
+        )
+    if isinstance(memory, str) and memory:
+        found[_KAI_MEMORY] = float(memory) if re.fullmatch(r"\d{1,9}", memory, re.ASCII) else 1.0
+    return found
+
+
+def _claims(spec: Any, lost: LostValues) -> dict[str, float]:
+    """Return the claims of devices (DRA) by name; what they hold is said elsewhere."""
+    found: dict[str, float] = {}
+    for claim in items(spec, "resourceClaims"):
+        named = (optional(claim, lost, key) for key in ("resourceClaimTemplateName", "resourceClaimName", "name"))
+        name = f"resourceclaim/{next(filter(None, named), '')[:60]}"
+        found[name] = found.get(name, 0.0) + 1.0
+    return found
+
+
+def _of_container(container: dict[str, Any], lost: LostValues, unread: set[str]) -> dict[str, float]:
+    """Return the requests by resource; where only a limit is stated, it is the request too."""
+    found = {}
+    for kind in ("limits", "requests"):
+        stated = at(container, "resources", kind)
+        for name, value in stated.items() if isinstance(stated, dict) else ():
+            try:
+                found[name] = quantity(value)
+            except ValueError as error:
+                lost.add(f"resources.{kind}.{name[:60]}", str(value), str(error))
+                unread.add(name)
+    return found

@@ -1,6 +1,7 @@
 """Parsers for what several kinds of LSF output share: GPUs of a request, lists of hosts, how a job ended.
 
-Each function takes the text of one value and raises ValueError, with the reason, when it cannot be read.
+Each function takes the text of one value and raises ValueError, with the reason, when it cannot be read; a time raises
+a `Fault`, because without it a record says something else.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracekit.ingest.devices import UnknownDevices, device_factors, is_accelerator
+from tracekit.ingest.formats._records import Fault, gpu_weights, uncounted_devices
 from tracekit.ingest.node_lists import MAX_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.ingest.sink import Sink
-
-__all__ = ["TERMINATION", "TERM_WORDS", "Devices", "GpuRequest", "gpu_request", "hosts", "placed", "wall_s"]
+    from tracekit.ingest.formats._records import Devices
 
 _AMOUNT = re.compile(r"\b([A-Za-z_]\w{0,80})=(\d{1,6}(?:\.\d{1,6})?)(?:/(host|task))?(?![\w.])", re.ASCII)
 _GPU_NAMES = ("ngpus_physical", "ngpus", "ngpus_shared", "ngpus_excl_p", "ngpus_excl_t")
@@ -32,17 +31,16 @@ _MONTHS = {
     m: n for n, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
 }
 
+_TERM = re.compile(r"TERM_([A-Z_]{1,40})", re.ASCII)
 TERM_WORDS = (
-    ("UNKNOWN", 0), ("PREEMPT", 1), ("WINDOW", 2), ("LOAD", 3), ("OTHER", 4), ("RUNLIMIT", 5), ("DEADLINE", 6),
-    ("PROCESSLIMIT", 7), ("FORCE_OWNER", 8), ("FORCE_ADMIN", 9), ("REQUEUE_OWNER", 10), ("REQUEUE_ADMIN", 11),
-    ("CPULIMIT", 12), ("CHKPNT", 13), ("OWNER", 14), ("ADMIN", 15), ("MEMLIMIT", 16), ("EXTERNAL_SIGNAL", 17),
-    ("RMS", 18), ("ZOMBIE", 19), ("SWAP", 20), ("THREADLIMIT", 21), ("SLURM", 22), ("BUCKET_KILL", 23),
-    ("CTRL_PID", 24), ("CWD_NOTEXIST", 25), ("REMOVE_HUNG_JOB", 26), ("ORPHAN_SYSTEM", 27), ("PRE_EXEC_FAIL", 28),
-    ("DATA", 29), ("MC_RECALL", 30), ("RC_RECLAIM", 31), ("CSM_ALLOC", 32), ("KUBE", 33),
+    "UNKNOWN", "PREEMPT", "WINDOW", "LOAD", "OTHER", "RUNLIMIT", "DEADLINE", "PROCESSLIMIT", "FORCE_OWNER",
+    "FORCE_ADMIN", "REQUEUE_OWNER", "REQUEUE_ADMIN", "CPULIMIT", "CHKPNT", "OWNER", "ADMIN", "MEMLIMIT",
+    "EXTERNAL_SIGNAL", "RMS", "ZOMBIE", "SWAP", "THREADLIMIT", "SLURM", "BUCKET_KILL", "CTRL_PID", "CWD_NOTEXIST",
+    "REMOVE_HUNG_JOB", "ORPHAN_SYSTEM", "PRE_EXEC_FAIL", "DATA", "MC_RECALL", "RC_RECLAIM", "CSM_ALLOC", "KUBE",
 )  # fmt: skip
-"""Reasons for which LSF ends a job, as bacct names them (TERM_...), with their number in lsb.acct."""
+"""Reasons for which LSF ends a job, as bacct names them (TERM_...); lsb.acct has their place here, from 0."""
 
-TERMINATION = {
+_TERMINATION = {
     **dict.fromkeys(("PREEMPT", "RC_RECLAIM"), "preempted"),
     **dict.fromkeys(("WINDOW", "RUNLIMIT", "DEADLINE", "CPULIMIT"), "timeout"),
     **dict.fromkeys(("MEMLIMIT", "SWAP"), "out_of_memory"),
@@ -51,6 +49,12 @@ TERMINATION = {
     **dict.fromkeys(("ZOMBIE", "REMOVE_HUNG_JOB"), "node_fail"),
 }
 """The common status of a reason; a job that ended for any other one failed."""
+
+
+def exited(text: str) -> tuple[str, str]:
+    """Return the common status of a job that did not complete, and LSF's word, by the reason TERM_... in a text."""
+    reason = _TERM.search(text)
+    return (_TERMINATION.get(reason[1], "failed"), reason[0]) if reason else ("failed", "EXIT")
 
 
 class GpuRequest(NamedTuple):
@@ -90,13 +94,8 @@ def _counted(
     found: Mapping[str, tuple[float, str]], factors: Mapping[str, float], model: str | None
 ) -> GpuRequest | None:
     """Return the GPUs of what a section reserves, None where it reserves none; `found` has amount and unit by name."""
-    plain = [name for name in _GPU_NAMES if name in found and name not in factors][:1]
-    weights = {name: factor for name, factor in factors.items() if name in found} | dict.fromkeys(plain, 1.0)
-    devices = frozenset(
-        name for name, (amount, _) in found.items()
-        if amount and name not in weights and name not in _GPU_NAMES and is_accelerator(name)
-        and not (weights and "gpu" in name)
-    )  # fmt: skip
+    weights = gpu_weights(found, _GPU_NAMES, factors)
+    devices = frozenset(uncounted_devices((n for n, (amount, _) in found.items() if amount), _GPU_NAMES, weights))
     if not weights and not devices:
         return None
     units = {found[name][1] for name in weights if found[name][0]}
@@ -106,55 +105,25 @@ def _counted(
     return GpuRequest(number, units.pop() if units else "host", model)
 
 
-class Devices:
-    """What counts as GPUs in requirements, and who asked for what nobody knows.
+def settled(job: str, request: GpuRequest | None, devices: Devices, *, alone: bool) -> GpuRequest | None:
+    """Return the request of a job, with an unknown number where its hosts make it so; its devices are added.
 
     Parameters
     ----------
-    sink : Sink
-        With the option gpu_resource; receives checks and a note.
+    alone : bool
+        Whether the job shares its hosts with no other: it has their GPUs, which nothing tells.
     """
+    if request is None:
+        return None
+    whole = alone and request.number == 0
+    devices.add(job, request.devices, whole=whole)
+    return request._replace(number=None) if whole else request
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._factors = device_factors(sink.options["gpu_resource"])
-        self._unknown = UnknownDevices(sink, "jobs")
-        self._holders: list[tuple[str, str]] = []
-        self._whole: list[str] = []
 
-    def request(self, text: str) -> GpuRequest | None:
-        """Return the GPUs of a requirement."""
-        return gpu_request(text, self._factors)
-
-    def settled(self, job: str, request: GpuRequest | None, *, alone: bool) -> GpuRequest | None:
-        """Return the request of a job, with an unknown number where its devices or its hosts make it so.
-
-        Parameters
-        ----------
-        alone : bool
-            Whether the job shares its hosts with no other: it has their GPUs, which nothing tells.
-        """
-        if request is None:
-            return None
-        if request.devices:
-            self._holders.append((job, "|".join(sorted(request.devices))))
-        if alone and request.number == 0:
-            self._whole.append(job)
-            return request._replace(number=None)
-        return request
-
-    def count(self, of: int) -> None:
-        """Count what was found among `of` records."""
-        self._unknown.add(self._holders, of)
-        self._sink.check(
-            "whole_nodes_without_gpus", len(self._whole), of,
-            "records of whole-node jobs without a number of GPUs; their GPUs are unknown", self._whole,
-        )  # fmt: skip
-        self._holders, self._whole = [], []
-
-    def report(self) -> None:
-        """Name the devices that nobody knows."""
-        self._unknown.report()
+def of_cluster(rows: list[dict[str, Any]], options: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return rows of records with their cluster and their tenant."""
+    tenant = {"queue": "partition", "project": "account"}[options["vc"]]
+    return [row | {"cluster": options["cluster"], "vc": row.get(tenant)} for row in rows]
 
 
 def hosts(names: list[str]) -> dict[str, int]:
@@ -207,18 +176,19 @@ def placed(slots: dict[str, int], request: GpuRequest | None, indices: dict[str,
     return row
 
 
-def wall_s(text: str, year: str) -> float:
+def wall_s(text: str, year: str, column: str | None = None) -> float:
     """Return a wall clock like `Sun Apr 12 17:23:38 2026` [s since 1970 of that clock]; `year` where it has none."""
     match = _WALL.fullmatch(text.strip())
     if match is None or match[1] not in _MONTHS:
-        raise ValueError("is not a time like Apr 12 17:23:38 2026")
+        raise Fault(column, "is not a time like Apr 12 17:23:38 2026")
     stated = match[6] or year
     if not stated:
-        raise ValueError("is a time without a year; set LSB_DISPLAY_YEAR=Y in lsf.conf, or give --option year=NUMBER")
+        reason = "is a time without a year; set LSB_DISPLAY_YEAR=Y in lsf.conf, or give --option year=NUMBER"
+        raise Fault(column, reason)
     try:
         moment = datetime(
             int(stated), _MONTHS[match[1]], int(match[2]), int(match[3]), int(match[4]), int(match[5] or 0)
         )
     except ValueError:
-        raise ValueError("is not a time like Apr 12 17:23:38 2026") from None
+        raise Fault(column, "is not a time like Apr 12 17:23:38 2026") from None
     return (moment - datetime(1970, 1, 1)).total_seconds()

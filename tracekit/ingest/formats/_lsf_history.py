@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.ingest.cells import LostValues
 from tracekit.ingest.formats import _lsf_cells as text_of
+from tracekit.ingest.formats._records import Fault, record
 from tracekit.ingest.records import MAX_RECORD, text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tracekit.ingest.cells import LostValues
+    from tracekit.ingest.formats._records import Devices
     from tracekit.ingest.job_records import Row
-    from tracekit.ingest.records import TextLine
-    from tracekit.ingest.sink import OpenedFile, Sink
-
-__all__ = ["BLOCK", "read_history"]
+    from tracekit.ingest.sink import OpenedFile
 
 BLOCK = re.compile(r"Job <(\d{1,15}(?:\[\d{1,10}\])?)>,", re.ASCII)
 _EVENT = re.compile(
@@ -26,7 +25,6 @@ _INDENT = " " * 10
 """A line that begins so goes on with the one before it, which was cut at the width of the terminal."""
 _STATED = re.compile(r"(Job Name|User|Project|Queue|User Group|Job Group) <([^<>]{0,4000})>")
 _BRACKETS = re.compile(r"<([^<>]{0,4000})>")
-_TERM = re.compile(r"TERM_([A-Z_]{1,40})", re.ASCII)
 _LIMIT = re.compile(r"\s*(\d{1,9}(?:\.\d)?) min of ", re.ASCII)
 _CPU = re.compile(r"CPU time used is (\d{1,15}(?:\.\d{1,9})?) seconds", re.ASCII)
 _STATES = ["PEND", "PSUSP", "RUN", "USUSP", "SSUSP", "UNKWN", "TOTAL"]
@@ -42,28 +40,21 @@ class _Block(NamedTuple):
         return "\n".join(self.lines).encode()
 
 
-def read_history(opened: OpenedFile, year: str, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
-    """Yield the rows of a history in blocks; a record is what is printed of one job.
-
-    Parameters
-    ----------
-    year : str
-        Year of the times that carry none, '' to reject such records.
-    """
+def read_history(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
+    """Yield the rows of a history in blocks; a record is what is printed of one job."""
+    options = opened.sink.options
     rows: list[Row] = []
     for block in _blocks(opened):
-        try:
-            lost = LostValues()
-            rows += [row | {"line": block.line} for row in _rows(block, year, devices, lost)]
-            lost.count(sink)
-            devices.count(1)
-        except ValueError as error:
-            opened.reject(block.line, None, str(error), block.raw)
+        found: list[Row] = []
+        with record(opened, block.line, block.raw) as lost:
+            found = [row | {"line": block.line} for row in _rows(block, options["year"], devices, lost)]
+        if found:
+            devices.count(1, whole=True)
+        rows += found
         if len(rows) >= _BATCH:
-            yield rows
+            yield text_of.of_cluster(rows, options)
             rows = []
-    if rows:
-        yield rows
+    yield text_of.of_cluster(rows, options)
 
 
 def _blocks(opened: OpenedFile) -> Iterator[_Block]:
@@ -80,13 +71,9 @@ def _blocks(opened: OpenedFile) -> Iterator[_Block]:
                 block, size = _Block(line.number, []), 0
             size += len(line.text)
             if block is not None and size <= MAX_RECORD:
-                _append(block, line)
+                block.lines.append(line.text)
     if block is not None:
         yield block
-
-
-def _append(block: _Block, line: TextLine) -> None:
-    block.lines.append(line.text)
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
@@ -110,7 +97,7 @@ class _Told(NamedTuple):
     suspended_s: float | None
 
 
-def _rows(block: _Block, year: str, devices: text_of.Devices, lost: LostValues) -> Iterator[Row]:
+def _rows(block: _Block, year: str, devices: Devices, lost: LostValues) -> Iterator[Row]:
     lines = list(_joined(block.lines))
     match = BLOCK.match(lines[0])
     assert match is not None  # noqa: S101 -- a block begins so
@@ -123,7 +110,7 @@ def _rows(block: _Block, year: str, devices: text_of.Devices, lost: LostValues) 
         row["group"] = match[1].partition("[")[0]
     events = [(m[1], m[2]) for line in lines[1:] if (m := _EVENT.fullmatch(line))]
     if not any(text.startswith("Submitted") for _, text in events):
-        raise ValueError("has no event 'Submitted'; print it with bhist -l or bacct -l")
+        raise Fault(None, "has no event 'Submitted'; print it with bhist -l or bacct -l")
     yield from _runs(row, events, told, year, devices, lost)
 
 
@@ -132,7 +119,7 @@ def _runs(  # noqa: C901 -- one look at each kind of event
     events: list[tuple[str, str]],
     told: _Told,
     year: str,
-    devices: text_of.Devices,
+    devices: Devices,
     lost: LostValues,
 ) -> Iterator[Row]:
     """Yield a row for each run, and one for what the job waits for or how it ended without a run."""
@@ -169,7 +156,7 @@ def _runs(  # noqa: C901 -- one look at each kind of event
 
 
 def _dispatched(
-    text: str, job: str, gpus: dict[str, set[int]], devices: text_of.Devices, lost: LostValues, *, alone: bool
+    text: str, job: str, gpus: dict[str, set[int]], devices: Devices, lost: LostValues, *, alone: bool
 ) -> Row:
     """Return the nodes and GPUs of `Dispatched 4 Task(s) on Host(s) <a> <b>, ..., Effective RES_REQ <...>`."""
     before, _, after = text.partition("Effective RES_REQ <")
@@ -181,7 +168,8 @@ def _dispatched(
         fits = [host for host in slots if host.startswith(short)]
         if len(fits) == 1:
             indices[fits[0]] = found
-    return text_of.placed(slots, devices.settled(job, devices.request(after), alone=alone), indices)
+    request = text_of.gpu_request(after, devices.factors)
+    return text_of.placed(slots, text_of.settled(job, request, devices, alone=alone), indices)
 
 
 def _ended(text: str) -> Row:
@@ -189,10 +177,8 @@ def _ended(text: str) -> Row:
     used = {"cpu_s": float(cpu[1])} if cpu else {}
     if text.startswith("Done") or "<done>" in text:
         return used | {"status": "completed", "run_status": "completed", "source_status": "DONE"}
-    reason = _TERM.search(text)
-    word = reason[1] if reason else None
-    status = text_of.TERMINATION.get(word or "", "failed")
-    return used | {"status": status, "run_status": status, "source_status": f"TERM_{word}" if word else "EXIT"}
+    status, word = text_of.exited(text)
+    return used | {"status": status, "run_status": status, "source_status": word}
 
 
 def _told(lines: list[str]) -> _Told:

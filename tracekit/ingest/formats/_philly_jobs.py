@@ -13,6 +13,7 @@ import pyarrow.json
 
 from tracekit.ingest.cells import LostValues
 from tracekit.ingest.derived import in_seconds
+from tracekit.ingest.formats._records import Fault
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import instants
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
@@ -66,10 +67,6 @@ class Refusal(NamedTuple):
     reason: str
 
 
-class _Unusable(Exception):  # noqa: N818 -- not an error but a verdict on one record, or on a run
-    """A record that cannot be used as it is; the arguments are the column and the reason."""
-
-
 def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal], dict[int, LostValues]]:
     """Parse the objects of a run; return the usable ones as frames, and why the others cannot be used.
 
@@ -80,7 +77,7 @@ def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refu
     lost: dict[int, LostValues] = {}
     try:
         found = _records(run.texts, range(len(run.texts)), seen)
-    except (pa.ArrowException, UnicodeDecodeError, _Unusable):
+    except (pa.ArrowException, UnicodeDecodeError, Fault):
         usable: dict[int, bytes] = {}
         for row, text in enumerate(run.texts):
             try:
@@ -90,8 +87,8 @@ def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refu
                     lost[row] = values
             except orjson.JSONDecodeError as error:
                 refused.append(Refusal(row, None, f"is not valid JSON: {error.msg}"))
-            except _Unusable as verdict:
-                refused.append(Refusal(row, *verdict.args))
+            except Fault as fault:
+                refused.append(Refusal(row, fault.column, fault.reason))
         found = _records(list(usable.values()), list(usable), set())
     seen.update(found.jobs["job_id"])
     return found, refused, lost
@@ -102,12 +99,12 @@ def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> Phi
     jobs = _frame(texts).with_columns(pl.Series("row", rows, dtype=pl.Int64))
     ids = jobs["job_id"]
     if ids.null_count() or ids.n_unique() < len(ids) or not seen.isdisjoint(ids):
-        raise _Unusable("jobid", "is missing or repeats")
+        raise Fault("jobid", "is missing or repeats")
     tried = _elements(jobs.select("row", "attempts"), "attempts", "attempt")
     held = _elements(tried.select("row", "attempt", "detail"), "detail", "part").with_columns(_known("ip"))
     indices = held["gpus"].list.eval(pl.element().replace_strict(_GPUS, default=None, return_dtype=pl.Int64))
     if held["ip"].null_count() or indices.explode(empty_as_null=False, keep_nulls=False).null_count():
-        raise _Unusable("detail", "lacks a node, or names no GPU like gpu0")
+        raise Fault("detail", "lacks a node, or names no GPU like gpu0")
     gpus = pl.col("detail").list.eval(pl.element().struct.field("gpus").list.len()).list.sum()
     return PhillyRecords(
         jobs.select("row", *_FIELDS, pl.col("attempts").list.len().fill_null(0).cast(pl.Int64)),
@@ -140,7 +137,7 @@ def _frame(texts: Sequence[bytes]) -> pl.DataFrame:
         else _DOCUMENTED.empty_table()
     )
     if table.num_rows != len(texts):
-        raise _Unusable("", "is more or less than an object")
+        raise Fault("", "is more or less than an object")
     return pl.DataFrame(table).select("attempts", **{ours: _known(name) for ours, name in _FIELDS.items()})
 
 
@@ -149,7 +146,7 @@ def _elements(frame: pl.DataFrame, lists: str, number: str) -> pl.DataFrame:
     some = frame.filter(pl.col(lists).list.len() > 0)
     found = some.with_columns(pl.int_ranges(pl.col(lists).list.len()).alias(number)).explode(lists, number)
     if found[lists].null_count():
-        raise _Unusable(lists, "is not an object")
+        raise Fault(lists, "is not an object")
     return found.unnest(lists)
 
 
@@ -167,14 +164,14 @@ def _as_documented(job: dict[str, Any], seen: set[str], lost: LostValues) -> dic
 
     Raises
     ------
-    _Unusable
+    Fault
         Something in it cannot be used.
     """
     job_id = _word(job, "jobid")
     if job_id is None:
-        raise _Unusable("jobid", "is missing")
+        raise Fault("jobid", "is missing")
     if job_id in seen:
-        raise _Unusable("jobid", "repeats the key of an earlier record")
+        raise Fault("jobid", "repeats the key of an earlier record")
     attempts = [_attempt(attempt, f"attempts[{number}]", lost) for number, attempt in enumerate(_list(job, "attempts"))]
     found: dict[str, Any] = {"attempts": attempts}
     found |= {name: _word(job, name) for name in ("jobid", "submitted_time")}
@@ -188,14 +185,14 @@ def _optional(lost: LostValues, column: str, read: Callable[[], Any]) -> Any:
     """Return a value that a record can be without, None where it cannot be read."""
     try:
         return read()
-    except _Unusable as verdict:
-        lost.add(column, str(verdict.args[0]), str(verdict.args[1]))
+    except Fault as fault:
+        lost.add(column, str(fault.column), fault.reason)
         return None
 
 
 def _attempt(attempt: object, place: str, lost: LostValues) -> dict[str, Any]:
     if not isinstance(attempt, dict):
-        raise _Unusable(place, "is not an object")
+        raise Fault(place, "is not an object")
     parts = _optional(lost, "detail", lambda: _list(attempt, "detail", place)) or []
     # Where a part cannot be read, how many GPUs and nodes there were is not known.
     held = _optional(lost, "detail", lambda: [_node_and_gpus(part, f"{place}.detail") for part in parts])
@@ -204,13 +201,13 @@ def _attempt(attempt: object, place: str, lost: LostValues) -> dict[str, Any]:
 
 def _node_and_gpus(part: object, place: str) -> dict[str, Any]:
     if not isinstance(part, dict):
-        raise _Unusable(place, "is not an object")
+        raise Fault(place, "is not an object")
     node = _word(part, "ip", place)
     if node is None:
-        raise _Unusable(f"{place}.ip", "is missing")
+        raise Fault(f"{place}.ip", "is missing")
     gpus = _list(part, "gpus", place)
     if not all(isinstance(name, str) and name in _GPUS for name in gpus):
-        raise _Unusable(f"{place}.gpus", "is not a GPU like gpu0")
+        raise Fault(f"{place}.gpus", "is not a GPU like gpu0")
     return {"ip": node, "gpus": gpus}
 
 
@@ -219,7 +216,7 @@ def _list(record: dict[str, Any], name: str, place: str = "") -> list[Any]:
     if value in _UNKNOWN:
         return []
     if not isinstance(value, list):
-        raise _Unusable(f"{place}.{name}".lstrip("."), "is not a list")
+        raise Fault(f"{place}.{name}".lstrip("."), "is not a list")
     return value
 
 
@@ -228,7 +225,7 @@ def _word(record: dict[str, Any], name: str, place: str = "") -> str | None:
     if value in _UNKNOWN:
         return None
     if not isinstance(value, str):
-        raise _Unusable(f"{place}.{name}".lstrip("."), "is not text")
+        raise Fault(f"{place}.{name}".lstrip("."), "is not text")
     return value
 
 
@@ -404,28 +401,17 @@ def _status(source: pl.Expr) -> pl.Expr:
 
 
 def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink) -> None:
-    ended = jobs["status"].is_in(["completed", "cancelled", "failed"])
-    for name, found, meaning in (
-        (
-            "ended_status_without_end",
-            ended & (jobs["attempt_count"] > 0) & jobs["end_time"].is_null(),
-            "jobs with a final status whose last attempt has no end; the status stands, the end is unknown",
-        ),
-        (
-            "unknown_status_word",
-            jobs["status"] == "unknown",
-            "records with a status word that the format does not define; their status is 'unknown'",
-        ),
-        (
-            "jobs_without_attempts",
-            jobs["attempt_count"] == 0,
-            "jobs that never got resources by the log; they count in statuses and in no time or size",
-        ),
-    ):
-        sink.check_rows(name, found, meaning, jobs["job_id"])
-    for side in ("start", "end"):
-        meaning = f"attempts whose {side} is unknown; times that need it are unknown too"
-        sink.check_rows(f"attempts_without_{side}", attempts[f"{side}_time"].is_null(), meaning, attempts["job_id"])
+    ended = pl.col("status").is_in(["completed", "cancelled", "failed"])
+    odd = jobs.select(
+        ended_status_without_end=ended & (pl.col("attempt_count") > 0) & pl.col("end_time").is_null(),
+        unknown_status_word=pl.col("status") == "unknown",
+        jobs_without_attempts=pl.col("attempt_count") == 0,
+    )
+    sink.check_flags(odd, _OF_JOBS, jobs["job_id"])
+    lacking = attempts.select(
+        attempts_without_start=pl.col("start_time").is_null(), attempts_without_end=pl.col("end_time").is_null()
+    )
+    sink.check_flags(lacking, _OF_ATTEMPTS, attempts["job_id"])
     known = attempts.drop_nulls("gpu_count")
     sizes = known.group_by("job_id").agg(n=pl.col("gpu_count").n_unique()).sort("job_id")
     sink.check_rows(
@@ -434,3 +420,15 @@ def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink
         "jobs whose attempts hold different numbers of GPUs; the first attempt's number is the job's",
         sizes["job_id"],
     )
+
+
+_OF_JOBS = {
+    "ended_status_without_end": "jobs with a final status whose last attempt has no end; the status stands, the end is "
+    "unknown",
+    "unknown_status_word": "records with a status word that the format does not define; their status is 'unknown'",
+    "jobs_without_attempts": "jobs that never got resources by the log; they count in statuses and in no time or size",
+}
+_OF_ATTEMPTS = {
+    f"attempts_without_{side}": f"attempts whose {side} is unknown; times that need it are unknown too"
+    for side in ("start", "end")
+}

@@ -1,34 +1,77 @@
-"""Parsers for the cells of `sacct`: durations, counts, memory, measured use, states and arrays.
+"""What a cell of `sacct` says: states, durations, counts, memory, devices, measured use and arrays.
 
 Each function takes the text of one cell and raises ValueError, with the reason, when it cannot be read.
+
+A type of GPU that names a MIG profile (`gpu:1g.10gb`, `gpu:a100_3g.20gb`) is a part of a GPU. A kind of device that is
+neither a GPU nor a known other thing may be an accelerator: it is named in `devices`, and the GPUs are unknown.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import math
 import re
-from typing import TYPE_CHECKING, NamedTuple
+import zlib
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracekit.ingest.formats._slurm_status import SLURM_STATUS
+import orjson
+import polars as pl
+
+from tracekit.gpu_parts import Part, cards, part_of_gpu
+from tracekit.ingest.devices import factor_of, is_gres_device
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = [
-    "ArrayTasks",
-    "JobState",
-    "MemoryRequest",
-    "Usage",
-    "array_tasks",
-    "count",
-    "duration_s",
-    "entries",
-    "limit_s",
-    "memory",
-    "resident_gib",
-    "state",
-    "usage",
-    "used_gib",
-]
+
+_STATUS = {
+    "COMPLETED": "completed",
+    "CANCELLED": "cancelled",
+    "REVOKED": "cancelled",
+    "FAILED": "failed",
+    "TIMEOUT": "timeout",
+    "DEADLINE": "timeout",
+    "NODE_FAIL": "node_fail",
+    "BOOT_FAIL": "node_fail",
+    "OUT_OF_MEMORY": "out_of_memory",
+    "PREEMPTED": "preempted",
+    "RUNNING": "running",
+    "COMPLETING": "running",
+    "RESIZING": "running",
+    "STOPPED": "running",
+    "SUSPENDED": "running",
+    "PENDING": "pending",
+    "CONFIGURING": "pending",
+    "REQUEUED": "pending",
+}
+"""The common status of each word of sacct's State."""
+
+
+def state(text: str) -> str:
+    """Return the state in a cell like `CANCELLED by 1000`; one cut with a plus is completed when it is clear."""
+    word = text.split(" ", 1)[0]
+    if word.endswith("+"):
+        word = word[:-1]
+        fits = [known for known in _STATUS if known.startswith(word)]
+        if word not in _STATUS and len(fits) == 1:
+            word = fits[0]
+    return word
+
+
+def slurm_status(state: pl.Expr) -> pl.Expr:
+    """Return the common status of a state word: 'unknown' where the word is not Slurm's, NULL where there is none."""
+    status = state.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
+    return pl.when(state.is_not_null()).then(status)
+
+
+def has_ended(status: pl.Expr) -> pl.Expr:
+    """Return whether a job of this common status may have an end; an end beside another is a contradiction."""
+    return (status.ne_missing("running")) & (status.ne_missing("pending"))
+
+
+# Durations, counts, memory, measured use and arrays.
 
 _NO_DURATION = frozenset({"UNLIMITED", "Partition_Limit", "INVALID", "NOT_SET"})
 _DURATION = re.compile(
@@ -71,13 +114,6 @@ class ArrayTasks(NamedTuple):
     """How many, None when the list was cut."""
     ranges: list[list[int]] | None
     """First, last and step of each of their ranges, None when the list was cut."""
-
-
-class JobState(NamedTuple):
-    """A state word and the common status that it stands for."""
-
-    word: str
-    status: str
 
 
 def duration_s(text: str) -> float | None:
@@ -170,17 +206,6 @@ def entries(text: str) -> dict[str, str]:
     return found
 
 
-def state(text: str) -> JobState:
-    """Return the state in a cell like `CANCELLED by 1000`; one cut with a plus is completed when it is clear."""
-    word = text.split(" ", 1)[0]
-    if word.endswith("+"):
-        word = word[:-1]
-        fits = [known for known in SLURM_STATUS if known.startswith(word)]
-        if word not in SLURM_STATUS and len(fits) == 1:
-            word = fits[0]
-    return JobState(word, SLURM_STATUS.get(word, "unknown"))
-
-
 def array_tasks(text: str) -> ArrayTasks:
     """Return the tasks in `[8-20%4]`, `[1,3,5-9:2]`."""
     found: list[list[int]] = []
@@ -195,3 +220,347 @@ def array_tasks(text: str) -> ArrayTasks:
             raise ValueError("is not a list of array tasks")
         found.append([first, last, step])
     return ArrayTasks(sum((last - first) // step + 1 for first, last, step in found), found)
+
+
+# Devices.
+
+
+def _number_of(kind: str) -> str:
+    """Return the number that Slurm gives a plug-in, by the letters of its name, eight bits each."""
+    return str(sum(ord(letter) << 8 * (place % 4) for place, letter in enumerate(kind)) % (1 << 32))
+
+
+_SHARES = ("mps", "shard")
+_KINDS = {_number_of(kind): kind for kind in ("gpu", *_SHARES, "nic", "craynetwork", "bandwidth", "tmpdisk")}
+"""Kinds by their numbers."""
+_PER_NODE = re.compile(r"(?:^|\s)--(gres|gpus-per-node)(?:=|\s+)(\S{1,400})", re.ASCII)
+_IN_ALL = re.compile(r"(?:^|\s)(?:--gpus(?:=|\s+)|-G\s*)(\S{1,400})", re.ASCII)
+
+
+class Tres(NamedTuple):
+    """The content of a TRES list, for a whole job; None: the list has no such entry."""
+
+    cpus: float | None
+    """Logical CPUs."""
+    memory_gib: float | None
+    """Memory [GiB]."""
+    nodes: float | None
+    """Number of nodes."""
+    gpus: float | None
+    """GPUs, a MIG slice as its part of a GPU [GPUs]; None if a device is unknown."""
+    cards: float | None
+    """The fewest whole GPUs that can hold `gpus`."""
+    typed_differ: bool | None
+    """Whether the typed entries do not add up to `gres/gpu`; None without typed entries."""
+    model: str | None
+    """Types of the GPUs, '|' between them."""
+    shards: float
+    """Number of shards (`gres/shard`)."""
+    mps: float
+    """Number of MPS units (`gres/mps`); slurm.conf says how many make a GPU."""
+    devices: str | None
+    """Names of devices that are not understood, '|' between them."""
+
+
+class Gres(NamedTuple):
+    """The devices of a list together: of a GRES list, per node or per job, as its column counts."""
+
+    gpus: float | None
+    """GPUs, a MIG slice as its part of a GPU [GPUs]; None if a device is unknown."""
+    cards: float | None
+    """The fewest whole GPUs that can hold `gpus`."""
+    model: str | None
+    """Types of the GPUs, '|' between them."""
+    devices: str | None
+    """Names of devices that are not understood, '|' between them."""
+    by_number: bool = False
+    """Whether GPUs are named by the number of their plug-in."""
+
+
+class Request(NamedTuple):
+    """The GPUs that a command line requests."""
+
+    per_node: float | None
+    """GPUs of each node (`--gres`, `--gpus-per-node`); None without such an option."""
+    in_all: float | None
+    """GPUs of the whole job (`--gpus`, `-G`); None without such an option."""
+    devices: str | None
+    """Names of devices that are not understood, '|' between them."""
+
+
+_Piece = tuple[str, str, float]
+"""Kind, type and amount of a device."""
+
+
+def tres(text: str, factors: Mapping[str, float] | None = None) -> Tres:
+    """Return the content of a TRES list like `cpu=32,gres/gpu:a100=4,gres/gpu=4,mem=256G,node=1`.
+
+    Typed and untyped entries of a kind are the same devices: GPUs count once.
+
+    Parameters
+    ----------
+    text : str
+        The list: NAME=AMOUNT, with commas between them.
+    factors : mapping of str to float, optional
+        GPUs per device [GPUs], by name, as the option gpu_resource states them.
+
+    Raises
+    ------
+    ValueError
+        An entry or an amount cannot be read; the message says why.
+
+    Examples
+    --------
+    >>> found = tres("cpu=32,gres/gpu:a100=4,gres/gpu=4,mem=256G,node=1")
+    >>> found.cpus, found.memory_gib, found.gpus, found.model
+    (32.0, 256.0, 4.0, 'a100')
+    """
+    listed = entries(text)
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for name, value in listed.items():
+        if name.startswith("gres/"):
+            kind, _, kept = name.removeprefix("gres/").partition(":")
+            if kind not in _SHARES and _matters(kind, factors):
+                found[kind][kept] = count(value)
+    held = _together(_pieces(found), factors or {})
+    typed = [amount for kept, amount in found["gpu"].items() if kept]
+    shares = {
+        kind: sum(count(value) for name, value in listed.items() if name.partition(":")[0] == f"gres/{kind}")
+        for kind in _SHARES
+    }
+    return Tres(
+        cpus=count(listed["cpu"]) if "cpu" in listed else None,
+        memory_gib=memory(listed["mem"]).gib if "mem" in listed else None,
+        nodes=count(listed["node"]) if "node" in listed else None,
+        gpus=held.gpus,
+        cards=held.cards,
+        typed_differ=sum(typed) != found["gpu"].get("", sum(typed)) if typed else None,
+        model=held.model,
+        shards=shares["shard"],
+        mps=shares["mps"],
+        devices=held.devices,
+    )
+
+
+def _matters(kind: str, factors: Mapping[str, float] | None) -> bool:
+    return is_gres_device(kind) or kind.lower() in (factors or {})
+
+
+def _pieces(found: Mapping[str, Mapping[str, float]]) -> Iterator[_Piece]:
+    """Yield kind, type and amount of each device; typed and untyped entries of a kind are the same devices.
+
+    What the types leave open has the type ''. Where types say more than the untyped entry, that one counts.
+    """
+    for kind, amounts in found.items():
+        typed = {kept: amount for kept, amount in amounts.items() if kept}
+        total = sum(typed.values())
+        stated = amounts.get("", total)
+        shrunk = stated / total if total > stated else 1.0
+        yield from ((kind, kept, amount * shrunk) for kept, amount in typed.items())
+        yield kind, "", max(stated - total, 0.0)
+
+
+def _together(pieces: Iterable[_Piece], factors: Mapping[str, float]) -> Gres:
+    """Return what devices are together."""
+    gpus, models, unknown = 0.0, set(), set()
+    parts: list[tuple[float, Part]] = []
+    for kind, kept, amount in pieces:
+        part = _part(kind, kept, factors)
+        if part is None:
+            unknown |= {f"gpu:{kept}" if kind == "gpu" else kind} if amount else set()
+            continue
+        gpus += amount * part.compute
+        parts.append((amount, part))
+        if amount and part.compute and (kept or kind != "gpu"):
+            models.add(kept or kind)
+    model = "|".join(sorted(models)) or None
+    if unknown:
+        return Gres(None, None, model, "|".join(sorted(unknown)))
+    # Floating point adds a little to sevenths that sum up to a whole number.
+    whole = float(round(gpus))
+    return Gres(whole if abs(gpus - whole) < 1e-9 else gpus, float(cards(parts)), model, None)
+
+
+def _part(kind: str, kept: str, factors: Mapping[str, float]) -> Part | None:
+    factor = factor_of(factors, f"{kind}:{kept}", kind) if kept else factor_of(factors, kind)
+    if factor is not None:
+        return Part(factor, factor)
+    return part_of_gpu(kept) if kind == "gpu" else None
+
+
+def gres(text: str, factors: Mapping[str, float] | None = None) -> Gres:
+    """Return the GPUs in a GRES list like `gpu:2`, `gpu:a100:4(S:0-1)` or `7696487:2`.
+
+    Parameters
+    ----------
+    text : str
+        The list: KIND:TYPE:NUMBER, with commas between them; type and number may be missing (one device).
+    factors : mapping of str to float, optional
+        GPUs per device [GPUs], by name, as the option gpu_resource states them.
+
+    Raises
+    ------
+    ValueError
+        A number cannot be read; the message says why.
+
+    Examples
+    --------
+    >>> found = gres("gpu:a100:4(S:0-1),gpu:h100:2")
+    >>> found.gpus, found.model
+    (6.0, 'a100|h100')
+    """
+    pieces: list[_Piece] = []
+    by_number = False
+    shares = set()
+    for part in re.sub(r"\([^)]*\)", "", text).split(","):
+        words = [word for word in part.strip().replace("/", ":").split(":") if word not in _NO_KIND]
+        if not words:
+            continue
+        kind = _KINDS.get(words[0], words[0])
+        by_number |= kind == "gpu" != words[0]
+        numbered = len(words) > 1 and _NUMBER.fullmatch(words[-1]) is not None
+        if kind in _SHARES and factor_of(factors or {}, kind) is None:
+            shares |= {kind} if not numbered or count(words[-1]) else set()
+        elif _matters(kind, factors):
+            pieces.append((kind, ":".join(words[1 : -1 if numbered else None]), count(words[-1]) if numbered else 1.0))
+    held = _together(pieces, factors or {})
+    if shares and held.gpus == 0:  # parts of GPUs, of a size that the list does not state
+        held = Gres(None, None, held.model, "|".join(sorted(shares)))
+    return held._replace(by_number=by_number)
+
+
+_NO_KIND = frozenset({"", "PER_NODE", "PER_JOB", "gres", "no_consume", "none", "null"})
+
+
+def request(text: str, factors: Mapping[str, float] | None = None) -> Request:
+    """Return the GPUs that a command like `sbatch --gres=gpu:a100:4 -N 2 job.sh` requests.
+
+    An option that cannot be read counts as missing, so no text raises an error.
+
+    Parameters
+    ----------
+    text : str
+        The command.
+    factors : mapping of str to float, optional
+        GPUs per device [GPUs], by name, as the option gpu_resource states them.
+
+    Examples
+    --------
+    >>> request("sbatch --gres=gpu:a100:4 -N 2 job.sh")
+    Request(per_node=4.0, in_all=None, devices=None)
+    """
+    own = text.partition("--wrap")[0]  # the commands that the job runs ask for parts of what it has
+    per_node, in_all = _PER_NODE.search(own), _IN_ALL.search(own)
+    found = whole = None
+    if per_node is not None:
+        words = per_node[2].split(",")
+        found = _asked(words if per_node[1] == "gres" else (f"gpu:{word}" for word in words), factors)
+    if in_all is not None:
+        whole = _asked((f"gpu:{word}" for word in in_all[1].split(",")), factors)
+    devices = next((asked.devices for asked in (found, whole) if asked is not None and asked.devices), None)
+    return Request(found.gpus if found else None, whole.gpus if whole else None, devices)
+
+
+def _asked(words: Iterable[str], factors: Mapping[str, float] | None) -> Gres | None:
+    """Return what a request names, None where it names no device."""
+    try:
+        listed = [word for word in words if _names_device(word, factors)]
+        return gres(",".join(listed), factors) if listed else None
+    except ValueError:
+        return None
+
+
+def _names_device(word: str, factors: Mapping[str, float] | None) -> bool:
+    kind = word.replace("/", ":").removeprefix("gres:").partition(":")[0]
+    return bool(kind) and kind not in _NO_KIND and kind not in _SHARES and _matters(kind, factors)
+
+
+# What Princeton's Jobstats writes of a job into AdminComment.
+#
+# `JS1:` and Base64 of gzipped JSON: by node the processor time [s], the memory [bytes], and by GPU the utilization
+# [percent] and the memory [bytes]; `JS1:Short` and `JS1:None` hold none (github.com/PrincetonUniversity/jobstats,
+# setup/summaries.md of its documentation). Other comments are of no interest. Whoever may edit comments may write
+# anything there: the text inflates to a few MiB at most, and what cannot be read is counted.
+
+_MARK = "JS1:"
+_EMPTY = frozenset({"Short", "None"})
+_LONGEST_TEXT = 1 << 20
+_LONGEST_JSON = 8 << 20
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class JobSummary(NamedTuple):
+    """Measured use of a job, summed over its nodes; None where some node does not tell."""
+
+    gpu_util_pct: float | None = None
+    """Summed over GPUs: 200 is two busy GPUs."""
+    gpu_memory_gib: float | None = None
+    memory_gib: float | None = None
+    cpu_s: float | None = None
+    """Processor time, summed over cores."""
+    unreadable: bool = False
+
+
+def job_summary(text: str) -> JobSummary | None:
+    """Return what a comment says of a job, None where it is none of Jobstats."""
+    if not text.startswith(_MARK):
+        return None
+    body = text.removeprefix(_MARK).strip()
+    if body in _EMPTY:
+        return None
+    try:
+        return _of_nodes(_nodes(body))
+    except (TypeError, ValueError, binascii.Error, zlib.error, orjson.JSONDecodeError):
+        return JobSummary(unreadable=True)
+
+
+def _nodes(body: str) -> list[dict[str, Any]]:
+    if len(body) > _LONGEST_TEXT:
+        raise ValueError("too long")
+    unpacked = zlib.decompressobj(_GZIP)
+    found = unpacked.decompress(base64.b64decode(body, validate=True), _LONGEST_JSON)
+    if not unpacked.eof:
+        raise ValueError("is truncated, or too large when decompressed")
+    told = orjson.loads(found)
+    nodes = told.get("nodes") if isinstance(told, dict) else None
+    if not isinstance(nodes, dict) or not all(isinstance(node, dict) for node in nodes.values()):
+        raise ValueError("names no nodes")
+    return list(nodes.values())
+
+
+def _of_nodes(nodes: list[dict[str, Any]]) -> JobSummary:
+    # A node of a job with GPUs that lacks them has no GPU of the job.
+    with_gpus = [node for node in nodes if "gpu_utilization" in node or "gpu_used_memory" in node]
+    memory = _sum(node.get("used_memory") for node in nodes)
+    gpu_memory = _sum(value for node in with_gpus for value in _by_gpu(node, "gpu_used_memory"))
+    return JobSummary(
+        gpu_util_pct=_sum(value for node in with_gpus for value in _by_gpu(node, "gpu_utilization")),
+        gpu_memory_gib=None if gpu_memory is None else gpu_memory / _GIB,
+        memory_gib=None if memory is None else memory / _GIB,
+        cpu_s=_sum(node.get("total_time") for node in nodes),
+    )
+
+
+def _by_gpu(node: dict[str, Any], name: str) -> list[Any]:
+    told = node.get(name)
+    if told is None:
+        return [None]
+    if not isinstance(told, dict):
+        raise TypeError("is not by GPU")
+    return list(told.values())
+
+
+def _sum(values: Iterable[Any]) -> float | None:
+    """Return the sum of numbers; None where there is none, or one is not known.
+
+    Raises
+    ------
+    ValueError
+        One is no number, or below 0.
+    """
+    known = list(values)
+    if not known or any(value is None for value in known):
+        return None
+    if any(isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v) or v < 0 for v in known):
+        raise ValueError("is not a measure")
+    return float(sum(known))

@@ -15,21 +15,19 @@ import numpy as np
 import orjson
 import polars as pl
 
-from tracekit.ingest.formats._slurm_layout import layout_of
-from tracekit.ingest.formats._slurm_records import SacctRecords
+from tracekit.ingest.formats._records import at, items
+from tracekit.ingest.formats._slurm_text import SacctRecords, layout_of
 from tracekit.ingest.json_array import json_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.ingest.formats._slurm_layout import SacctLayout
+    from tracekit.ingest.formats._slurm_text import SacctLayout
     from tracekit.ingest.sink import OpenedFile, Sink
-
-__all__ = ["COLUMNS", "job_rows", "looks_like_json", "read_json"]
 
 Row = dict[str, str | None]
 
-COLUMNS = (
+_COLUMNS = (
     "JobID", "JobIDRaw", "Cluster", "Submit", "Eligible", "Start", "End", "State", "ElapsedRaw", "Suspended",
     "TimelimitRaw", "AllocTRES", "ReqTRES", "NNodes", "NodeList", "NTasks", "Account", "Partition", "QOS", "User",
     "JobName", "Priority", "Reason", "Flags", "SubmitLine", "AdminComment", "TotalCPU", "MaxRSS", "TRESUsageInAve",
@@ -65,7 +63,7 @@ def read_json(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, Sac
     SourceError
         There is no list of jobs, or the file ends inside it.
     """
-    layout = layout_of([name.lower() for name in COLUMNS], "|", opened.path, sink, trailing=False)
+    layout = layout_of([name.lower() for name in _COLUMNS], "|", opened.path, sink, trailing=False)
     count = 0
     for run in json_runs(opened.stream, opened.path, "jobs"):
         rows: list[Row] = []
@@ -84,50 +82,40 @@ def read_json(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, Sac
             sources += [place] * len(found)
         opened.count(len(rows))
         if rows:
-            table = pl.DataFrame(rows, schema=dict.fromkeys(COLUMNS, pl.String))
-            of = np.array(sources, dtype=np.int64)
+            table = pl.DataFrame(rows, schema=dict.fromkeys(_COLUMNS, pl.String))
+            lines = run.lines[np.array(sources, dtype=np.int64)]
             order = np.arange(count, count + len(rows), dtype=np.int64)
-            text_of = _Texts(run.texts, of)
-            yield layout, SacctRecords(table.select(*layout.columns), run.lines[of], text_of, order)
+            raws = [run.texts[place] for place in sources]
+            yield layout, SacctRecords(table.select(*layout.columns), lines, raws.__getitem__, order)
             count += len(rows)
-
-
-class _Texts:
-    """The text of the object that a row came from."""
-
-    def __init__(self, texts: list[bytes], of: np.typing.NDArray[np.int64]) -> None:
-        self._texts, self._of = texts, of
-
-    def __call__(self, row: int) -> bytes:
-        return self._texts[int(self._of[row])]
 
 
 def job_rows(job: dict[str, Any]) -> list[Row]:
     """Return a job's own row and one for each of its steps, cells as sacct would print them."""
     raw = _text(job.get("job_id")) or ""
-    times, name = _at(job, "time"), _job_id(job, raw)
+    times, name = at(job, "time"), _job_id(job, raw)
     own: Row = {
         "JobID": name,
         "JobIDRaw": raw,
         "Cluster": _text(job.get("cluster")),
-        "Submit": _moment(_at(times, "submission")),
-        "Eligible": _moment(_at(times, "eligible")),
-        "State": _state(_at(job, "state", "current")),
-        "TimelimitRaw": _limit(_at(times, "limit")),
-        "AllocTRES": _tres(_at(job, "tres", "allocated"), "M"),
-        "ReqTRES": _tres(_at(job, "tres", "requested"), "M"),
+        "Submit": _moment(at(times, "submission")),
+        "Eligible": _moment(at(times, "eligible")),
+        "State": _state(at(job, "state", "current")),
+        "TimelimitRaw": _limit(at(times, "limit")),
+        "AllocTRES": _tres(at(job, "tres", "allocated"), "M"),
+        "ReqTRES": _tres(at(job, "tres", "requested"), "M"),
         "NNodes": _text(job.get("allocation_nodes")),
         "NodeList": _text(job.get("nodes")),
         "Account": _text(job.get("account")),
         "Partition": _text(job.get("partition")),
         "QOS": _text(job.get("qos")),
-        "User": _text(job.get("user")) or _text(_at(job, "association", "user")),
+        "User": _text(job.get("user")) or _text(at(job, "association", "user")),
         "JobName": _text(job.get("name")),
         "Priority": _whole(job.get("priority")),
-        "Reason": _text(_at(job, "state", "reason")),
+        "Reason": _text(at(job, "state", "reason")),
         "Flags": ",".join(_FLAGS.get(flag, flag) for flag in _words(job.get("flags"))),
         "SubmitLine": _text(job.get("submit_line")),
-        "AdminComment": _text(_at(job, "comment", "administrator")),
+        "AdminComment": _text(at(job, "comment", "administrator")),
         **_span(times),
     }
     steps = job.get("steps")
@@ -135,40 +123,34 @@ def job_rows(job: dict[str, Any]) -> list[Row]:
 
 
 def _step(step: Any, name: str, raw: str, job: Row) -> Row:
-    number = _step_id(_at(step, "step", "id"))
-    used = _at(step, "tres", "requested")
-    span = _span(_at(step, "time"))
+    number = _step_id(at(step, "step", "id"))
+    used = at(step, "tres", "requested")
+    span = _span(at(step, "time"))
     return {
         "JobID": f"{name}.{number}",
         "JobIDRaw": f"{raw}.{number}",
         "Cluster": job["Cluster"],
         "Submit": span["Start"] or job["Submit"],
-        "State": _state(_at(step, "state")),
-        "AllocTRES": _tres(_at(step, "tres", "allocated"), "M"),
-        "NTasks": _text(_at(step, "tasks", "count")),
-        "MaxRSS": next((_whole(e.get("count")) for e in _entries(_at(used, "max")) if e.get("type") == "mem"), None),
-        "TRESUsageInAve": _tres(_at(used, "average"), ""),
-        "TRESUsageInTot": _tres(_at(used, "total"), ""),
+        "State": _state(at(step, "state")),
+        "AllocTRES": _tres(at(step, "tres", "allocated"), "M"),
+        "NTasks": _text(at(step, "tasks", "count")),
+        "MaxRSS": next((_whole(e.get("count")) for e in items(used, "max") if e.get("type") == "mem"), None),
+        "TRESUsageInAve": _tres(at(used, "average"), ""),
+        "TRESUsageInTot": _tres(at(used, "total"), ""),
         **span,
     }
 
 
 def _span(times: Any) -> Row:
-    suspended, seconds = _number(_at(times, "suspended")), _number(_at(times, "total", "seconds"))
-    rest = _number(_at(times, "total", "microseconds")) or 0
+    suspended, seconds = _number(at(times, "suspended")), _number(at(times, "total", "seconds"))
+    rest = _number(at(times, "total", "microseconds")) or 0
     return {
-        "Start": _moment(_at(times, "start")),
-        "End": _moment(_at(times, "end")),
-        "ElapsedRaw": _whole(_at(times, "elapsed")),
+        "Start": _moment(at(times, "start")),
+        "End": _moment(at(times, "end")),
+        "ElapsedRaw": _whole(at(times, "elapsed")),
         "Suspended": None if suspended is None else f"00:{suspended:.0f}",
         "TotalCPU": None if seconds is None else f"00:{seconds:.0f}.{rest:06.0f}",
     }
-
-
-def _at(value: Any, *keys: str) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def _number(value: Any) -> float | int | None:
@@ -192,17 +174,13 @@ def _words(value: Any) -> list[str]:
     return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
 
 
-def _entries(value: Any) -> list[dict[str, Any]]:
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
 def _moment(value: Any) -> str | None:
     seconds = _number(value)
     return None if not seconds else _whole(seconds)  # 0 stands for unknown
 
 
 def _limit(value: Any) -> str | None:
-    return "UNLIMITED" if _at(value, "infinite") is True else _whole(value)
+    return "UNLIMITED" if at(value, "infinite") is True else _whole(value)
 
 
 def _state(value: Any) -> str | None:
@@ -217,7 +195,7 @@ def _tres(value: Any, memory_unit: str) -> str | None:
     has no amount.
     """
     parts = []
-    for entry in _entries(value):
+    for entry in items(value):
         kind, name, number = _text(entry.get("type")) or "", _text(entry.get("name")), _whole(entry.get("count"))
         if number is not None and not number.startswith("-"):
             parts.append(f"{kind}/{name}" if name else kind)
@@ -226,10 +204,10 @@ def _tres(value: Any, memory_unit: str) -> str | None:
 
 
 def _job_id(job: dict[str, Any], raw: str) -> str:
-    leader, array = _number(_at(job, "het", "job_id")), _number(_at(job, "array", "job_id"))
-    task, waiting = _whole(_at(job, "array", "task_id")), _text(_at(job, "array", "task"))
+    leader, array = _number(at(job, "het", "job_id")), _number(at(job, "array", "job_id"))
+    task, waiting = _whole(at(job, "array", "task_id")), _text(at(job, "array", "task"))
     if leader:
-        return f"{leader}+{_whole(_at(job, 'het', 'job_offset')) or 0}"
+        return f"{leader}+{_whole(at(job, 'het', 'job_offset')) or 0}"
     if array and task is not None:
         return f"{array}_{task}"
     return f"{array}_[{waiting.strip('[]')}]" if array and waiting else raw

@@ -1,4 +1,13 @@
-"""Read `sacct` text into rows with fixed columns, whatever columns it has and in whatever order."""
+"""A row of `sacct`: from the text of its cells to its times in UTC and the resources that it holds.
+
+Rows have the same columns afterwards, whatever columns the export has and in whatever order.
+
+`SLURM_TIME_FORMAT=%s` makes sacct print seconds since 1970, `%FT%T%z` a wall clock with its offset. Both are instants
+in no need of a zone; anything else is the wall clock of the machine. Elapsed decides what a doubtful one means.
+
+A job whose size was changed has two rows: one in the state RESIZING, which ends at the change, and one that was
+submitted at the change but has the start of the first. The second begins at the change.
+"""
 
 from __future__ import annotations
 
@@ -13,87 +22,17 @@ from tracekit.ingest.cells import count_lost_rows, says_nothing, typed_cells
 from tracekit.ingest.derived import disagrees, in_seconds
 from tracekit.ingest.devices import UnknownDevices, device_factors
 from tracekit.ingest.formats import _slurm_cells as text_of
-from tracekit.ingest.formats import _slurm_devices as devices_of
-from tracekit.ingest.formats._slurm_jobstats import JobSummary, count_unreadable, job_summary
 from tracekit.ingest.formats._slurm_json import read_json
-from tracekit.ingest.formats._slurm_layout import VC_COLUMNS
-from tracekit.ingest.formats._slurm_records import read_records
-from tracekit.ingest.formats._slurm_resources import STATED, positive, resources
-from tracekit.ingest.formats._slurm_times import ALL, LIFE, Resizes, as_wall_clocks, in_utc, stated_seconds
+from tracekit.ingest.formats._slurm_text import VC_COLUMNS, read_text
 from tracekit.ingest.node_lists import expand_nodes
-from tracekit.ingest.record_times import RecordTimes
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.formats._slurm_layout import SacctLayout
-    from tracekit.ingest.formats._slurm_records import SacctRecords
+    from tracekit.ingest.formats._slurm_text import SacctLayout, SacctRecords
     from tracekit.ingest.sink import OpenedFile, Sink
-
-
-# What rows of `sacct` say against themselves, and what is assumed where they are not clear.
-
-
-def count_contradictions(frame: pl.DataFrame, sink: Sink) -> None:
-    """Count what the rows of a block, in UTC and with their resources, say against themselves."""
-    jobs = frame.filter(pl.col("step").is_null())
-    timed = pl.col("started") & pl.col("ended") & pl.col("Start").is_not_null()
-    ours = pl.when(timed).then(in_seconds(pl.col("End") - pl.col("StartStated")) - pl.col("Suspended").fill_null(0.0))
-    listed = pl.col("NodeList").list.len()
-    unfinished = ~pl.col("ended") & pl.col("EndLocal").is_not_null()
-    for name, found, of, meaning in (
-        (
-            "duration_disagrees",
-            disagrees(pl.col("stated_s"), ours),
-            (pl.col("stated_s") - ours).is_not_null(),
-            "rows whose stated Elapsed is not End minus Start minus Suspended; the times are used",
-        ),
-        (
-            "end_of_unfinished_job",
-            unfinished,
-            pl.lit(value=True),
-            "rows that carry an end although their state says that they have not ended; the end is not used",
-        ),
-        (
-            "unknown_status_word",
-            pl.col("status") == "unknown",
-            pl.lit(value=True),
-            "rows whose state is not in the format's description; their status is 'unknown'",
-        ),
-        (
-            "node_count_disagrees",
-            pl.col("NNodes") != listed,
-            pl.col("NNodes").is_not_null() & listed.is_not_null(),
-            "rows whose NNodes is not the number of nodes in their NodeList; both are kept",
-        ),
-        (
-            "typed_gpus_disagree",
-            pl.col("typed_differ"),
-            pl.col("typed_differ").is_not_null(),
-            "rows whose typed GPU entries do not add up to gres/gpu; gres/gpu is used",
-        ),
-        (
-            "shared_gpus_unknown",
-            pl.col("unknown_shares"),
-            pl.lit(value=True),
-            "rows with parts of GPUs of unknown size (gres/shard, gres/mps); option shards_per_gpu states the former",
-        ),
-        (
-            "gres_by_number",
-            pl.col("gres_by_number"),
-            pl.col("AllocGRES").is_not_null() | pl.col("ReqGRES").is_not_null(),
-            "rows whose GRES list names 7696487, the number that Slurm makes of the letters gpu; taken for GPUs",
-        ),
-        (
-            "resized_runs",
-            pl.col("resized"),
-            pl.lit(value=True),
-            "rows that go on a job whose size was changed; they state its first start and are counted from the change",
-        ),
-    ):
-        rows = jobs.select(found=found, of=of)
-        sink.check_rows(name, rows["found"], meaning, jobs["JobID"], int(rows["of"].sum()))
 
 
 _LINES_PER_FILE = 1 << 40
@@ -101,27 +40,26 @@ _JOB_ID = r"^(\d{1,20})(?:_(\d{1,20}|\[[^\]]*\]))?(?:\+(\d{1,9}))?(?:\.(.+))?$"
 _RAW_ID = r"^(\d{1,20})(?:\.(.+))?$"
 
 _TASKS = pl.Struct({"size": pl.Int64, "ranges": pl.List(pl.List(pl.Int64))})
-_STATE = pl.Struct({"word": pl.String, "status": pl.String})
 _MEMORY = pl.Struct({"gib": pl.Float64, "per": pl.String})
 _WORDS = {"model": pl.String, "devices": pl.String, "by_number": pl.Boolean, "typed_differ": pl.Boolean}
 _GRES, _REQUEST, _TRES = (
     pl.Struct({name: _WORDS.get(name, pl.Float64) for name in kind._fields})
-    for kind in (devices_of.Gres, devices_of.Request, devices_of.Tres)
+    for kind in (text_of.Gres, text_of.Request, text_of.Tres)
 )
 _USAGE = pl.Struct(dict.fromkeys(text_of.Usage._fields, pl.Float64))
-_SUMMARY = pl.Struct({name: pl.Boolean if name == "unreadable" else pl.Float64 for name in JobSummary._fields})
+_SUMMARY = pl.Struct({name: pl.Boolean if name == "unreadable" else pl.Float64 for name in text_of.JobSummary._fields})
 _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
-    "State": (text_of.state, _STATE),
-    "SubmitLine": (devices_of.request, _REQUEST),
+    "State": (text_of.state, pl.String()),
+    "SubmitLine": (text_of.request, _REQUEST),
     **dict.fromkeys(("Elapsed", "Suspended", "Timelimit", "TotalCPU"), (text_of.duration_s, pl.Float64())),
     "TimelimitRaw": (text_of.limit_s, pl.Float64()),
-    **dict.fromkeys(("AllocTRES", "ReqTRES"), (devices_of.tres, _TRES)),
-    **dict.fromkeys(("AllocGRES", "ReqGRES"), (devices_of.gres, _GRES)),
+    **dict.fromkeys(("AllocTRES", "ReqTRES"), (text_of.tres, _TRES)),
+    **dict.fromkeys(("AllocGRES", "ReqGRES"), (text_of.gres, _GRES)),
     **dict.fromkeys(("AllocCPUS", "NCPUS", "ReqCPUS", "NNodes", "AllocNodes", "NTasks"), (text_of.count, pl.Float64())),
     "ReqMem": (text_of.memory, _MEMORY),
     "NodeList": (expand_nodes, pl.List(pl.String)),
     "MaxRSS": (text_of.resident_gib, pl.Float64()),
-    "AdminComment": (job_summary, _SUMMARY),
+    "AdminComment": (text_of.job_summary, _SUMMARY),
     **dict.fromkeys(("TRESUsageInAve", "TRESUsageInTot"), (text_of.usage, _USAGE)),
 }
 """How the text of each column is parsed, and the type of the result."""
@@ -134,7 +72,13 @@ _UNREAD = (
     "cells of measured use with an invalid number, such as 16E or 18446744073709551615; that number is unknown, "
     "the others of its step are used"
 )
+_STATED = ("AllocTRES", "ReqTRES", "NodeList")
+"""Columns with a twin, such as `AllocTRES stated`, that says whether the cell holds anything."""
 
+_LIFE = TimeColumns({"Submit": "submit_time", "Start": "start_time", "End": "end_time"}, names="JobID")
+_TIMES = TimeColumns(
+    {"Submit": "submit_time", "Eligible": "eligible_time", "Start": "start_time", "End": "end_time"}, names="JobID"
+)
 
 _Unread = tuple[str, str, pl.Series, pl.Series]
 """Column, reason, mask of rows, and the texts of all rows."""
@@ -152,7 +96,7 @@ class SacctReader:
     def __init__(self, sink: Sink) -> None:
         self.wall_clocks = False
         self._sink = sink
-        self._resizes = Resizes()
+        self._resizes = _Resizes()
         self._factors = device_factors(sink.options["gpu_resource"])
         self._unknown = UnknownDevices(sink, "jobs")
 
@@ -167,7 +111,7 @@ class SacctReader:
             is_json = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
             with self._sink.opened(file) as opened:
                 times = RecordTimes(self._sink, opened.path)
-                found = read_json(opened, self._sink) if is_json else read_records(opened, self._sink, head)
+                found = read_json(opened, self._sink) if is_json else read_text(opened, self._sink, head)
                 for layout, records in found:
                     yield self._rows(records, layout, number, opened, times)
         self._unknown.report()
@@ -175,16 +119,17 @@ class SacctReader:
     def _rows(
         self, records: SacctRecords, layout: SacctLayout, number: int, opened: OpenedFile, times: RecordTimes
     ) -> pl.DataFrame:
-        text, instants = as_wall_clocks(records.text)
+        text, instants = _as_wall_clocks(records.text)
         frame, bad, lost = typed_cells(text, layout.spec)
         for cell in bad:
             records.faults[cell.row] = (cell.column, cell.reason)
         unread = [(column, reason, rows, text[column]) for column, reason, rows in lost]
         texts = frame
         # A cell that cannot be read is unknown; an empty one says that there is nothing.
-        stated = [pl.col(n).is_not_null().alias(f"{n} stated") for n in STATED if n in layout.columns]
-        frame = frame.with_columns(*stated, *(pl.lit(value=False).alias(f"{n} stated") for n in STATED
-                                              if n not in layout.columns))  # fmt: skip
+        stated = {
+            f"{n} stated": pl.col(n).is_not_null() if n in layout.columns else pl.lit(value=False) for n in _STATED
+        }
+        frame = frame.with_columns(**stated)
         frame = frame.with_columns(self._cell(frame, name, unread) for name in layout.columns if name in _CELLS)
         spec = schema.source("slurm", "sacct")
         frame = frame.with_columns(
@@ -221,9 +166,8 @@ class SacctReader:
         runs = rejected.filter(pl.col("step").is_null(), ~pl.col("JobID").str.contains(".", literal=True))
         if runs.is_empty():
             return 0.0
-        runs = runs.with_columns(resources(layout.columns, self._sink.options["shards_per_gpu"]))
-        span = pl.coalesce(pl.col("ElapsedRaw").cast(pl.Float64), "Elapsed")
-        return float(runs.select((span * pl.col("gpus")).sum()).item() or 0)
+        runs = runs.with_columns(_resources(layout.columns, self._sink.options["shards_per_gpu"]))
+        return float(runs.select((_stated_seconds() * pl.col("gpus")).sum()).item() or 0)
 
     def _count_unread(self, stated: pl.DataFrame, read: pl.DataFrame, layout: SacctLayout) -> None:
         """Count measures that are none, such as 16E or 18446744073709551615; each costs its cell."""
@@ -247,22 +191,26 @@ class SacctReader:
 
     def _normal(self, frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes) -> pl.DataFrame:
         options = self._sink.options
-        frame = times.dated(frame, ALL)
-        frame = frame.with_columns(word=pl.col("State").struct["word"], status=pl.col("State").struct["status"])
-        frame, wall_clocks = in_utc(frame, times, options["timezone"], options["doubled_hour"])
-        self.wall_clocks |= wall_clocks
-        frame = times.ordered(self._resizes.moved(frame), LIFE)
-        frame = frame.with_columns(resources(layout.columns, options["shards_per_gpu"])).with_columns(_life(layout))
+        frame = times.dated(frame, _TIMES)
+        frame = frame.with_columns(word="State", status=text_of.slurm_status(pl.col("State")))
+        clocks = (pl.col(name).is_not_null() & ~pl.col(f"{name}Instant") for name in _TIMES.columns)
+        self.wall_clocks |= frame.select(pl.any_horizontal(clocks).any()).item()
+        frame = _in_utc(frame, times, options["timezone"], options["doubled_hour"])
+        frame = times.ordered(self._resizes.moved(frame), _LIFE)
+        frame = frame.with_columns(_resources(layout.columns, options["shards_per_gpu"])).with_columns(_life(layout))
         # Waits that count from Eligible take it as it stands; a step's own is that of no job.
         frame = frame.with_columns(eligible=pl.when(pl.col("step").is_null()).then("Eligible"))
         start = frame.select(pl.when("started").then("Start")).to_series()
-        frame = times.eligible(frame, LIFE, "eligible", start)
-        count_contradictions(frame, self._sink)
+        frame = times.eligible(frame, _LIFE, "eligible", start)
         jobs = frame.filter(pl.col("step").is_null())
+        _count_contradictions(jobs, self._sink)
         self._unknown.add(
             jobs.filter(pl.col("devices").is_not_null()).select("JobID", "devices").iter_rows(), jobs.height
         )
-        count_unreadable(frame["AdminComment"], frame["JobID"], self._sink)
+        told = frame["AdminComment"].struct.field("unreadable")
+        if told.count():
+            meaning = "malformed Jobstats summaries in AdminComment; ignored"
+            self._sink.check_rows("unreadable_jobstats", told, meaning, frame["JobID"], told.count())
         return _shaped(frame, options)
 
 
@@ -309,7 +257,8 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
     """Return the columns that are staged."""
     component = pl.col("component").is_not_null()
     whole = pl.col("job") + pl.when(pl.col("task").is_not_null()).then("_" + pl.col("task")).otherwise(pl.lit(""))
-    usage = _usage()
+    # A start at submission is the main scheduler's too.
+    flags = pl.col("Flags")
     return frame.select(
         "ord",
         cluster=pl.col("Cluster").fill_null("slurm"),
@@ -333,7 +282,10 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
         status="status",
         word="word",
         reason="Reason",
-        started_by=_started_by(),
+        started_by=pl.when(flags.str.contains("SchedBackfill", literal=True))
+        .then(pl.lit("backfill"))
+        .when(flags.str.contains("SchedMain", literal=True) | flags.str.contains("SchedSubmit", literal=True))
+        .then(pl.lit("main")),
         suspended_s="Suspended",
         gpu_count="gpus",
         per_node_gpus="per_node_gpus",
@@ -350,24 +302,13 @@ def _shaped(frame: pl.DataFrame, options: Mapping[str, str]) -> pl.DataFrame:
         name="JobName",
         priority="Priority",
         time_limit_s=pl.coalesce("Timelimit", "TimelimitRaw"),
-        **usage,
-    )
-
-
-def _started_by() -> pl.Expr:
-    """Return which part of the scheduler started a job; a start at submission is the main one's."""
-    flags = pl.col("Flags")
-    return (
-        pl.when(flags.str.contains("SchedBackfill", literal=True))
-        .then(pl.lit("backfill"))
-        .when(flags.str.contains("SchedMain", literal=True) | flags.str.contains("SchedSubmit", literal=True))
-        .then(pl.lit("main"))
+        **_usage(),
     )
 
 
 def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
     """Return whether a row `started` and `ended`, and the stated run time."""
-    stated = stated_seconds()
+    stated = _stated_seconds()
     if "NodeList" in layout.columns:
         nowhere = ~pl.col("NodeList stated")
     else:
@@ -388,7 +329,7 @@ def _usage() -> dict[str, pl.Expr]:
     """Return the measured use, summed over the tasks of a step where their number is known."""
     mean, total = pl.col("TRESUsageInAve").struct, pl.col("TRESUsageInTot").struct
     of_job = pl.when(pl.col("step").is_null()).then(pl.col("AdminComment")).struct
-    tasks = positive("NTasks").fill_null(1.0)
+    tasks = _positive("NTasks").fill_null(1.0)
     return {
         "gpu_util_pct": pl.coalesce(total["gpu_util_pct"], mean["gpu_util_pct"] * tasks, of_job["gpu_util_pct"]),
         "gpu_memory_used_gib": pl.coalesce(
@@ -397,3 +338,251 @@ def _usage() -> dict[str, pl.Expr]:
         "memory_used_gib": pl.coalesce("MaxRSS", mean["memory_gib"], of_job["memory_gib"]),
         "cpu_s": pl.coalesce("TotalCPU", of_job["cpu_s"]),
     }
+
+
+# Times: instants and wall clocks, and rows that go on a resized job.
+
+_INSTANT = r"^\d{1,12}$|^\d{4}-.*(?:Z|[+-]\d\d:?\d\d)$"
+_WRITTEN = "%Y-%m-%dT%H:%M:%S"
+_MOST_RESIZES = 1_000_000
+"""Most resized jobs that are remembered."""
+
+
+def _as_wall_clocks(text: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.Series]]:
+    """Return the cells with instants spelled as wall clocks of UTC, and where they were, as columns `<name>Instant`."""
+    cells = []
+    where = []
+    none = pl.repeat(value=False, n=text.height, eager=True)
+    for name in _TIMES.columns:
+        found = text[name].str.contains(_INSTANT).fill_null(value=False) if name in text.columns else none
+        where.append(found.alias(f"{name}Instant"))
+        if not found.any():
+            continue
+        cell = pl.col(name)
+        zoned = cell.str.replace(r"Z$", "+0000").str.replace(r"([+-]\d\d):(\d\d)$", "${1}${2}")
+        instant = pl.coalesce(
+            cell.str.to_integer(strict=False).clip(0, 10**10).mul(1_000_000).cast(pl.Datetime("us")),
+            zoned.str.to_datetime(f"{_WRITTEN}%z", strict=False, time_unit="us", cache=False).dt.replace_time_zone(
+                None
+            ),
+        )
+        cells.append(pl.when(found).then(pl.coalesce(instant.dt.to_string(_WRITTEN), cell)).otherwise(cell).alias(name))
+    return text.with_columns(cells), where
+
+
+def _stated_seconds() -> pl.Expr:
+    """Return the run time that a row states, without suspension [s]."""
+    return pl.coalesce(pl.col("ElapsedRaw").cast(pl.Float64), "Elapsed")
+
+
+def _in_utc(frame: pl.DataFrame, times: RecordTimes, zone: str, doubled_hour: str) -> pl.DataFrame:
+    """Return the rows with their times in UTC, and the wall clocks as columns `<name>Local`.
+
+    Of the two instants that a wall clock can mean when clocks change, Elapsed decides where it can.
+    """
+    instants = [name for name in _TIMES.columns if frame[f"{name}Instant"].any()]
+    clocks = frame.select(pl.when(~pl.col(f"{name}Instant")).then(name).alias(name) for name in _TIMES.columns)
+    frame = frame.with_columns(pl.col(name).alias(f"{name}Local") for name in _TIMES.columns).with_columns(
+        pl.when(f"{name}Instant")
+        .then(pl.col(name).dt.replace_time_zone("UTC").dt.convert_time_zone(zone).dt.replace_time_zone(None))
+        .otherwise(name)
+        .alias(f"{name}Local")
+        for name in instants
+    )
+    seconds = frame.select(_lasted()).to_series()
+    return times.from_wall_clock(
+        frame, _TIMES, zone, doubled_hour, clocks=clocks if instants else None, lasted=("Start", "End", seconds)
+    )
+
+
+def _lasted() -> pl.Expr:
+    """Return the time from the start to the end that a row states, suspension included [s]."""
+    return _stated_seconds() + pl.col("Suspended").fill_null(0.0)
+
+
+class _Resizes:
+    """Finds rows that go on a job whose size was changed; remembers the rows in the state RESIZING."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def moved(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows with the start at the change, the start that they state, and whether it was moved.
+
+        A start before the submission is that of the first row if that was seen, or if the stated run time counts from
+        it; else it contradicts the submission.
+        """
+        key = pl.concat_str(
+            pl.col("Cluster").fill_null(""),
+            pl.coalesce("JobIDRaw", "JobID"),
+            pl.col("StartLocal").dt.to_string(_WRITTEN),
+            separator="/",
+        )
+        own = pl.col("step").is_null()
+        resizing = frame.filter(own & (pl.col("word") == "RESIZING")).select(key).to_series().drop_nulls()
+        if len(self._seen) < _MOST_RESIZES:
+            self._seen.update(resizing)
+        early = own & (pl.col("Start") < pl.col("Submit")) & (pl.col("End") >= pl.col("Submit")).fill_null(value=True)
+        frame = frame.with_columns(resized=early.fill_null(value=False), StartStated="Start")
+        if not frame["resized"].any():
+            return frame
+        rows = frame.filter("resized").with_columns(key=key).select(self._goes_on()).to_series()
+        marks = frame["resized"].scatter(frame["resized"].arg_true(), rows)
+        return frame.with_columns(marks).with_columns(
+            pl.when("resized").then(change).otherwise(start).alias(start)
+            for start, change in (("Start", "Submit"), ("StartLocal", "SubmitLocal"))
+        )
+
+    def _goes_on(self) -> pl.Expr:
+        lasted = _lasted()
+        whole, before = in_seconds(pl.col("End") - pl.col("Start")), in_seconds(pl.col("Submit") - pl.col("Start"))
+        counted = pl.when(pl.col("End").is_null()).then(lasted >= before).otherwise((lasted - whole).abs() < 1.0)
+        return pl.col("key").is_in(list(self._seen)).fill_null(value=False) | counted.fill_null(value=False)
+
+
+# What a row holds: nodes, CPUs, memory and GPUs, from the columns of every version.
+
+
+def _resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr]:
+    """Yield the expressions of the resources of each row, for a frame of parsed rows of `sacct`.
+
+    If a TRES list states GPUs, it alone counts; GRES columns and the command count otherwise. An unknown device makes
+    `gpus` unknown, and `devices` names it.
+
+    Parameters
+    ----------
+    columns : collection of str
+        The columns that the file has.
+    shards_per_gpu : str
+        Shards that make a GPU; '' if unknown.
+
+    Yields
+    ------
+    polars.Expr
+        One column each, one value a row: `nodes`, `cpus`, `memory` [GiB], `devices` (names), `gpus` [GPUs], `model`,
+        `per_node_gpus` and `asked_gpus` (requested, per node and in all) [GPUs]; and for the checks the booleans
+        `has_tres`, `unknown_shares`, `typed_differ` and `gres_by_number`. NULL is unknown.
+
+    Raises
+    ------
+    ValueError
+        `shards_per_gpu` is not a number.
+    """
+    listed = pl.coalesce("AllocTRES", "ReqTRES").struct
+    held, asked_gres = pl.col("AllocGRES").struct, pl.col("ReqGRES").struct
+    nodes = pl.coalesce(
+        _positive("NNodes"), _positive("AllocNodes"), listed["nodes"], pl.col("NodeList").list.len().cast(pl.Float64)
+    )
+    cpus = pl.coalesce(listed["cpus"], *(_positive(name) for name in ("AllocCPUS", "NCPUS", "ReqCPUS")))
+    asked = pl.col("ReqMem").struct
+    per = pl.when(asked["per"] == "c").then(cpus).when(asked["per"] == "n").then(nodes).otherwise(1.0)
+    memory = pl.when(asked["gib"] > 0).then(asked["gib"] * per)
+    yield nodes.alias("nodes")
+    yield cpus.alias("cpus")
+    yield pl.coalesce(listed["memory_gib"], memory).alias("memory")
+    shares = (listed["shards"] > 0) | (listed["mps"] > 0)
+    only_shares = (shares & (listed["gpus"] == 0)).fill_null(value=False)
+    fraction = (
+        pl.when(listed["shards"] > 0).then(listed["shards"] / float(shards_per_gpu)) if shards_per_gpu else pl.lit(None)
+    )
+    # slurmctld stores the total in AllocGRES, sbatch asks for each node in ReqGRES; where both are the same on several
+    # nodes, both are for each node.
+    alike = (held["gpus"] == asked_gres["gpus"]).fill_null(value=False)
+    line = pl.col("SubmitLine").struct
+    others = pl.coalesce(held["devices"], asked_gres["devices"], line["devices"])
+    stated = (listed["gpus"] > 0).fill_null(value=False)
+    devices = pl.when(~stated & ~only_shares).then(pl.coalesce(listed["devices"], others))
+    gpus = (
+        pl.when(stated)
+        .then(listed["gpus"])
+        .when(only_shares)
+        .then(fraction)
+        .when(devices.is_not_null())
+        .then(None)
+        .when(held["gpus"] > 0)
+        .then(pl.when(alike).then(held["gpus"] * nodes).otherwise(held["gpus"]))
+        .when(asked_gres["gpus"] > 0)
+        .then(asked_gres["gpus"] * nodes)
+        .when(_unread())
+        .then(None)
+        .when(
+            listed["gpus"].is_not_null()
+            | held["gpus"].is_not_null()
+            | asked_gres["gpus"].is_not_null()
+            | _no_gres(columns)
+        )
+        .then(0.0)
+    )
+    yield devices.alias("devices")
+    yield gpus.cast(pl.Float64).alias("gpus")
+    yield pl.coalesce(listed["model"], held["model"], asked_gres["model"]).alias("model")
+    per_node = pl.coalesce(line["per_node"], pl.when(asked_gres["gpus"] > 0).then(asked_gres["gpus"]))
+    yield per_node.alias("per_node_gpus")
+    yield pl.coalesce(per_node * nodes, line["in_all"]).alias("asked_gpus")
+    yield (listed["shards"].is_not_null()).alias("has_tres")
+    yield (only_shares & gpus.is_null()).alias("unknown_shares")
+    yield listed["typed_differ"].alias("typed_differ")
+    numbered = held["by_number"].fill_null(value=False) | asked_gres["by_number"].fill_null(value=False)
+    yield (numbered & ~stated).alias("gres_by_number")
+
+
+def _unread() -> pl.Expr:
+    """Return a mask of the rows in which the TRES cell that counts cannot be read."""
+    held, asked = (pl.col(f"{name} stated") & pl.col(name).is_null() for name in ("AllocTRES", "ReqTRES"))
+    return held | (pl.col("AllocTRES").is_null() & asked)
+
+
+def _no_gres(columns: Collection[str]) -> pl.Expr:
+    """Return a mask of the rows in which an empty GRES cell, of a version without TRES, means 0 GPUs.
+
+    `columns` are those that the file has.
+    """
+    if {"AllocTRES", "ReqTRES"} & set(columns):
+        return pl.lit(value=False)
+    asked = pl.lit(value="ReqGRES" in columns) & pl.col("ReqGRES").is_null()
+    held = pl.lit(value="AllocGRES" in columns) & pl.col("AllocGRES").is_null() & pl.col("NodeList stated")
+    return asked | held
+
+
+def _positive(name: str) -> pl.Expr:
+    """Return a count column, NULL for 0: sacct prints 0 for what is not allocated yet."""
+    return pl.when(pl.col(name) > 0).then(name)
+
+
+# What rows say against themselves, and what is assumed where they are not clear.
+
+
+def _count_contradictions(jobs: pl.DataFrame, sink: Sink) -> None:
+    """Count what the rows of a block that are no steps, in UTC and with their resources, say against themselves."""
+    timed = pl.col("started") & pl.col("ended") & pl.col("Start").is_not_null()
+    ours = pl.when(timed).then(in_seconds(pl.col("End") - pl.col("StartStated")) - pl.col("Suspended").fill_null(0.0))
+    lists_gres = pl.col("AllocGRES").is_not_null() | pl.col("ReqGRES").is_not_null()
+    odd = jobs.select(
+        duration_disagrees=disagrees(pl.col("stated_s"), ours),
+        end_of_unfinished_job=~pl.col("ended") & pl.col("EndLocal").is_not_null(),
+        unknown_status_word=pl.col("status").eq_missing(pl.lit("unknown")),
+        node_count_disagrees=pl.col("NNodes") != pl.col("NodeList").list.len(),
+        typed_gpus_disagree="typed_differ",
+        shared_gpus_unknown="unknown_shares",
+        gres_by_number=pl.when(lists_gres).then("gres_by_number"),
+        resized_runs="resized",
+    )
+    for column in odd:
+        # NULL where there is nothing to compare.
+        sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["JobID"], column.count())
+
+
+_MEANINGS = {
+    "duration_disagrees": "rows whose stated Elapsed is not End minus Start minus Suspended; the times are used",
+    "end_of_unfinished_job": "rows that carry an end although their state says that they have not ended; the end is "
+    "not used",
+    "unknown_status_word": "rows whose state is not in the format's description; their status is 'unknown'",
+    "node_count_disagrees": "rows whose NNodes is not the number of nodes in their NodeList; both are kept",
+    "typed_gpus_disagree": "rows whose typed GPU entries do not add up to gres/gpu; gres/gpu is used",
+    "shared_gpus_unknown": "rows with parts of GPUs of unknown size (gres/shard, gres/mps); option shards_per_gpu "
+    "states the former",
+    "gres_by_number": "rows whose GRES list names 7696487, the number that Slurm makes of the letters gpu; taken for "
+    "GPUs",
+    "resized_runs": "rows that go on a job whose size was changed; they state its first start and are counted from "
+    "the change",
+}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tracekit.databases import sql_text
+from tracekit.errors import UsageError
 from tracekit.ingest.checks import SqlCheck, run_checks
 from tracekit.ingest.derived import most_held
-from tracekit.ingest.formats._slurm_gres import find_unlisted_gpus
+from tracekit.ingest.formats._append import REUSED_AFTER, SUFFIX, generations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +17,240 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.ingest.sink import Sink
+
+
+# Which rows are one run, and which runs are one job.
+
+# A row that is in several exports is the same run of the same job: the one with an end counts, else the last. A row
+# without a start shows an earlier state when a later row has the same submission.
+_ALLOCATIONS = """
+CREATE TABLE allocation AS
+SELECT ord, cluster, key, component, submit_local, start_local, end_local FROM sacct WHERE step IS NULL
+QUALIFY row_number() OVER (
+        PARTITION BY cluster, key, component, submit_local, start_local ORDER BY (end_local IS NULL), ord DESC) = 1
+    AND (start_local IS NOT NULL OR ord = max(ord) OVER (PARTITION BY cluster, key, component, submit_local))"""
+
+_LIVES = generations(
+    "allocation",
+    key="cluster, key",
+    order="submit_local, start_local NULLS LAST, ord",
+    begun="submit_local",
+    done="coalesce(end_local, 'infinity'::TIMESTAMP)",
+)
+_NUMBERED = f"""
+CREATE TABLE numbered AS
+SELECT ord, generation, cluster || '/' || key || {SUFFIX} AS job_id,
+       row_number() OVER (
+           PARTITION BY cluster, key, generation, component
+           ORDER BY start_local NULLS LAST, submit_local, ord) - 1 AS attempt
+FROM ({_LIVES})"""
+
+# A job of a federation is submitted to several clusters; those that do not start it print it as revoked.
+_REVOKED = """
+CREATE TABLE revoked AS
+SELECT ord, cluster || '/' || key AS job_id FROM allocation JOIN (SELECT ord, word FROM sacct) USING (ord)
+WHERE word = 'REVOKED' AND start_local IS NULL;
+DELETE FROM allocation WHERE ord IN (SELECT ord FROM revoked)"""
+
+_MOST_WAITING = 2_000_000
+"""Most waiting tasks of all arrays that become jobs of their own."""
+
+_WAITING = "instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL"
+_PART = "CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"
+
+# The tasks of an array that wait are one row. Each is a job of its own; the last one left has the row's own number.
+_PART_WITH_TASKS = f"""
+CREATE TABLE part AS
+WITH own AS (SELECT * FROM sacct JOIN numbered USING (ord)),
+waiting AS (
+    SELECT * FROM own WHERE {_WAITING}
+    QUALIFY sum(instance_count) OVER (ORDER BY ord) <= {_MOST_WAITING}),
+stretch AS (SELECT * EXCLUDE (task), unnest(task_ranges) AS r FROM waiting),
+each AS (SELECT * EXCLUDE (r), unnest(range(r[1], r[2] + 1, r[3])) AS task FROM stretch),
+left_over AS (
+    SELECT e.* FROM each e ANTI JOIN own o
+    ON o.cluster = e.cluster AND o."array" = e."array" AND o.task = e.task AND o.submit_local >= e.submit_local
+    QUALIFY row_number() OVER (PARTITION BY e.cluster, e."array", e.task, e.generation ORDER BY e.ord DESC) = 1)
+SELECT * FROM own ANTI JOIN waiting USING (ord)
+UNION ALL BY NAME
+SELECT * REPLACE (
+    "array" || '_' || task AS key, NULL::BIGINT AS instance_count,
+    cluster || '/' || "array" || '_' || task || {SUFFIX} AS job_id)
+FROM left_over"""
+
+_RUN = """
+CREATE VIEW run AS
+SELECT job_id, attempt, cluster, vc, account, "partition", qos, "user", name, "array", status, word, submit,
+       submit_local, origin, eligible, "start", start_local, "end", gpu_count, gpu_model, cpu_count, memory_gib,
+       node_count, instance_count, priority, time_limit_s, reason, started_by, suspended_s, resized
+FROM part WHERE component IS NULL"""
+
+# A heterogeneous job is the sum of its components; what cannot be added comes from the first, and a sum is unknown if a
+# component lacks its part.
+_OF_FIRST = ", ".join(
+    f'arg_min_null("{name}", component) AS "{name}"'
+    for name in (
+        "vc", "account", "partition", "qos", "user", "name", "array", "status", "word", "priority", "time_limit_s",
+    )
+)  # fmt: skip
+_OF_ALL = ", ".join(
+    f'CASE WHEN count(*) = count("{name}") THEN {total}("{name}") END AS "{name}"'
+    for total, names in (("max", ("eligible", "end", "suspended_s")), ("sum", ("gpu_count", "cpu_count", "memory_gib")))
+    for name in names
+)
+_SUMS = f"""
+UNION ALL BY NAME
+SELECT job_id, attempt, any_value(cluster) AS cluster, {_OF_FIRST}, {_OF_ALL},
+       min(submit) AS submit, min(submit_local) AS submit_local, min(origin) AS origin, min("start") AS "start",
+       min(start_local) AS start_local,
+       nullif(array_to_string(list_sort(list_distinct(string_split(string_agg(gpu_model, '|'), '|'))), '|'), '')
+           AS gpu_model,
+       CASE WHEN count(*) = count(node_count) THEN sum(node_count)::BIGINT END AS node_count,
+       sum(instance_count)::BIGINT AS instance_count, arg_min(reason, component) AS reason,
+       arg_min(started_by, component) AS started_by, bool_or(resized) AS resized
+FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
+
+_ROUTES = {
+    # Most jobs have one row: only the others need to be summed up.
+    # An export before its start may have a submission that a requeue has replaced: the latest state counts.
+    "again": """
+        SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
+               arg_min_null(eligible, row(submit_local, attempt)) AS eligible,
+               CASE WHEN count(*) = count(suspended_s) THEN sum(suspended_s) END AS suspended_s,
+               count(start_local) FILTER (WHERE NOT resized) > 1 AS requeued,
+               arg_max_null("end", attempt) FILTER (WHERE start_local IS NOT NULL) AS "end",
+               arg_max_null(status, row(coalesce(start_local, submit_local), attempt)) AS status,
+               arg_max_null(word, row(coalesce(start_local, submit_local), attempt)) AS word
+        FROM run WHERE job_id IN (SELECT job_id FROM run WHERE attempt > 0) GROUP BY job_id""",
+    "job": """
+        SELECT r.* EXCLUDE (submit, origin, eligible, "end", status, word, suspended_s),
+               CASE WHEN a.job_id IS NULL THEN r.submit ELSE a.submit END AS submit,
+               CASE WHEN a.job_id IS NULL THEN r.origin ELSE a.origin END AS origin,
+               CASE WHEN a.job_id IS NULL THEN r.eligible ELSE a.eligible END AS eligible,
+               CASE WHEN a.job_id IS NULL THEN r.suspended_s ELSE a.suspended_s END AS suspended_s,
+               coalesce(a.requeued, false) AS requeued,
+               CASE WHEN a.attempts > 0 THEN a."end" ELSE r."end" END AS last_end,
+               CASE WHEN a.job_id IS NULL THEN r.status ELSE a.status END AS status,
+               CASE WHEN a.job_id IS NULL THEN r.word ELSE a.word END AS word,
+               coalesce(a.attempts, (r.start_local IS NOT NULL)::BIGINT) AS attempt_count
+        FROM run r LEFT JOIN again a USING (job_id) WHERE r.attempt = 0""",
+}
+
+
+# GPUs that the accounting database does not record.
+#
+# Without `AccountingStorageTRES=gres/gpu` in slurm.conf AllocTRES lists no GPUs, and nothing in a record tells a job on
+# a GPU node from one without. What shows it is a command line that asked for GPUs, or a partition named after GPUs in
+# a cluster that lists none at all. The GPUs of such runs are unknown, unless the option gpus_from says where to take
+# them.
+
+_CURE = "set AccountingStorageTRES=gres/gpu in slurm.conf for the jobs to come"
+_NAMED = "gpu|dgx|hgx|rtx|tesla|gh200|(^|[^a-z0-9])([abhpv][0-9]{2,3}|l40s?|mi[0-9]{3})([^a-z0-9]|$)"
+"""Partitions named after GPUs."""
+
+_UNLISTED = f"""
+CREATE TABLE unlisted AS
+SELECT ord, coalesce("partition", '') AS "partition", cluster, node_count, asked_gpus, gpu_count FROM part
+WHERE has_tres AND start_local IS NOT NULL AND gpu_count = 0 AND (
+    (asked_gpus > 0 AND component IS NULL)
+    OR (regexp_matches("partition", '{_NAMED}', 'i')
+        AND cluster NOT IN (SELECT cluster FROM part WHERE gpu_count > 0)))"""
+
+# The typical node of a partition: the number of GPUs that most of the nodes have on which its jobs ran, where single
+# jobs, which need no assumption, show how many were held at once.
+_TYPICAL = f"""
+CREATE TABLE typical AS
+WITH alone AS (
+    SELECT cluster || '/' || node_list[1] AS node_id, gpu_count, "start", "end" FROM part
+    WHERE len(node_list) = 1 AND gpu_count > 0),
+held AS ({most_held("alone", '"start"', '"end"')}),
+used AS (
+    SELECT DISTINCT cluster, "partition", cluster || '/' || node AS node_id
+    FROM (SELECT cluster, "partition", unnest(node_list) AS node FROM part WHERE start_local IS NOT NULL))
+SELECT cluster, "partition", mode(gpu_count ORDER BY gpu_count) AS gpus FROM used JOIN held USING (node_id)
+GROUP BY cluster, "partition" """
+
+
+def check_gpus_from(text: str) -> dict[str, int] | None:
+    """Return the value of the option gpus_from: GPUs of a node [GPUs] by partition, or None for a named source.
+
+    Raises
+    ------
+    UsageError
+        The text is neither 'listed' nor 'partition' nor a list like gpu:4,dgx:8.
+    """
+    if text in {"listed", "partition"}:
+        return None
+    parts = [re.fullmatch(r"([^:,\s]+):(\d{1,4})", part) for part in text.split(",")]
+    if not all(parts):
+        hint = "give listed, partition, or the GPUs of a node by partition, like gpu:4,dgx:8"
+        raise UsageError(f"'{text[:80]}' is not a source of GPU counts", where="--option gpus_from", hint=hint)
+    return {match[1]: int(match[2]) for match in parts if match}
+
+
+def _find_unlisted_gpus(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    """Set `gpu_count` [GPUs] of runs whose GPUs the database does not record, and count these runs.
+
+    The value is NULL with gpus_from=listed. Otherwise it is the number that the command requests, or the number of
+    nodes times the GPUs of a node of the partition.
+
+    Parameters
+    ----------
+    con : duckdb.DuckDBPyConnection
+        Has the table `part` with one row a run (or component of one), which this function updates.
+    sink : Sink
+        Has the options, and receives checks and notes.
+
+    Raises
+    ------
+    UsageError
+        The option gpus_from has no meaning.
+    """
+    con.execute(_UNLISTED)
+    count = _one(con, "SELECT count(*) FROM unlisted")
+    chosen = sink.options["gpus_from"]
+    stated = check_gpus_from(chosen)
+    if count and chosen != "listed":
+        con.execute(_TYPICAL if stated is None else "CREATE TABLE typical (cluster TEXT, partition TEXT, gpus BIGINT)")
+        if stated:
+            con.executemany(
+                "INSERT INTO typical SELECT DISTINCT cluster, ?, ? FROM part", [list(pair) for pair in stated.items()]
+            )
+        con.execute(
+            """UPDATE unlisted SET gpu_count = coalesce(asked_gpus, node_count * (
+                SELECT t.gpus FROM typical t WHERE t.cluster = unlisted.cluster AND t."partition" = unlisted."partition"
+            ))"""
+        )
+    else:
+        con.execute("UPDATE unlisted SET gpu_count = NULL")
+    con.execute("UPDATE part SET gpu_count = u.gpu_count FROM unlisted u WHERE part.ord = u.ord")
+    run_checks(con, sink, _GPU_CHECKS)
+    if count:
+        unknown = _one(con, "SELECT count(*) FROM unlisted WHERE gpu_count IS NULL")
+        found = (
+            f"{count - unknown} of them have what their command asked for, else whole nodes of their partition"
+            if chosen != "listed"
+            else "--option gpus_from=partition, or gpus_from=PARTITION:GPUS, takes them from the partition's nodes"
+        )
+        sink.note(
+            f"{count} runs in GPU partitions do not list GPUs, and {unknown} have an unknown number: {_CURE}; {found}"
+        )
+
+
+_GPU_CHECKS = (
+    SqlCheck(
+        "gpus_not_listed",
+        f"runs that asked for GPUs or ran in a partition named after them, whose AllocTRES lists none; {_CURE}",
+        "SELECT p.job_id FROM unlisted u JOIN part p USING (ord)",
+        "part WHERE start_local IS NOT NULL",
+    ),
+    SqlCheck(
+        "gpus_assumed",
+        "runs without listed GPUs, taken from the command or the nodes of the partition (option gpus_from)",
+        "SELECT p.job_id FROM unlisted u JOIN part p USING (ord) WHERE u.gpu_count IS NOT NULL",
+        "part WHERE start_local IS NOT NULL",
+    ),
+)
 
 
 # Where the runs of `sacct` held their GPUs.
@@ -54,25 +290,7 @@ SELECT s.* EXCLUDE (gpu_count), coalesce(s.gpu_count, f.share) AS gpu_count
 FROM spread s LEFT JOIN filled f USING (ord)"""
 
 
-def place_runs(con: duckdb.DuckDBPyConnection, sink: Sink) -> bool:
-    """Create the table placed, one row for each node of each run, and return whether there is any."""
-    clusters = con.execute(
-        "SELECT count(DISTINCT cluster) FROM part WHERE start_local IS NOT NULL AND len(node_list) > 0"
-    ).fetchall()[0][0]
-    if not clusters:
-        return False
-    # Machines of two clusters may share their names.
-    con.execute(_SPREAD.format(name="cluster || '/' || node" if clusters > 1 else "node"))
-    if con.execute(f"SELECT 1 FROM spread WHERE {_EVEN} LIMIT 1").fetchall():
-        con.execute(_FILLED)
-        con.execute(_PLACED)
-    else:
-        con.execute("ALTER TABLE spread RENAME TO placed")
-    run_checks(con, sink, _SLURM_CHECKS)
-    return True
-
-
-_SLURM_CHECKS = (
+_PLACE_CHECKS = (
     SqlCheck(
         "gpus_not_divisible",
         "runs whose GPUs do not divide evenly among their nodes; the GPUs on each node are unknown",
@@ -89,131 +307,7 @@ _SLURM_CHECKS = (
 )
 
 
-REUSED_AFTER = "1 day"
-"""A row submitted longer than this after every earlier row of the same id ended is another job.
-
-A requeue is submitted when the run before it ends, give or take minutes; ids wrap around after 67 million jobs.
-"""
-
-# A row that is in several exports is the same run of the same job: the one with an end counts, else the last. A row
-# without a start shows an earlier state when a later row has the same submission.
-_ALLOCATIONS = """
-CREATE TABLE allocation AS
-SELECT ord, cluster, key, component, submit_local, start_local, end_local FROM sacct WHERE step IS NULL
-QUALIFY row_number() OVER (
-        PARTITION BY cluster, key, component, submit_local, start_local ORDER BY (end_local IS NULL), ord DESC) = 1
-    AND (start_local IS NOT NULL OR ord = max(ord) OVER (PARTITION BY cluster, key, component, submit_local))"""
-
-_NUMBERED = f"""
-CREATE TABLE numbered AS
-WITH life AS (
-    SELECT *, max(coalesce(end_local, 'infinity'::TIMESTAMP)) OVER (
-        PARTITION BY cluster, key ORDER BY submit_local, start_local NULLS LAST, ord
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS over_since
-    FROM allocation),
-counted AS (
-    SELECT *, count(*) FILTER (
-        WHERE isfinite(over_since) AND submit_local > over_since + INTERVAL '{REUSED_AFTER}') OVER (
-        PARTITION BY cluster, key ORDER BY submit_local, start_local NULLS LAST, ord
-        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS generation
-    FROM life)
-SELECT ord, generation,
-       cluster || '/' || key || CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END AS job_id,
-       row_number() OVER (
-           PARTITION BY cluster, key, generation, component
-           ORDER BY start_local NULLS LAST, submit_local, ord) - 1 AS attempt
-FROM counted"""
-
-# A job of a federation is submitted to several clusters; those that do not start it print it as revoked.
-_REVOKED = """
-CREATE TABLE revoked AS
-SELECT ord, cluster || '/' || key AS job_id FROM allocation JOIN (SELECT ord, word FROM sacct) USING (ord)
-WHERE word = 'REVOKED' AND start_local IS NULL;
-DELETE FROM allocation WHERE ord IN (SELECT ord FROM revoked)"""
-
-_MOST_WAITING = 2_000_000
-"""Most waiting tasks of all arrays that become jobs of their own."""
-
-_WAITING = "instance_count > 1 AND len(task_ranges) > 0 AND status = 'pending' AND start_local IS NULL"
-_PART = "CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"
-
-# The tasks of an array that wait are one row. Each is a job of its own; the last one left has the row's own number.
-_PART_WITH_TASKS = f"""
-CREATE TABLE part AS
-WITH own AS (SELECT * FROM sacct JOIN numbered USING (ord)),
-waiting AS (
-    SELECT * FROM own WHERE {_WAITING}
-    QUALIFY sum(instance_count) OVER (ORDER BY ord) <= {_MOST_WAITING}),
-stretch AS (SELECT * EXCLUDE (task), unnest(task_ranges) AS r FROM waiting),
-each AS (SELECT * EXCLUDE (r), unnest(range(r[1], r[2] + 1, r[3])) AS task FROM stretch),
-left_over AS (
-    SELECT e.* FROM each e ANTI JOIN own o
-    ON o.cluster = e.cluster AND o."array" = e."array" AND o.task = e.task AND o.submit_local >= e.submit_local
-    QUALIFY row_number() OVER (PARTITION BY e.cluster, e."array", e.task, e.generation ORDER BY e.ord DESC) = 1)
-SELECT * FROM own ANTI JOIN waiting USING (ord)
-UNION ALL BY NAME
-SELECT * REPLACE (
-    "array" || '_' || task AS key, NULL::BIGINT AS instance_count,
-    cluster || '/' || "array" || '_' || task || CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END
-        AS job_id)
-FROM left_over"""
-
-_RUN = """
-CREATE VIEW run AS
-SELECT job_id, attempt, cluster, vc, account, "partition", qos, "user", name, "array", status, word, submit,
-       submit_local, origin, eligible, "start", start_local, "end", gpu_count, gpu_model, cpu_count, memory_gib,
-       node_count, instance_count, priority, time_limit_s, reason, started_by, suspended_s, resized
-FROM part WHERE component IS NULL"""
-
-# A heterogeneous job is the sum of its components; what cannot be added comes from the first.
-_SUMS = """
-UNION ALL BY NAME
-SELECT job_id, attempt, any_value(cluster) AS cluster, arg_min_null(vc, component) AS vc,
-       arg_min_null(account, component) AS account, arg_min_null("partition", component) AS "partition",
-       arg_min_null(qos, component) AS qos,
-       arg_min_null("user", component) AS "user", arg_min_null(name, component) AS name,
-       arg_min_null("array", component) AS "array", arg_min_null(status, component) AS status,
-       arg_min_null(word, component) AS word, min(submit) AS submit, min(submit_local) AS submit_local,
-       min(origin) AS origin, CASE WHEN count(*) = count(eligible) THEN max(eligible) END AS eligible,
-       min("start") AS "start", min(start_local) AS start_local,
-       CASE WHEN count(*) = count("end") THEN max("end") END AS "end",
-       CASE WHEN count(*) = count(gpu_count) THEN sum(gpu_count) END AS gpu_count,
-       nullif(array_to_string(list_sort(list_distinct(string_split(string_agg(gpu_model, '|'), '|'))), '|'), '')
-           AS gpu_model,
-       CASE WHEN count(*) = count(cpu_count) THEN sum(cpu_count) END AS cpu_count,
-       CASE WHEN count(*) = count(memory_gib) THEN sum(memory_gib) END AS memory_gib,
-       CASE WHEN count(*) = count(node_count) THEN sum(node_count)::BIGINT END AS node_count,
-       sum(instance_count)::BIGINT AS instance_count, arg_min_null(priority, component) AS priority,
-       arg_min_null(time_limit_s, component) AS time_limit_s, arg_min(reason, component) AS reason,
-       arg_min(started_by, component) AS started_by,
-       CASE WHEN count(*) = count(suspended_s) THEN max(suspended_s) END AS suspended_s, bool_or(resized) AS resized
-FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
-
-_ROUTES = {
-    # Most jobs have one row: only the others need to be summed up.
-    # An export before its start may have a submission that a requeue has replaced: the latest state counts.
-    "again": """
-        SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
-               arg_min_null(eligible, row(submit_local, attempt)) AS eligible,
-               CASE WHEN count(*) = count(suspended_s) THEN sum(suspended_s) END AS suspended_s,
-               count(start_local) FILTER (WHERE NOT resized) > 1 AS requeued,
-               arg_max_null("end", attempt) FILTER (WHERE start_local IS NOT NULL) AS "end",
-               arg_max_null(status, row(coalesce(start_local, submit_local), attempt)) AS status,
-               arg_max_null(word, row(coalesce(start_local, submit_local), attempt)) AS word
-        FROM run WHERE job_id IN (SELECT job_id FROM run WHERE attempt > 0) GROUP BY job_id""",
-    "job": """
-        SELECT r.* EXCLUDE (submit, origin, eligible, "end", status, word, suspended_s),
-               CASE WHEN a.job_id IS NULL THEN r.submit ELSE a.submit END AS submit,
-               CASE WHEN a.job_id IS NULL THEN r.origin ELSE a.origin END AS origin,
-               CASE WHEN a.job_id IS NULL THEN r.eligible ELSE a.eligible END AS eligible,
-               CASE WHEN a.job_id IS NULL THEN r.suspended_s ELSE a.suspended_s END AS suspended_s,
-               coalesce(a.requeued, false) AS requeued,
-               CASE WHEN a.attempts > 0 THEN a."end" ELSE r."end" END AS last_end,
-               CASE WHEN a.job_id IS NULL THEN r.status ELSE a.status END AS status,
-               CASE WHEN a.job_id IS NULL THEN r.word ELSE a.word END AS word,
-               coalesce(a.attempts, (r.start_local IS NOT NULL)::BIGINT) AS attempt_count
-        FROM run r LEFT JOIN again a USING (job_id) WHERE r.attempt = 0""",
-}
+# The common tables.
 
 
 def _seconds(later: str, earlier: str) -> str:
@@ -221,12 +315,12 @@ def _seconds(later: str, earlier: str) -> str:
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
-    """Write every table that the rows of `read_rows` allow; return the number of jobs that ran again."""
+    """Write every table that the rows of `SacctReader` allow; return the number of jobs that ran again."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
     for statement in (_ALLOCATIONS, _REVOKED, _NUMBERED):
         con.execute(statement)
     con.execute(_PART_WITH_TASKS if _any(con, f"sacct WHERE {_WAITING}") else _PART)
-    find_unlisted_gpus(con, sink)
+    _find_unlisted_gpus(con, sink)
     con.execute(_RUN + _SUMS if _any(con, "part WHERE component IS NOT NULL") else _RUN)
     for name, query in _ROUTES.items():
         con.execute(f"CREATE TABLE {name} AS {query}")
@@ -280,8 +374,18 @@ def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 
 def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     """Write where each attempt ran, and the machines that are named there."""
-    if not place_runs(con, sink):
+    ran = "part WHERE start_local IS NOT NULL AND len(node_list) > 0"
+    clusters = _one(con, f"SELECT count(DISTINCT cluster) FROM {ran}")
+    if not clusters:
         return
+    # Machines of two clusters may share their names.
+    con.execute(_SPREAD.format(name="cluster || '/' || node" if clusters > 1 else "node"))
+    if _any(con, f"spread WHERE {_EVEN}"):
+        con.execute(_FILLED)
+        con.execute(_PLACED)
+    else:
+        con.execute("ALTER TABLE spread RENAME TO placed")
+    run_checks(con, sink, _PLACE_CHECKS)
     sink.writer.copy(
         "placements",
         con,

@@ -23,14 +23,12 @@ from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
-from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
+from tracekit.ingest.formats._slurm_cells import has_ended, slurm_status
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["FORMAT", "TIMEZONE"]
 
 TIMEZONE = "Asia/Shanghai"
 
@@ -74,15 +72,13 @@ class AcmeFormat(Format):
                     hint="keep one file for each cluster",
                 )
             for file in files:
-                _note_cluster(file, cluster, sink)
+                if not re.search(cluster, file.name, re.IGNORECASE):
+                    sink.note(
+                        f"{file.path} has the columns of the cluster {cluster}; its name does not show the cluster"
+                    )
                 _read_log(file, key, cluster, sink)
         sink.note("utilization files and memory per pod are not read; the source has neither tenants nor nodes")
         return TimeFrame("absolute", TIMEZONE)
-
-
-def _note_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
-    if not re.search(cluster, file.name, re.IGNORECASE):
-        sink.note(f"{file.path} has the columns of the cluster {cluster}; its name does not show the cluster")
 
 
 def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:
@@ -138,17 +134,16 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     kind = pl.col("type")
     words = log.select(
         end_of_unfinished_job=end.is_not_null() & jobs["end_time"].is_null(),
-        unknown_status_word=jobs["status"] == "unknown",
+        unknown_status_word=jobs["status"].eq_missing("unknown"),
         unknown_type_word=kind.is_not_null() & ~kind.is_in(list(_WORKLOAD)),
         **{
             f"{name}_disagrees": pl.col(name).is_not_null() & (pl.col(name) != end).fill_null(value=True)
             for name in marks
         },
     )
-    for frame, compared in ((spans, True), (words, False)):
-        for column in frame:
-            of = column.count() if compared else len(column)
-            sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["job_id"], of)
+    for column in (*spans, *words):
+        # NULL where there is nothing to compare.
+        sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["job_id"], column.count())
 
 
 _MEANINGS = {

@@ -23,8 +23,6 @@ from tracekit.ingest.derived import in_seconds, single_attempts
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
-__all__ = ["FORMAT"]
-
 _CLUSTER = "dlrm"
 _FILE = "disaggregated_DLRM_trace"
 _GPUS = {"CN": 0, "HN": 1}

@@ -26,8 +26,6 @@ from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_secon
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FORMAT", "TRACE_END_S"]
-
 TRACE_END_S = 12_902_960
 """End of the trace [s since its start]; a deletion then is the cut of the window."""
 

@@ -33,8 +33,7 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from tracekit.ingest.checks import SqlCheck, run_checks
-from tracekit.ingest.formats._pai_jobs import write_jobs
-from tracekit.ingest.formats._pai_staging import PaiTables, instant
+from tracekit.ingest.formats._pai_tables import PaiTables, instant, write_jobs
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 
 if TYPE_CHECKING:

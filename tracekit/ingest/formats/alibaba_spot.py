@@ -21,8 +21,6 @@ from tracekit.ingest.csv_table import header_has, read_table
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
-__all__ = ["FORMAT"]
-
 _CLUSTER = "spot"
 _TIMES = TimeColumns({"submit_time": "submit_time"}, names="job_name")
 _PRIORITY = {"HP": 1, "Spot": 0}

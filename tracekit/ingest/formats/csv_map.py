@@ -16,8 +16,6 @@ from tracekit.ingest.mapping.sources import files_by_section, read_mapped, sampl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FORMAT"]
-
 
 class MappedLogFormat(Format):
     """A log in any layout, described by a mapping file."""

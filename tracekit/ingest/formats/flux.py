@@ -35,26 +35,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import orjson
 
-from tracekit.ingest.cells import LAST_SECOND, LostValues
-from tracekit.ingest.devices import GPU_RESOURCE, UnknownDevices, device_factors, factor_of, is_gres_device
-from tracekit.ingest.formats._record_append import merge_records
-from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
+from tracekit.ingest.cells import LAST_SECOND
+from tracekit.ingest.devices import GPU_RESOURCE, factor_of, is_gres_device
+from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, at, record, write_records
+from tracekit.ingest.interface import FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.json_array import json_items
 from tracekit.ingest.node_lists import MAX_NODES, expand_nodes
-from tracekit.ingest.record_times import RecordTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    import duckdb
-    import polars as pl
-
-    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.cells import LostValues
     from tracekit.ingest.job_records import Row
+    from tracekit.ingest.sink import OpenedFile
 
-
-# From the eventlogs of Flux jobs to rows of `tracekit.ingest.job_records`.
 
 # What a Flux job got (R, RFC 20) or asked for (jobspec, RFC 14): nodes, cores and GPUs.
 
@@ -91,7 +85,7 @@ class Resources:
         return found
 
 
-def given(held: Mapping[str, Any], factors: Mapping[str, float], is_device: Callable[[str], bool]) -> Resources:
+def given(held: Mapping[str, Any], factors: Mapping[str, float]) -> Resources:
     """Return what R says that a job got.
 
     Parameters
@@ -100,12 +94,9 @@ def given(held: Mapping[str, Any], factors: Mapping[str, float], is_device: Call
         The document R.
     factors : mapping
         GPUs that a device counts, by its name, as the option gpu_resource says.
-    is_device : function (name) -> bool
-        Whether a kind of resource that is no GPU may be an accelerator.
     """
-    execution = held.get("execution")
-    entries = execution.get("R_lite") if isinstance(execution, dict) else None
-    if not isinstance(execution, dict) or not isinstance(entries, list) or not entries:
+    entries, nodelist = (at(held, "execution", name) for name in ("R_lite", "nodelist"))
+    if not isinstance(entries, list) or not entries:
         raise ValueError("has no list R_lite")
     ranks: list[int] = []
     children: list[Mapping[str, list[int]]] = []
@@ -121,47 +112,31 @@ def given(held: Mapping[str, Any], factors: Mapping[str, float], is_device: Call
     kinds = {name for one in children for name in one}
     weights = {name: 1.0 if factor is None else factor for name in kinds
                if (factor := factor_of(factors, name)) is not None or name == "gpu"}  # fmt: skip
-    found.unknown = {name[:80] for name in kinds - set(weights) - _NOT_DEVICES if is_device(name)}
+    found.unknown = {name[:80] for name in kinds - set(weights) - _NOT_DEVICES if is_gres_device(name)}
     counts = [sum(weight * len(one.get(name, ())) for name, weight in weights.items()) for one in children]
     found.gpus = sum(counts)
     whole = weights.get("gpu") == 1.0 and not any(weights[name] for name in weights if name != "gpu")
-    _place(
-        found,
-        execution.get("nodelist"),
-        entries,
-        ranks,
-        counts,
-        [one.get("gpu", []) if whole else None for one in children],
-    )
+    found.nodes = _node_names(nodelist, entries, len(ranks))
+    if found.nodes:
+        in_order = ranks == sorted(ranks) or not isinstance(nodelist, list)
+        same = len(set(counts)) == 1
+        found.each = [count if in_order or same else None for count in counts]
+        found.indices = [one.get("gpu") or None if in_order and whole else None for one in children]
     return found
 
 
-def _place(
-    found: Resources,
-    nodelist: Any,
-    entries: list[dict[str, Any]],
-    ranks: list[int],
-    counts: list[float],
-    indices: list[list[int] | None],
-) -> None:
-    """Fill in the names of the nodes, and the GPUs of each where their order tells."""
+def _node_names(nodelist: Any, entries: list[dict[str, Any]], count: int) -> list[str]:
+    """Return the names of the `count` nodes in R, [] where it does not name them all."""
     if isinstance(nodelist, list) and nodelist:
         if not all(isinstance(text, str) for text in nodelist):
             raise ValueError("has a nodelist that is not a list of names")
         names = expand_nodes(",".join(nodelist))
-    else:
-        # An earlier form names the host in each entry.
-        hosts = [entry.get("node") for entry in entries]
-        names = [host for host in hosts if isinstance(host, str) and host]
-    if len(names) != len(ranks):
-        if isinstance(nodelist, list) and nodelist:
+        if len(names) != count:
             raise ValueError("has a nodelist with a different number of nodes than ranks")
-        return
-    in_order = ranks == sorted(ranks) or not isinstance(nodelist, list)
-    same = len(set(counts)) == 1
-    found.nodes = names
-    found.each = [count if in_order or same else None for count in counts]
-    found.indices = [listed if in_order and listed else None for listed in indices]
+        return names
+    # An earlier form names the host in each entry.
+    names = [host for entry in entries if isinstance(host := entry.get("node"), str) and host]
+    return names if len(names) == count else []
 
 
 def numbers(text: Any, most: int) -> list[int]:
@@ -189,22 +164,15 @@ def numbers(text: Any, most: int) -> list[int]:
     return found
 
 
-def asked_for(spec: Mapping[str, Any], factors: Mapping[str, float], is_device: Callable[[str], bool]) -> Resources:
+def asked_for(spec: Mapping[str, Any], factors: Mapping[str, float]) -> Resources:
     """Return what a jobspec asks for; GPUs are unknown where a node is asked for as a whole, or a number is a range."""
     found = Resources(gpus=0.0, cores=0.0)
-    nodes = _add(found, spec.get("resources"), 1.0, factors, is_device, 0)
+    nodes = _add(found, spec.get("resources"), 1.0, factors, 0)
     found.node_count = int(nodes) if nodes is not None and 0 < nodes <= MAX_NODES else None
     return found
 
 
-def _add(
-    found: Resources,
-    listed: Any,
-    times: float | None,
-    factors: Mapping[str, float],
-    is_device: Callable[[str], bool],
-    depth: int,
-) -> float | None:
+def _add(found: Resources, listed: Any, times: float | None, factors: Mapping[str, float], depth: int) -> float | None:
     """Add resources, each `times` over, and return the number of nodes; None where a number is not known."""
     if not isinstance(listed, list) or depth > _DEEPEST:
         raise ValueError("has no list of resources")
@@ -221,19 +189,18 @@ def _add(
             found.cores = None if each is None or found.cores is None else found.cores + each
         elif factor is not None:
             found.gpus = None if each is None or found.gpus is None else found.gpus + each * factor
-        elif kind not in _NOT_DEVICES and is_device(kind):
+        elif kind not in _NOT_DEVICES and is_gres_device(kind):
             found.unknown.add(kind[:80])
         if kind == "node":
             nodes = None if each is None or nodes is None else nodes + each
             if one.get("exclusive") is True:
                 found.gpus = None
         if "with" in one:
-            inner = _add(found, one["with"], each, factors, is_device, depth + 1)
+            inner = _add(found, one["with"], each, factors, depth + 1)
             nodes = None if inner is None or nodes is None else nodes + inner
     return nodes
 
 
-_FILE_RECORDS = 1 << 40
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _F58 = re.compile(rf"[f\u0192]([{_BASE58}]{{1,12}})")
 _FATAL = {"cancel": "cancelled", "timeout": "timeout"}
@@ -247,49 +214,28 @@ class _Event(NamedTuple):
     context: Mapping[str, Any]
 
 
-def read_jobs(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield the usable records of files in frames to stage."""
-    factors = device_factors(sink.options["gpu_resource"])
-    unknown = UnknownDevices(sink, "jobs")
-    for number, file in enumerate(files):
-        with sink.opened(file) as opened:
-            times = RecordTimes(sink, opened.path)
-            place = number * _FILE_RECORDS
-            for items in json_items(opened, "jobs"):
-                rows, holders = [], []
-                for item in items:
-                    place += 1
-                    lost = LostValues()
-                    try:
-                        row, devices = _row(item.value, sink.options, factors, lost)
-                    except ValueError as error:
-                        column, _, reason = str(error).partition(": ")
-                        opened.reject(item.line, column, reason, item.raw)
-                        continue
-                    lost.count(sink)
-                    if devices:
-                        holders.append((str(row["job_id"]), "|".join(sorted(devices))))
-                    rows.append(row | {"line": item.line, "ord": place})
-                unknown.add(holders, len(rows))
-                if rows:
-                    yield record_frame(rows, times)
-    unknown.report()
+def read_jobs(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
+    """Yield the rows of a file in blocks."""
+    for items in json_items(opened, "jobs"):
+        rows = []
+        for item in items:
+            with record(opened, item.line, item.raw) as lost:
+                rows.append(_row(item.value, opened.sink.options, devices, lost) | {"line": item.line})
+        devices.count(len(rows))
+        yield rows
 
 
-def _row(
-    held: Mapping[str, Any], options: Mapping[str, str], factors: Mapping[str, float], lost: LostValues
-) -> tuple[Row, set[str]]:
-    """Return the row of a job, and its devices that nobody knows."""
+def _row(held: Mapping[str, Any], options: Mapping[str, str], devices: Devices, lost: LostValues) -> Row:
     job = _job_id(held.get("id"))
     events = _events(held.get("eventlog"))
     first = {event.name: event for event in reversed(events)}
     if "submit" not in first:
-        raise ValueError("eventlog: has no event submit")
+        raise Fault("eventlog", "has no event submit")
     start = first.get("alloc") or first.get("start")
     end = next((first[name] for name in ("finish", "free", "clean") if name in first), None)
     status, word = _status(events, start is not None, end is not None)
     spec = lost.read("jobspec", _text_of(held.get("jobspec")), _object) or {}
-    resources = _resources(held, spec, start is not None, factors, lost)
+    resources = _resources(held, spec, start is not None, devices.factors, lost)
     row: Row = {
         "job_id": job,
         "cluster": options["cluster"],
@@ -305,7 +251,8 @@ def _row(
         "user": _word(first["submit"].context.get("userid")),
     }
     row |= _attributes(spec, events, options, lost) | resources.row(counted=not resources.unknown)
-    return row, resources.unknown
+    devices.add(job, resources.unknown)
+    return row
 
 
 def _resources(
@@ -313,14 +260,14 @@ def _resources(
 ) -> Resources:
     """Return what a job got where R says so, else what it asked for."""
     text = _text_of(held.get("R"))
-    found = lost.read("R", text, lambda text: given(_object(text), factors, is_gres_device))
+    found = lost.read("R", text, lambda text: given(_object(text), factors))
     if found is not None:
         return found
     # What a job that ran asked for is not what it got: the scheduler may give nodes as a whole.
     if ran or not spec or "R" in lost:
         return Resources()
     try:
-        return asked_for(spec, factors, is_gres_device)
+        return asked_for(spec, factors)
     except ValueError as error:
         lost.add("jobspec", str(spec.get("resources"))[:80], str(error))
         return Resources()
@@ -336,7 +283,7 @@ def _job_id(value: Any) -> str:
             number = number * 58 + _BASE58.index(letter)
         return str(number)
     if not re.fullmatch(r"[\w.\-]{1,200}", text):
-        raise ValueError("id: is not a job id")
+        raise Fault("id", "is not a job id")
     return text
 
 
@@ -346,21 +293,20 @@ def _events(value: Any) -> list[_Event]:
         try:
             value = [orjson.loads(line) for line in value.splitlines() if line.strip()]
         except ValueError:
-            raise ValueError("eventlog: is not JSON with one event per line") from None
+            raise Fault("eventlog", "is not JSON with one event per line") from None
     if isinstance(value, dict):
         value = [value]
     if not isinstance(value, list) or not value:
-        raise ValueError("eventlog: is missing")
+        raise Fault("eventlog", "is missing")
     return [_event(one) for one in value]
 
 
 def _event(value: Any) -> _Event:
-    time, name = (value.get("timestamp"), value.get("name")) if isinstance(value, dict) else (None, None)
+    time, name, context = (at(value, key) for key in ("timestamp", "name", "context"))
     if not isinstance(name, str) or isinstance(time, bool) or not isinstance(time, int | float):
-        raise ValueError("eventlog: has an event without timestamp or name")  # noqa: TRY004 -- a value of the log
+        raise Fault("eventlog", "has an event without timestamp or name")
     if not math.isfinite(time) or not 0 < time <= LAST_SECOND:
-        raise ValueError("eventlog: has a timestamp that is not in seconds since 1970")
-    context = value.get("context")
+        raise Fault("eventlog", "has a timestamp that is not in seconds since 1970")
     return _Event(float(time), name, context if isinstance(context, dict) else {})
 
 
@@ -383,9 +329,9 @@ def _attributes(
     spec: Mapping[str, Any], events: list[_Event], options: Mapping[str, str], lost: LostValues
 ) -> dict[str, Any]:
     """Return names, queue and time limit."""
-    system = _under(spec, "attributes", "system")
-    duration = system.get("duration")
-    names = {name: _word(system.get(name)) for name in ("queue", "bank", "project")}
+    system = at(spec, "attributes", "system")
+    duration = at(system, "duration")
+    names = {name: _word(at(system, name)) for name in ("queue", "bank", "project")}
     for event in events:
         if event.name == "jobspec-update":
             duration = event.context.get(_DURATION, duration)
@@ -399,7 +345,7 @@ def _attributes(
         "vc": names[options["vc"]],
         "account": names["bank"],
         "partition": names["queue"],
-        "name": _word(_under(system, "job").get("name")),
+        "name": _word(at(system, "job", "name")),
         "time_limit_s": limit or None,
     }
 
@@ -415,12 +361,6 @@ def _word(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         return None
     return str(value)[:1_000]
-
-
-def _under(value: Any, *keys: str) -> Mapping[str, Any]:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
 
 
 def _text_of(value: Any) -> str | None:
@@ -448,7 +388,7 @@ def _looks_right(head: bytes) -> bool:
     return begins and (log is not None or (b"R_lite" in head and b'"jobspec"' in head))
 
 
-class FluxFormat(Format):
+class FluxFormat(RecordFormat):
     """Eventlogs of one instance."""
 
     name = "flux"
@@ -459,19 +399,10 @@ class FluxFormat(Format):
         "vc": Option("bank", "what the tenant unit is", ("bank", "project", "queue")),
         "gpu_resource": GPU_RESOURCE,
     }
-    nodes_from_jobs: ClassVar[bool] = True
-
-    def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-        """Combine what both exports say of a job."""
-        merge_records(con, options)
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every file of the source as one log."""
-        staged = sink.stage("records", read_jobs(found.get("jobs"), sink))
-        if staged is not None:
-            with sink.connect() as con:
-                combine_records(con, staged, sink)
-                write_job_tables(con, sink)
+        write_records(((file, read_jobs, None) for file in found.get("jobs")), sink)
         sink.retries = True
         return TimeFrame("absolute", "UTC")
 

@@ -24,15 +24,13 @@ from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, header_has, read_table
 from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
-from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
+from tracekit.ingest.formats._slurm_cells import has_ended, slurm_status
 from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.localtime import to_utc
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
-    from tracekit.schema import Column, TableSchema
-
-__all__ = ["FORMAT", "TIMEZONE"]
+    from tracekit.schema import TableSchema
 
 TIMEZONE = "Asia/Shanghai"
 
@@ -134,35 +132,24 @@ def _without_times() -> pl.Expr:
 
 
 def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> None:
-    times_s = in_seconds(log["end_time"] - log["start_time"])
-    for name, stated, ours, meaning in (
-        (
-            "duration_disagrees",
-            log["duration"],
-            times_s,
-            "jobs whose stated duration is not end minus start; the times are used",
-        ),
-        (
-            "queue_disagrees",
-            log["queue"],
-            jobs["queue_s"],
-            "jobs whose stated queue is not start minus submission; the times are used",
-        ),
-    ):
-        differ = disagrees(stated, ours)
-        sink.check_rows(name, differ, meaning, jobs["job_id"], differ.count())
     suspended = jobs["source_status"].eq_missing(_SUSPENDED)
-    flags = pl.DataFrame(
+    odd = pl.DataFrame(
         {
+            "duration_disagrees": disagrees(log["duration"], in_seconds(log["end_time"] - log["start_time"])),
+            "queue_disagrees": disagrees(log["queue"], jobs["queue_s"]),
             "end_of_unfinished_job": log["end_time"].is_not_null() & jobs["end_time"].is_null(),
             "end_of_suspended_job": suspended & jobs["end_time"].is_not_null(),
-            "unknown_status_word": (jobs["status"] == "unknown") & ~suspended,
+            "unknown_status_word": jobs["status"].eq_missing("unknown") & ~suspended,
         }
     )
-    sink.check_flags(flags, _MEANINGS, jobs["job_id"])
+    for column in odd:
+        # NULL where there is nothing to compare.
+        sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["job_id"], column.count())
 
 
 _MEANINGS = {
+    "duration_disagrees": "jobs whose stated duration is not end minus start; the times are used",
+    "queue_disagrees": "jobs whose stated queue is not start minus submission; the times are used",
     "end_of_unfinished_job": "jobs with an end although their state is not final; the end is ignored",
     "end_of_suspended_job": "jobs with an end although their state is SUSPENDED; the end is used, and their "
     "status is 'unknown'",
@@ -208,12 +195,12 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
 def _with_vcs(spec: TableSchema, header: list[str]) -> TableSchema:
     """Add one column of GPUs for each VC that the header names."""
     total = spec.column("total")
-    vcs = tuple(_vc_column(name, total) for name in header if name and name not in spec.names)
+    vcs = tuple(
+        replace(total, name=name, description=f"GPUs of the VC {name}.", required=False)
+        for name in header
+        if name and name not in spec.names
+    )
     return replace(spec, columns=(spec.column("date"), *vcs, total), primary_key=("date",))
-
-
-def _vc_column(name: str, total: Column) -> Column:
-    return replace(total, name=name, description=f"GPUs of the VC {name}.", required=False)
 
 
 FORMAT = HeliosFormat()

@@ -20,6 +20,7 @@ import orjson
 import polars as pl
 
 from tracekit.errors import SourceError, UsageError
+from tracekit.ingest.formats._records import Fault, record
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.node_events import cause_of
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tracekit.ingest.sink import OpenedFile
-
-__all__ = ["FORMAT"]
 
 _TRACE, _STATISTICS = "fault_trace", "fault_statistics"
 _CLUSTER = "infinitehbd"
@@ -187,9 +186,8 @@ def _read_faults(file: SourceFile, sink: Sink) -> pl.DataFrame:
         for moment, end in faults
     ]
     times = {name: pl.Datetime("us") for name in ("start_time", "end_time")}
-    texts = dict.fromkeys(("node_id", "state", "cause", "source_cause", "source"), pl.String())
-    order = ("node_id", "start_time", "end_time", "state", "cause", "source_cause", "source")
-    return pl.DataFrame(rows, schema={**{n: {**times, **texts}[n] for n in order}, "kind": pl.List(pl.String)})
+    texts = dict.fromkeys(("state", "cause", "source_cause", "source"), pl.String())
+    return pl.DataFrame(rows, schema={"node_id": pl.String(), **times, **texts, "kind": pl.List(pl.String)})
 
 
 def _events(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
@@ -206,48 +204,44 @@ def _events(faults: pl.DataFrame, sink: Sink) -> pl.DataFrame:
     return events
 
 
-def _moments(opened: OpenedFile) -> Iterator[_Moment]:
+def _moments(opened: OpenedFile) -> list[_Moment]:
+    moments: list[_Moment] = []
     for run in json_runs(opened.stream, opened.path):
         opened.count(len(run.texts) + len(run.bad))
         for stray in run.bad:
             opened.reject(stray.line, None, stray.reason, stray.raw)
         for line, raw in zip(run.lines.tolist(), run.texts, strict=True):
-            try:
-                yield _moment(orjson.loads(raw), line, raw)
-            except orjson.JSONDecodeError as error:
-                opened.reject(line, None, f"is not JSON: {str(error)[:120]}", raw)
-            except _BadCellError as error:
-                opened.reject(line, error.column, str(error), raw)
+            with record(opened, line, raw):
+                moments.append(_moment(line, raw))
+    return moments
 
 
-class _BadCellError(ValueError):
-    def __init__(self, column: str, reason: str) -> None:
-        super().__init__(reason)
-        self.column = column
-
-
-def _moment(record: dict[str, Any], line: int, raw: bytes) -> _Moment:
+def _moment(line: int, raw: bytes) -> _Moment:
     """Return a record.
 
     Raises
     ------
-    _BadCellError
+    Fault
         A value is missing, or is not what it has to be.
     """
-    day, what, node = (record.get(name) for name in ("event_time", "event_type", "node_id"))
+    try:
+        held = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise Fault(None, f"is not JSON: {str(error)[:120]}") from None
+    day, what, node = (held.get(name) for name in ("event_time", "event_type", "node_id"))
     if not isinstance(node, str) or not node:
-        raise _BadCellError("node_id", "is missing")
+        raise Fault("node_id", "is missing")
     if isinstance(day, bool) or not isinstance(day, int | float) or not 0 <= day <= _DAYS:
-        raise _BadCellError("event_time", f"is not a number of days from 0 to {_DAYS:,}")
+        raise Fault("event_time", f"is not a number of days from 0 to {_DAYS:,}")
     if what not in ("fault_start", "fault_end"):
-        raise _BadCellError("event_type", "is neither fault_start nor fault_end")
+        raise Fault("event_type", "is neither fault_start nor fault_end")
     # The kind decides which end belongs to which begin: without it, a fault would go on for ever.
-    kind = record.get("fault_type")
+    kind = held.get("fault_type")
     if kind is not None and not isinstance(kind, dict):
-        raise _BadCellError("fault_type", "is not an object")
+        raise Fault("fault_type", "is not an object")
     level, part, text = ((kind or {}).get(name) or "" for name in ("Level", "Class", "Desc"))
     if not all(isinstance(word, str) for word in (level, part, text)):
-        raise _BadCellError("fault_type", "has a part that is not text")
+        raise Fault("fault_type", "has a part that is not text")
     return _Moment(float(day), what == "fault_end", node, (level, part, text), line, raw)
 
 

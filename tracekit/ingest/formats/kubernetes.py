@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, ClassVar
 from tracekit.databases import sql_text
 from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats._kubernetes_objects import read_objects
-from tracekit.ingest.formats._record_append import merge_records
-from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.job_records import FACTS, combine_records, write_job_tables
+from tracekit.ingest.formats._records import RecordFormat, write_frames
+from tracekit.ingest.interface import FoundFiles, Option, RawFile, Sink, TimeFrame
+from tracekit.ingest.job_records import FACTS, combine_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ SELECT * FROM staged WHERE kind = 'pod'
 QUALIFY row_number() OVER (PARTITION BY pod_key ORDER BY level DESC, (scheduled IS NULL), ord DESC) = 1"""
 
 # A label names a job without its uid: the one of that name that was made last before the pod is meant.
-_KUBERNETES_POD = """
+_POD_JOBS = """
 CREATE TABLE pod AS
 WITH known AS (
     SELECT substr(job_id, 1, length(job_id) - 9) AS entity, job_id, min(submit_time) AS since
@@ -69,7 +69,7 @@ SELECT s.* EXCLUDE (job_id), coalesce(l.job_id, s.entity || coalesce('@' || subs
 FROM shown s LEFT JOIN labelled l USING (pod_key)"""
 
 # Pods whose lives overlap are one attempt; a pod that was made after all others ended begins another one.
-_ISLAND = """
+_LIVES = """
 CREATE TABLE life AS
 WITH ordered AS (
     SELECT *, max(coalesce(ended, 'infinity'::TIMESTAMP)) OVER (
@@ -82,22 +82,21 @@ SELECT *, 1 AS pods, sum(coalesce(created > busy_until, false)::INTEGER) OVER (
 FROM ordered"""
 
 
-def _most(columns: tuple[str, ...]) -> str:
-    """Return SQL for the most that the pods of an attempt asked for at once."""
-    begin = ", ".join(f"{name}" for name in columns)
-    minus = ", ".join(f"-{name}" for name in columns)
-    sums = ", ".join(f"sum({name}) AS {name}" for name in columns)
-    running = ", ".join(f"sum({name}) OVER (PARTITION BY job_id, island ORDER BY time) AS {name}" for name in columns)
-    peaks = ", ".join(f"max({name}) AS {name}" for name in columns)
-    return f"""
+# The most that the pods of an attempt asked for at once.
+_MOST = """
 CREATE TABLE most AS
 WITH event AS (
-    SELECT job_id, island, coalesce(created, '-infinity'::TIMESTAMP) AS time, {begin} FROM life
-    UNION ALL SELECT job_id, island, ended, {minus} FROM life WHERE ended IS NOT NULL),
-step AS (SELECT job_id, island, time, {sums} FROM event GROUP BY ALL),
-running AS (SELECT job_id, island, {running} FROM step)
-SELECT job_id, island, {peaks} FROM running GROUP BY job_id, island"""
-
+    SELECT job_id, island, coalesce(created, '-infinity'::TIMESTAMP) AS time, gpus, cpus, memory, pods FROM life
+    UNION ALL SELECT job_id, island, ended, -gpus, -cpus, -memory, -pods FROM life WHERE ended IS NOT NULL),
+step AS (
+    SELECT job_id, island, time, sum(gpus) AS gpus, sum(cpus) AS cpus, sum(memory) AS memory, sum(pods) AS pods
+    FROM event GROUP BY ALL),
+running AS (
+    SELECT job_id, island, sum(gpus) OVER so_far AS gpus, sum(cpus) OVER so_far AS cpus,
+           sum(memory) OVER so_far AS memory, sum(pods) OVER so_far AS pods
+    FROM step WINDOW so_far AS (PARTITION BY job_id, island ORDER BY time))
+SELECT job_id, island, max(gpus) AS gpus, max(cpus) AS cpus, max(memory) AS memory, max(pods) AS pods
+FROM running GROUP BY job_id, island"""
 
 _ISLANDS = """
 CREATE TABLE island AS
@@ -167,14 +166,11 @@ FROM life l JOIN island i USING (job_id, island) GROUP BY l.job_id"""
 _SPECIAL = "('out_of_memory', 'timeout', 'node_fail', 'preempted')"
 
 
-def combine_objects(con: duckdb.DuckDBPyConnection, staged: Path, cluster: str, sink: Sink) -> None:
+def combine_objects(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink) -> None:
     """Make the tables fact, run, place and usage (`tracekit.ingest.job_records`) of the staged rows."""
     con.execute(f"CREATE VIEW staged AS SELECT * FROM read_parquet({sql_text(staged)})")
     combine_records(con, staged, sink, "kind = 'load'")
-    for statement in (_PODS, _KUBERNETES_POD, _ISLAND):
-        con.execute(statement)
-    con.execute(_most(("gpus", "cpus", "memory", "pods")))
-    for statement in (_ISLANDS, _RUNS, _PLACED, _OF_PODS):
+    for statement in (_PODS, _POD_JOBS, _LIVES, _MOST, _ISLANDS, _RUNS, _PLACED, _OF_PODS):
         con.execute(statement)
     pods = {row[0] for row in con.execute("DESCRIBE stated").fetchall()}
     facts = ", ".join(
@@ -189,7 +185,7 @@ def combine_objects(con: duckdb.DuckDBPyConnection, staged: Path, cluster: str, 
                    arg_max(row(end_time), start_time) AS last_run, arg_min(node_count, start_time) AS node_count
             FROM joined GROUP BY job_id),
         told AS (
-            SELECT coalesce(f.job_id, p.job_id) AS job_id, {sql_text(cluster)} AS cluster, {facts},
+            SELECT coalesce(f.job_id, p.job_id) AS job_id, {sql_text(sink.options["cluster"])} AS cluster, {facts},
                    least(f.submit_time, p.submit_time) AS submit_time, NULL::TIMESTAMP AS eligible_time,
                    CASE WHEN f.status IS NULL OR f.status = 'unknown'
                              OR (f.status = 'failed' AND p.status IN {_SPECIAL})
@@ -210,16 +206,13 @@ _POD = re.compile(rb'"kind"\s*:\s*"Pod(?:List)?"|"containerStatuses"\s*:|"nodeNa
 _LOAD = re.compile(rb'"apiVersion"\s*:\s*"kueue\.x-k8s\.io/|"kind"\s*:\s*"Workload(?:List)?"')
 
 
-def _json(head: bytes) -> bool:
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
-
-
 def _looks_right(head: bytes) -> bool:
     """Return whether the first bytes are JSON with Pods or Workloads."""
-    return _json(head) and b'"metadata"' in head and (_POD.search(head) or _LOAD.search(head)) is not None
+    is_json = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+    return is_json and b'"metadata"' in head and (_POD.search(head) or _LOAD.search(head)) is not None
 
 
-class KubernetesFormat(Format):
+class KubernetesFormat(RecordFormat):
     """Snapshots of a cluster's pods and Workloads."""
 
     name = "kubernetes"
@@ -232,19 +225,10 @@ class KubernetesFormat(Format):
         "user_label": Option("", "label or annotation of pods that names the user; empty when there is none"),
         "gpu_resource": GPU_RESOURCE,
     }
-    nodes_from_jobs: ClassVar[bool] = True
-
-    def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-        """Combine the attempts that both exports tell of."""
-        merge_records(con, options)
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every file of the source as one."""
-        staged = sink.stage("objects", read_objects(found.get("objects"), sink))
-        if staged is not None:
-            with sink.connect() as con:
-                combine_objects(con, staged, sink.options["cluster"], sink)
-                write_job_tables(con, sink)
+        write_frames(read_objects(found.get("objects"), sink), sink, combine_objects)
         sink.retries = True
         sink.note("a pod deleted while it ran is missing from later files, so its end is unknown")
         return TimeFrame("absolute", "UTC")

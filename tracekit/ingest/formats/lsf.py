@@ -26,25 +26,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit import schema
 from tracekit.errors import UsageError
-from tracekit.ingest.cells import LostValues
 from tracekit.ingest.devices import GPU_RESOURCE
 from tracekit.ingest.formats import _lsf_cells as text_of
-from tracekit.ingest.formats._lsf_cells import Devices
 from tracekit.ingest.formats._lsf_history import read_history
-from tracekit.ingest.formats._record_append import merge_records
-from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
+from tracekit.ingest.formats._records import Devices, Fault, RecordFormat, optional, record, text, write_records
+from tracekit.ingest.interface import FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.json_array import json_items
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
-from tracekit.ingest.record_times import RecordTimes
 from tracekit.ingest.records import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import duckdb
-    import polars as pl
-
+    from tracekit.ingest.cells import LostValues
     from tracekit.ingest.job_records import Row
     from tracekit.ingest.sink import OpenedFile
 
@@ -68,7 +62,7 @@ lsbatch.h has the number (OpenLava's: github.com/zjma/openlava, lsbatch/lsbatch.
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 
 
-def read_acct(opened: OpenedFile, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
+def read_acct(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
     """Yield the rows of an accounting file in blocks."""
     csv.field_size_limit(_FIELD_LIMIT)
     for lines in text_lines(opened):
@@ -78,37 +72,25 @@ def read_acct(opened: OpenedFile, sink: Sink, devices: text_of.Devices) -> Itera
             if kind and kind[1] != "JOB_FINISH":
                 others += 1
                 continue
-            try:
+            with record(opened, line.number, line.raw) as lost:
                 held = _fields(line.text)
-                lost = LostValues()
-                rows.append(_lsf_row(held, devices, lost) | {"line": line.number})
-            except _Fault as fault:
-                opened.reject(line.number, fault.column, fault.reason, line.raw)
-                continue
-            short += "effectiveResReq" not in held
-            lost.count(sink)
-        devices.count(len(lines))
-        sink.check("other_records", others, len(lines), "records of types other than JOB_FINISH; ignored")
-        sink.check(
+                rows.append(_finished(held, devices, lost) | {"line": line.number})
+                short += "effectiveResReq" not in held
+        devices.count(len(lines), whole=True)
+        check = opened.sink.check
+        check("other_records", others, len(lines), "records of types other than JOB_FINISH; ignored")
+        check(
             "short_records", short, len(lines),
             "records whose last part (run limit and used resources) is missing or has another layout",
         )  # fmt: skip
-        if rows:
-            yield rows
-
-
-class _Fault(Exception):  # noqa: N818 -- no error of the program: why a record cannot be used
-    def __init__(self, column: str | None, reason: str) -> None:
-        super().__init__(reason)
-        self.column = column
-        self.reason = reason
+        yield text_of.of_cluster(rows, opened.sink.options)
 
 
 def _fields(text: str) -> dict[str, Any]:
     try:
         cells = next(csv.reader([text], delimiter=" ", skipinitialspace=True, strict=True))
     except csv.Error as error:
-        raise _Fault(None, f"cannot be parsed: {error}") from None
+        raise Fault(None, f"cannot be parsed: {error}") from None
     held: dict[str, Any] = {}
     at = 0
     for column in schema.source("lsf", "acct").columns:
@@ -119,7 +101,7 @@ def _fields(text: str) -> dict[str, Any]:
             at = _take(cells, at, column.name, held)
         except (IndexError, ValueError):
             if column.required:
-                raise _Fault(column.name, "is missing or of another layout") from None
+                raise Fault(column.name, "is missing or of another layout") from None
             break
     return held
 
@@ -179,7 +161,7 @@ def _number(held: Mapping[str, Any], name: str) -> float | None:
     try:
         return None if text is None else _parsed(text)
     except ValueError as error:
-        raise _Fault(name, str(error)) from None
+        raise Fault(name, str(error)) from None
 
 
 def _parsed(text: str) -> float | None:
@@ -202,23 +184,23 @@ def _time(held: Mapping[str, Any], name: str) -> float | None:
     return _number(held, name) or None
 
 
-def _lsf_row(held: Mapping[str, Any], devices: text_of.Devices, lost: LostValues) -> Row:
+def _finished(held: Mapping[str, Any], devices: Devices, lost: LostValues) -> Row:
     if held["type"] != "JOB_FINISH":
-        raise _Fault(None, 'is not a record like "JOB_FINISH" "10.1" 1712942618 ...')
+        raise Fault(None, 'is not a record like "JOB_FINISH" "10.1" 1712942618 ...')
     job, index, told = _number(held, "jobId"), _number(held, "idx"), _time(held, "eventTime")
     if job is None or told is None:
-        raise _Fault("jobId" if job is None else "eventTime", "is missing")
+        raise Fault("jobId" if job is None else "eventTime", "is missing")
     name = f"{job:.0f}[{index:.0f}]" if index else f"{job:.0f}"
     slots = lost.read("execHosts", " ".join(held["execHosts"]), lambda _: text_of.hosts(held["execHosts"])) or {}
     start = _time(held, "startTime")
     effective = held.get("effectiveResReq", "")
-    request = devices.request(effective)
+    request = text_of.gpu_request(effective, devices.factors)
     if request is None or request.number == 0:
-        asked = devices.request(held["resReq"])
+        asked = text_of.gpu_request(held["resReq"], devices.factors)
         request = asked if asked is not None and asked.number != 0 else request
     options = lost.read("options", held.get("options"), _parsed)
     alone = options is not None and bool(int(options) & _EXCLUSIVE)
-    request = devices.settled(name, request, alone=alone)
+    request = text_of.settled(name, request, devices, alone=alone)
     status, word = _status(held, lost)
     names = ("ru_utime", "ru_stime", "maxRMem", "runLimit", "numProcessors")
     *cpu, memory, limit, processors = (lost.read(name, held.get(name), _amount) for name in names)
@@ -252,12 +234,9 @@ def _status(held: Mapping[str, Any], lost: LostValues) -> tuple[str, str]:
         return "completed", "DONE"
     if code != _EXIT:
         return "unknown", f"jStatus={held['jStatus']}"
-    names = {number: word for word, number in text_of.TERM_WORDS}
     reason = lost.read("exitInfo", held.get("exitInfo"), _parsed)
-    word = names.get(int(reason)) if reason is not None else None
-    if word is None or word == "UNKNOWN":
-        return "failed", "EXIT"
-    return text_of.TERMINATION.get(word, "failed"), f"TERM_{word}"
+    word = dict(enumerate(text_of.TERM_WORDS)).get(int(reason or 0), "UNKNOWN")
+    return text_of.exited("" if word == "UNKNOWN" else f"TERM_{word}")
 
 
 # What `bjobs -o "..." -json` prints: the jobs of a moment, a record each, with the fields that were asked for.
@@ -268,67 +247,42 @@ _OPTIONAL = (
     "ALLOC_SLOT", "EXEC_HOST", "GPU_ALLOC", "EFFECTIVE_RESREQ", "COMBINED_RESREQ", "USER", "JOB_NAME", "QUEUE",
     "PROJ_NAME", "PEND_REASON", "GPU_NUM", "EXIT_REASON", "STAT",
 )  # fmt: skip
-_TERM = re.compile(r"TERM_([A-Z_]{1,40})", re.ASCII)
 
 
-def read_bjobs(opened: OpenedFile, year: str, sink: Sink, devices: text_of.Devices) -> Iterator[list[Row]]:
-    """Yield the rows of a listing in blocks; `year` is that of times that carry none."""
+def read_bjobs(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
+    """Yield the rows of a listing in blocks."""
+    year = opened.sink.options["year"]
     for items in json_items(opened, "RECORDS"):
         rows = []
         for item in items:
-            try:
-                lost = LostValues()
-                rows.append(_row(item.value, year, devices, lost) | {"line": item.line})
-                lost.count(sink)
-            except ValueError as error:
-                column, _, reason = str(error).partition(": ")
-                opened.reject(item.line, column, reason, item.raw)
-        devices.count(len(rows))
-        if rows:
-            yield rows
+            # A dash says that there is nothing.
+            held = {name: value for name, value in item.value.items() if value != "-"}
+            with record(opened, item.line, item.raw) as lost:
+                rows.append(_listed(held, year, devices, lost) | {"line": item.line})
+        devices.count(len(rows), whole=True)
+        yield text_of.of_cluster(rows, opened.sink.options)
 
 
-def _text(held: Mapping[str, Any], name: str) -> str | None:
-    value = held.get(name)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name}: is not text")
-    return None if value in (None, "", "-") else value
-
-
-def _optional(held: Mapping[str, Any], name: str, lost: LostValues) -> str | None:
-    """Return a text that a record can be without."""
-    try:
-        return _text(held, name)
-    except ValueError:
-        lost.add(name, str(held[name]), "is not text")
-        return None
-
-
-def _row(held: Mapping[str, Any], year: str, devices: text_of.Devices, lost: LostValues) -> Row:
-    job, index = _text(held, "JOBID"), _text(held, "JOBINDEX")
+def _listed(held: Mapping[str, Any], year: str, devices: Devices, lost: LostValues) -> Row:
+    job, index = text(held, "JOBID"), text(held, "JOBINDEX")
     if job is None or not re.fullmatch(r"\d{1,15}", job, re.ASCII):
-        raise ValueError("JOBID: is not a job id")
-    told = {name: _optional(held, name, lost) for name in _OPTIONAL}
+        raise Fault("JOBID", "is not a job id")
+    told = {name: optional(held, lost, name) for name in _OPTIONAL}
     word = told["STAT"]
     status = _STATUS.get(word or "", "unknown")
     if word == "EXIT":
-        reason = _TERM.search(told["EXIT_REASON"] or "")
-        status = text_of.TERMINATION.get(reason[1], "failed") if reason else "failed"
-        word = f"TERM_{reason[1]}" if reason else word
+        status, word = text_of.exited(told["EXIT_REASON"] or "")
     clocks = {}
     for key, name in (("submit_s", "SUBMIT_TIME"), ("start_s", "START_TIME"), ("end_s", "FINISH_TIME")):
-        text = _text(held, name)
+        clock = text(held, name)
         # Of a job that runs, the end is what its limits or estimates say.
-        if text is not None and not (key == "end_s" and status in ("running", "pending", "unknown")):
-            try:
-                clocks[key] = text_of.wall_s(text, year)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
+        if clock is not None and not (key == "end_s" and status in ("running", "pending", "unknown")):
+            clocks[key] = text_of.wall_s(clock, year, name)
     place = "ALLOC_SLOT" if told["ALLOC_SLOT"] else "EXEC_HOST"
-    slots = lost.read(place, told[place], lambda text: text_of.hosts(text.split(":"))) or {}
+    slots = lost.read(place, told[place], lambda names: text_of.hosts(names.split(":"))) or {}
     indices = _indices(told["GPU_ALLOC"] or "")
-    request = devices.request(told["EFFECTIVE_RESREQ"] or told["COMBINED_RESREQ"] or "")
-    request = devices.settled(job, request, alone=False)
+    request = text_of.gpu_request(told["EFFECTIVE_RESREQ"] or told["COMBINED_RESREQ"] or "", devices.factors)
+    request = text_of.settled(job, request, devices, alone=False)
     row: Row = clocks | {
         "job_id": f"{job}[{index}]" if index not in (None, "0") else job,
         "told": max(clocks.values(), default=0.0),
@@ -365,7 +319,7 @@ def _indices(text: str) -> dict[str, set[int]]:
     return found
 
 
-class LsfFormat(Format):
+class LsfFormat(RecordFormat):
     """Accounting and history of one cluster."""
 
     name = "lsf"
@@ -390,7 +344,6 @@ class LsfFormat(Format):
         "vc": Option("queue", "what the tenant unit is", ("queue", "project")),
         "gpu_resource": GPU_RESOURCE,
     }
-    nodes_from_jobs: ClassVar[bool] = True
 
     def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the options with defaults filled in.
@@ -405,20 +358,14 @@ class LsfFormat(Format):
             raise UsageError(f"'{filled['year']}' is not a year", where="--option year", hint="give it like 2024")
         return filled
 
-    def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-        """Combine the runs that both exports tell of."""
-        merge_records(con, options)
-
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every file of the source as one log."""
         zone = sink.options["timezone"]
         require_zone(zone)
-        staged = sink.stage("records", _frames(found, sink))
-        several = 0
-        if staged is not None:
-            with sink.connect() as con:
-                combine_records(con, staged, sink)
-                several = write_job_tables(con, sink)
+        printed = (zone, sink.options["doubled_hour"])
+        readers = (("acct", read_acct, None), ("history", read_history, printed), ("bjobs", read_bjobs, printed))
+        sources = ((file, read, wall) for kind, read, wall in readers for file in found.get(kind))
+        several = write_records(sources, sink)
         sink.retries = bool(found.get("history")) or several > 0
         if found.get("history") or found.get("bjobs"):
             sink.note(f"printed times have no zone and are {zone_note(zone, stated='timezone' in sink.stated)}")
@@ -428,32 +375,6 @@ class LsfFormat(Format):
 def _first(head: bytes, begin: bytes) -> bool:
     """Return whether one of the first lines begins so; lsb.acct may begin with other records."""
     return any(line.startswith(begin) for line in head.removeprefix(b"\xef\xbb\xbf").splitlines()[:20])
-
-
-def _frames(found: FoundFiles, sink: Sink) -> Iterator[pl.DataFrame]:
-    options = sink.options
-    number = 0
-    devices = Devices(sink)
-    for kind in ("acct", "history", "bjobs"):
-        for file in found.get(kind):
-            with sink.opened(file) as opened:
-                times = RecordTimes(sink, opened.path)
-                blocks = (
-                    read_acct(opened, sink, devices)
-                    if kind == "acct"
-                    else read_history(opened, options["year"], sink, devices)
-                    if kind == "history"
-                    else read_bjobs(opened, options["year"], sink, devices)
-                )
-                for rows in blocks:
-                    for row in rows:
-                        number += 1
-                        row["ord"] = number
-                        row["cluster"] = options["cluster"]
-                        row["vc"] = row.get("partition" if options["vc"] == "queue" else "account")
-                    wall = None if kind == "acct" else (options["timezone"], options["doubled_hour"])
-                    yield record_frame(rows, times, wall)
-    devices.report()
 
 
 FORMAT = LsfFormat()

@@ -31,35 +31,273 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import polars as pl
 
-from tracekit.ingest.cells import LostValues
-from tracekit.ingest.devices import GPU_RESOURCE, UnknownDevices, device_factors
-from tracekit.ingest.formats import _pbs_cells as text_of
-from tracekit.ingest.formats._record_append import merge_records
-from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
+from tracekit.ingest.devices import GPU_RESOURCE
+from tracekit.ingest.formats._records import (
+    Devices,
+    Fault,
+    RecordFormat,
+    gpu_weights,
+    record,
+    uncounted_devices,
+    write_records,
+)
+from tracekit.ingest.interface import FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
+from tracekit.ingest.node_lists import MAX_NODES
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.records import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import duckdb
-
-    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.cells import LostValues
     from tracekit.ingest.job_records import Row
     from tracekit.ingest.records import TextLine
     from tracekit.ingest.sink import OpenedFile
 
 
-# From the lines of PBS accounting files to rows of `tracekit.ingest.job_records`.
+# Values of a record: durations, amounts, requests, and where a job ran.
+#
+# Each function takes the text of one value and raises ValueError, with the reason, when it cannot be read.
+
+Place = dict[str, Any]
+
+_KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z_][\w.\-]{0,200})=")
+_DURATION = re.compile(r"(?:(\d{1,7}):)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:\.\d{1,9})?", re.ASCII)
+_AMOUNT = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([kmgtp]?)([bw]?)", re.ASCII | re.IGNORECASE)
+_SCALE = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+_WORD_BYTES = 8
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+_SLOT = re.compile(r"([^/\s]+)(?:/([\d,\-]{1,4000})(?:\*(\d{1,9}))?)?", re.ASCII)
+_GPU = re.compile(r"([^/\s]+)-gpu/(\d{1,6})", re.ASCII)
+_MOST_SLOTS = 1 << 20
+_PAIR = re.compile(r"(?:^|(?<=[:+(\s]))([A-Za-z_]\w{0,80})=(\d{1,9}(?:\.\d{1,9})?)(?=$|[:+)\s])", re.ASCII)
+
+GPU_NAMES = ("ngpus", "gpus", "gpu")
+"""What counts GPUs: OpenPBS's word, Torque's, and one that sites define; of several the first one counts."""
+
+
+class Request(NamedTuple):
+    """What a job asked for in all."""
+
+    nodes: float | None
+    cpus: float | None
+    gpus: float | None
+    model: str | None
+    """Models named in the chunks, joined by '|'."""
+    chunk_gpus: tuple[float, ...]
+    """GPUs of each node (chunk), in order."""
+
+
+def attributes(text: str) -> dict[str, str]:
+    """Return the pairs of a message such as `user=ann account="my lab" start=1`; quotes are taken off.
+
+    A value ends where the next word with an equals sign begins, unless it is in quotes.
+    """
+    marks: list[tuple[str, int, int]] = []
+    inside = 0
+    for match in _KEY.finditer(text):
+        if match.start() < inside:
+            continue
+        marks.append((match[1], match.start(), match.end()))
+        if text[match.end() : match.end() + 1] == '"':
+            closing = text.find('"', match.end() + 1)
+            inside = closing + 1 if closing > 0 else match.end()
+    found = {}
+    for place, (name, _, begin) in enumerate(marks):
+        end = marks[place + 1][1] if place + 1 < len(marks) else len(text)
+        value = text[begin:end].strip()
+        if len(value) > 1 and value[0] == value[-1] == '"':
+            value = value[1:-1]
+        found[name] = value
+    return found
+
+
+def epoch_s(text: str) -> float:
+    """Return a time in seconds since 1970 [s]."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("is not a time in seconds since 1970")
+    return float(text)
+
+
+def duration_s(text: str) -> float:
+    """Return a duration like `02:03:04`, `1:02:03:04` or `7384` [s]."""
+    if _NUMBER.fullmatch(text):
+        total = float(text)
+    else:
+        match = _DURATION.fullmatch(text)
+        if match is None:
+            raise ValueError("is not a duration like 02:03:04")
+        first, second, minutes, seconds = (int(part or 0) for part in match.groups())
+        # One part in front of minutes is hours; two are days and hours.
+        days, hours = (first, second) if match[2] is not None else (0, first)
+        total = float(days * 86_400 + hours * 3600 + minutes * 60 + seconds)
+    if total > 1e10:
+        raise ValueError("is a duration out of range")
+    return total
+
+
+def amount_gib(text: str) -> float:
+    """Return an amount of memory like `16gb` or `12.5M` [GiB]; a bare number is bytes, `w` counts words of 8 bytes."""
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
+        raise ValueError("is not an amount of memory")
+    words = _WORD_BYTES if match[3].lower() == "w" else 1
+    return float(match[1]) * words * 2.0 ** (_SCALE[match[2].lower()] - 30)
+
+
+def count(text: str) -> float:
+    """Return a number of GPUs, processors or nodes."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("is not a number")
+    return float(text)
+
+
+def gpus_in(held: Mapping[str, str], factors: Mapping[str, float]) -> float | None:
+    """Return the GPUs that resources count, None where none of them does.
+
+    Parameters
+    ----------
+    held : mapping
+        Amounts by the name of the resource.
+    factors : mapping
+        GPUs that one counts, by its name in small letters, as the option gpu_resource says.
+    """
+    amounts = {name.lower(): amount for name, amount in held.items()}
+    weights = gpu_weights(amounts, GPU_NAMES, factors)
+    return sum(factor * count(amounts[name]) for name, factor in weights.items()) if weights else None
+
+
+def unknown_devices(texts: list[str], factors: Mapping[str, float]) -> set[str]:
+    """Return the accelerators that chunks of resources name, and that nobody counts."""
+    found: set[str] = set()
+    for text in texts:
+        names = {name.lower() for name, amount in _PAIR.findall(text) if float(amount)}
+        found |= uncounted_devices(names, GPU_NAMES, gpu_weights(names, GPU_NAMES, factors))
+    return found
+
+
+def requested(text: str, factors: Mapping[str, float], model: str | None) -> Request:
+    """Return what OpenPBS's `2:ncpus=8:ngpus=2+1:ncpus=4` or Torque's `2:ppn=8:gpus=2+node7:ppn=4` asks for.
+
+    Parameters
+    ----------
+    factors : mapping
+        As `gpus_in` takes them.
+    model : str, optional
+        The resource of a chunk that names the GPU's model; None for Torque, where a name is one node.
+    """
+    cpus_of, unstated = ("ncpus", 0.0) if model is not None else ("ppn", 1.0)
+    nodes = cpus = total = 0.0
+    models: set[str] = set()
+    chunk_gpus: list[float] = []
+    for chunk in text.split("+"):
+        first, *parts = chunk.split(":")
+        numbered = _NUMBER.fullmatch(first) is not None
+        many = float(first) if numbered else 1.0
+        if many > MAX_NODES or nodes + many > MAX_NODES:
+            raise ValueError(f"needs more than {MAX_NODES} nodes")
+        if not numbered and model is not None:
+            parts.insert(0, first)
+        held = dict(part.partition("=")[::2] for part in parts)
+        each = gpus_in(held, factors) or 0.0
+        nodes += many
+        cpus += many * (count(held[cpus_of]) if cpus_of in held else unstated)
+        total += many * each
+        chunk_gpus += [each] * int(many)
+        if model is not None and held.get(model):
+            models.add(held[model])
+    return Request(nodes, cpus or None, total, "|".join(sorted(models)) or None, tuple(chunk_gpus))
+
+
+def run_nodes(
+    hosts: str | None, vnodes: str | None, devices: str | None, factors: Mapping[str, float]
+) -> tuple[list[Place], float | None]:
+    """Return the nodes of a run, each once, in order, and the number of slots where it is known.
+
+    Parameters
+    ----------
+    hosts : str, optional
+        exec_host: `n1/0*8+n2/0*8` (OpenPBS), `n1/0+n1/1` or `n1/0-7` (Torque).
+    vnodes : str, optional
+        exec_vnode of OpenPBS: `(n1:ncpus=8:ngpus=2)+(n2[0]:ngpus=1+n2[1]:ngpus=1)`, a part in parentheses a chunk.
+    devices : str, optional
+        exec_gpus of Torque: `n1-gpu/0+n1-gpu/1`.
+    factors : mapping
+        As `gpus_in` takes them.
+    """
+    found: dict[str, Place] = {}
+    slots = 0.0
+    names: list[str] = []
+    for part in hosts.split("+") if hosts else ():
+        match = _SLOT.fullmatch(part)
+        if match is None:
+            raise ValueError("is not a list of hosts like n1/0*8+n2/0*8")
+        names.append(match[1])
+        _at(found, match[1])
+        slots += _slots(match[2], match[3])
+    if vnodes:
+        _add_vnodes(found, vnodes, names, factors)
+    if devices:
+        _add_devices(found, devices)
+    return list(found.values()), slots or None
+
+
+def _at(found: dict[str, Place], node: str) -> Place:
+    """Return the entry of a node, a new one for a new node."""
+    if not node or len(found) >= MAX_NODES:
+        raise ValueError("is not a list of nodes" if not node else f"names more than {MAX_NODES} nodes")
+    return found.setdefault(node, {"node": node, "gpu_count": None, "gpu_index": None})
+
+
+def _add_vnodes(found: dict[str, Place], vnodes: str, names: list[str], factors: Mapping[str, float]) -> None:
+    chunks = vnodes.split(")+(")
+    for number, chunk in enumerate(chunks):
+        for part in chunk.strip("()").split("+"):
+            name, *held = part.split(":")
+            # The chunks stand in the order of the hosts; a vnode may be a part of a host, such as n1[0].
+            place = _at(found, names[number] if len(names) == len(chunks) else name.partition("[")[0])
+            amounts = dict(item.partition("=")[::2] for item in held)
+            here = gpus_in(amounts, factors)
+            if here is not None:
+                place["gpu_count"] = (place["gpu_count"] or 0.0) + here
+    for place in found.values():
+        place["gpu_count"] = place["gpu_count"] or 0.0
+
+
+def _add_devices(found: dict[str, Place], devices: str) -> None:
+    for part in devices.split("+"):
+        match = _GPU.fullmatch(part)
+        if match is None:
+            raise ValueError("is not a list of GPUs like n1-gpu/0+n1-gpu/1")
+        place = _at(found, match[1])
+        place["gpu_index"] = sorted({*(place["gpu_index"] or ()), int(match[2])})
+    for place in found.values():
+        place["gpu_count"] = float(len(place["gpu_index"] or ()))
+
+
+def _slots(listed: str | None, factor: str | None) -> float:
+    if factor is not None:
+        return float(factor)
+    count = 0
+    for part in (listed or "").split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and last.isdecimal():
+            count += max(0, int(last) - int(first) + 1)
+        elif part.isdecimal():
+            count += 1
+        if count > _MOST_SLOTS:
+            raise ValueError("names too many slots")
+    return float(count)
+
+
+# From the lines of a file to rows of `tracekit.ingest.job_records`.
 
 LINE = re.compile(
     r"(?:[^;\s]{1,500}:)?(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:\.\d{1,9})?;([A-Za-z]);([^;]{0,1000});(.*)",
     re.ASCII | re.DOTALL,
 )
 _JOB_ID = re.compile(r"(\d{1,20})(\[\d{0,20}\])?(?:-\d{1,20})?(?:\.(\S{1,900}))?", re.ASCII)
-_LINES_PER_FILE = 1 << 40
 _QUARTER_S = 900
 """Offsets of clocks are multiples of it [s]."""
 _WRITTEN_WITHIN_S = 60
@@ -75,21 +313,13 @@ _LIMITS = {-24: "failed", -25: "failed", -26: "out_of_memory", -27: "out_of_memo
 """What OpenPBS writes where it killed a job for a limit: virtual memory, memory, processor time, wall time."""
 
 
-class _Fault(Exception):  # noqa: N818 -- no error of the program: why a record cannot be used
-    """Why a record cannot be used: the column, and what is wrong with it."""
-
-    def __init__(self, column: str | None, reason: str) -> None:
-        super().__init__(reason)
-        self.column = column
-        self.reason = reason
-
-
 class _Line(NamedTuple):
     wall_s: float
     """Wall clock at which it was written [s since 1970 of that clock]."""
     kind: str
     job: str
     text: str
+    """Behind the id of the job."""
 
 
 def exit_status(code: int) -> str:
@@ -97,80 +327,55 @@ def exit_status(code: int) -> str:
     return "completed" if code == 0 else _LIMITS.get(code, "failed")
 
 
-def read_records(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield the usable records of accounting files in frames to stage."""
-    unknown = UnknownDevices(sink, "jobs")
-    for number, file in enumerate(files):
-        with sink.opened(file) as opened:
-            times = RecordTimes(sink, opened.path)
-            clock = _Clock(times, sink)
-            for lines in text_lines(opened):
-                rows = list(_rows(lines, number, opened, sink, unknown))
-                if rows:
-                    yield record_frame(clock.fill(rows), times)
-    unknown.report()
+def read_records(opened: OpenedFile, devices: Devices) -> Iterator[list[Row]]:
+    """Yield the rows of an accounting file in blocks."""
+    clock = _Clock(opened)
+    for lines in text_lines(opened):
+        yield clock.filled(_rows(lines, opened, devices))
 
 
-def _rows(lines: list[TextLine], number: int, opened: OpenedFile, sink: Sink, unknown: UnknownDevices) -> Iterator[Row]:
-    others = arrays = 0
-    examples: list[str] = []
-    holders: list[tuple[str, str]] = []
-    wholes: list[str] = []
+def _rows(lines: list[TextLine], opened: OpenedFile, devices: Devices) -> list[Row]:
+    rows: list[Row] = []
+    others = 0
+    arrays: list[str] = []
     for line in lines:
-        try:
+        with record(opened, line.number, line.raw) as lost:
             parsed = _parsed(line.text)
             match = _JOB_ID.fullmatch(parsed.job)
             if parsed.kind not in OF_A_JOB:
                 others += 1
-                continue
-            if match is None:
-                raise _Fault("job", "is not a job id like 123.server")
-            if match[2] == "[]":
-                arrays += 1
-                examples = [*examples[:4], parsed.job]
-                continue
-            lost = LostValues()
-            row = _row(parsed, match, sink.options, lost)
-            devices, whole = row.pop("devices"), row.pop("whole")
-        except _Fault as fault:
-            opened.reject(line.number, fault.column, fault.reason, line.raw)
-            continue
-        lost.count(sink)
-        if devices:
-            holders.append((parsed.job, "|".join(sorted(devices))))
-        if whole:
-            wholes.append(parsed.job)
-        yield row | {"line": line.number, "ord": number * _LINES_PER_FILE + line.number}
-    unknown.add(holders, len(lines))
-    sink.check(
-        "whole_nodes_without_gpus", len(wholes), len(lines),
-        "records of whole-node jobs without a number of GPUs; their GPUs are unknown", wholes,
-    )  # fmt: skip
-    sink.check(
+            elif match is None:
+                raise Fault("job", "is not a job id like 123.server")
+            elif match[2] == "[]":
+                arrays.append(parsed.job)
+            else:
+                rows.append(_row(parsed, match, opened.sink.options, devices, lost) | {"line": line.number})
+    devices.count(len(lines), whole=True)
+    opened.sink.check(
         "other_records", others, len(lines),
         "records of types other than Q, S, E, D, A, R, T and C (licences, reservations, updates); ignored",
     )  # fmt: skip
-    sink.check(
-        "array_records", arrays, len(lines),
-        "records of whole job arrays; only their members are jobs, so an array without members is missing",
-        examples,
+    opened.sink.check(
+        "array_records", len(arrays), len(lines),
+        "records of whole job arrays; only their members are jobs, so an array without members is missing", arrays,
     )  # fmt: skip
+    return rows
 
 
 def _parsed(text: str) -> _Line:
     match = LINE.fullmatch(text)
     if match is None:
-        raise _Fault(None, "is not a record like 03/04/2024 10:11:12;S;123.server;user=ann")
+        raise Fault(None, "is not a record like 03/04/2024 10:11:12;S;123.server;user=ann")
     month, day, year, hour, minute, second = (int(match[i]) for i in range(1, 7))
     try:
         moment = datetime(year, month, day, hour, minute, second)
     except ValueError:
-        raise _Fault("date", "is not a date like 03/04/2024 10:11:12") from None
+        raise Fault("date", "is not a date like 03/04/2024 10:11:12") from None
     return _Line((moment - datetime(1970, 1, 1)).total_seconds(), match[7], match[8], match[9])
 
 
-def _row(line: _Line, match: re.Match[str], options: Mapping[str, str], lost: LostValues) -> Row:
-    held = text_of.attributes(line.text)
+def _row(line: _Line, match: re.Match[str], options: Mapping[str, str], devices: Devices, lost: LostValues) -> Row:
+    held = attributes(line.text)
     array = f"{match[1]}[].{match[3]}" if match[3] else f"{match[1]}[]"
     row: Row = {
         "job_id": line.job,
@@ -181,69 +386,65 @@ def _row(line: _Line, match: re.Match[str], options: Mapping[str, str], lost: Lo
     }
     row |= {key: held[name] for key, name in _TEXTS.items() if held.get(name)}
     row["vc"] = held.get({"partition": "queue"}.get(options["vc"], options["vc"])) or None
-    row |= {key: _named(name, text_of.epoch_s)(held[name]) for key, name in _TIMES.items() if held.get(name)}
+    row |= {key: _time_s(name, held[name]) for key, name in _TIMES.items() if held.get(name)}
     stated = {key: lost.read(name, held.get(name), read) for key, (name, read) in _VALUES.items()}
     row |= {key: value for key, value in stated.items() if value is not None}
-    row |= _resources(held, options, lost)
-    return row | _life(line, row, held, lost)
+    resources, unknown, whole = _resources(held, options, devices.factors, lost)
+    row |= resources
+    row |= _life(line, row, held, lost)
+    devices.add(line.job, unknown, whole=whole)
+    return row
 
 
 _TEXTS = {"user": "user", "name": "jobname", "account": "account", "partition": "queue"}
 _TIMES = {"submit_s": "ctime", "start_s": "start", "end_s": "end"}
 """Times without which a record says something else."""
 _VALUES: dict[str, tuple[str, Callable[[str], float]]] = {
-    "eligible_s": ("etime", text_of.epoch_s),
-    "time_limit_s": ("Resource_List.walltime", text_of.duration_s),
-    "memory_gib": ("Resource_List.mem", text_of.amount_gib),
-    "cpu_s": ("resources_used.cput", text_of.duration_s),
-    "memory_used_gib": ("resources_used.mem", text_of.amount_gib),
+    "eligible_s": ("etime", epoch_s),
+    "time_limit_s": ("Resource_List.walltime", duration_s),
+    "memory_gib": ("Resource_List.mem", amount_gib),
+    "cpu_s": ("resources_used.cput", duration_s),
+    "memory_used_gib": ("resources_used.mem", amount_gib),
 }
 
 
-def _named(name: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
-    def reading(text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise _Fault(name, str(error)) from None
-
-    return reading
+def _time_s(name: str, text: str) -> float:
+    try:
+        return epoch_s(text)
+    except ValueError as error:
+        raise Fault(name, str(error)) from None
 
 
-def _resources(held: Mapping[str, str], options: Mapping[str, str], lost: LostValues) -> Row:
-    """Return GPUs, processors and nodes: what was given where the record says so, else what was asked for."""
-    factors, model = device_factors(options["gpu_resource"]), options["model_resource"]
+def _resources(
+    held: Mapping[str, str], options: Mapping[str, str], factors: Mapping[str, float], lost: LostValues
+) -> tuple[Row, set[str], bool]:
+    """Return GPUs, processors and nodes: what was given where the record says so, else what was asked for.
+
+    Behind them: the devices that nobody knows, and whether the job has whole nodes without a word about their GPUs.
+    """
+    model = options["model_resource"]
     where = held.get("exec_vnode") or held.get("exec_host")
 
     def listed(_: str) -> Any:
-        return text_of.places(held.get("exec_host"), held.get("exec_vnode"), held.get("exec_gpus"), factors)
+        return run_nodes(held.get("exec_host"), held.get("exec_vnode"), held.get("exec_gpus"), factors)
 
     column = "exec_vnode" if held.get("exec_vnode") else "exec_gpus" if held.get("exec_gpus") else "exec_host"
     places, slots = lost.read(column, where, listed) or ([], None)
     asked = "Resource_List.select" if held.get("Resource_List.select") else "Resource_List.nodes"
-    request = lost.read(
-        asked,
-        held.get(asked),
-        lambda text: (
-            text_of.node_request(text, factors)
-            if asked.endswith("nodes")
-            else text_of.select_request(text, factors, model)
-        ),
-    )
+    chunks_model = None if asked.endswith("nodes") else model
+    request = lost.read(asked, held.get(asked), lambda text: requested(text, factors, chunks_model))
     names = {name.removeprefix("Resource_List."): name for name in held if name.startswith("Resource_List.")}
-    gpu_names = [name for name in names if name.lower() in (*text_of.GPU_NAMES, *factors)]
+    gpu_names = [name for name in names if name.lower() in (*GPU_NAMES, *factors)]
     counts = dict.fromkeys((*gpu_names, "ncpus", "nodect"))
-    read = {
-        name: lost.read(f"Resource_List.{name}", held.get(f"Resource_List.{name}"), text_of.count) for name in counts
-    }
+    read = {name: lost.read(f"Resource_List.{name}", held.get(f"Resource_List.{name}"), count) for name in counts}
     stated = {name: value for name, value in read.items() if value is not None}
-    counted = text_of.gpus_in({name: str(stated[name]) for name in gpu_names if name in stated}, factors)
+    counted = gpus_in({name: str(stated[name]) for name in gpu_names if name in stated}, factors)
     given = [place["gpu_count"] for place in places]
     of_nodes = request is not None and (request.gpus or not counted)
     if places and None in given and request is not None and of_nodes and len(request.chunk_gpus) == len(places):
         # Torque gives the nodes of a request in its order, and as many GPUs on each as were asked for there.
-        for place, count in zip(places, request.chunk_gpus, strict=True):
-            place["gpu_count"] = count
+        for place, gpus in zip(places, request.chunk_gpus, strict=True):
+            place["gpu_count"] = gpus
         given = list(request.chunk_gpus)
     total = sum(given) if places and None not in given else counted
     if total is None and request is not None:
@@ -255,7 +456,7 @@ def _resources(held: Mapping[str, str], options: Mapping[str, str], lost: LostVa
         places[0]["gpu_count"] = total
     chunks = [held[name] for name in (asked, "exec_vnode") if held.get(name)]
     listed_here = [f"{name}={held[full]}" for name, full in names.items() if name not in ("select", "nodes")]
-    devices = text_of.unknown_devices([*chunks, " ".join(listed_here)], factors)
+    devices = unknown_devices([*chunks, " ".join(listed_here)], factors)
     whole = not total and _has_whole_nodes(held) and not gpu_names and not held.get("exec_gpus")
     whole = whole and not any(_COUNTS_GPUS.search(chunk) for chunk in chunks)
     if devices or whole:
@@ -273,7 +474,7 @@ def _resources(held: Mapping[str, str], options: Mapping[str, str], lost: LostVa
         "node_count": None if nodes is None else int(nodes),
         "gpu_model": (request.model if request else None) or held.get(f"Resource_List.{model}") or None,
     }
-    return {key: value for key, value in found.items() if value is not None} | {"devices": devices, "whole": whole}
+    return {key: value for key, value in found.items() if value is not None}, devices, whole
 
 
 _COUNTS_GPUS = re.compile(r"(?:^|[:+(])n?gpus?=", re.ASCII | re.IGNORECASE)
@@ -286,35 +487,31 @@ def _has_whole_nodes(held: Mapping[str, str]) -> bool:
     return any(_ALONE.search(text) for text in asked)
 
 
-def _life(  # noqa: PLR0911 -- one a type of record
-    line: _Line, row: Row, held: Mapping[str, str], lost: LostValues
-) -> Row:
+def _life(line: _Line, row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
     """Return what the type of a record says of the job's state; `clock` asks for its wall clock as `end_s`."""
     if line.kind == "Q":
         # Torque's says no more than the queue: the job was submitted when it was written.
         return {"status": "pending", "source_status": "Q", "clock": None if "submit_s" in row else "submit_s"}
     if line.kind in "ST":
         if "start_s" not in row:
-            raise _Fault("start", "is missing")
+            raise Fault("start", "is missing")
         return {"status": "running", "source_status": line.kind, "run_status": "running", "end_s": None}
     if line.kind == "E":
         return _end(row, held, lost)
     if line.kind == "D":
         return {"status": None, "deleted": True, "clock": "end_s", "start_s": None, "source_status": "D"}
+    closing: Row = {"closes": True, "clock": "end_s", "start_s": None}
     if line.kind == "A":
-        return {"status": "failed", "source_status": "A", "run_status": "failed", "closes": True, "clock": "end_s",
-                "start_s": None}  # fmt: skip
+        return {"status": "failed", "source_status": "A", "run_status": "failed", **closing}
     # R: the job waits again; C: it was held after a checkpoint.
-    if "start_s" in row and "end_s" in row:
-        return {"status": "pending", "source_status": line.kind, "run_status": "unknown"}
-    return {"status": "pending", "source_status": line.kind, "run_status": "unknown", "closes": True, "clock": "end_s",
-            "start_s": None}  # fmt: skip
+    again: Row = {"status": "pending", "source_status": line.kind, "run_status": "unknown"}
+    return again if "start_s" in row and "end_s" in row else {**again, **closing}
 
 
 def _end(row: Row, held: Mapping[str, str], lost: LostValues) -> Row:
     code = held.get("Exit_status")
     if "end_s" not in row:
-        raise _Fault("end", "is missing")
+        raise Fault("end", "is missing")
     status = "unknown"
     if code is not None:
         if re.fullmatch(r"-?\d{1,9}", code, re.ASCII):
@@ -331,12 +528,13 @@ class _Clock:
     holds for the records around it, through every clock change. A file without such a record is read by the zone.
     """
 
-    def __init__(self, times: RecordTimes, sink: Sink) -> None:
-        self._times, self._sink = times, sink
+    def __init__(self, opened: OpenedFile) -> None:
+        self._options = opened.sink.options
+        self._times = RecordTimes(opened.sink, opened.path)
         self._offset_s: float | None = None
 
-    def fill(self, rows: list[Row]) -> list[Row]:
-        """Fill the times that only the wall clock tells, and drop the helper keys."""
+    def filled(self, rows: list[Row]) -> list[Row]:
+        """Return rows with the times that only the wall clock tells, and without the helper keys."""
         offsets = [_offset_s(row) for row in rows]
         known = next((offset for offset in offsets if offset is not None), None)
         current = known if self._offset_s is None else self._offset_s
@@ -361,8 +559,8 @@ class _Clock:
             {name: [row[name] for row in rows] for name in ("job_id", "line", "wall_s")},
             schema={"job_id": pl.String, "line": pl.Int64, "wall_s": pl.Float64},
         ).with_columns(noted=(pl.col("wall_s") * 1e6).cast(pl.Int64).cast(pl.Datetime("us")))
-        options = self._sink.options
-        frame = self._times.from_wall_clock(frame, _NOTED, options["timezone"], options["doubled_hour"])
+        zone, doubled_hour = self._options["timezone"], self._options["doubled_hour"]
+        frame = self._times.from_wall_clock(frame, _NOTED, zone, doubled_hour)
         for row, moment in zip(rows, frame["noted"].dt.timestamp("us").to_list(), strict=True):
             row[row["clock"]] = None if moment is None else moment / 1e6
 
@@ -388,7 +586,7 @@ def _looks_right(head: bytes) -> bool:
     return bool(lines) and 2 * sum(LINE.fullmatch(line) is not None for line in lines) > len(lines)
 
 
-class PbsFormat(Format):
+class PbsFormat(RecordFormat):
     """Accounting files of one or several servers."""
 
     name = "pbs"
@@ -403,21 +601,12 @@ class PbsFormat(Format):
         "gpu_resource": GPU_RESOURCE,
         "model_resource": Option("accelerator_model", "name of the resource that tells a GPU's model"),
     }
-    nodes_from_jobs: ClassVar[bool] = True
-
-    def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-        """Combine what both exports say of a job: its records may lie in files of several days."""
-        merge_records(con, options)
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every file of the source as one log."""
         zone = sink.options["timezone"]
         require_zone(zone)
-        staged = sink.stage("records", read_records(found.get("accounting"), sink))
-        if staged is not None:
-            with sink.connect() as con:
-                combine_records(con, staged, sink)
-                write_job_tables(con, sink)
+        write_records(((file, read_records, None) for file in found.get("accounting")), sink)
         sink.retries = True
         read = zone_note(zone, stated="timezone" in sink.stated)
         sink.note(f"the time at the start of each record has no zone and is {read}")

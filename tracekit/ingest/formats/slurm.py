@@ -35,12 +35,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import UsageError
 from tracekit.ingest.devices import GPU_RESOURCE
-from tracekit.ingest.formats._slurm_append import merge_runs
-from tracekit.ingest.formats._slurm_gres import check_gpus_from
+from tracekit.ingest.formats._append import merge_runs
 from tracekit.ingest.formats._slurm_json import looks_like_json
-from tracekit.ingest.formats._slurm_layout import COMMAND, check_delimiter, looks_like_sacct
 from tracekit.ingest.formats._slurm_rows import SacctReader
-from tracekit.ingest.formats._slurm_tables import write_tables
+from tracekit.ingest.formats._slurm_tables import check_gpus_from, write_tables
+from tracekit.ingest.formats._slurm_text import COMMAND, check_delimiter, looks_like_sacct
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone, zone_note
 
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-
-__all__ = ["FORMAT"]
 
 
 class SlurmFormat(Format):
@@ -94,13 +91,17 @@ class SlurmFormat(Format):
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
         """Combine the runs of both exports, as if they were read at once."""
-        merge_runs(con, options)
+        merge_runs(con, options["queue_from"])
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every export of the source as one."""
         zone = sink.options["timezone"]
         require_zone(zone)
-        _check_shards(sink.options["shards_per_gpu"])
+        shards = sink.options["shards_per_gpu"]
+        if shards and not (shards.isascii() and shards.isdigit() and 0 < int(shards) <= 1_000_000):
+            raise UsageError(
+                f"'{shards}' is not a number of shards", where="--option shards_per_gpu", hint="give it like 4"
+            )
         check_delimiter(sink.options["delimiter"])
         check_gpus_from(sink.options["gpus_from"])
         reader = SacctReader(sink)
@@ -124,11 +125,6 @@ class SlurmFormat(Format):
         if sink.options["queue_from"] == "eligible":
             sink.note("waits count from when a job was eligible (queue_from=eligible), not from its submission")
         return TimeFrame("absolute", zone)
-
-
-def _check_shards(text: str) -> None:
-    if text and not (text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000):
-        raise UsageError(f"'{text}' is not a number of shards", where="--option shards_per_gpu", hint="give it like 4")
 
 
 FORMAT = SlurmFormat()

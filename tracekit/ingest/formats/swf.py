@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import OpenedFile
 
-__all__ = ["FORMAT", "MAX_LINE"]
-
 MAX_LINE = 65_536
 """Longest line that is read [bytes]; a longer one is set aside."""
 

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.ingest.devices import device_factors
-from tracekit.ingest.formats._slurm_devices import gres, tres
+from tracekit.ingest.formats._slurm_cells import gres, tres
 from tracekit.ingest.machines._rows import said, unknown_devices
 from tracekit.ingest.node_lists import expand_nodes
 

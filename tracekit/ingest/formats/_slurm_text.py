@@ -1,17 +1,24 @@
-"""Cut `sacct` text into records: its header, its trailing delimiter, and free text that holds it or line breaks."""
+"""The text of a `sacct` export: which columns its lines have, what parts them, and where each record ends.
+
+Anybody may write anything into names, comments and commands: the delimiter, or line breaks. Such a record is put
+right where the columns around the free text leave one way; else it is set aside.
+"""
 
 from __future__ import annotations
 
+import csv
 import re
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.formats._slurm_layout import find_layout
+from tracekit import schema
+from tracekit.errors import SourceError, UsageError
+from tracekit.ingest.csv_table import note_unused
 from tracekit.ingest.records import BadRecord, RecordReader, parse_block
 
 if TYPE_CHECKING:
@@ -19,9 +26,183 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.ingest.formats._slurm_layout import SacctLayout
     from tracekit.ingest.records import Block
     from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.schema import TableSchema
+
+VC_COLUMNS = {"account": "Account", "partition": "Partition", "qos": "QOS"}
+"""Column of the tenant unit by the option's value."""
+
+COMMAND = (
+    "sacct --parsable2 --allusers --duplicates --format=JobID,JobIDRaw,Cluster,Submit,Eligible,Start,End,State,"
+    "Elapsed,Timelimit,AllocTRES,ReqTRES,NNodes,NodeList,Account,Partition,QOS,User,Priority"
+)
+"""A command whose output this format reads, for messages."""
+
+_NEEDED = ("JobID", "Submit", "Start", "End", "State")
+_BETWEEN = re.compile(r"[^A-Za-z0-9_]+")
+_JOB = re.compile(r"\d{1,20}(?:_\d{1,20}|_\[[^\]|]*\])?(?:\+\d{1,9})?(?:\.\w{1,40})?", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,6}", re.ASCII)
+_ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "RUNNING", "PENDING", "PREEMPTED", "NODE_FAIL"})
+
+
+@dataclass(frozen=True)
+class SacctLayout:
+    """The layout of the lines of one file."""
+
+    columns: dict[str, int]
+    """Position of each column that is read, in schema order."""
+    names: tuple[str, ...]
+    """Every column in lower case."""
+    delimiter: str
+    trailing: bool
+    """Whether a delimiter ends each line."""
+    spec: TableSchema
+    quoted: bool = False
+    """Whether cells may be in quotes, as pandas and Excel write them and sacct does not."""
+
+    @property
+    def fields(self) -> int:
+        """Number of columns."""
+        return len(self.names)
+
+
+def check_delimiter(text: str) -> str:
+    """Return the delimiter that the option states, '' for none.
+
+    Raises
+    ------
+    UsageError
+        It is not one character that can part columns.
+    """
+    found = "\t" if text == "\\t" else text
+    if found and (len(found) > 1 or not found.isascii() or found.isalnum() or found in '\r\n" '):
+        hint = "use the same single character here and in sacct --delimiter, one that no name contains, such as ^"
+        raise UsageError(f"'{text[:40]}' is not a delimiter", where="--option delimiter", hint=hint)
+    return found
+
+
+def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
+    """Return the names in a header line, in lower case, and the delimiter; no names where it is no header of sacct."""
+    text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ").replace('"', "")
+    if not delimiter:
+        between = set(_BETWEEN.findall(text[:20_000]))
+        # With another delimiter than the usual one, all needed columns have to be there: many tables have a state.
+        names = [name.lower() for name in _BETWEEN.split(text[:20_000])]
+        other = between.pop() if len(between) == 1 and {n.lower() for n in _NEEDED} <= set(names) else "|"
+        delimiter = other if other.strip(" ") else "|"
+    names = [name.strip().lower() for name in text.split(delimiter)]
+    return (names if {"jobid", "state"} & set(names) else []), delimiter
+
+
+def _is_quoted(head: bytes, delimiter: str) -> bool:
+    """Return whether a table was saved by a program that puts cells in quotes.
+
+    sacct never does: a quote of its own is a letter. The header tells, or the first line that has as many columns in
+    one way of reading and not in the other.
+    """
+    header, *lines = head.decode("utf-8", "replace").splitlines()
+    if '"' in header:
+        return True
+    fields = header.count(delimiter) + 1
+    for line in lines if head.endswith(b"\n") else lines[:-1]:  # the last one may be cut
+        if '"' not in line:
+            continue
+        plain = line.count(delimiter) + 1 in (fields, fields + header.endswith(delimiter))
+        try:
+            parsed = next(csv.reader([line], delimiter=delimiter, strict=True))
+        except csv.Error:
+            parsed = []
+        if (len(parsed) == fields) != plain:
+            return not plain
+    return delimiter == ","
+
+
+def _is_fixed_width(head: bytes) -> bool:
+    """Return whether sacct printed a table for people: blanks between the names of columns, dashes below them."""
+    names, _, below = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    words = {word.lower() for word in names.decode("utf-8", "replace").split()}
+    dashes = below.partition(b"\n")[0].split()
+    return {"jobid", "state"} <= words or (len(dashes) > 1 and all(not word.strip(b"-") for word in dashes))
+
+
+def looks_like_sacct(head: bytes) -> bool:
+    """Return whether a file's first bytes are those of an export as text, with header line or without."""
+    line = head.partition(b"\n")[0]
+    if {"jobid", "state"} <= set(_header(line)[0]) or (_is_fixed_width(head) and b"JobID" in line):
+        return True
+    cells = line[:20_000].decode("utf-8", "replace").split("|")
+    return (
+        len(cells) >= len(_NEEDED)
+        and any(_JOB.fullmatch(cell) for cell in cells)
+        and any(cell.partition(" ")[0] in _ENDED for cell in cells)
+        and any(_TIME.fullmatch(cell) for cell in cells)
+    )
+
+
+def find_layout(line: bytes | None, head: bytes, path: str, sink: Sink) -> tuple[SacctLayout, bool]:
+    """Return the layout of an export by its first line and its first bytes, and whether that line is a header.
+
+    Raises
+    ------
+    SourceError
+        There is no header line and the option fields names no columns, or a column is missing or named twice.
+    """
+    if line is None:
+        raise SourceError("is empty", where=path, line=1, hint=f"write it with: {COMMAND}")
+    stated = check_delimiter(sink.options["delimiter"])
+    names, delimiter = _header(line, stated)
+    if names:
+        if len(delimiter) > 1 or not delimiter.isascii():
+            what = f"its column delimiter is '{delimiter[:20]}', which is not a single character"
+            raise SourceError(what, where=path, line=1, hint="give sacct --delimiter one character, such as ^")
+        trailing = not names[-1]
+        quoted = _is_quoted(head, delimiter)
+        names = names[:-1] if trailing else names
+        return layout_of(names, delimiter, path, sink, trailing=trailing, quoted=quoted), True
+    if _is_fixed_width(head):
+        what = "write it again with --parsable2: sacct printed a table for people, which cuts long cells"
+        raise SourceError(what, where=path, line=1, hint=f"as in: {COMMAND}")
+    listed = [name.partition("%")[0].strip().lower() for name in sink.options["fields"].split(",")]
+    if listed == [""]:
+        hint = f"name its columns, as sacct --format did, with --option fields=JobID,...; or write it with: {COMMAND}"
+        raise SourceError("has no header line that names the columns", where=path, line=1, hint=hint)
+    delimiter = stated or "|"
+    cells = line.split(delimiter.encode())
+    trailing = len(cells) == len(listed) + 1 and not cells[-1].strip()
+    return layout_of(listed, delimiter, path, sink, trailing=trailing), False
+
+
+def layout_of(
+    names: Sequence[str], delimiter: str, path: str, sink: Sink, *, trailing: bool, quoted: bool = False
+) -> SacctLayout:
+    """Return the layout of lines with these columns, in lower case.
+
+    Raises
+    ------
+    SourceError
+        A column that is needed, by the format or by an option, is missing; or one is there twice.
+    """
+    spec = schema.source("slurm", "sacct")
+    columns = {name: names.index(name.lower()) for name in spec.names if name.lower() in names}
+    for name in columns:
+        if names.count(name.lower()) > 1:
+            hint = "name each column once after --format"
+            raise SourceError(f"the header names '{name}' twice", where=path, line=1, hint=hint)
+    for name in _NEEDED:
+        if name not in columns:
+            raise SourceError(f"the column '{name}' is missing", where=path, line=1, hint=f"write it with: {COMMAND}")
+    for option, default, column in (
+        ("vc", "account", VC_COLUMNS[sink.options["vc"]]),
+        ("queue_from", "submit", sink.options["queue_from"].title()),
+    ):
+        if column not in columns and sink.options[option] != default:
+            hint = f"add {column} to --format, or leave out {option}={sink.options[option]}"
+            raise SourceError(f"the column '{column}' is missing", where=path, line=1, hint=hint)
+    known = {name.lower() for name in spec.names}
+    note_unused(sink, path, [name for name in names if name and name not in known])
+    used = replace(spec, columns=tuple(spec.column(name) for name in columns))
+    return SacctLayout(columns, tuple(names), delimiter, trailing, used, quoted)
 
 
 # Divide a line of `sacct` whose free text holds the delimiter, or lines whose free text holds line breaks.
@@ -316,7 +497,7 @@ def _record(lines: Sequence[BadRecord], layout: SacctLayout) -> tuple[BadRecord,
     """Return several lines as one record with its cells; None where they are none for certain."""
     whole = BadRecord(lines[0].line, b"\n".join(line.raw for line in lines), lines[0].reason)
     pieces = pieces_of(whole.raw, layout)
-    if pieces is None or len(pieces) < layout.fields:
+    if pieces is None:
         return None
     cells = divide(pieces, layout.names, set(layout.columns.values()), layout.delimiter)
     return (whole, cells) if cells is not None and fits(cells, layout.names) else None
@@ -347,7 +528,7 @@ class SacctRecords:
             self.faults.setdefault(row, (column, reason))
 
 
-def read_records(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[SacctLayout, SacctRecords]]:
+def read_text(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[SacctLayout, SacctRecords]]:
     """Yield the records of one export in blocks, as text; what cannot be split into columns is set aside.
 
     `head` holds the first bytes of the file.
@@ -373,15 +554,13 @@ def read_records(opened: OpenedFile, sink: Sink, head: bytes) -> Iterator[tuple[
 def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, sink: Sink) -> SacctRecords:
     """Return the block's records with those that could be split after all; the others are set aside."""
     opened.count(len(block.lines) + len(odd.joined) + len(odd.alone))
-    mended: list[list[str | None]] = []
-    whole: list[BadRecord] = []
+    mended: list[tuple[BadRecord, list[str]]] = []
     for record in odd.alone:
         found = record.reason if layout.quoted else _mend(record, layout)
         if isinstance(found, str):
             opened.reject(record.line, None, found, record.raw)
         else:
-            mended.append([cell or None for cell in found])
-            whole.append(record)
+            mended.append((record, found))
     width = layout.fields + layout.trailing
     types = {str(i): pl.String for i in range(width)}
     text = pl.DataFrame(schema=types)
@@ -394,17 +573,17 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
         rows = list(odd.tails)
         longer = [f"{last[row] or ''}\n{odd.tails[row]}" for row in rows]
         text = text.with_columns(last.scatter(rows, longer))
+    job = layout.columns["JobID"]
     if mended:
         sink.check(
             "delimiter_in_name",
             len(mended),
             None,
             "records with more delimiters than columns; the free-text columns get the rest",
-            [fields[layout.columns["JobID"]] or "" for fields in mended],
+            [cells[job] for _, cells in mended],
         )
     if odd.joined or odd.tails:
-        jobs = [cells[layout.columns["JobID"]] or "" for _, cells in odd.joined]
-        jobs += [text[row, layout.columns["JobID"]] or "" for row in odd.tails]
+        jobs = [cells[job] for _, cells in odd.joined] + [text[row, job] or "" for row in odd.tails]
         sink.check(
             "line_break_in_text",
             len(jobs),
@@ -412,18 +591,17 @@ def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, 
             "records with line breaks in free-text columns; these columns get all lines up to the next record",
             jobs,
         )
-    mended += [[cell or None for cell in cells] for _, cells in odd.joined]
-    whole += [record for record, _ in odd.joined]
+    mended += odd.joined
     if mended:
-        extra = [cells + [None] * (width - len(cells)) for cells in mended]
+        extra = [[cell or None for cell in cells] + [None] * (width - len(cells)) for _, cells in mended]
         text = pl.concat([text, pl.DataFrame(extra, schema=types, orient="row")])
     text = text.select(pl.nth(i).alias(name) for name, i in layout.columns.items())
     count = len(block.lines)
 
     def raw(row: int) -> bytes:
-        return block.raw(row) if row < count else whole[row - count].raw
+        return block.raw(row) if row < count else mended[row - count][0].raw
 
-    lines = np.concatenate((block.lines, np.array([record.line for record in whole], dtype=np.int64)))
+    lines = np.concatenate((block.lines, np.array([record.line for record, _ in mended], dtype=np.int64)))
     return SacctRecords(text, lines, raw, lines)
 
 
@@ -434,12 +612,10 @@ def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | str:
     pieces = pieces_of(record.raw, layout)
     if pieces is None:
         return "is not valid UTF-8"
-    if len(pieces) < layout.fields:
-        return record.reason
     cells = divide(pieces, layout.names, set(layout.columns.values()), layout.delimiter)
     if cells is not None:
         return cells
-    if not any(name in FREE_TEXT for name in layout.names):
+    if len(pieces) < layout.fields or FREE_TEXT.isdisjoint(layout.names):
         return record.reason
     return (
         f"{record.reason}: the delimiter '{layout.delimiter}' is in a name or a command, but we cannot tell in "

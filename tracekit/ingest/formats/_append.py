@@ -1,24 +1,48 @@
-"""Jobs that are in several `sacct` exports: their runs are combined.
+"""Jobs that are in several exports: their runs are combined.
 
-`sacct` lists the runs inside its window, so that a daily export has only the newest runs of a requeued job. The runs of
-both exports are therefore combined, by the rules with which `_slurm_tables` reads several exports at once: of one run
-the record with an end counts, else the newer one; an id whose earlier job ended more than REUSED_AFTER before is
-another job.
+`sacct` lists the runs inside its window, so that a daily export has only the newest runs of a requeued job; files of
+other schedulers hold the records of a day. The runs of both exports are therefore combined, by the rules with which
+several exports are read at once: of one run the record with an end counts, else the newer one; an id whose earlier job
+ended more than REUSED_AFTER before is another job.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.ingest.formats._slurm_tables import REUSED_AFTER
+from tracekit import schema
 from tracekit.ingest.merge_jobs import pair_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import duckdb
 
-__all__ = ["merge_runs"]
+REUSED_AFTER = "1 day"
+"""A job of Slurm that is submitted longer than this after every earlier one of the same id ended is another job.
+
+A requeue is submitted when the run before it ends, give or take minutes; ids wrap around after 67 million jobs.
+"""
+SUFFIX = "CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END"
+"""SQL for the end of the id of a job that is not the first of its number."""
+
+
+def generations(rows: str, key: str, order: str, begun: str, done: str) -> str:
+    """Return SQL for rows with `generation`: how many other jobs had the same number before.
+
+    Parameters
+    ----------
+    rows, key, order : str
+        A relation, the columns that hold a job's number, and the order of the rows of a number.
+    begun, done : str
+        When the job of a row was submitted, and when it was over: 'infinity' if it is not.
+    """
+    return f"""
+    SELECT *, count(*) FILTER (WHERE isfinite(over_since) AND {begun} > over_since + INTERVAL '{REUSED_AFTER}') OVER (
+        PARTITION BY {key} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS generation
+    FROM (
+        SELECT *, max({done}) OVER (
+            PARTITION BY {key} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS over_since
+        FROM {rows})"""
+
 
 _LATER = "moment DESC NULLS LAST, last_ended DESC, level DESC, side DESC"
 """Order of the records of one job, the one with its latest state first."""
@@ -50,19 +74,8 @@ GROUP BY s.side, s.job_id, s.base, s.submit, s.done"""
 
 _HOME = f"""
 CREATE TABLE identity AS
-WITH since AS (
-    SELECT *, max(done) OVER (
-        PARTITION BY base ORDER BY submit NULLS LAST, done, side, job_id
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS over_since
-    FROM life),
-numbered AS (
-    SELECT *, count(*) FILTER (
-        WHERE isfinite(over_since) AND submit > over_since + INTERVAL '{REUSED_AFTER}') OVER (
-        PARTITION BY base ORDER BY submit NULLS LAST, done, side, job_id
-        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS generation
-    FROM since)
-SELECT side, job_id, base || CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END AS final_id
-FROM numbered"""
+SELECT side, job_id, base || {SUFFIX} AS final_id
+FROM ({generations("life", "base", "submit NULLS LAST, done, side, job_id", "submit", "done")})"""
 
 _LATEST = f"""
 CREATE TABLE latest AS
@@ -127,7 +140,7 @@ _ORIGIN = {
     "submit": "m.submit_time",
     "eligible": "m.start_time - to_microseconds(round(m.queue_s * 1e6)::BIGINT)",
 }
-"""When a record's wait began, by the option queue_from."""
+"""When a record's wait began, by what it counts from."""
 
 _ATTEMPTS = """
 CREATE TABLE merged_attempts AS
@@ -189,14 +202,35 @@ WHERE o.status = 'pending' AND o.start_time IS NULL AND (
         AND regexp_extract(n.job_id, '/([0-9]+)$', 1) = regexp_extract(o.job_id, '/([0-9]+)$', 1))))"""
 
 
-def merge_runs(con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-    """Combine the runs of the jobs in both exports; `tracekit.ingest.merge_jobs` lists the tables it creates."""
+def merge_runs(con: duckdb.DuckDBPyConnection, queue_from: str = "submit") -> None:
+    """Combine the runs of the jobs in both exports; `tracekit.ingest.merge_jobs` lists the tables it creates.
+
+    `queue_from` is what a wait counts from: 'submit' or 'eligible'.
+    """
     pair_jobs(con, "regexp_replace(job_id, '#[0-9]+$', '')")
-    for statement in (_LIFE, _HOME, _LATEST, _OUTCOME, _KEPT):
+    jobs = _JOBS.format(origin=_ORIGIN[queue_from], later=_LATER)
+    of_runs = (_OF_A_RUN.format(table=table) for table in ("placements", "failures"))
+    for statement in (_LIFE, _HOME, _LATEST, _OUTCOME, _KEPT, jobs, _ATTEMPTS, *of_runs, _USAGE, _SUPERSEDED):
         con.execute(statement)
-    con.execute(_JOBS.format(origin=_ORIGIN[options["queue_from"]], later=_LATER))
-    con.execute(_ATTEMPTS)
-    con.execute(_OF_A_RUN.format(table="placements"))
-    con.execute(_OF_A_RUN.format(table="failures"))
-    con.execute(_USAGE)
-    con.execute(_SUPERSEDED)
+
+
+# What tells how far the job has come is each export's own.
+_OWN = ("job_id", "status", "source_status", "start_time", "end_time", "queue_s", "run_s", "attempt_count")
+
+
+def merge_records(con: duckdb.DuckDBPyConnection) -> None:
+    """Combine the jobs in both exports as `merge_runs` does, where a record of a later day may say little.
+
+    Torque's D names the job alone: what a newer export does not know of a job is filled from the Trace.
+    """
+    filled = ", ".join(
+        f'coalesce(n."{c.name}", o."{c.name}") AS "{c.name}"'
+        for c in schema.common("jobs").columns
+        if c.name not in _OWN
+    )
+    con.execute(
+        f"""CREATE OR REPLACE VIEW both_jobs AS
+        SELECT * FROM old_jobs
+        UNION ALL BY NAME SELECT n.* REPLACE ({filled}) FROM new_jobs n LEFT JOIN old_jobs o ON n.job_id = o.job_id"""
+    )
+    merge_runs(con)

@@ -1,0 +1,206 @@
+"""What formats share whose logs tell of a job in records that are read one by one: PBS, LSF, Flux and Kubernetes.
+
+A record that cannot be used raises a `Fault`; a value that it can be without is unknown and counted (`LostValues`).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tracekit.ingest.cells import LostValues
+from tracekit.ingest.devices import UnknownDevices, device_factors, is_accelerator
+from tracekit.ingest.formats._append import merge_records
+from tracekit.ingest.interface import Format
+from tracekit.ingest.job_records import combine_records, record_frame, write_job_tables
+from tracekit.ingest.record_times import RecordTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    import duckdb
+    import polars as pl
+
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.job_records import Row
+    from tracekit.ingest.sink import OpenedFile, Sink
+
+    Reader = Callable[[OpenedFile, "Devices"], Iterator[list[Row]]]
+
+
+class RecordFormat(Format):
+    """A format whose records become rows of `tracekit.ingest.job_records`."""
+
+    nodes_from_jobs: ClassVar[bool] = True
+
+    def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:  # noqa: ARG002 -- as others need them
+        """Combine what both exports say of a job: its records may lie in files of several days."""
+        merge_records(con)
+
+
+def write_records(sources: Iterable[tuple[SourceFile, Reader, tuple[str, str] | None]], sink: Sink) -> int:
+    """Write the common tables of the records in some files; return the number of jobs with several attempts.
+
+    Parameters
+    ----------
+    sources : iterable of (SourceFile, function, (str, str) or None)
+        Each file, what yields its rows in blocks, and the zone and what becomes of the doubled hour where its times are
+        those of a wall clock.
+    """
+    return write_frames(_frames(sources, sink), sink)
+
+
+def _frames(sources: Iterable[tuple[SourceFile, Reader, tuple[str, str] | None]], sink: Sink) -> Iterator[pl.DataFrame]:
+    devices = Devices(sink)
+    number = 0
+    for file, read, wall in sources:
+        with sink.opened(file) as opened:
+            times = RecordTimes(sink, opened.path)
+            for rows in read(opened, devices):
+                for row in rows:
+                    number += 1
+                    row["ord"] = number
+                if rows:
+                    yield record_frame(rows, times, wall)
+    devices.report()
+
+
+def write_frames(
+    frames: Iterable[pl.DataFrame],
+    sink: Sink,
+    combine: Callable[[duckdb.DuckDBPyConnection, Path, Sink], None] = combine_records,
+) -> int:
+    """Write the common tables of rows in frames; return the number of jobs with several attempts.
+
+    `combine` makes the tables of `tracekit.ingest.job_records` of the staged rows.
+    """
+    staged = sink.stage("records", frames)
+    if staged is None:
+        return 0
+    with sink.connect() as con:
+        combine(con, staged, sink)
+        return write_job_tables(con, sink)
+
+
+class Fault(Exception):  # noqa: N818 -- no error of the program: why a record cannot be used
+    """Why a record cannot be used: the column, None for the whole record, and what is wrong with it."""
+
+    def __init__(self, column: str | None, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
+        self.reason = reason
+
+
+@contextmanager
+def record(opened: OpenedFile, line: int, raw: bytes) -> Iterator[LostValues]:
+    """Give the block the lost values of one record, which are counted in the end; a `Fault` sets the record aside."""
+    lost = LostValues()
+    try:
+        yield lost
+    except Fault as fault:
+        opened.reject(line, fault.column, fault.reason, raw)
+    else:
+        lost.count(opened.sink)
+
+
+class Devices:
+    """What counts as GPUs, and which jobs hold devices that nobody knows.
+
+    Parameters
+    ----------
+    sink : Sink
+        Has the option gpu_resource; receives checks and a note.
+    things : str
+        What holds devices: 'jobs', 'pods'.
+
+    Attributes
+    ----------
+    factors : dict
+        GPUs that a device counts [GPUs], by its name in small letters, as the option says.
+    """
+
+    def __init__(self, sink: Sink, things: str = "jobs") -> None:
+        self.factors = device_factors(sink.options["gpu_resource"])
+        self._sink = sink
+        self._unknown = UnknownDevices(sink, things)
+        self._holders: list[tuple[str, str]] = []
+        self._whole: list[str] = []
+
+    def add(self, holder: str, devices: Collection[str], *, whole: bool = False) -> None:
+        """Add what a job holds: devices that nobody knows, and `whole` nodes without a number of GPUs."""
+        if devices:
+            self._holders.append((holder, "|".join(sorted(devices))))
+        if whole:
+            self._whole.append(holder)
+
+    def count(self, of: int, *, whole: bool = False) -> None:
+        """Count what was added since among `of` records; with `whole` the jobs with whole nodes too."""
+        self._unknown.add(self._holders, of)
+        if whole:
+            self._sink.check(
+                "whole_nodes_without_gpus", len(self._whole), of,
+                "records of whole-node jobs without a number of GPUs; their GPUs are unknown", self._whole,
+            )  # fmt: skip
+        self._holders, self._whole = [], []
+
+    def report(self) -> None:
+        """Name the devices that nobody knows."""
+        self._unknown.report()
+
+
+def gpu_weights(names: Collection[str], gpu_names: tuple[str, ...], factors: Mapping[str, float]) -> dict[str, float]:
+    """Return what resources count [GPUs], by name in small letters; those that count nothing are left out.
+
+    The option gpu_resource (`factors`) decides; of the `gpu_names` that count GPUs the first one counts.
+    """
+    plain = [name for name in gpu_names if name in names and name not in factors][:1]
+    return {name: factor for name, factor in factors.items() if name in names} | dict.fromkeys(plain, 1.0)
+
+
+def uncounted_devices(names: Iterable[str], gpu_names: tuple[str, ...], weights: Mapping[str, float]) -> set[str]:
+    """Return the accelerators among resources that nobody counts.
+
+    Next to a count of GPUs (`weights`), a resource with their name says something about them.
+    """
+    others = {name for name in names if name not in weights and name not in gpu_names and is_accelerator(name)}
+    return {name for name in others if not (weights and "gpu" in name)}
+
+
+# Values of JSON records.
+
+
+def at(value: Any, *path: str) -> Any:
+    """Return what stands at a path of keys, None where a part of it is missing or no object."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def items(value: Any, *path: str) -> list[dict[str, Any]]:
+    """Return the objects of the array at a path."""
+    found = at(value, *path)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def text(value: Any, *path: str) -> str | None:
+    """Return the text at a path, None where there is none.
+
+    Raises
+    ------
+    Fault
+        Something else stands there.
+    """
+    found = at(value, *path)
+    if found is None or isinstance(found, str):
+        return found or None
+    raise Fault(".".join(path), "is not text")
+
+
+def optional(value: Any, lost: LostValues, *path: str) -> str | None:
+    """Return the text at a path that its record can be without, None where there is none or it is no text."""
+    try:
+        return text(value, *path)
+    except Fault as fault:
+        lost.add(".".join(path), str(at(value, *path)), fault.reason)
+        return None
