@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DIMENSIONS", "INGESTED", "VC", "Tenant", "tenant_of"]
-
 INGESTED = "vc"
 """The column that an ingest fills: the unit by which the source itself divides the cluster, or what an option says."""
 

@@ -13,8 +13,6 @@ from tracekit.errors import QueryError, nearest
 if TYPE_CHECKING:
     from tracekit.characterize.query import Query
 
-__all__ = ["find_query", "list_queries", "read_sql"]
-
 _LARGEST_FILE = 1 << 20
 
 

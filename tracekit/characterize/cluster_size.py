@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import duckdb
 
 
-__all__ = ["Capacity", "capacity"]
-
 _TABLES = ("nodes", "placements", "gpu_utilization", "capacity", "jobs", "attempts")
 _READ = "cluster_gpus job_classes node_gpus open_attempts trace_capabilities trace_nodes trace_window " + " ".join(
     _TABLES

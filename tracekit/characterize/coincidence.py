@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from tracekit.array_types import Floats, Ints
 
-__all__ = ["chance_of_a_pair", "count_pairs", "deal_anew", "groups_of", "pairs_possible", "share_hit", "shift"]
-
 
 def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
     """Return the pairs of failures of two nodes of one group that began within `window` of each other.

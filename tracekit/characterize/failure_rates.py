@@ -15,8 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
 
-__all__ = ["ALIKE", "Law", "exponential", "gamma_rates", "kaplan_meier", "two_kinds", "weibull"]
-
 ALIKE = 1e4
 """Shape of a gamma distribution of rates from which on nodes are alike: their rates differ by 1 % or less."""
 

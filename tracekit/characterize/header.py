@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["QUERY_PARTS", "USER_PARTS", "VIEW_PARTS", "parse_query"]
-
 QUERY_PARTS = ("title", "question", "paper", "tables", "column", "rule")
 """What the header of a shipped query must have."""
 VIEW_PARTS = ("title", "tables", "column", "rule")

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer, AnswerColumn
     from tracekit.tenant import Tenant
 
-__all__ = ["name_columns", "name_rows", "with_tenant"]
-
 _NUMBER_OF = "vcs"
 """The metric that counts tenants."""
 

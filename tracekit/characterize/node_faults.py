@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.characterize.notes import noted
+
 if TYPE_CHECKING:
     import duckdb
 
     from tracekit.array_types import Bools, Floats, Ints
-
-__all__ = ["ALL", "FAILED", "HOUR_US", "UNKNOWN", "Intervals", "NodeFaults", "intervals_between", "read_faults"]
+    from tracekit.characterize.notes import Note
 
 ALL = "all"
 """What a row over all causes is called."""
@@ -59,8 +60,8 @@ class NodeFaults:
     """The first time of the Trace [us since 1970]."""
     end: int
     """The last one."""
-    notes: tuple[str, ...]
-    """What was left out or may be missed, one sentence each."""
+    notes: tuple[Note, ...]
+    """What was left out or may be missed."""
 
     @property
     def hours(self) -> float:
@@ -138,13 +139,8 @@ def read_faults(con: duckdb.DuckDBPyConnection) -> NodeFaults:
         .select("node", "cause", "since", "until")
         .sort("node", "since", "until", "cause")
     )
-    notes = []
-    if backwards:
-        notes.append(f"events that end before they begin are left out: {backwards:,}")
-    unlisted = nodes.height - int(nodes["listed"].sum())
-    if unlisted:
-        notes.append(f"nodes that only events name, beside which others may exist that never failed: {unlisted:,}")
-    return NodeFaults(nodes.drop("listed"), failures, begin or 0, end or 0, tuple(notes))
+    notes = (*noted("backwards", backwards), *noted("unlisted", nodes.height - int(nodes["listed"].sum())))
+    return NodeFaults(nodes.drop("listed"), failures, begin or 0, end or 0, notes)
 
 
 def intervals_between(faults: NodeFaults, cause: str = ALL) -> Intervals:

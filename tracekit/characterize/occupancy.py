@@ -13,33 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.characterize.notes import noted
+
 if TYPE_CHECKING:
     import duckdb
 
     from tracekit.array_types import Bools, Floats, Ints
-
-
-__all__ = [
-    "PAST_LIMIT",
-    "Spans",
-    "Steps",
-    "attempts_sql",
-    "most_held",
-    "no_attempt_sql",
-    "open_attempts_sql",
-    "running",
-    "spans",
-    "tenants",
-    "time_true",
-    "window_us",
-]
-
-
-PAST_LIMIT = (
-    "that the log says still run have passed their time limit, or a later run has their GPUs: they count up to then "
-    "(Slurm's cure: sacctmgr show runawayjobs)"
-)
-"""What happens to attempts whose end the scheduler lost, after their number and kind."""
+    from tracekit.characterize.notes import Note
 
 
 @dataclass(frozen=True)
@@ -274,8 +254,8 @@ def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] 
     ), len(found) - len(usable)
 
 
-def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> tuple[Spans, list[str]]:
-    """Return when each attempt ran and on how many GPUs, and what had to be left out, one sentence each.
+def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> tuple[Spans, list[Note]]:
+    """Return when each attempt ran and on how many GPUs, and notes on what had to be left out.
 
     `source` is that of `attempts_sql`. An attempt that still runs counts as the view open_attempts says. One that
     ended at an unknown time, or before it started, is left out.
@@ -291,13 +271,12 @@ def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> 
             ON o.job_id = CASE WHEN r.end_time IS NULL THEN r.job_id END AND o.attempt = r.attempt
             WHERE r.start_time IS NOT NULL {counts}""",
     )
-    kind = "attempts with GPUs" if with_gpus else "attempts"
-    notes = [f"{lost:,} {kind} whose end is unknown or impossible are left out of the load"] if lost else []
     gone = con.execute(
         f"""SELECT count(*) FROM {still} AS o JOIN attempts AS a ON o.job_id = a.job_id AND o.attempt = a.attempt
         WHERE o.lost IS NOT NULL AND a.gpu_count > 0"""
     ).fetchall()[0][0]
-    return found, notes + ([f"{gone:,} attempts with GPUs {PAST_LIMIT}"] if gone else [])
+    kind = "attempts with GPUs" if with_gpus else "attempts"
+    return found, noted("end unknown", lost, kind) + noted("past limit", gone)
 
 
 def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import Param
+from tracekit.characterize.notes import Note
 from tracekit.characterize.occupancy import Steps, open_attempts_sql, window_us
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.array_types import Floats, Ints
-
-__all__ = ["AWAY", "EVENTS", "away_spans", "idle_gpus_away"]
 
 AWAY = ("down", "drained", "maintenance")
 """States in which a node takes no new job; a degraded one does. Replays take the same ones away."""
@@ -74,8 +73,8 @@ def away_spans(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
 
 def idle_gpus_away(
     con: duckdb.DuckDBPyConnection, clusters: Sequence[str | None], edges: Ints
-) -> tuple[dict[str | None, Floats], str]:
-    """Return the mean number of GPUs out of service that no job held, by cluster and interval, and a sentence on them.
+) -> tuple[dict[str | None, Floats], list[Note]]:
+    """Return the mean number of GPUs out of service that no job held, by cluster and interval, and a note on them.
 
     Parameters
     ----------
@@ -90,11 +89,11 @@ def idle_gpus_away(
     -------
     dict
         Empty where no node of known size was out of service.
-    str
-        '' then.
+    list of Note
+        Empty then.
     """
     if not con.execute("SELECT 1 FROM node_events LIMIT 1").fetchall():
-        return {}, ""
+        return {}, []
     spans = away_spans(con)
     con.register("away", spans)
     only = clusters[0] if len(clusters) == 1 else None
@@ -108,7 +107,7 @@ def idle_gpus_away(
     con.unregister("away")
     rows = pl.DataFrame(con.sql(_IDLE.format(still=open_attempts_sql(con))))
     if rows.is_empty():
-        return {}, ""
+        return {}, []
     found: dict[str | None, Floats] = {}
     total = 0.0
     for (cluster,), own in rows.group_by("cluster", maintain_order=True):
@@ -117,7 +116,4 @@ def idle_gpus_away(
         found[cluster] = steps.means(edges)
         total += float((found[cluster] * np.diff(edges)).sum()) / 3.6e9
     nodes = con.execute("SELECT count(DISTINCT node_id) FROM away_span").fetchall()[0][0]
-    return (
-        found,
-        f"{total:,.1f} GPU-hours of {nodes:,} nodes out of service do not count as capacity: no job had these GPUs",
-    )
+    return found, [Note("out of service", (total, nodes))]

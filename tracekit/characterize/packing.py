@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.occupancy import Steps
     from tracekit.characterize.placeable import FreeNodes
 
-__all__ = ["Packing"]
-
 _NEVER = np.iinfo(np.int64).max
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.characterize.notes import Note, noted
 from tracekit.characterize.occupancy import Steps, open_attempts_sql
 from tracekit.characterize.out_of_service import away_spans
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.array_types import Bools, Floats, Ints
-
-
-__all__ = ["FreeNodes", "compressed", "free_nodes"]
 
 
 @dataclass(frozen=True)
@@ -130,8 +128,8 @@ def compressed(times: Ints, holds: Bools) -> Steps:
 
 def free_nodes(
     con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False, events: bool = True
-) -> tuple[dict[str | None, FreeNodes], list[str]]:
-    """Return the free GPUs of the nodes of each cluster, and what had to be left out, one sentence each.
+) -> tuple[dict[str | None, FreeNodes], list[Note]]:
+    """Return the free GPUs of the nodes of each cluster, and notes on the nodes and what had to be left out.
 
     An attempt that still runs holds its GPUs as long as the view open_attempts says.
 
@@ -172,9 +170,7 @@ def free_nodes(
         full = away.select("node_id", pl.lit(None).alias("cluster"), start="since", end="until", gpus="gpus")
         held = pl.concat([held, full.cast(held.schema)])
     unlisted = held.filter(~pl.col("node_id").is_in(nodes["node_id"].implode()))
-    notes = (
-        [f"{unlisted.height:,} placements are on nodes of unknown size and hold nothing here"] if len(unlisted) else []
-    )
+    notes = [Note("nodes", facts=(capacity,)), *noted("size unknown", unlisted.height)]
     owners = pl.DataFrame(con.sql("SELECT node_id, cluster FROM nodes"))
     seen = held.group_by("node_id").agg(pl.col("cluster").min())
     owner = nodes.join(owners.unique("node_id", keep="first"), on="node_id", how="left").join(

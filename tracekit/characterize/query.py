@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Kind
 
-__all__ = ["RESERVED_PARAMS", "Query", "words_of"]
-
 
 @lru_cache(maxsize=1000)
 def words_of(sql: str) -> frozenset[str]:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import Param
+from tracekit.characterize.notes import Note
 from tracekit.characterize.occupancy import Steps
 from tracekit.errors import QueryError
 from tracekit.text import counted
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.array_types import Floats, Ints
-
-__all__ = ["ALLOWED", "CLUSTER_GPUS", "FAR_ABOVE", "OWNED", "QUOTA", "beside_use", "cluster_gpus", "quotas"]
 
 QUOTA = Param(
     "quota",
@@ -37,20 +36,14 @@ CLUSTER_GPUS = Param(
 )
 """The parameter by which queries let the user say how large the cluster is."""
 
-ALLOWED = "quota: "
-"""Start of the note on the source of the quotas of VCs."""
-
 FAR_ABOVE = 0.5
 """Part of the sum of the quotas below which the most GPUs in use at once makes that sum doubtful; our choice."""
-
-OWNED = "GPUs of a cluster: "
-"""Start of the note on the source of the number of a cluster's GPUs."""
 
 
 def quotas(
     con: duckdb.DuckDBPyConnection, groups: pl.DataFrame, held: Callable[[], Sequence[Steps]], source: str
-) -> tuple[list[Steps], str]:
-    """Return the GPUs that each tenant may use, and a sentence that names the source.
+) -> tuple[list[Steps], Note]:
+    """Return the GPUs that each tenant may use, and a note that names the source.
 
     Parameters
     ----------
@@ -67,27 +60,24 @@ def quotas(
     -------
     list of Steps
         NaN where the source does not state it.
-    str
+    Note
         What was used.
     """
     stated = _stated(con, groups)
     whole = groups["vc"].null_count() == groups.height
     known = sum(not np.isnan(steps.values).all() for steps in stated)
     if source == "capacity" or (source == "auto" and known):
-        lacking = f"; {len(stated) - known} of {len(stated)} VCs are not in it" if known < len(stated) else ""
-        if whole and not lacking:
-            return stated, "there are no VCs; what is owned are all GPUs of the cluster"
-        return stated, f"{ALLOWED}the capacity that the trace states{lacking}"
+        if known < len(stated):
+            return stated, Note("quotas of some", (len(stated) - known, len(stated)))
+        return stated, Note("no tenants" if whole else "quotas")
     if source in ("auto", "peak"):
         proxies = [float(steps.values.max(initial=0)) for steps in held()]
-        note = f"{ALLOWED}a proxy, the most GPUs that each VC held at one time, since the trace states none"
+        note = Note("peaks" if known else "peaks alone")
     else:
         proxies = [_quantile_over_time(steps, 0.95) for steps in held()]
-        note = f"{ALLOWED}a proxy, the 95th percentile over time of the GPUs that each VC held"
+        note = Note("p95")
     none = np.empty(0, dtype=np.int64)
-    return [Steps(none, np.array([value])) for value in proxies], note.replace(
-        ", since the trace states none", "" if known else ", since the trace states none"
-    )
+    return [Steps(none, np.array([value])) for value in proxies], note
 
 
 def cluster_gpus(
@@ -98,8 +88,8 @@ def cluster_gpus(
     source: str,
     held: Callable[[], Mapping[str | None, float]],
     gpus: float = 0,
-) -> tuple[Floats, str]:
-    """Return what the cluster of each tenant has in each interval, and a sentence that names the source.
+) -> tuple[Floats, Note]:
+    """Return what the cluster of each tenant has in each interval, and a note that names the source.
 
     By the first of these that is known: the machines of the node list; the total that the trace states (a row of the
     capacity table without a VC) at the start of the interval; the sum of the quotas of its VCs, before the first total
@@ -127,8 +117,8 @@ def cluster_gpus(
     -------
     float64 array, shape (tenants, intervals)
         NaN where no source states it.
-    str
-        Begins with `OWNED`.
+    Note
+        Its sources.
 
     Raises
     ------
@@ -140,7 +130,7 @@ def cluster_gpus(
         what = "cannot be below 0" if gpus < 0 else f"needs a trace with one cluster, not {len(clusters)}"
         raise QueryError(f"the parameter 'gpus' {what}", hint="leave it out")
     if gpus:
-        return np.full(means.shape, gpus), f"{OWNED}{counted(gpus, 'GPUs')}, by the parameter gpus"
+        return np.full(means.shape, gpus), Note("cluster", sources=(("given", counted(gpus, "GPUs")),))
     table = pl.DataFrame(
         con.sql(
             """SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity
@@ -150,7 +140,8 @@ def cluster_gpus(
     of_source = con.sql("SELECT ingested FROM trace_tenant").fetchall()[0][0]
     machines = pl.DataFrame(con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster"))
     asked = source in {"auto", "capacity"}
-    owned, sources = {}, []
+    owned: dict[str | None, Floats] = {}
+    sources: list[tuple[str, str]] = []
     for cluster in clusters:
         own = table.filter(pl.col("cluster").eq_missing(cluster))
         totals = own.filter(pl.col("vc").is_null())
@@ -170,34 +161,22 @@ def cluster_gpus(
             summed = np.sum([_over(one, starts, _first(one, starts)) for one in shares.partition_by("vc")], axis=0)
         owned[cluster] = _over(totals, starts, summed)
         if len(totals):
-            sources.append("a stated total")
+            sources.append(("total", ""))
         elif by_quotas:
-            sources.append((_QUOTAS if of_source else _OTHER_QUOTAS) + _beside_use(summed, held().get(cluster, 0)))
+            remark = beside_use(float(np.nanmax(summed, initial=0)), held().get(cluster, 0))
+            sources.append(("quotas" if of_source else "other quotas", f" ({remark})" if remark else ""))
         elif asked:
-            sources.append(_MOST_HELD if held().get(cluster) else "unknown, since no job is known to have held any")
+            sources.append(("most held" if held().get(cluster) else "nothing held", ""))
         else:
-            sources.append("the sum of the proxies of its VCs")
-    words = " or ".join(dict.fromkeys(sources)) or "unknown"
+            sources.append(("proxies", ""))
     found = np.stack([owned[c] for c in groups["cluster"]]) if owned else np.empty(means.shape)
-    return found, f"{OWNED}{words}"
+    return found, Note("cluster", sources=tuple(dict.fromkeys(sources)))
 
 
-_QUOTAS = "the sum of the quotas of its VCs, which are no machines"
-_OTHER_QUOTAS = "the sum of the quotas that the source states, which are no machines"
-_MOST_HELD = "the most GPUs that its jobs held at one time, observed, since the trace states no number"
-
-
-def _machines(con: duckdb.DuckDBPyConnection) -> str:
-    """Return what the GPUs of the table nodes are, in words."""
+def _machines(con: duckdb.DuckDBPyConnection) -> tuple[str, str]:
+    """Return what the GPUs of the table nodes are: a source of a note."""
     listed, source = con.execute("SELECT listed, source FROM trace_nodes").fetchall()[0]
-    words = "the GPUs of its node list" if listed else "the most GPUs that jobs held on each machine, observed"
-    return f"{words}, stated by {source}" if source else words
-
-
-def _beside_use(quotas: Floats, most: float) -> str:
-    """Return a remark on quotas whose sum does not go with what jobs held; '' where it does."""
-    remark = beside_use(float(np.nanmax(quotas, initial=0)), most)
-    return f" ({remark})" if remark else ""
+    return "listed" if listed else "seen", f", stated by {source}" if source else ""
 
 
 def beside_use(quotas: float, most: float) -> str:

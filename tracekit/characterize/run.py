@@ -276,7 +276,6 @@ def answer_query(
     in_sql = _params_used(query)
     values = bind_params(query, params or {}, in_sql, trace, timelines)
     also = {*query.also, *query.one_of, *_FAULTS, *(table for timeline in timelines for table in timeline.also)}
-    notes: list[str] = []
     locked = bool(sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path)))
     chosen = engine_of(session.engine if engine is None and session is not None else engine)
     chosen.check(query, locked=locked)
@@ -294,13 +293,11 @@ def answer_query(
         for timeline in timelines:
             rows = found[timeline.name] = shared.timeline(con, timeline, values, chosen, also)
             con.register(timeline.name, Streamed(rows.frame))
-            notes += [note for note in rows.notes if note not in notes]
         if locked:
             lock(con, trace)
         in_use = {name: values[name] for name in sorted(in_sql)}
         empty = frozenset(also).difference(trace.tables)
         frame = chosen.rows(Asked(query, trace, in_use, empty, con, found, limits, own_process))
-    notes += chosen.notes(query)
     shown = frame
     if query.shipped:
         shown = frame.select(name for name in frame.columns if not name.startswith("_"))
@@ -309,8 +306,9 @@ def answer_query(
             what = f"returns the columns {', '.join(shown.columns)}, but its header says {', '.join(expected)}"
             raise QueryError(what, where=query.path)
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
-    notes = [*(trace.tenant.words(note) for note in notes), *trace.notes]
-    return Answer(query, shown, values, tuple(notes), _intervals(frame, query) if intervals else None, covered)
+    noted = dict.fromkeys(note.sentence(trace.tenant) for rows in found.values() for note in rows.notes)
+    notes = (*noted, *chosen.notes(query), *trace.notes)
+    return Answer(query, shown, values, notes, _intervals(frame, query) if intervals else None, covered)
 
 
 def _named(query: Query, timelines: Iterable[TimelineTable]) -> str | None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.timeline import TimelineRows, TimelineTable
     from tracekit.trace import Trace
 
-__all__ = ["Session"]
-
 _KEPT_ROWS = 1_000_000
 """Most rows of a timeline that is kept for the next query."""
 

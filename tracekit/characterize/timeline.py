@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.answer import AnswerColumn, Param
+    from tracekit.characterize.notes import Note
     from tracekit.characterize.query import Query
-
-__all__ = ["TimelineRows", "TimelineTable", "all_timelines", "timelines_in"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class TimelineRows:
     """The rows of a timeline, computed for one trace."""
 
     frame: pl.DataFrame
-    notes: tuple[str, ...] = ()
-    """Choices it made and what it left out, one sentence each; shown with every result that uses it."""
+    notes: tuple[Note, ...] = ()
+    """Choices it made and what it left out; shown with every result that uses it."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,6 @@ import polars as pl
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["LEAST_TRIALS", "trials_of_nodes"]
-
 SESSION_GAP_S = 3600
 """Longest time from one start of a user's to the next within a session [s]; our choice."""
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
-__all__ = ["FROM_JOBS", "STATUS_MACROS", "TraceDatabase", "connect_with_views", "list_views"]
-
 STATUS_MACROS = {
     f"is_{name}": f"CREATE MACRO is_{name}(status) AS CASE WHEN status <> 'unknown' THEN status IN {statuses} END"
     for name, statuses in schema.STATUS_GROUPS.items()

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tracekit.digests.weeks import Week
 
-__all__ = ["COLUMNS", "has_gpu_jobs", "weekly_figures"]
-
 COLUMNS = {
     "jobs": "jobs submitted in the week",
     "held_gpu_h": "GPU-hours held in the week, runs that began before or go on after it cut at its ends",

@@ -9,7 +9,7 @@ import orjson
 
 from tracekit import text
 from tracekit.anonymous import opened
-from tracekit.characterize.occupancy import PAST_LIMIT
+from tracekit.characterize.notes import noted
 from tracekit.characterize.session import Session
 from tracekit.damage import explain_damage
 from tracekit.digests.document import digest_document, shown, whose
@@ -388,7 +388,7 @@ def digest_of(
             " AND o.attempt = a.attempt WHERE o.lost IS NOT NULL AND a.gpu_count > 0"
         ).fetchall()[0][0]
     notes = _notes(chosen, begin, end, gpu_only=gpu_only)
-    notes += [f"{lost:,} attempts with GPUs {PAST_LIMIT}"] if lost else []
+    notes += [note.sentence() for note in noted("past limit", lost)]
     made = digest_document(
         figures,
         chosen,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["USE_TABLES", "use_sql"]
-
 USE_TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")
 """Tables that are read where the Trace has them."""
 

@@ -10,8 +10,6 @@ from zoneinfo import ZoneInfo
 from tracekit.errors import UsageError
 from tracekit.text import shorten
 
-__all__ = ["SLACK", "Week", "last_whole_week", "week_at", "week_of", "weeks_before"]
-
 SLACK = dt.timedelta(days=1)
 """A log that begins or ends so short a time within a week still counts as holding all of it: nights are quiet."""
 

@@ -14,8 +14,8 @@ import polars as pl
 
 from tracekit import text
 from tracekit.answer import Answer, Unanswered
+from tracekit.characterize.notes import OWNED
 from tracekit.characterize.published import release_of
-from tracekit.characterize.quotas import OWNED
 from tracekit.characterize.session import Session
 from tracekit.faults import Fault, Faults
 from tracekit.report.answers import answer_info, metrics, rows_of, unanswered_info

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from tracekit.report.structure import AnswerInfo, TenantInfo, TenantWords
     from tracekit.trace import Trace
 
-__all__ = ["head_of", "tenant_info", "tenant_of_words", "unit_of", "with_unit"]
-
 
 def tenant_info(trace: Trace) -> TenantInfo:
     """Return the tenant of a report: that of its queries, and that of its replays."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CLASS_SHARE", "LONG_WAIT_S", "MEASURES", "PeriodMeasure", "rule"]
-
 LONG_WAIT_S = 600
 """A wait above this is a long one [s]; the limit is ours."""
 

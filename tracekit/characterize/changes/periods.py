@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.changes.measures import PeriodMeasure
     from tracekit.trace import Trace
 
-__all__ = ["Period", "read_day", "read_period", "split_period"]
-
 _DAY = "date_diff('day', DATE '1970-01-01', CAST({time} AT TIME ZONE 'UTC' AT TIME ZONE $timezone AS DATE))"
 _SUBMITTED = _DAY.format(time="submit_time")
 

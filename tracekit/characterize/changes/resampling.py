@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
 
 
-__all__ = ["RESAMPLES", "DayResamples", "draw_days", "quantile", "resampled_quantile"]
-
 RESAMPLES = 1000
 
 _CELLS = 20_000_000

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tracekit.array_types import Floats
 
 
-__all__ = ["FEWEST_DAYS", "RULE", "Estimate", "MeasureDifference", "adjusted", "difference"]
-
 FEWEST_DAYS = 5
 """With fewer days in a period there is no verdict: too few blocks to resample, as in the comparison of policies."""
 

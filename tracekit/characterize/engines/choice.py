@@ -6,8 +6,6 @@ from tracekit.characterize.engines.duckdb import DuckdbEngine
 from tracekit.characterize.engines.interface import Engine
 from tracekit.errors import UsageError, nearest
 
-__all__ = ["ENGINES", "engine_of"]
-
 ENGINES = ("duckdb", "spark")
 """Names of engines, the default first."""
 

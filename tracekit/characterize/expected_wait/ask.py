@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import datetime as dt
     from pathlib import Path
 
-__all__ = ["QUANTILES", "ExpectedWait", "expected_wait"]
-
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 """Shares of the jobs whose longest wait is told."""
 
@@ -169,7 +167,7 @@ def expected_wait(
     if not opened.has("jobs") or not opened.capabilities["queueing"].available:
         raise QueryError("the trace does not record how long jobs waited", where=opened.path)
     with Session(opened, memory_limit).connect() as con:
-        jobs, notes = waiting_jobs(con)
+        jobs, lost = waiting_jobs(con)
         end = log_end_us(con)
     if end is None or jobs.is_empty():
         raise QueryError("the trace has no job with a known wait", where=opened.path)
@@ -186,7 +184,7 @@ def expected_wait(
         "place": _known(jobs, "place", partition, "partition or VC"),
     }
     always = (_cluster(jobs, cluster), _class_of(gpus))
-    return _told(jobs, end, always, asked, level, notes)
+    return _told(jobs, end, always, asked, level, tuple(note.sentence() for note in lost))
 
 
 def _told(
@@ -195,7 +193,7 @@ def _told(
     always: tuple[str | None, str | None],
     asked: dict[str, Any],
     level: float,
-    notes: list[str],
+    notes: tuple[str, ...],
 ) -> ExpectedWait:
     """Return the answer from the jobs like the one asked about, and from what was learned up to the end."""
     lately = Lately()
@@ -247,7 +245,7 @@ def _told(
         at_once_share=_at_once(like) if enough else None,
         checked=checked.height,
         covered_share=None if missed is None else 1 - missed,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 

@@ -14,8 +14,6 @@ import numpy as np
 if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
 
-__all__ = ["Waits", "waits_of"]
-
 
 @dataclass(frozen=True)
 class Waits:

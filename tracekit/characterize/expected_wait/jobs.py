@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.characterize.notes import Note
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     import duckdb
-
-__all__ = ["LIMITS_S", "limit_class", "log_end_us", "waiting_jobs"]
 
 LIMITS_S = (3600, 14400, 86400)
 """Time limits up to which jobs are alike: backfilling favours short ones [s]."""
@@ -30,7 +29,7 @@ def log_end_us(con: duckdb.DuckDBPyConnection) -> int | None:
     return end
 
 
-def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[str]]:
+def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[Note]]:
     """Return one row a job whose wait is known, or known to be at least so long, in the order of its beginning.
 
     Returns
@@ -39,7 +38,7 @@ def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[str
         job_id, gpu_class, class_order; what it asked for: cluster, place (partition, or VC where there is none),
         gpu_model, qos, gpu_count, limit_class, account; since and until [us]: the wait, which ended with a start where
         `started`, and else by leaving the queue, or with the log.
-    list of str
+    list of Note
         What was left out.
     """
     end = log_end_us(con)
@@ -60,6 +59,6 @@ def waiting_jobs(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[str
     kept = frame.filter(known)
     until = pl.when(pl.col("left_at").is_null()).then(pl.max_horizontal(pl.lit(end), "since")).otherwise("left_at")
     lost = frame.height - kept.height
-    notes = [f"{counted(lost, 'jobs')} left out, whose wait has no known beginning or end"] if lost else []
+    notes = [Note("beginning unknown", facts=(counted(lost, "jobs"),))] if lost else []
     kept = kept.with_columns(until.alias("until")).drop("left_at", "waiting")
     return kept.with_columns(pl.max_horizontal("since", "until").alias("until")), notes

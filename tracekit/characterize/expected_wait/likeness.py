@@ -11,8 +11,6 @@ import polars as pl
 if TYPE_CHECKING:
     from tracekit.array_types import Ints
 
-__all__ = ["ALWAYS", "STEPS", "WORDS", "Lately", "Likeness", "likeness"]
-
 ALWAYS = ("cluster", "gpu_class")
 """In what jobs that are alike never differ."""
 

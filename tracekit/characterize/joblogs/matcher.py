@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools
 
-__all__ = ["matches"]
-
 
 def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> Bools:
     """Return for each line whether it matches at least one of some expressions in RE2's syntax.

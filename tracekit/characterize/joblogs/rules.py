@@ -17,8 +17,6 @@ from tracekit.toml_text import TomlText
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["CATEGORIES", "NO_SIGNATURE", "LogRule", "Reason", "RuleBook", "load_rules"]
-
 CATEGORIES = ("infrastructure", "engine", "user")
 """Families of reasons: the cluster (IF), the deep-learning framework and CUDA (AE), code and configuration (U)."""
 

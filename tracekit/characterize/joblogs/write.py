@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["add_to_trace", "check_target", "evidence_file", "write_failures"]
-
 _EVIDENCE = ("job_id", "attempt", "reason", "log_file", "line", "text")
 
 

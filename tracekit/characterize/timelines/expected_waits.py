@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-__all__ = ["TIMELINE"]
-
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     level, judged = float(params["level"]), float(params["judged_share"])

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-__all__ = ["TIMELINE"]
-
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     clusters, notes = free_nodes(con, str(params["capacity"]), events=params["events"] == "away")
@@ -41,7 +39,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                 }
             )
         )
-    return TimelineRows(pl.concat(parts), (f"nodes: the {params['capacity']} number of GPUs of each", *notes))
+    return TimelineRows(pl.concat(parts), tuple(notes))
 
 
 _SHAPE = pl.DataFrame(

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tracekit.array_types import Ints
     from tracekit.characterize.node_faults import NodeFaults
 
-__all__ = ["TIMELINE"]
-
 _SEED = 1
 
 _COLUMNS = (

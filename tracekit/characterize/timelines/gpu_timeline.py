@@ -10,6 +10,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.answer import AnswerColumn, Param
+from tracekit.characterize.notes import noted
 from tracekit.characterize.occupancy import (
     Spans,
     attempts_sql,
@@ -21,7 +22,7 @@ from tracekit.characterize.occupancy import (
     window_us,
 )
 from tracekit.characterize.out_of_service import EVENTS, idle_gpus_away
-from tracekit.characterize.quotas import ALLOWED, CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
+from tracekit.characterize.quotas import CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import QueryError, TooManyIntervalsError
 
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.array_types import Bools, Ints
+    from tracekit.characterize.notes import Note
 
-
-__all__ = ["ROUND_STEPS_S", "STEP", "TIMELINE", "fits", "grid_us", "page_step_s", "wide_step_s"]
 
 STEP = Param(
     "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
@@ -116,14 +116,14 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     allowed = np.stack([steps.means(edges) for steps in stated])
     most = cache(lambda: most_held(ran, groups))
     owned, owner = cluster_gpus(con, groups, allowed, edges[:-1], str(params["quota"]), most, float(params["gpus"]))
-    away = ""
+    away: list[Note] = []
     if params["events"] == "away" and params["quota"] in {"auto", "capacity"}:
         names = groups["cluster"].to_list()
         idle, away = idle_gpus_away(con, list(dict.fromkeys(names)), edges)
         for row, name in enumerate(names):
             owned[row] -= idle.get(name, 0)
             # Without VCs what may be used is the cluster.
-            allowed[row] -= 0 if quota.startswith(ALLOWED) else idle.get(name, 0)
+            allowed[row] -= 0 if quota.kind != "no tenants" else idle.get(name, 0)
     columns = {
         "running_jobs": ran.means(number, edges, np.ones(len(ran.code))),
         "pending_jobs": waited.means(number, edges, np.ones(len(waited.code))),
@@ -144,7 +144,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         ).with_columns(pl.col("capacity_gpus", "cluster_gpus").fill_nan(None))
         for group, (cluster, vc) in enumerate(groups.iter_rows())
     ]
-    return TimelineRows(pl.concat(parts), (*notes, *lost, quota, owner, *([away] if away else [])))
+    return TimelineRows(pl.concat(parts), (*notes, *lost, quota, owner, *away))
 
 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
@@ -154,7 +154,7 @@ def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
     return ended if ended[0] else np.ones_like(ended)
 
 
-def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[str]]:
+def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[Note]]:
     window = window_us(con)
     found, lost = spans(
         con,
@@ -169,7 +169,7 @@ def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[s
             WHERE {no_attempt_sql(con)}""",
         {"last": window and window[1]},
     )
-    return found, [f"{lost:,} waits whose length is unknown or below zero are left out"] if lost else []
+    return found, noted("wait unknown", lost)
 
 
 _NUMBERS = ("running_jobs", "pending_jobs", "running_gpus", "pending_gpus", "capacity_gpus", "cluster_gpus")

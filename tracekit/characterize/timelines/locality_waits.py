@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn
+from tracekit.characterize.notes import noted
 from tracekit.characterize.packing import Packing
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.characterize.placeable import FreeNodes
-
-__all__ = ["TIMELINE"]
 
 _HELD = """
 CREATE TEMP TABLE gang_part AS
@@ -64,9 +63,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
             unknown += len(alike) - len(within)
             if pool is not None and len(within):
                 parts.append(_of_size(pool, float(gang), within, known))
-    if unknown:
-        notes.append(f"attempts on several nodes left out, since not all GPUs of these are known: {unknown:,}")
-    return TimelineRows(pl.concat(parts), (f"nodes: the {params['capacity']} number of GPUs of each", *notes))
+    return TimelineRows(pl.concat(parts), (*notes, *noted("GPUs unknown", unknown)))
 
 
 def _pool(

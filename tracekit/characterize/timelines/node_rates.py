@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Floats, Ints
 
-__all__ = ["TIMELINE"]
-
 _PER = 24_000.0
 """Hours in 1,000 days."""
 

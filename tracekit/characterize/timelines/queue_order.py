@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn
+from tracekit.characterize.notes import Note
 from tracekit.characterize.occupancy import attempts_sql, no_attempt_sql, running, tenants, window_us
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import quotas
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Bools, Floats, Ints
     from tracekit.characterize.placeable import FreeNodes
-
-
-__all__ = ["TIMELINE"]
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
@@ -62,12 +60,9 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     nodes: dict[str | None, FreeNodes] = {}
     if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
         nodes, lost = free_nodes(con, str(params["capacity"]), half_steps=True)
-        notes += [f"nodes: the {params['capacity']} number of GPUs of each", *lost]
+        notes += lost
     else:
-        notes.append(
-            "the log does not say on which nodes jobs ran: a job counts as placeable when what it may use has room for"
-            " it"
-        )
+        notes.append(Note("room without nodes"))
     early, overtaken, harmless = (np.zeros(len(queued), dtype=bool) for _ in range(3))
     known = np.zeros(len(queued), dtype=bool)
     since, until = queued["since"].to_numpy(), queued["until"].to_numpy()

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tracekit.characterize.node_faults import Intervals
 
-__all__ = ["LEAST_FAILURES", "MARGIN", "TIMELINE"]
-
 LEAST_FAILURES = 20
 """Failures from which on laws are fitted, as `tracekit fit` does."""
 

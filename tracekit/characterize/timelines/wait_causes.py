@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn, Param
+from tracekit.characterize.notes import Note
 from tracekit.characterize.occupancy import attempts_sql, running, tenants, time_true
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import QUOTA, quotas
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.occupancy import Steps
     from tracekit.characterize.placeable import FreeNodes
 
-
-__all__ = ["CAPACITY", "JOB_COLUMNS", "QUEUE_TIMELINE", "TIMELINE"]
 
 CAPACITY = Param(
     "capacity",
@@ -74,7 +73,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     held, notes = running(con, source, with_gpus=True)
     negative = waits.filter(pl.col("wait_us") < 0).height
     if negative:
-        notes.append(f"{negative:,} waits below zero are contradictions of the source and are left out")
+        notes.append(Note("wait below zero", (negative,)))
         waits = waits.filter(pl.col("wait_us") >= 0)
     used = held.by_tenant(len(groups))
     allowed, quota = quotas(con, groups, lambda: used, str(params["quota"]))
@@ -82,11 +81,9 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     nodes: dict[str | None, FreeNodes] | None = None
     if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
         nodes, lost = free_nodes(con, str(params["capacity"]))
-        notes += [f"nodes: the {params['capacity']} number of GPUs of each", *lost]
+        notes += lost
     else:
-        notes.append(
-            "the log does not say on which nodes jobs ran, so that fragmentation cannot be separated from other causes"
-        )
+        notes.append(Note("causes without nodes"))
     fair, fragmented = _shares(waits, groups, used, allowed, nodes)
     wait_us = waits["wait_us"].to_numpy()
     other = wait_us - fair - fragmented

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tracekit.answer import Value
     from tracekit.trace import Trace
 
-__all__ = ["MOST_MERGED_ROWS", "TELEMETRY", "Part", "merge_by_day", "rows_of_part"]
-
 TELEMETRY = ("gpu_utilization", "host_utilization")
 """Tables that are cut by day; the others are read whole by each task."""
 

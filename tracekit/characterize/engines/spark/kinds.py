@@ -12,8 +12,6 @@ from tracekit.characterize.views import list_views
 if TYPE_CHECKING:
     from tracekit.characterize.query import Query
 
-__all__ = ["ways_of"]
-
 
 def ways_of(query: Query) -> str:
     """Return how a query crosses to Spark, in words.

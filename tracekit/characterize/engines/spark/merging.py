@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tracekit.characterize.query import Query
 
-__all__ = ["head", "how_merged", "merged_name", "read_again", "tail", "with_merged"]
-
 _WAYS: dict[type[exp.Expr], str] = {
     exp.Count: "sum",
     exp.Sum: "sum",

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
-__all__ = ["TraceViews", "arrow_of", "frame_of", "naive"]
-
 _TYPES = {"VARCHAR": "STRING", "BIGINT[]": "ARRAY<BIGINT>"}
 _DESCRIBING = ("trace_tables", "trace_capabilities", "trace_zone", "trace_nodes", "trace_tenant", "gpu_parts")
 
