@@ -12,10 +12,10 @@ import pytest
 
 from tracekit.characterize.engines.spark import by_cluster
 from tracekit.characterize.engines.spark.by_cluster import rows_of_cluster, run_by_cluster
+from tracekit.characterize.engines.spark.by_day import stream_of
 from tracekit.characterize.notes import SENTENCES, SOURCES, Note, add_notes
-from tracekit.characterize.session import Session
+from tracekit.characterize.session import Session, connect_with_views
 from tracekit.characterize.timeline import all_timelines
-from tracekit.characterize.views import connect_with_views
 from tracekit.tenant import Tenant
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def test_a_task_sees_its_cluster_alone(make_trace: Callable[..., Trace]) -> None
     timeline = all_timelines()["queue_order"]
     params = {param.name: param.default for param in timeline.params}
     with connect_with_views(trace, also=["capacity"]) as con:
-        handed = {name: by_cluster._stream(con.sql(f"FROM {name}").to_arrow_table()) for name in by_cluster._HANDED}
+        handed = {name: stream_of(con.sql(f"FROM {name}").to_arrow_table()) for name in by_cluster._HANDED}
     part = by_cluster.ClusterPart(trace, ("capacity",), "queue_order", params, handed)
     rows, _ = rows_of_cluster(part, "late")
     frame = pl.DataFrame(pl.from_arrow(pa.ipc.open_stream(rows).read_all()))

@@ -109,7 +109,7 @@ def _stated(
     con: duckdb.DuckDBPyConnection, trace: Trace, most: Mapping[str | None, float], *, machines: bool
 ) -> Capacity | None:
     """Return the totals of the capacity table, or the sum of its quotas where no machines are known."""
-    from tracekit.characterize.quotas import beside_use
+    from tracekit.characterize.occupancy import beside_use
 
     rows = con.execute(
         "SELECT cluster, gpus, source, since, changes FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster"

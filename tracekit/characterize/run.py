@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.answer import Answer
-from tracekit.characterize.catalog import find_query, list_queries
-from tracekit.characterize.engines.choice import engine_of
+from tracekit.characterize.engines import engine_of
 from tracekit.characterize.engines.duckdb import DuckdbEngine, sql_error
 from tracekit.characterize.engines.interface import Asked
-from tracekit.characterize.header import number_or_text
 from tracekit.characterize.limits import SANDBOX_MEMORY, Limits, timed
-from tracekit.characterize.named_tenant import with_tenant
-from tracekit.characterize.query import RESERVED_PARAMS, Query
+from tracekit.characterize.query import RESERVED_PARAMS, Query, find_query, list_queries, number_or_text
 from tracekit.characterize.session import Session
 from tracekit.characterize.timeline import timelines_in
 from tracekit.damage import explain_damage
@@ -184,7 +181,7 @@ def run_query(
         engine=engine,
         intervals=False,
     )
-    return with_tenant(answer, chosen.tenant).frame
+    return answer.named(chosen.tenant).frame
 
 
 def tenant_of_query(
@@ -311,14 +308,10 @@ def answer_query(
     return Answer(query, shown, values, notes, _intervals(frame, query) if intervals else None, covered)
 
 
-def _named(query: Query, timelines: Iterable[TimelineTable]) -> str | None:
-    """Return SQL, or words, that name all tables and views that a query and its timelines read; None: it may be any."""
-    words = [query.sql]
-    for timeline in timelines:
-        if timeline.views is None:
-            return None
-        words += [*timeline.tables, *timeline.also, *timeline.views]
-    return "\n".join(words)
+def _named(query: Query, timelines: Iterable[TimelineTable]) -> str:
+    """Return SQL, or words, that name all tables and views that a query and its timelines read."""
+    names = (name for timeline in timelines for name in (*timeline.tables, *timeline.also, *timeline.views))
+    return "\n".join([query.sql, *names])
 
 
 def _intervals(frame: pl.DataFrame, query: Query) -> pl.DataFrame | None:

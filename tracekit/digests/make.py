@@ -13,9 +13,16 @@ from tracekit.characterize.notes import noted
 from tracekit.characterize.session import Session
 from tracekit.damage import explain_damage
 from tracekit.digests.document import digest_document, shown, whose
-from tracekit.digests.figures import has_gpu_jobs, weekly_figures
-from tracekit.digests.use import USE_TABLES
-from tracekit.digests.weeks import SLACK, last_whole_week, week_at, week_of, weeks_before
+from tracekit.digests.weeks import (
+    SLACK,
+    USE_TABLES,
+    has_gpu_jobs,
+    last_whole_week,
+    week_at,
+    week_of,
+    weekly_figures,
+    weeks_before,
+)
 from tracekit.errors import QueryError, UsageError
 from tracekit.faults import Fault, Faults
 from tracekit.guidelines.markdown import escaped, table

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.expected_wait.backtest import backtest
-from tracekit.characterize.expected_wait.distribution import waits_of
-from tracekit.characterize.expected_wait.jobs import LIMITS_S, log_end_us, waiting_jobs
-from tracekit.characterize.expected_wait.likeness import STEPS, WORDS, Lately
+from tracekit.characterize.expected_wait.backtest import backtest, waits_of
+from tracekit.characterize.expected_wait.likeness import LIMITS_S, STEPS, WORDS, Lately, log_end_us, waiting_jobs
 from tracekit.characterize.session import Session
 from tracekit.damage import explain_damage
 from tracekit.errors import QueryError, UsageError, nearest

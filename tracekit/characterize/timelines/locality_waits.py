@@ -9,18 +9,16 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn
+from tracekit.characterize.free_nodes import CAPACITY, Packing, free_nodes
 from tracekit.characterize.notes import noted
-from tracekit.characterize.packing import Packing
-from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
-from tracekit.characterize.timelines.wait_causes import CAPACITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
 
-    from tracekit.characterize.placeable import FreeNodes
+    from tracekit.characterize.free_nodes import FreeNodes
 
 _HELD = """
 CREATE TEMP TABLE gang_part AS
@@ -112,7 +110,7 @@ _SHAPE = pl.DataFrame(
     }
 )
 
-TIMELINE = TimelineTable(
+LOCALITY_WAITS = TimelineTable(
     name="locality_waits",
     title="How much later spread gangs could have started on the fewest nodes",
     tables=("jobs", "attempts", "placements"),

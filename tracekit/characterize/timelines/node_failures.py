@@ -9,9 +9,8 @@ import polars as pl
 
 from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.notes import Note, noted
-from tracekit.characterize.suspects import HourlyFailures, StratifiedFailures, find_suspects
+from tracekit.characterize.suspects import HourlyFailures, StratifiedFailures, find_suspects, trials_of_nodes
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
-from tracekit.characterize.trials import trials_of_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +53,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
             "mean_hours_between_failures"
         ),
     ).with_columns(_judged(con, nodes, str(params["exposure"])))
-    shown = frame.select(column.name for column in TIMELINE.columns)
+    shown = frame.select(column.name for column in NODE_FAILURES.columns)
     failures = Note("failed attempts", (nodes.height, int(nodes["failed_attempts"].sum())))
     lost = (*noted("outcome unknown", unknown), *noted("run time unknown", endless))
     return TimelineRows(shown, (failures, *lost))
@@ -89,7 +88,7 @@ def _sums(node: Ints, values: pl.Series, nodes: int) -> Ints:
     return np.bincount(node, weights=values.to_numpy(), minlength=nodes).astype(np.int64)
 
 
-TIMELINE = TimelineTable(
+NODE_FAILURES = TimelineTable(
     name="node_failures",
     title="Failed attempts of each node against what equal risk would give",
     tables=("jobs", "attempts", "placements"),

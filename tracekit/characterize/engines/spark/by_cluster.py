@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
+from tracekit.characterize.engines.spark.by_day import stream_of
 from tracekit.characterize.notes import add_notes
 from tracekit.characterize.occupancy import window_us
+from tracekit.characterize.session import connect_with_views
 from tracekit.characterize.timeline import TimelineRows, all_timelines
-from tracekit.characterize.timelines.gpu_timeline import page_step_s
-from tracekit.characterize.views import connect_with_views
+from tracekit.characterize.timelines.gpus import page_step_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +89,7 @@ def run_by_cluster(
     if window is not None and params.get("step_s") == 0:
         params = {**params, "step_s": page_step_s(con, window)}
     handed = {
-        name: _stream(con.sql(f"FROM {name}").to_arrow_table())
+        name: stream_of(con.sql(f"FROM {name}").to_arrow_table())
         for name in _HANDED
         if name != "node_gpus" or present >= {"nodes", "placements", "gpu_utilization"}
     }
@@ -113,15 +114,9 @@ def _apart(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
     """Return whether every node belongs to one cluster that has jobs, and serves no other."""
     if not {"nodes", "placements", "gpu_utilization", "node_events"} <= present:
         # A timeline that looks at no nodes is apart; one that would has these tables, empty at least.
-        return not {"nodes", "placements", "node_events"} & present or _no_nodes(con, present)
+        tables = {"nodes", "placements", "node_events"} & present
+        return not any(con.execute(f"SELECT 1 FROM {t} WHERE node_id IS NOT NULL LIMIT 1").fetchall() for t in tables)
     return not con.execute(_APART).fetchall()[0][0]
-
-
-def _no_nodes(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
-    tables = {"nodes", "placements", "node_events"} & present
-    return all(
-        not con.execute(f"SELECT 1 FROM {table} WHERE node_id IS NOT NULL LIMIT 1").fetchall() for table in tables
-    )
 
 
 def rows_of_cluster(part: ClusterPart, cluster: str | None) -> tuple[bytes, tuple[Note, ...]]:
@@ -151,12 +146,4 @@ def rows_of_cluster(part: ClusterPart, cluster: str | None) -> tuple[bytes, tupl
             mine = "node_id IN (SELECT node_id FROM nodes)"
             con.execute(f"CREATE OR REPLACE VIEW node_gpus AS FROM handed_node_gpus WHERE {mine}")
         found = all_timelines()[part.timeline].compute(con, part.params)
-    return _stream(found.frame.to_arrow(compat_level=pl.CompatLevel.oldest())), found.notes
-
-
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    return stream_of(found.frame.to_arrow(compat_level=pl.CompatLevel.oldest())), found.notes
