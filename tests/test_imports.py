@@ -52,12 +52,12 @@ def test_showing_a_fit_loads_no_optimizer_and_intervals_load_no_distributions() 
         "import sys, numpy as np, polars as pl\n"
         "import tracekit.report.fit_answers, tracekit.analysis.answering\n"
         "from tracekit.answer import Interval\n"
-        "from tracekit.characterize.changes.verdicts import Estimate, difference\n"
+        "from tracekit.characterize.changes.differences import Estimate, difference\n"
         "from tracekit.characterize.intervals import with_intervals\n"
         "frame = pl.DataFrame({'n': [40], 'share': [0.5], '_m': [[i / 100 for i in range(101)]]})\n"
         "with_intervals(frame, (Interval('share', 'proportion', 'n'), Interval('m', 'median', 'n')))\n"
         "sides = [Estimate(v, np.array([v - 1, v, v + 1]), 50, 9) for v in (2.0, 3.0)]\n"
-        "assert difference(*sides).p is not None\n"
+        "assert difference(*sides)['p_value'] is not None\n"
         "print([m for m in ('scipy.optimize', 'scipy.stats') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from tests.spark.alike import difference  # noqa: E402 -- found through the line above
 from tracekit.characterize import answer_query, lacks, list_queries  # noqa: E402 -- the same
-from tracekit.characterize.engines.spark.kinds import ways_of  # noqa: E402 -- the same
+from tracekit.characterize.engines.spark.merging import ways_of  # noqa: E402 -- the same
 from tracekit.characterize.session import Session  # noqa: E402 -- the same
 
 if TYPE_CHECKING:

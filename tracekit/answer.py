@@ -5,16 +5,19 @@ One answer goes from the engine that found it to the page that shows it; report.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit import text
 from tracekit.notebook import Brief
+from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import polars as pl
+
+    from tracekit.tenant import Tenant
 
 __all__ = ["Answer", "AnswerColumn", "Interval", "Kind", "Param", "Question", "Row", "Unanswered", "Value"]
 
@@ -26,6 +29,9 @@ Row = dict[str, Any]
 
 Kind = Literal["query", "replay", "fit", "comparison", "bill"]
 """Where an answer comes from: SQL over the Trace, replays, a fitted model, a comparison of two periods, or prices."""
+
+_NUMBER_OF_TENANTS = "vcs"
+"""The metric that counts tenants."""
 
 _SENTENCE_LIMIT = 2000
 """Most characters kept of a cell that holds sentences; a name is cut earlier."""
@@ -157,6 +163,34 @@ class Answer:
     def name(self) -> str:
         """Name of the question."""
         return self.question.name
+
+    def named(self, tenant: Tenant) -> Answer:
+        """Return this answer with tenants called by their own name: their column, and the metric that counts them.
+
+        A tenant that was ingested keeps the name `vc`. Where the answer has the column already, such as the user of a
+        job, `vc` would repeat it and is left out.
+        """
+        if tenant.column == INGESTED:
+            return self
+        import polars as pl
+
+        frame = self.frame
+        if INGESTED in frame.columns:
+            known = tenant.column in frame.columns
+            frame = frame.drop(INGESTED) if known else frame.rename({INGESTED: tenant.column})
+        if {"metric", "unit"}.issubset(frame.columns):
+            counts = pl.col("metric") == _NUMBER_OF_TENANTS
+            frame = frame.with_columns(
+                metric=pl.when(counts).then(pl.lit(tenant.metric)).otherwise("metric"),
+                unit=pl.when(counts).then(pl.lit(tenant.many)).otherwise("unit"),
+            )
+        described = {column.name: column for column in self.question.columns}
+        columns = tuple(
+            replace(column, name=tenant.column) if name == INGESTED else column
+            for name, column in described.items()
+            if name != INGESTED or tenant.column not in described
+        )
+        return replace(self, question=replace(self.question, columns=columns), frame=frame)
 
     def rows(self, limit: int | None = None) -> list[Row]:
         """Return the first `limit` rows, or all, as JSON values; names and sentences of the log are cut."""

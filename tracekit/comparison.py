@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tracekit.report.compare_structure import ComparedAnswer, Comparison, UnansweredByAll
     from tracekit.report.structure import WhatChanged
 
-__all__ = ["ComparisonFiles", "compare"]
-
 NAME_LIMIT = 100
 """Most characters of a trace's name."""
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DIMENSIONS", "INGESTED", "VC", "Tenant", "tenant_of"]
-
 INGESTED = "vc"
 """The column that an ingest fills: the unit by which the source itself divides the cluster, or what an option says."""
 
@@ -25,7 +23,6 @@ _TEXT = re.compile(
     r"(?P<start>^|[.?!:]\s+|\n)?(?:\b(?P<article>[Aa]n?) )?"
     r"\b(?P<unit>(?P<capital>[Vv])irtual clusters?(?: \(VCs?\))?|VCs?)\b"
 )
-
 
 _OF_LOG = frozenset({"rows", "trace", "cluster", "clusters", "others", "without_effects", "examples"})
 """Keys of documents below which names of the log stand, which may be any words."""
@@ -73,6 +70,11 @@ class Tenant:
     def metric(self) -> str:
         """What the number of them is called in a table, such as 'gpu_models'."""
         return self.many.replace(" ", "_").lower()
+
+    @property
+    def head(self) -> str:
+        """The heading of the column `vc`: the site's word, where it has one."""
+        return self.one if self.one != VC.one else INGESTED
 
     def words(self, text: str) -> str:
         """Return a text of tracekit's own, in which tenants are called VCs, in the site's word.

@@ -14,7 +14,7 @@ from scipy import stats
 from tests.characterize.infinitehbd_by_hand import outages_by_hand
 from tests.characterize.planted_faults import END, events_of, job_over, renewals
 from tracekit.characterize import run_query
-from tracekit.characterize.coincidence import (
+from tracekit.characterize.node_faults import (
     chance_of_a_pair,
     count_pairs,
     deal_anew,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.characterize.planted_faults import END, events_of, job_over, renewals
 from tests.characterize.test_at_once import by_racks, racks
 from tracekit.characterize import run_query
-from tracekit.characterize.coincidence import share_hit
+from tracekit.characterize.node_faults import share_hit
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:

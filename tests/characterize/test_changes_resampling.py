@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, ttest_ind
 
-from tracekit.characterize.changes.resampling import RESAMPLES, DayResamples, draw_days, quantile, resampled_quantile
-from tracekit.characterize.changes.verdicts import Estimate, adjusted, difference
+from tracekit.characterize.changes.differences import (
+    RESAMPLES,
+    DayResamples,
+    Estimate,
+    adjusted,
+    difference,
+    draw_days,
+    quantile,
+    resampled_quantile,
+)
 
 ALL = np.ones(10, dtype=np.bool_)
 DAYS = np.arange(100, 110)
@@ -104,31 +112,31 @@ def test_p_values_of_means_are_those_of_t_tests() -> None:
     a, b = rng.normal(0, 1, 30), rng.normal(0.9, 3, 12)
     found = difference(of_means(a, 0), of_means(b, 1))
     expected = max(ttest_ind(a, b, equal_var=equal).pvalue for equal in (True, False))
-    assert found.p == pytest.approx(expected, rel=0.1)
+    assert found["p_value"] == pytest.approx(expected, rel=0.1)
 
 
 def test_an_interval_is_that_of_the_differences() -> None:
     before = Estimate(10.0, np.full(1000, 10.0), 100, 10)
     after = Estimate(12.0, np.linspace(11, 13, 1000), 100, 10)
     found = difference(before, after)
-    assert (found.value, found.relative) == (2, 0.2)
-    assert (found.low, found.high) == pytest.approx((1.05, 2.95), abs=1e-3)
-    assert (found.relative_low, found.relative_high) == pytest.approx((0.105, 0.295), abs=1e-3)
+    assert (found["difference"], found["relative_change"]) == (2, 0.2)
+    assert (found["difference_low"], found["difference_high"]) == pytest.approx((1.05, 2.95), abs=1e-3)
+    assert (found["relative_change_low"], found["relative_change_high"]) == pytest.approx((0.105, 0.295), abs=1e-3)
 
 
 def test_nothing_is_judged_on_four_days_nor_without_a_value() -> None:
     some, few = Estimate(1.0, np.ones(9), 100, 5), Estimate(2.0, np.ones(9), 100, 4)
-    assert (difference(some, few).value, difference(some, few).p) == (1, None)
+    assert (difference(some, few)["difference"], difference(some, few)["p_value"]) == (1, None)
     nothing = Estimate(np.nan, np.full(9, np.nan), 0, 5)
-    assert (difference(nothing, some).value, difference(nothing, some).p) == (None, None)
+    assert (difference(nothing, some)["difference"], difference(nothing, some)["p_value"]) == (None, None)
     rarely = Estimate(2.0, np.array([2.0, np.nan] * 5), 100, 5)
-    assert (difference(rarely, some).value, difference(rarely, some).p) == (-1, None)
+    assert (difference(rarely, some)["difference"], difference(rarely, some)["p_value"]) == (-1, None)
 
 
 def test_from_zero_there_is_no_relative_change() -> None:
     found = difference(Estimate(0.0, np.zeros(9), 100, 5), Estimate(2.0, np.arange(1.0, 4.0).repeat(3), 100, 5))
-    assert (found.value, found.relative, found.relative_low) == (2, None, None)
-    assert found.low is not None
+    assert (found["difference"], found["relative_change"], found["relative_change_low"]) == (2, None, None)
+    assert found["difference_low"] is not None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
@@ -149,11 +157,11 @@ def of_normal_days(number: int, shift: float, seed: int) -> tuple[int, int]:
         before, after = rng.normal(5, 1, number), rng.normal(5 + shift, 1, number)
         # Forty sides draw their days in other ways; more would only take longer.
         found = difference(of_means(before, 2 * k % 40), of_means(after, (2 * k + 1) % 40))
-        assert found.low is not None
-        assert found.high is not None
-        assert found.p is not None
-        held += found.low <= shift <= found.high
-        rejected += found.p <= 0.05
+        assert found["difference_low"] is not None
+        assert found["difference_high"] is not None
+        assert found["p_value"] is not None
+        held += found["difference_low"] <= shift <= found["difference_high"]
+        rejected += found["p_value"] <= 0.05
     return held, rejected
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.characterize import answer_query, capacity, run_query
-from tracekit.characterize.views import FROM_JOBS
+from tracekit.characterize.session import FROM_JOBS
 from tracekit.errors import UsageError
 from tracekit.ingest.detect import all_formats
 from tracekit.manifest import Addition

@@ -16,11 +16,9 @@ from tracekit.characterize.engines import engine_of
 from tracekit.characterize.engines.duckdb import DuckdbEngine
 from tracekit.characterize.engines.spark import starting
 from tracekit.characterize.engines.spark.crossing import parsed, relations, spark_sql
-from tracekit.characterize.engines.spark.kinds import ways_of
-from tracekit.characterize.engines.spark.merging import head, how_merged, read_again, tail, with_merged
-from tracekit.characterize.header import parse_query
-from tracekit.characterize.session import Session
-from tracekit.characterize.views import order_views
+from tracekit.characterize.engines.spark.merging import head, how_merged, read_again, tail, ways_of, with_merged
+from tracekit.characterize.query import parse_query
+from tracekit.characterize.session import Session, order_views
 from tracekit.errors import QueryError, UsageError
 
 if TYPE_CHECKING:

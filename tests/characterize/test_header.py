@@ -8,7 +8,7 @@ import pytest
 
 from tracekit.answer import AnswerColumn, Interval, Param
 from tracekit.characterize import Query, find_query, list_queries
-from tracekit.characterize.header import QUERY_PARTS, USER_PARTS, parse_query
+from tracekit.characterize.query import QUERY_PARTS, USER_PARTS, parse_query
 from tracekit.errors import QueryError
 
 WHOLE = """\

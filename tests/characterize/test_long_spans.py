@@ -10,7 +10,7 @@ import pytest
 
 import tracekit
 from tracekit.characterize import answer_query, lacks, list_queries, run_query
-from tracekit.characterize.timelines.gpu_timeline import wide_step_s
+from tracekit.characterize.timelines.gpus import wide_step_s
 from tracekit.errors import TooManyIntervalsError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.characterize.asking import Asking
 from tracekit.characterize import list_views, run_query
-from tracekit.characterize.out_of_service import AWAY, away_spans
+from tracekit.characterize.free_nodes import AWAY, away_spans
 from tracekit.databases import connect_duckdb
 from tracekit.replay.clusters.node_events import AWAY as REPLAYED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.characterize.placeable import FreeNodes
+from tracekit.characterize.free_nodes import FreeNodes
 
 # Free GPUs: at 0 all; from 10 on node 0 has 1; from 20 on node 1 has 3; from 30 on node 2 has 0; at 40 all again.
 NODES = FreeNodes(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.characterize import run_query
-from tracekit.characterize.views import connect_with_views
+from tracekit.characterize.session import connect_with_views
 from tracekit.manifest import Capability
 
 if TYPE_CHECKING:

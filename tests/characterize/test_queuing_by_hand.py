@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.characterize import answer_query, lacks, run_query
-from tracekit.characterize.catalog import find_query
+from tracekit.characterize.query import find_query
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import pytest
 
 from tracekit.characterize import answer_query
 from tracekit.characterize.query import Query
-from tracekit.characterize.session import Session
-from tracekit.characterize.views import TraceDatabase
+from tracekit.characterize.session import Session, TraceDatabase
 from tracekit.databases import Database
 from tracekit.errors import QueryError
 

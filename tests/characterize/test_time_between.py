@@ -16,8 +16,8 @@ from tests.characterize.infinitehbd_by_hand import outages_by_hand
 from tests.characterize.planted_faults import END, events_of, hour, job_over, renewals
 from tests.effort import examples
 from tracekit.characterize import answer_query, run_query
-from tracekit.characterize.failure_rates import exponential, gamma_rates, kaplan_meier, two_kinds, weibull
-from tracekit.characterize.timelines.times_between_failures import MARGIN
+from tracekit.characterize.node_faults import exponential, gamma_rates, kaplan_meier, two_kinds, weibull
+from tracekit.characterize.timelines.node_faults import MARGIN
 from tracekit.fit.choice import Effort
 from tracekit.fit.node_failures import fit_node_failures
 

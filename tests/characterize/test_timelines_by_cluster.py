@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from tracekit.characterize.engines.spark import by_cluster
-from tracekit.characterize.engines.spark.by_cluster import add_notes, rows_of_cluster, run_by_cluster
-from tracekit.characterize.quotas import OWNED
-from tracekit.characterize.session import Session
+from tracekit.characterize.engines.spark.by_cluster import rows_of_cluster, run_by_cluster
+from tracekit.characterize.engines.spark.by_day import stream_of
+from tracekit.characterize.notes import SENTENCES, SOURCES, Note, add_notes
+from tracekit.characterize.session import Session, connect_with_views
 from tracekit.characterize.timeline import all_timelines
-from tracekit.characterize.views import connect_with_views
+from tracekit.tenant import Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -200,25 +201,62 @@ def test_a_task_sees_its_cluster_alone(make_trace: Callable[..., Trace]) -> None
     timeline = all_timelines()["queue_order"]
     params = {param.name: param.default for param in timeline.params}
     with connect_with_views(trace, also=["capacity"]) as con:
-        handed = {name: by_cluster._stream(con.sql(f"FROM {name}").to_arrow_table()) for name in by_cluster._HANDED}
+        handed = {name: stream_of(con.sql(f"FROM {name}").to_arrow_table()) for name in by_cluster._HANDED}
     part = by_cluster.ClusterPart(trace, ("capacity",), "queue_order", params, handed)
     rows, _ = rows_of_cluster(part, "late")
     frame = pl.DataFrame(pl.from_arrow(pa.ipc.open_stream(rows).read_all()))
     assert set(frame["cluster"]) == {"late"}
 
 
-def _cases() -> Iterator[tuple[list[list[str]], tuple[str, ...] | None]]:
-    owned = OWNED
-    yield [["1,200 attempts lost", "q"], ["q"]], ("1,200 attempts lost", "q")
-    yield [["3 attempts lost", "q"], ["3 waits lost", "q"]], None  # which of the two counts comes first?
-    yield [["quota: stated"], ["quota: stated"]], ("quota: stated",)
-    yield [["1,200 waits lost", "q"], ["3 waits lost", "q"]], ("1,203 waits lost", "q")
-    yield [[f"{owned}a"], [f"{owned}b"], [f"{owned}a"]], (f"{owned}a or b",)
-    yield [["q; 1 of 3 VCs are not in it"], ["q; 2 of 2 VCs are not in it"]], ("q; 3 of 5 VCs are not in it",)
-    yield [["q"], ["q; 2 of 2 VCs are not in it"]], None
-    yield [["1.5 GPU-hours of 2 nodes"], ["2.5 GPU-hours of 1 nodes"]], None
+_SAID = Note("quotas")
 
 
-@pytest.mark.parametrize(("parts", "whole"), list(_cases()))
-def test_notes_add_up_or_the_whole_is_asked(parts: list[list[str]], whole: tuple[str, ...] | None) -> None:
+def _lost(number: int) -> Note:
+    return Note("wait unknown", (number,))
+
+
+def _away(hours: float, nodes: int) -> Note:
+    return Note("out of service", (hours, nodes))
+
+
+def _owned(*sources: str) -> Note:
+    return Note("cluster", sources=tuple((source, "") for source in sources))
+
+
+@pytest.mark.parametrize(
+    ("parts", "whole"),
+    [
+        ([[_lost(1200), _SAID], [_SAID]], (_lost(1200), _SAID)),
+        ([[Note("past limit", (3,)), _SAID], [_lost(2), _SAID]], (Note("past limit", (3,)), _lost(2), _SAID)),
+        ([[_SAID], [_SAID]], (_SAID,)),
+        ([[_lost(1200), _SAID], [_lost(3), _SAID]], (_lost(1203), _SAID)),
+        ([[_owned("listed")], [_owned("total", "seen")], [_owned("listed")]], (_owned("listed", "total", "seen"),)),
+        ([[Note("quotas of some", (1, 3))], [Note("quotas of some", (2, 2))]], (Note("quotas of some", (3, 5)),)),
+        ([[_SAID], [Note("quotas of some", (2, 2))]], None),
+        ([[Note("nodes", facts=("listed",))], [Note("nodes", facts=("observed",))]], None),
+        ([[_SAID], []], None),
+        ([[_away(1.25, 2)], [_away(2.5, 1)]], (_away(3.75, 3),)),
+    ],
+)  # fmt: skip
+def test_notes_add_up_or_the_whole_is_asked(parts: list[list[Note]], whole: tuple[Note, ...] | None) -> None:
     assert add_notes(parts) == whole
+
+
+def test_a_note_is_worded_with_its_numbers_and_the_sites_word() -> None:
+    accounts = Tenant("account", "account", "accounts")
+    assert _lost(1203).sentence().startswith("1,203 waits ")
+    assert Note("quotas of some", (3, 5)).sentence(accounts).endswith("; 3 of 5 accounts are not in it")
+    assert Note("quotas of some", (3, 5)).sentence().endswith("; 3 of 5 VCs are not in it")
+    assert (
+        Note("cluster", sources=(("total", ""), ("seen", ", by x")))
+        .sentence()
+        .endswith(" or ".join(("a stated total", SOURCES["seen"].format(", by x"))))
+    )
+    assert _owned().sentence().endswith("unknown")
+
+
+@pytest.mark.parametrize("name", BY_CLUSTER)
+def test_notes_come_in_the_order_of_the_sentences(name: str, three: Callable[[bool], tuple[Session, Trace]]) -> None:
+    whole, _ = _both(*three(False), name, {})
+    kinds = [note.kind for note in whole.notes]
+    assert kinds == sorted(kinds, key=list(SENTENCES).index)

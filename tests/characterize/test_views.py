@@ -10,8 +10,8 @@ import pytest
 from tracekit import schema
 from tracekit.characterize import list_views
 from tracekit.characterize.query import Query, words_of
+from tracekit.characterize.session import TraceDatabase, connect_with_views, order_views
 from tracekit.characterize.timeline import all_timelines
-from tracekit.characterize.views import TraceDatabase, connect_with_views, order_views
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ def test_each_view_has_the_columns_that_its_header_names(make_trace: Callable[..
             assert columns[-len(described) :] == described, view.name
 
 
+def test_timelines_are_listed_by_their_names() -> None:
+    assert [timeline.name for timeline in all_timelines().values()] == sorted(all_timelines())
+
+
 @pytest.mark.parametrize("name", list(all_timelines()))
 def test_a_timeline_reads_no_view_that_it_does_not_declare(sample_trace: Callable[[str], Trace], name: str) -> None:
     trace, timeline = sample_trace("slurm-outages"), all_timelines()[name]
@@ -82,5 +86,4 @@ def test_a_timeline_reads_no_view_that_it_does_not_declare(sample_trace: Callabl
     chosen = {param.name: param.default for param in timeline.params}
     with TraceDatabase(trace, also=timeline.also).connect() as con:
         timeline.compute(cast("Any", Noting(con)), chosen)
-    assert timeline.views is not None
     assert asked <= set(timeline.views)

@@ -9,9 +9,7 @@ import pytest
 
 from tracekit.characterize.run import answer_query
 from tracekit.characterize.session import Session
-from tracekit.digests.figures import COLUMNS, weekly_figures
-from tracekit.digests.use import USE_TABLES
-from tracekit.digests.weeks import week_at, week_of
+from tracekit.digests.weeks import COLUMNS, USE_TABLES, week_at, week_of, weekly_figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable

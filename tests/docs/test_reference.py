@@ -12,8 +12,8 @@ from tools import reference
 from tools.manual.commands import commands
 from tools.manual.markdown import bullets, code, plain, table
 from tracekit.characterize import list_queries
+from tracekit.characterize.session import list_views
 from tracekit.characterize.timeline import all_timelines
-from tracekit.characterize.views import list_views
 from tracekit.datasets import all_datasets
 from tracekit.export.registry import all_targets
 from tracekit.guidelines.registry import all_guidelines

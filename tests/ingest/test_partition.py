@@ -20,7 +20,7 @@ from tests.ingest.test_append import DAY1, DAY2, DAY3, dump, line
 from tests.older_traces import as_version_1
 from tracekit.anonymous import anonymous_trace
 from tracekit.characterize import answer_query, list_queries
-from tracekit.characterize.joblogs.write import add_to_trace
+from tracekit.characterize.joblogs.run import add_to_trace
 from tracekit.characterize.run import lacks
 from tracekit.characterize.session import Session
 from tracekit.errors import SourceError, UsageError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tracekit import resources
-from tracekit.characterize.views import STATUS_MACROS
+from tracekit.characterize.session import STATUS_MACROS
 from tracekit.databases import connect_duckdb
 from tracekit.errors import UsageError
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class

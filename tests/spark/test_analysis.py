@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.alike import alike, difference
 from tracekit.analysis import analyze
-from tracekit.characterize.engines import choice
+from tracekit.characterize.engines.duckdb import DuckdbEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def test_report_and_tables_are_the_same(
     # The Spark of all tests, which an analysis would stop at its end.
     monkeypatch.setattr(spark, "stop", lambda: None)
     monkeypatch.setattr(
-        "tracekit.characterize.engines.engine_of", lambda name, master: spark if name == "spark" else choice.engine_of()
+        "tracekit.characterize.engines.engine_of", lambda name, master: spark if name == "spark" else DuckdbEngine()
     )
     analyze(trace, tmp_path / "spark", engine="spark", **settings)
     one, other = (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.command import run
 from tracekit.analysis.reporting import report
 from tracekit.characterize import answer_query, list_views
-from tracekit.characterize.views import STATUS_MACROS
+from tracekit.characterize.session import STATUS_MACROS
 from tracekit.errors import UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.tables.window import SIZES, WHERE, chosen_jobs

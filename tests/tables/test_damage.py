@@ -312,7 +312,7 @@ def test_a_table_that_is_not_a_file_is_missing(trace: Trace, kind: str) -> None:
 
 
 def test_adding_failures_keeps_the_sums_of_what_it_takes_over(trace: Trace, tmp_path: Path) -> None:
-    from tracekit.characterize.joblogs.write import add_to_trace
+    from tracekit.characterize.joblogs.run import add_to_trace
 
     path = trace.files("jobs")[0]
     pl.read_parquet(path).with_columns(user=pl.lit("somebody")).write_parquet(path)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tools.manual.markdown import code, codes, head, plain, sentence, table
 from tracekit.characterize import list_queries
+from tracekit.characterize.session import list_views
 from tracekit.characterize.timeline import all_timelines
-from tracekit.characterize.views import list_views
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

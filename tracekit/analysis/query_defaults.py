@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.characterize.published import list_published, release_of
-from tracekit.characterize.timelines.gpu_timeline import ROUND_STEPS_S, fits, wide_step_s
+from tracekit.characterize.timelines.gpus import ROUND_STEPS_S, fits, wide_step_s
 from tracekit.gpu_hours.dimensions import first_known
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.text import duration

@@ -149,9 +149,8 @@ def _without_files(report: Report, unwritten: Mapping[str, Fault]) -> Report:
 
 def table_of(answer: Answer, report: Report) -> pl.DataFrame:
     """Return all rows of an answer, in which tenants are called by their own name."""
-    from tracekit.characterize.named_tenant import with_tenant
-    from tracekit.report.site_words import tenant_of_words
+    from tracekit.tenant import Tenant
 
     # Replays and fits keep the tenant that was ingested.
     words = report["tenant"]["replays" if answer.question.kind in {"replay", "fit"} else "queries"]
-    return with_tenant(answer, tenant_of_words(words)).frame
+    return answer.named(Tenant(**words)).frame

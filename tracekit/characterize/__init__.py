@@ -7,11 +7,10 @@ frame = run_query(trace, "queuing/run_time")
 
 from __future__ import annotations
 
-from tracekit.characterize.catalog import find_query, list_queries
 from tracekit.characterize.cluster_size import Capacity, capacity
-from tracekit.characterize.query import Query
+from tracekit.characterize.query import Query, find_query, list_queries
 from tracekit.characterize.run import answer_query, lacks, run_query
-from tracekit.characterize.views import list_views
+from tracekit.characterize.session import list_views
 
 __all__ = [
     "Capacity",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import duckdb
 
 
-__all__ = ["Capacity", "capacity"]
-
 _TABLES = ("nodes", "placements", "gpu_utilization", "capacity", "jobs", "attempts")
 _READ = "cluster_gpus job_classes node_gpus open_attempts trace_capabilities trace_nodes trace_window " + " ".join(
     _TABLES
@@ -111,7 +109,7 @@ def _stated(
     con: duckdb.DuckDBPyConnection, trace: Trace, most: Mapping[str | None, float], *, machines: bool
 ) -> Capacity | None:
     """Return the totals of the capacity table, or the sum of its quotas where no machines are known."""
-    from tracekit.characterize.quotas import beside_use
+    from tracekit.characterize.occupancy import beside_use
 
     rows = con.execute(
         "SELECT cluster, gpus, source, since, changes FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster"

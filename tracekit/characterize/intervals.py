@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tracekit.array_types import Floats
 
 
-__all__ = ["CONFIDENCE", "FEW", "GRID", "with_intervals"]
-
 CONFIDENCE = 0.95
 
 FEW = 30

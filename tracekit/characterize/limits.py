@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-__all__ = [
-    "LONGEST_S",
-    "MOST_ROWS",
-    "NO_LIMITS",
-    "SANDBOX_MEMORY",
-    "Limits",
-    "Stop",
-    "StoppedError",
-    "limited_memory",
-    "timed",
-]
-
 LONGEST_S = 60.0
 """Longest time of a question in the sandbox, and of a question that a page asks [s]."""
 MOST_ROWS = 10_000_000

@@ -3,6 +3,10 @@
 An event is a failure when its state is down, or drained for a cause that is a fault. Maintenance is none, whatever the
 state, nor is a node that works though not as it should, nor one drained for no cause that is known. `tracekit fit`
 takes the same events. Failures of one node that overlap or adjoin are one.
+
+All laws of the time between failures are fitted to the same observations by maximum likelihood: each time in which a
+node worked, and whether a failure ended it. Hence their AICs compare (Akaike, 1974). A node of rate r with k failures
+in T hours has the likelihood r^k * exp(-r * T).
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.characterize.notes import noted
+
 if TYPE_CHECKING:
     import duckdb
 
     from tracekit.array_types import Bools, Floats, Ints
-
-__all__ = ["ALL", "FAILED", "HOUR_US", "UNKNOWN", "Intervals", "NodeFaults", "intervals_between", "read_faults"]
+    from tracekit.characterize.notes import Note
 
 ALL = "all"
 """What a row over all causes is called."""
@@ -59,8 +64,8 @@ class NodeFaults:
     """The first time of the Trace [us since 1970]."""
     end: int
     """The last one."""
-    notes: tuple[str, ...]
-    """What was left out or may be missed, one sentence each."""
+    notes: tuple[Note, ...]
+    """What was left out or may be missed."""
 
     @property
     def hours(self) -> float:
@@ -138,13 +143,8 @@ def read_faults(con: duckdb.DuckDBPyConnection) -> NodeFaults:
         .select("node", "cause", "since", "until")
         .sort("node", "since", "until", "cause")
     )
-    notes = []
-    if backwards:
-        notes.append(f"events that end before they begin are left out: {backwards:,}")
-    unlisted = nodes.height - int(nodes["listed"].sum())
-    if unlisted:
-        notes.append(f"nodes that only events name, beside which others may exist that never failed: {unlisted:,}")
-    return NodeFaults(nodes.drop("listed"), failures, begin or 0, end or 0, tuple(notes))
+    notes = (*noted("backwards", backwards), *noted("unlisted", nodes.height - int(nodes["listed"].sum())))
+    return NodeFaults(nodes.drop("listed"), failures, begin or 0, end or 0, notes)
 
 
 def intervals_between(faults: NodeFaults, cause: str = ALL) -> Intervals:
@@ -183,3 +183,272 @@ def _natural(name: str | None) -> list[tuple[int, int, str]]:
         return [(2, 0, "")]
     parts = re.findall(r"[0-9]+|[^0-9]+", name)
     return [(0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts]
+
+
+# Whether failures come together.
+
+
+def count_pairs(times: Ints, node: Ints, group: Ints, window: int) -> int:
+    """Return the pairs of failures of two nodes of one group that began within `window` of each other.
+
+    Parameters
+    ----------
+    times : array of int, shape (failures,)
+        When each began [ms], not negative.
+    node, group : array of int, shape (failures,)
+        The node, and the group that it belongs to, from 0; negative: none.
+    window : int
+        Longest distance of a pair [ms].
+    """
+    within = group >= 0
+    times, node, group = times[within], node[within], group[within]
+    return _alike(times, group, window) - _alike(times, node, window)
+
+
+def _alike(times: Ints, label: Ints, window: int) -> int:
+    """Return the pairs with one label within the window: labels are laid one behind the other, farther apart."""
+    if times.size < 2:
+        return 0
+    line = np.sort(times + label * (int(times.max()) + window + 1))
+    return int((np.searchsorted(line, line + window, side="right") - np.arange(1, line.size + 1)).sum())
+
+
+def pairs_possible(node: Ints, group: Ints) -> int:
+    """Return the pairs of failures of two nodes of one group, at whatever times."""
+    within = group >= 0
+    of_groups, of_nodes = (np.bincount(label[within]).astype(np.int64) for label in (group, node))
+    return int((of_groups**2).sum() - (of_nodes**2).sum()) // 2
+
+
+def chance_of_a_pair(window: float, length: float) -> float:
+    """Return the chance that two independent times, each uniform over `length`, are at most `window` apart [0..1].
+
+    It is 2 * w - w^2, with w the window in units of the length.
+    """
+    share = min(window / length, 1.0)
+    return share * (2 - share)
+
+
+def shift(times: Ints, node: Ints, length: int, rng: np.random.Generator) -> Ints:
+    """Return the times with those of each node moved by an offset of its own, around the end of the log.
+
+    The number of a node's failures, and but for the one gap at the end the times between them, stay as they are.
+    """
+    offset = rng.integers(0, length, int(node.max(initial=0)) + 1)
+    return (times + offset[node]) % length
+
+
+def deal_anew(rack: Ints, rng: np.random.Generator) -> Ints:
+    """Return the racks of nodes dealt out anew among the nodes whose rack is known."""
+    found = rack.copy()
+    found[rack >= 0] = rng.permutation(rack[rack >= 0])
+    return found
+
+
+def groups_of(times: Ints, node: Ints, group: Ints, window: int) -> tuple[int, int, int]:
+    """Return the number of times in which nodes failed together, the nodes of the widest, and the failures in them.
+
+    Failures of a group belong together when each begins within the window of the one before; those of one node alone
+    are none.
+    """
+    within = group >= 0
+    if not within.any():
+        return 0, 0, 0
+    order = np.lexsort((node[within], times[within], group[within]))
+    times, node, group = (values[within][order] for values in (times, node, group))
+    fresh = np.append(True, (np.diff(times) > window) | (np.diff(group) != 0))
+    chain = np.cumsum(fresh) - 1
+    failures = np.bincount(chain)
+    nodes = np.bincount(np.unique(np.stack([chain, node]), axis=1)[0])
+    together = nodes > 1
+    return int(together.sum()), int(nodes[together].max(initial=0)), int(failures[together].sum())
+
+
+def share_hit(times: Floats, length: float, within: float) -> float:
+    """Return for which share of the moments, from which `within` still lies in the log, a failure begins within it.
+
+    Parameters
+    ----------
+    times : array of float
+        When failures begin, from the begin of the log, in order.
+    length, within : float
+        Of the log, and of the time looked ahead, in the same unit; `within` is less than `length`.
+    """
+    last = length - within
+    low = np.maximum(np.maximum(times - within, np.append(0.0, times[:-1])), 0.0)
+    return float(np.maximum(np.minimum(times, last) - low, 0.0).sum() / last)
+
+
+# Laws of the time between failures.
+
+
+ALIKE = 1e4
+"""Shape of a gamma distribution of rates from which on nodes are alike: their rates differ by 1 % or less."""
+
+_CHI2 = 3.841458820694124
+"""95 % quantile of chi-squared with one degree of freedom."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """A fitted law."""
+
+    log_likelihood: float
+    free: int
+    """Number of fitted parameters."""
+    parameters: dict[str, float]
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion: 2 * parameters - 2 * log-likelihood; less is better."""
+        return 2 * self.free - 2 * self.log_likelihood
+
+
+def kaplan_meier(hours: Floats, failed: Bools, shares: tuple[float, ...]) -> list[float | None]:
+    """Return by when each share had failed [h]; None where so many did not.
+
+    Source: Kaplan and Meier, Journal of the American Statistical Association 53 (1958). What the log cuts off at a time
+    is at risk at it.
+    """
+    times, where = np.unique(hours, return_inverse=True)
+    over = np.bincount(where, weights=failed, minlength=times.size)
+    leaving = np.bincount(where, minlength=times.size)
+    at_risk = leaving[::-1].cumsum()[::-1]
+    left = np.cumprod(1 - over / at_risk)
+    found: list[float | None] = []
+    for share in shares:
+        reached = np.flatnonzero(left <= 1 - share + 1e-12)
+        found.append(float(times[reached[0]]) if reached.size else None)
+    return found
+
+
+def exponential(hours: Floats, failed: Bools) -> Law:
+    """Return the law of one constant rate for all nodes: `rate` [1/h] = failures / hours."""
+    number, total = int(failed.sum()), float(hours.sum())
+    rate = number / total
+    return Law(number * np.log(rate) - number, 1, {"rate": rate})
+
+
+def weibull(hours: Floats, failed: Bools) -> Law:
+    """Return the law whose rate falls (shape below 1) or rises (above 1) since a node came back, alike for all nodes.
+
+    `shape`, `shape_low` and `shape_high` (95 % by the profile likelihood) and `scale` [h].
+    """
+    from scipy.optimize import brentq, minimize_scalar
+
+    number = int(failed.sum())
+    unit = float(hours.max())
+    logs = np.log(hours / unit)
+    own = float(logs[failed].sum())
+
+    def profile(log_shape: float) -> float:
+        shape = np.exp(log_shape)
+        power = float(np.exp(shape * logs).sum()) / number
+        return float(number * (log_shape - np.log(power) - 1) + (shape - 1) * own)
+
+    best = minimize_scalar(lambda u: -profile(u), bounds=(-5, 5), method="bounded", options={"xatol": 1e-9})
+    top, at = -float(best.fun), float(best.x)
+    ends = []
+    for far in (-7.0, 7.0):
+        outside = top - profile(far) > _CHI2 / 2
+        ends.append(brentq(lambda u: top - profile(u) - _CHI2 / 2, at, far) if outside else far)
+    shape = np.exp(at)
+    scale = unit * (np.exp(shape * logs).sum() / number) ** (1 / shape)
+    return Law(
+        top - number * np.log(unit),
+        2,
+        {
+            "shape": float(shape),
+            "shape_low": float(np.exp(ends[0])),
+            "shape_high": float(np.exp(ends[1])),
+            "scale": float(scale),
+        },
+    )
+
+
+def gamma_rates(number: Ints, hours: Floats) -> Law:
+    """Return the law of nodes of constant rates that are gamma distributed: `shape`, and `rate` [1/h], their mean.
+
+    A node's number of failures is then negative binomial (Greenwood and Yule, 1920). Of alike nodes the shape has no
+    limit; it is `ALIKE` or more then.
+
+    Parameters
+    ----------
+    number : array of int, shape (nodes,)
+        Failures of each node.
+    hours : array of float, shape (nodes,)
+        Time in which it worked [h].
+    """
+    from scipy.optimize import minimize, minimize_scalar
+    from scipy.special import digamma, gammaln
+
+    worked = hours > 0
+    k, t = number[worked].astype(np.float64), hours[worked]
+    mean = k.sum() / t.sum()
+
+    def loss(at: Floats) -> float:
+        log_shape, log_rate = float(at[0]), float(at[1])
+        shape = np.exp(log_shape)
+        each = gammaln(shape + k) - gammaln(shape) + k * (log_rate - log_shape)
+        return -float((each - (shape + k) * np.log1p(np.exp(log_rate) * t / shape)).sum())
+
+    middle, most = float(np.log(mean)), float(np.log(2 * ALIKE))
+
+    def slope(at: Floats) -> Floats:
+        shape = np.exp(at[0])
+        ratio = np.exp(at[1]) * t / shape
+        lost = (shape + k) * ratio / (1 + ratio)
+        by_shape = shape * (digamma(shape + k) - digamma(shape) - np.log1p(ratio)) - k + lost
+        return -np.array([by_shape.sum(), (k - lost).sum()])
+
+    first = minimize_scalar(lambda u: loss(np.array([u, middle])), bounds=(-5, most), method="bounded")
+    found = minimize(
+        loss,
+        np.array([float(first.x), middle]),
+        method="L-BFGS-B",
+        jac=slope,
+        options={"ftol": 1e-15, "gtol": 1e-9},
+        bounds=[(-7.0, most), (middle - 5, middle + 5)],
+    )
+    shape, rate = np.exp(found.x)
+    return Law(-float(found.fun), 2, {"shape": float(shape), "rate": float(rate)})
+
+
+def two_kinds(number: Ints, hours: Floats) -> Law:
+    """Return the law of good and bad nodes, each with a constant rate: `bad_share`, `bad_rate`, `good_rate` [1/h].
+
+    By expectation and maximization (Dempster, Laird and Rubin, 1977) from several starts, the likeliest end.
+
+    Parameters
+    ----------
+    number : array of int, shape (nodes,)
+        Failures of each node.
+    hours : array of float, shape (nodes,)
+        Time in which it worked [h].
+    """
+    worked = hours > 0
+    k, t = number[worked].astype(np.float64), hours[worked]
+    mean = float(k.sum() / t.sum())
+    ends = [_climb(k, t, share, times * mean, mean) for share, times in ((0.05, 8.0), (0.2, 4.0), (0.5, 2.0))]
+    return max(ends, key=lambda law: law.log_likelihood)
+
+
+def _climb(k: Floats, t: Floats, share: float, bad: float, mean: float) -> Law:
+    # A class without failures has the rate 0, whose logarithm the sums cannot hold.
+    least = 1e-9 * mean
+    good = max((mean - share * bad) / (1 - share), 0.1 * mean)
+    before = -np.inf
+    for _ in range(2000):
+        logs = np.stack([np.log(s) + k * np.log(r) - r * t for s, r in ((share, bad), (1 - share, good))])
+        each = np.logaddexp(logs[0], logs[1])
+        now = float(each.sum())
+        if now - before < 1e-9 * max(1.0, abs(now)):
+            break
+        before = now
+        is_bad = np.exp(logs[0] - each)
+        share = float(np.clip(is_bad.mean(), 1e-9, 1 - 1e-9))
+        bad = max(float((is_bad * k).sum() / max((is_bad * t).sum(), 1e-300)), least)
+        good = max(float(((1 - is_bad) * k).sum() / max(((1 - is_bad) * t).sum(), 1e-300)), least)
+    if bad < good:
+        share, bad, good = 1 - share, good, bad
+    return Law(now, 3, {"bad_share": share, "bad_rate": bad, "good_rate": good})

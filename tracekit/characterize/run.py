@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.answer import Answer
-from tracekit.characterize.catalog import find_query, list_queries
-from tracekit.characterize.engines.choice import engine_of
+from tracekit.characterize.engines import engine_of
 from tracekit.characterize.engines.duckdb import DuckdbEngine, sql_error
 from tracekit.characterize.engines.interface import Asked
-from tracekit.characterize.header import number_or_text
 from tracekit.characterize.limits import SANDBOX_MEMORY, Limits, timed
-from tracekit.characterize.named_tenant import with_tenant
-from tracekit.characterize.query import RESERVED_PARAMS, Query
+from tracekit.characterize.query import RESERVED_PARAMS, Query, find_query, list_queries, number_or_text
 from tracekit.characterize.session import Session
 from tracekit.characterize.timeline import timelines_in
 from tracekit.damage import explain_damage
@@ -184,7 +181,7 @@ def run_query(
         engine=engine,
         intervals=False,
     )
-    return with_tenant(answer, chosen.tenant).frame
+    return answer.named(chosen.tenant).frame
 
 
 def tenant_of_query(
@@ -276,7 +273,6 @@ def answer_query(
     in_sql = _params_used(query)
     values = bind_params(query, params or {}, in_sql, trace, timelines)
     also = {*query.also, *query.one_of, *_FAULTS, *(table for timeline in timelines for table in timeline.also)}
-    notes: list[str] = []
     locked = bool(sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path)))
     chosen = engine_of(session.engine if engine is None and session is not None else engine)
     chosen.check(query, locked=locked)
@@ -294,13 +290,11 @@ def answer_query(
         for timeline in timelines:
             rows = found[timeline.name] = shared.timeline(con, timeline, values, chosen, also)
             con.register(timeline.name, Streamed(rows.frame))
-            notes += [note for note in rows.notes if note not in notes]
         if locked:
             lock(con, trace)
         in_use = {name: values[name] for name in sorted(in_sql)}
         empty = frozenset(also).difference(trace.tables)
         frame = chosen.rows(Asked(query, trace, in_use, empty, con, found, limits, own_process))
-    notes += chosen.notes(query)
     shown = frame
     if query.shipped:
         shown = frame.select(name for name in frame.columns if not name.startswith("_"))
@@ -309,18 +303,15 @@ def answer_query(
             what = f"returns the columns {', '.join(shown.columns)}, but its header says {', '.join(expected)}"
             raise QueryError(what, where=query.path)
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
-    notes = [*(trace.tenant.words(note) for note in notes), *trace.notes]
-    return Answer(query, shown, values, tuple(notes), _intervals(frame, query) if intervals else None, covered)
+    noted = dict.fromkeys(note.sentence(trace.tenant) for rows in found.values() for note in rows.notes)
+    notes = (*noted, *chosen.notes(query), *trace.notes)
+    return Answer(query, shown, values, notes, _intervals(frame, query) if intervals else None, covered)
 
 
-def _named(query: Query, timelines: Iterable[TimelineTable]) -> str | None:
-    """Return SQL, or words, that name all tables and views that a query and its timelines read; None: it may be any."""
-    words = [query.sql]
-    for timeline in timelines:
-        if timeline.views is None:
-            return None
-        words += [*timeline.tables, *timeline.also, *timeline.views]
-    return "\n".join(words)
+def _named(query: Query, timelines: Iterable[TimelineTable]) -> str:
+    """Return SQL, or words, that name all tables and views that a query and its timelines read."""
+    names = (name for timeline in timelines for name in (*timeline.tables, *timeline.also, *timeline.views))
+    return "\n".join([query.sql, *names])
 
 
 def _intervals(frame: pl.DataFrame, query: Query) -> pl.DataFrame | None:

@@ -1,23 +1,246 @@
-"""Several queries of one Trace: the tables and views are set up once, and small timelines are computed once."""
+"""The databases and timelines that the queries of one Trace share.
+
+A query's connection has, beside the tables of the Trace, those of these that its SQL names:
+
+    trace_tables(name)                                      the tables that the Trace really has
+    trace_capabilities(name, available, coverage, note)     what the manifest says it can answer
+    trace_zone(timezone, clock)                             one row: the zone in which hours and days are read; clock is
+                                                            the same, NULL where times count from the start of the trace
+    trace_nodes(listed, source)                             one row: whether its nodes are a list of machines, and
+                                                            which list beside the log states them, NULL: none
+    trace_tenant(ingested)                                  one row: whether vc is what the source divides itself by
+    gpu_parts(profile, share)                               what part of its GPU each MIG profile is [0..1]
+    one view for each file of queries/views/ whose tables exist
+    the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
+    the macros is_failed(status) and is_unsuccessful(status): whether it is of that group in `schema.STATUS_GROUPS`;
+    NULL where the status is missing or 'unknown'
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from tracekit.characterize.engines.choice import engine_of
-from tracekit.characterize.views import TraceDatabase
+from tracekit import resources, schema
+from tracekit.characterize.engines.duckdb import DuckdbEngine
+from tracekit.characterize.intervals import GRID
+from tracekit.characterize.query import VIEW_PARTS, parse_query, read_sql, words_of
+from tracekit.errors import QueryError, nearest
+from tracekit.gpu_parts import SHARES_SQL, shares
+from tracekit.tenant import INGESTED
+from tracekit.timezones import known_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     import duckdb
 
     from tracekit.answer import Value
     from tracekit.characterize.engines.interface import Engine
+    from tracekit.characterize.query import Query
     from tracekit.characterize.timeline import TimelineRows, TimelineTable
     from tracekit.trace import Trace
 
-__all__ = ["Session"]
+STATUS_MACROS = {
+    f"is_{name}": f"CREATE MACRO is_{name}(status) AS CASE WHEN status <> 'unknown' THEN status IN {statuses} END"
+    for name, statuses in schema.STATUS_GROUPS.items()
+}
+"""The statements that make the macros of groups of statuses, by their names."""
+
+FROM_JOBS = frozenset({"flux", "kubernetes", "lsf", "pbs", "slurm"})
+"""Formats without a list of machines: unless one lies beside the log, their table of nodes holds those that jobs ran
+on, each with the most GPUs that jobs held there at one time, so that it observes and lists nothing."""
+
+
+@cache
+def list_views() -> tuple[Query, ...]:
+    """Return the shared views, each after those that it stands on.
+
+    Raises
+    ------
+    QueryError
+        The header of a view is damaged, or views stand on each other in a circle.
+    """
+    return order_views(_view(path) for path in sorted(resources.folder("queries").glob("views/*.sql")))
+
+
+def order_views(views: Iterable[Query]) -> tuple[Query, ...]:
+    """Return `views`, each after those that it stands on, else in the order given.
+
+    Raises
+    ------
+    QueryError
+        A view stands on one that does not exist, or on itself by way of others.
+    """
+    left = {view.name: view for view in views}
+    names = tuple(left)
+    placed: list[Query] = []
+    while left:
+        ready = [view for view in left.values() if not any(base in left for base in view.views)]
+        if not ready:
+            first = next(iter(left.values()))
+            raise QueryError("depends on itself through other views", where=first.path)
+        for view in ready:
+            unknown = [base for base in view.views if base not in names]
+            if unknown:
+                raise QueryError(f"no view '{unknown[0]}'", where=view.path, hint=nearest(unknown[0], names))
+            placed.append(left.pop(view.name))
+    return tuple(placed)
+
+
+@cache
+def _view(path: Path) -> Query:
+    return parse_query(read_sql(path), path, name=path.stem, parts=VIEW_PARTS)
+
+
+class TraceDatabase:
+    """A database in which each table and view of a Trace is made when a question first names it.
+
+    Parameters
+    ----------
+    trace : Trace
+        What is asked.
+    also : iterable of str
+        Tables that are there without rows if the Trace lacks them.
+    memory_limit : str, optional
+        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+    alone : bool
+        Have an instance of DuckDB whose settings can be changed.
+
+    Raises
+    ------
+    UsageError
+        The memory limit is not a size.
+    """
+
+    def __init__(
+        self, trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None, alone: bool = False
+    ) -> None:
+        self._trace = trace
+        self._database = trace.database(memory_limit, alone=alone or None)
+        self._made: set[str] = set()
+        empty = [table for table in also if not trace.has(table)]
+        self._empty = frozenset(empty)
+        self._described = _descriptions(trace)
+        self._views = _views_over({*trace.tables, *empty})
+        self._names = frozenset({*trace.tables, *empty, *self._described, *self._views})
+
+    def connect(self, sql: str | None = None) -> duckdb.DuckDBPyConnection:
+        """Return a new connection, with the tables and views that `sql` names and what these need; by default with all.
+
+        Raises
+        ------
+        DamagedTraceError
+            The file of a table is damaged.
+        """
+        con = self._database.connect()
+        try:
+            for name in sorted(self._names if sql is None else self._named(sql)):
+                self._make(con, name)
+        except BaseException:
+            con.close()
+            raise
+        return con
+
+    def _named(self, sql: str) -> frozenset[str]:
+        """Return what SQL names: as a table, or in any other way, which does no harm."""
+        words = words_of(sql)
+        return self._names if words & _CATALOG else self._names & words
+
+    def _make(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        if name in self._made:
+            return
+        if name in self._views:
+            view = self._views[name]
+            for other in sorted({*view.tables, *view.views, *(words_of(view.sql) & self._described.keys())}):
+                self._make(con, other)
+            con.execute(f"CREATE VIEW {name} AS {view.sql}")
+        elif name in self._described:
+            if name == "trace_nodes" and self._trace.has("nodes"):
+                self._make(con, "nodes")
+            con.execute(*self._described[name])
+        elif name in self._empty:
+            columns = ", ".join(f'"{c.name}" {c.sql}' for c in schema.common(name).columns)
+            con.execute(f"CREATE TABLE {name} ({columns})")
+        else:
+            if name not in ("jobs", "nodes"):  # the rows that are asked may be those of asked jobs and nodes
+                for other in sorted(words_of(self._trace.condition_sql(name)) & {"jobs", "nodes"}):
+                    self._make(con, other)
+            self._trace.create_view(con, name)
+        self._made.add(name)
+
+    def close(self) -> None:
+        """Give the database up; its connections are of no more use."""
+        self._database.close()
+
+
+_CATALOG = frozenset(
+    {"duckdb_columns", "duckdb_tables", "duckdb_views", "information_schema", "pg_catalog", "query", "query_table"}
+)
+"""Words of SQL that lists what there is, or that puts names together: it finds all."""
+
+
+def _views_over(tables: set[str]) -> dict[str, Query]:
+    """Return the shared views whose tables are there, by name, each after those that it stands on."""
+    found: dict[str, Query] = {}
+    for view in list_views():
+        if tables.issuperset(view.tables) and found.keys() >= set(view.views):
+            found[view.name] = view
+    return found
+
+
+def connect_with_views(
+    trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return a connection of its own with the tables of `trace` and all shared views; tables of `also` may be empty."""
+    return TraceDatabase(trace, also=also, memory_limit=memory_limit, alone=True).connect()
+
+
+def _descriptions(trace: Trace) -> dict[str, tuple[str, list[Any] | None]]:
+    """Return what describes the Trace, by name: the statement that makes it, and its values."""
+    grid = ", ".join(f"{i / (GRID - 1):g}" for i in range(GRID))
+    clock = None if trace.manifest.time_base == "relative" else known_zone(trace.timezone)
+    capabilities = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
+    listed = trace.manifest.format not in FROM_JOBS
+    # A list of machines beside such a log makes it as good as any other.
+    nodes = (
+        "CAST(? AS BOOLEAN) OR count(source) > 0 AS listed,"
+        " string_agg(DISTINCT source, ' and ' ORDER BY source) AS source FROM nodes"
+        if trace.has("nodes")
+        else "CAST(? AS BOOLEAN) AS listed, CAST(NULL AS VARCHAR) AS source"
+    )
+    return {
+        **{name: (statement, None) for name, statement in STATUS_MACROS.items()},
+        "percentiles": (f"CREATE MACRO percentiles(x) AS quantile_cont(x, [{grid}])", None),
+        "trace_tables": (
+            "CREATE TABLE trace_tables AS SELECT unnest(CAST(? AS VARCHAR[])) AS name",
+            [list(trace.tables)],
+        ),
+        # One statement a table: a row at a time takes longer than most queries.
+        "trace_capabilities": (
+            (
+                "CREATE TABLE trace_capabilities AS SELECT unnest(CAST(? AS VARCHAR[])) AS name,"
+                " unnest(CAST(? AS BOOLEAN[])) AS available, unnest(CAST(? AS DOUBLE[])) AS coverage,"
+                " unnest(CAST(? AS VARCHAR[])) AS note"
+            ),
+            [[row[i] for row in capabilities] for i in range(4)],
+        ),
+        "trace_zone": (
+            "CREATE TABLE trace_zone AS SELECT CAST(? AS VARCHAR) AS timezone, CAST(? AS VARCHAR) AS clock",
+            [trace.timezone, clock],
+        ),
+        "trace_nodes": (f"CREATE TABLE trace_nodes AS SELECT {nodes}", [listed]),
+        "gpu_parts": (
+            SHARES_SQL,
+            [list(shares()), list(shares().values())],
+        ),
+        "trace_tenant": (
+            "CREATE TABLE trace_tenant AS SELECT CAST(? AS BOOLEAN) AS ingested",
+            [trace.tenant_column == INGESTED],
+        ),
+    }
+
 
 _KEPT_ROWS = 1_000_000
 """Most rows of a timeline that is kept for the next query."""
@@ -47,12 +270,12 @@ class Session:
         alone: bool = False,
     ) -> None:
         self._trace, self._memory_limit, self._alone = trace, memory_limit, alone
-        self.engine = engine_of(engine)
+        self.engine: Engine = engine or DuckdbEngine()
         self._databases: dict[frozenset[str], TraceDatabase] = {}
         self._timelines: dict[tuple[str, tuple[tuple[str, Value], ...]], TimelineRows] = {}
 
     def connect(self, also: Iterable[str] = (), sql: str | None = None) -> duckdb.DuckDBPyConnection:
-        """Return a connection for one query, with the tables, views and descriptions of the Trace (`views`).
+        """Return a connection for one query, with the tables, views and descriptions of the Trace.
 
         What the query makes for a moment ends with it. Close the connection, and keep the session until then.
 

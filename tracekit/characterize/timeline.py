@@ -1,7 +1,6 @@
 """Relations that follow a trace through time: computed in Python, used in SQL like any table.
 
-A timeline is one module in `tracekit/characterize/timelines/`, called like it, with an object named `TIMELINE`. Any
-query, shipped or a user's own, gets its rows by naming it in SQL.
+Any query, shipped or a user's own, gets the rows of a timeline by naming it in SQL.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.query import words_of
@@ -21,9 +19,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.answer import AnswerColumn, Param
+    from tracekit.characterize.notes import Note
     from tracekit.characterize.query import Query
-
-__all__ = ["TimelineRows", "TimelineTable", "all_timelines", "timelines_in"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +28,8 @@ class TimelineRows:
     """The rows of a timeline, computed for one trace."""
 
     frame: pl.DataFrame
-    notes: tuple[str, ...] = ()
-    """Choices it made and what it left out, one sentence each; shown with every result that uses it."""
+    notes: tuple[Note, ...] = ()
+    """Choices it made and what it left out; shown with every result that uses it."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,10 @@ class TimelineTable:
     """Formula, what is in and out, and the source, as free text."""
     compute: Callable[[duckdb.DuckDBPyConnection, Mapping[str, int | float | str]], TimelineRows]
     """Given a connection with the tables and the shared views, and the value of each parameter."""
+    views: tuple[str, ...]
+    """Shared views, and tables that describe the Trace, that are read."""
     also: tuple[str, ...] = ()
     """Tables that are read where the Trace has them, and are empty where it has not."""
-    views: tuple[str, ...] | None = None
-    """Shared views, and tables that describe the Trace, that are read, beside the tables above; None: any of them."""
     by_cluster: bool = False
     """Whether the rows of a cluster follow from its own jobs and nodes, and the window of the whole trace alone; views
     that tell more of the trace than that (`tracekit.characterize.engines.spark.by_cluster`) are handed in."""
@@ -60,23 +57,32 @@ class TimelineTable:
     """A query may declare one of them too, with a default of its own."""
 
 
+_MODULES = {
+    "expected_waits": "expected_waits",
+    "faults_at_once": "node_faults",
+    "free_gpus": "gpus",
+    "gang_hits": "node_faults",
+    "gpu_timeline": "gpus",
+    "locality_waits": "locality_waits",
+    "node_failures": "node_failures",
+    "node_rates": "node_faults",
+    "queue_order": "queue",
+    "times_between_failures": "node_faults",
+    "wait_causes": "queue",
+}
+"""The module in `tracekit.characterize.timelines` that has each timeline, as an object called like it in capitals."""
+
+
 @cache
 def all_timelines() -> dict[str, TimelineTable]:
     """Return every timeline by name, in alphabetical order."""
-    modules = [import_module(f"tracekit.characterize.timelines.{name}") for name in _timeline_modules()]
-    found = [module.TIMELINE for module in modules]
-    return {timeline.name: timeline for timeline in sorted(found, key=lambda t: t.name)}
-
-
-@cache
-def _timeline_modules() -> tuple[str, ...]:
-    """Return the modules of the timelines; each is called like its timeline."""
-    return tuple(module.name for module in iter_modules(import_module("tracekit.characterize.timelines").__path__))
+    modules = {name: import_module(f"tracekit.characterize.timelines.{module}") for name, module in _MODULES.items()}
+    return {name: getattr(module, name.upper()) for name, module in modules.items()}
 
 
 def timelines_in(query: Query) -> tuple[TimelineTable, ...]:
     """Return the timelines that the SQL of a query names."""
     words = words_of(query.sql)
-    if words.isdisjoint(_timeline_modules()):  # importing all of them takes longer than most queries
+    if words.isdisjoint(_MODULES):  # importing all of them takes longer than most queries
         return ()
     return tuple(timeline for name, timeline in all_timelines().items() if name in words)

@@ -125,7 +125,6 @@ def query(
     from tracekit.anonymous import opened
     from tracekit.characterize import answer_query, find_query
     from tracekit.characterize.engines import engine_of
-    from tracekit.characterize.named_tenant import with_tenant
     from tracekit.characterize.run import tenant_of_query
     from tracekit.damage import hidden_names
     from tracekit.outputs import check_files
@@ -154,7 +153,7 @@ def query(
             engine=runs,
             intervals=intervals,
         )
-        answer = with_tenant(found, chosen.tenant)
+        answer = found.named(chosen.tenant)
         write_frame(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
         for note in (*source.notes, *answer.notes):
             typer.echo(f"note: {note}", err=True)

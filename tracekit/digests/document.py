@@ -6,10 +6,11 @@ import hashlib
 import math
 import re
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tracekit import text
-from tracekit.digests.figures import COLUMNS
+from tracekit.digests.weeks import COLUMNS
 from tracekit.faults import Fault
 from tracekit.text import level_percent
 from tracekit.version import __version__
@@ -92,21 +93,7 @@ JUDGED = (
 """The figures that are judged."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """A figure of a week beside the weeks before."""
-
-    figure: Judged
-    value: float | None
-    before: float | None
-    """Median of the weeks before."""
-    low: float | None
-    high: float | None
-    """The range that the scatter of these weeks predicts; None where they are too few."""
-    verdict: Literal["above", "below", "usual", "too few"]
-
-
-def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]) -> list[Change]:
+def changes(now: Mapping[str, float | None], before: Sequence[Mapping[str, float | None]]) -> list[ChangeInfo]:
     """Return every figure of a week beside those before, and whether it has changed.
 
     Parameters
@@ -149,21 +136,33 @@ def _change(
     before: Sequence[Mapping[str, float | None]],
     values: list[float] | None,
     judged: int,
-) -> Change:
+) -> ChangeInfo:
     value = _value(figure, now)
-    known = sorted(v for week in before if (v := _value(figure, week)) is not None)
+    known = [v for week in before if (v := _value(figure, week)) is not None]
     if values is None or value is None:
-        return Change(figure, value, _median(known), None, None, "too few")
+        return _info(figure, value, known, (None, None), "too few")
     jobs = max(sum(week.get(figure.count) or 0 for week in before) / len(before), 1.0)
     # An amount grows with its jobs; a share or a wait of fewer jobs than usual scatters more.
     own = jobs if figure.empty is not None else min(jobs, now.get(figure.count) or 1.0)
     low, high = _range(figure, values, (jobs, own), LEVEL / judged)
-    verdict: Literal["above", "below", "usual"] = "usual"
-    if value > max(high, *values):
-        verdict = "above"
-    elif value < min(low, *values):
-        verdict = "below"
-    return Change(figure, value, _median(sorted(values)), low, high, verdict)
+    verdict = "above" if value > max(high, *values) else "below" if value < min(low, *values) else "usual"
+    return _info(figure, value, values, (low, high), verdict)
+
+
+def _info(
+    figure: Judged, value: float | None, before: Sequence[float], usual: tuple[float | None, float | None], verdict: str
+) -> ChangeInfo:
+    """Return a figure next to its values in the weeks before."""
+    return ChangeInfo(
+        figure=figure.name,
+        words=figure.words,
+        unit=figure.unit,
+        value=value,
+        before=median(before) if before else None,
+        usual_low=usual[0],
+        usual_high=usual[1],
+        verdict=verdict,
+    )
 
 
 def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], level: float) -> tuple[float, float]:
@@ -177,13 +176,6 @@ def _range(figure: Judged, values: Sequence[float], jobs: tuple[float, float], l
     of_mean, of_next = (max(scatter, figure.chance(n)) for n in jobs)
     reach = float(stdtrit(k - 1, 1 - level / 2)) * math.sqrt(of_next**2 + of_mean**2 / k)
     return figure.inverse(mean - reach), figure.inverse(mean + reach)
-
-
-def _median(values: Sequence[float]) -> float | None:
-    if not values:
-        return None
-    middle = len(values) // 2
-    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
 
 
 # File names for users and accounts, whatever these are called.
@@ -344,7 +336,7 @@ def _part(
         name=None if name is None else text.cut(name),
         file=file,
         figures=now,
-        changes=[] if isinstance(found, Fault) else [_info(change) for change in found],
+        changes=[] if isinstance(found, Fault) else found,
         unmade=found.remark if isinstance(found, Fault) else None,
         weeks=earlier,
     )
@@ -368,16 +360,3 @@ _COUNTS = (
     "timeout",
 )
 """Figures that are 0 in a week in which nothing happened."""
-
-
-def _info(change: Change) -> ChangeInfo:
-    return ChangeInfo(
-        figure=change.figure.name,
-        words=change.figure.words,
-        unit=change.figure.unit,
-        value=change.value,
-        before=change.before,
-        usual_low=change.low,
-        usual_high=change.high,
-        verdict=change.verdict,
-    )

@@ -9,13 +9,20 @@ import orjson
 
 from tracekit import text
 from tracekit.anonymous import opened
-from tracekit.characterize.occupancy import PAST_LIMIT
+from tracekit.characterize.notes import noted
 from tracekit.characterize.session import Session
 from tracekit.damage import explain_damage
 from tracekit.digests.document import digest_document, shown, whose
-from tracekit.digests.figures import has_gpu_jobs, weekly_figures
-from tracekit.digests.use import USE_TABLES
-from tracekit.digests.weeks import SLACK, last_whole_week, week_at, week_of, weeks_before
+from tracekit.digests.weeks import (
+    SLACK,
+    USE_TABLES,
+    has_gpu_jobs,
+    last_whole_week,
+    week_at,
+    week_of,
+    weekly_figures,
+    weeks_before,
+)
 from tracekit.errors import QueryError, UsageError
 from tracekit.faults import Fault, Faults
 from tracekit.guidelines.markdown import escaped, table
@@ -388,7 +395,7 @@ def digest_of(
             " AND o.attempt = a.attempt WHERE o.lost IS NOT NULL AND a.gpu_count > 0"
         ).fetchall()[0][0]
     notes = _notes(chosen, begin, end, gpu_only=gpu_only)
-    notes += [f"{lost:,} attempts with GPUs {PAST_LIMIT}"] if lost else []
+    notes += [note.sentence() for note in noted("past limit", lost)]
     made = digest_document(
         figures,
         chosen,

@@ -1,16 +1,22 @@
-"""ISO weeks, from Monday to Sunday in the time zone of a log."""
+"""ISO weeks, from Monday to Sunday in the time zone of a log, and what happened in each."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
+
+import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.text import shorten
 
-__all__ = ["SLACK", "Week", "last_whole_week", "week_at", "week_of", "weeks_before"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import duckdb
 
 SLACK = dt.timedelta(days=1)
 """A log that begins or ends so short a time within a week still counts as holding all of it: nights are quiet."""
@@ -106,3 +112,182 @@ def _local_day(moment: dt.datetime, zone: str) -> dt.date:
 def _week(day: dt.date, zone: str) -> Week:
     year, number, _ = day.isocalendar()
     return Week(year, number, zone)
+
+
+USE_TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")
+"""Tables that are read where the Trace has them."""
+
+
+COLUMNS = {
+    "jobs": "jobs submitted in the week",
+    "held_gpu_h": "GPU-hours held in the week, runs that began before or go on after it cut at its ends",
+    "running_gpu_h": "part of held_gpu_h of attempts that still run at the end of the log",
+    "used_gpu_h": "the used part of these, where telemetry tells: SM activity where it was sampled, else utilization",
+    "idle_gpu_h": "the rest of these, where telemetry tells",
+    "coverage_share": "share of held_gpu_h of which telemetry tells how much was used",
+    "used_share": "used_gpu_h / (used_gpu_h + idle_gpu_h)",
+    "failed_gpu_h": "part of held_gpu_h of attempts that failed, by an error, a node or memory",
+    "timeout_gpu_h": "part of held_gpu_h of attempts that ran into their time limit",
+    "started": "jobs that started in the week",
+    "wait_p50_s": "median time from submission to start of these [s]",
+    "wait_p90_s": "90th percentile of it [s]",
+    "waiting": "jobs that waited when the week ended",
+    "ended": "jobs that ended in the week, with a known status",
+    "failed": "those that failed, by an error, a node or memory",
+    "timeout": "those that ran into their time limit",
+    "failed_share": "failed / ended",
+    "cpu_jobs": "jobs without GPUs submitted in the week, which are in no other figure",
+}
+"""The figures of a week, with what each means."""
+
+
+def has_gpu_jobs(con: duckdb.DuckDBPyConnection) -> bool:
+    """Return whether any job of the log has GPUs; else the figures are of all jobs."""
+    return bool(con.execute("SELECT count(*) FROM jobs WHERE gpu_count > 0").fetchall()[0][0])
+
+
+def weekly_figures(con: duckdb.DuckDBPyConnection, weeks: Sequence[Week], key: str, *, gpu_only: bool) -> pl.DataFrame:
+    """Return one row for each week and name that has anything in it, and one a week for all (`everyone`).
+
+    Parameters
+    ----------
+    con : duckdb.DuckDBPyConnection
+        The Trace with the shared views; tables of `USE_TABLES` that it lacks are there and empty.
+    weeks : sequence of Week
+        The weeks.
+    key : str
+        Column of jobs: user or account.
+    gpu_only : bool
+        Whether only jobs with GPUs count.
+
+    Returns
+    -------
+    polars.DataFrame
+        week, everyone, name (NULL where the log names nobody), and COLUMNS.
+    """
+    frame = pl.DataFrame(
+        {"week": [w.name for w in weeks], "since": [w.since for w in weeks], "until": [w.until for w in weeks]},
+        schema={"week": pl.String, "since": pl.Datetime("us"), "until": pl.Datetime("us")},
+    )
+    con.register("digest_weeks", frame.to_arrow())
+    sql = _SQL.format(key=f'"{key}"', counts="gpu_count > 0" if gpu_only else "true")
+    try:
+        found: pl.DataFrame = pl.DataFrame(con.sql(sql))
+    finally:
+        con.unregister("digest_weeks")
+    return found
+
+
+# Sums of decimal numbers do not depend on the order of the rows.
+_SQL = """
+WITH known AS (
+    SELECT job_id, {key} AS name, submit_time, start_time, end_time, queue_s, status, gpu_count,
+           coalesce({counts}, false) AS counts
+    FROM jobs
+),
+
+log_end AS (
+    SELECT greatest(max(submit_time), max(start_time), max(end_time)) AS moment FROM jobs
+),
+
+-- A week that holds a part of an attempt has that part of its covered and used GPU time, as if the use were even. Weeks
+-- that hold all of it add up to its figures in utilization/efficiency. Unknown is not idle.
+use_of_attempts AS (
+    SELECT job_id, attempt, covered_gpu_s / gpu_s AS covered_share, used_gpu_s / gpu_s AS used_share
+    FROM attempt_use
+    WHERE used_gpu_s IS NOT NULL AND gpu_s > 0
+),
+
+-- An attempt that still runs holds its GPUs as long as the view open_attempts says.
+runs AS (
+    SELECT k.name, a.gpu_count, a.status, u.covered_share, u.used_share, a.start_time,
+           coalesce(a.end_time, make_timestamp(o.until_us)) AS end_time, o.job_id IS NOT NULL AS open
+    FROM attempts AS a
+    INNER JOIN known AS k ON a.job_id = k.job_id
+    LEFT JOIN open_attempts AS o ON a.job_id = o.job_id AND a.attempt = o.attempt
+    LEFT JOIN use_of_attempts AS u ON a.job_id = u.job_id AND a.attempt = u.attempt
+    WHERE k.counts AND a.gpu_count > 0
+),
+
+held AS (
+    SELECT w.week, r.name, r.status, r.open, r.covered_share, r.used_share,
+           CAST(r.gpu_count * (epoch_us(least(r.end_time, w.until)) - epoch_us(greatest(r.start_time, w.since)))
+                / 3600000000 AS DECIMAL(38, 9)) AS gpu_h
+    FROM runs AS r INNER JOIN digest_weeks AS w ON r.start_time < w.until AND r.end_time > w.since
+),
+
+-- One row for each job and what it did in a week.
+events AS (
+    SELECT w.week, k.name, 'submitted' AS what, k.counts, NULL AS queue_s, k.status
+    FROM known AS k INNER JOIN digest_weeks AS w ON k.submit_time >= w.since AND k.submit_time < w.until
+    UNION ALL
+    SELECT w.week, k.name, 'started', k.counts, k.queue_s, k.status
+    FROM known AS k INNER JOIN digest_weeks AS w ON k.start_time >= w.since AND k.start_time < w.until
+    UNION ALL
+    SELECT w.week, k.name, 'ended', k.counts, NULL, k.status
+    FROM known AS k INNER JOIN digest_weeks AS w ON k.end_time >= w.since AND k.end_time < w.until
+    WHERE k.status NOT IN ('unknown', 'running', 'pending')
+    UNION ALL
+    SELECT w.week, k.name, 'waiting', k.counts, NULL, k.status
+    FROM known AS k INNER JOIN digest_weeks AS w
+        ON k.submit_time < w.until AND coalesce(k.start_time, k.end_time, w.until) >= w.until
+    CROSS JOIN log_end AS e
+    WHERE (k.start_time IS NOT NULL OR k.end_time IS NOT NULL OR k.status = 'pending') AND e.moment >= w.since
+),
+
+by_event AS (
+    SELECT
+        week, grouping(name) AS everyone, name,
+        count(*) FILTER (WHERE what = 'submitted' AND counts) AS jobs,
+        count(*) FILTER (WHERE what = 'submitted' AND NOT counts) AS cpu_jobs,
+        count(queue_s) FILTER (WHERE what = 'started' AND counts) AS started,
+        quantile_cont(queue_s, 0.5) FILTER (WHERE what = 'started' AND counts) AS wait_p50_s,
+        quantile_cont(queue_s, 0.9) FILTER (WHERE what = 'started' AND counts) AS wait_p90_s,
+        count(*) FILTER (WHERE what = 'waiting' AND counts) AS waiting,
+        count(*) FILTER (WHERE what = 'ended' AND counts) AS ended,
+        count(*) FILTER (WHERE what = 'ended' AND counts AND is_failed(status))
+            AS failed,
+        count(*) FILTER (WHERE what = 'ended' AND counts AND status = 'timeout') AS timeout
+    FROM events
+    GROUP BY GROUPING SETS ((week, name), (week))
+),
+
+by_hold AS (
+    SELECT
+        week, grouping(name) AS everyone, name,
+        CAST(sum(gpu_h) AS DOUBLE) AS held_gpu_h,
+        CAST(sum(gpu_h) FILTER (WHERE open) AS DOUBLE) AS running_gpu_h,
+        CAST(sum(CAST(gpu_h * used_share AS DECIMAL(38, 9))) AS DOUBLE) AS used_gpu_h,
+        CAST(sum(CAST(gpu_h * covered_share AS DECIMAL(38, 9))) AS DOUBLE) AS told_gpu_h,
+        CAST(sum(gpu_h) FILTER (WHERE is_failed(status)) AS DOUBLE) AS failed_gpu_h,
+        CAST(sum(gpu_h) FILTER (WHERE status = 'timeout') AS DOUBLE) AS timeout_gpu_h
+    FROM held
+    GROUP BY GROUPING SETS ((week, name), (week))
+)
+
+SELECT
+    coalesce(e.week, h.week) AS week,
+    coalesce(e.everyone, h.everyone) = 1 AS everyone,
+    coalesce(e.name, h.name) AS name,
+    coalesce(e.jobs, 0) AS jobs,
+    coalesce(h.held_gpu_h, 0) AS held_gpu_h,
+    coalesce(h.running_gpu_h, 0) AS running_gpu_h,
+    h.used_gpu_h,
+    CASE WHEN h.told_gpu_h IS NOT NULL THEN greatest(h.told_gpu_h - h.used_gpu_h, 0) END AS idle_gpu_h,
+    coalesce(h.told_gpu_h, 0) / nullif(h.held_gpu_h, 0) AS coverage_share,
+    h.used_gpu_h / nullif(h.told_gpu_h, 0) AS used_share,
+    coalesce(h.failed_gpu_h, 0) AS failed_gpu_h,
+    coalesce(h.timeout_gpu_h, 0) AS timeout_gpu_h,
+    coalesce(e.started, 0) AS started,
+    e.wait_p50_s,
+    e.wait_p90_s,
+    coalesce(e.waiting, 0) AS waiting,
+    coalesce(e.ended, 0) AS ended,
+    coalesce(e.failed, 0) AS failed,
+    coalesce(e.timeout, 0) AS timeout,
+    e.failed / nullif(e.ended, 0) AS failed_share,
+    coalesce(e.cpu_jobs, 0) AS cpu_jobs
+FROM by_event AS e
+FULL JOIN by_hold AS h ON e.week = h.week AND e.everyone = h.everyone AND e.name IS NOT DISTINCT FROM h.name
+ORDER BY week, everyone DESC, held_gpu_h DESC, jobs DESC, name NULLS LAST
+"""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tracekit import text
 from tracekit.characterize import Query
-from tracekit.characterize.named_tenant import with_tenant
 from tracekit.characterize.published import compare_published
 from tracekit.faults import Fault, Faults
 from tracekit.report.commands import query_command
@@ -59,7 +58,7 @@ def answer_info(
     """
     faults = Faults() if faults is None else faults
     unit = unit_of(answer.question.kind, facts)
-    named, rows = with_tenant(answer, unit), answer.rows(ROW_LIMIT)
+    named, rows = answer.named(unit), answer.rows(ROW_LIMIT)
     question = answer.question
     query = question if isinstance(question, Query) else None
     # Only answers of queries can be too long for a sentence written from all rows.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.characterize.quotas import FAR_ABOVE
+from tracekit.characterize.occupancy import FAR_ABOVE
 from tracekit.manifest import PROGRAM_ERRORS
 from tracekit.report.answers import metrics
 from tracekit.report.headline import mixes_kinds, of_gpu_jobs

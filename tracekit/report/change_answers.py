@@ -11,8 +11,8 @@ import polars as pl
 
 from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.characterize.changes.compare import ALL_JOBS
-from tracekit.characterize.changes.measures import rule
-from tracekit.characterize.changes.verdicts import RULE
+from tracekit.characterize.changes.differences import RULE
+from tracekit.characterize.changes.periods import rule
 from tracekit.report.phrases import gpu_jobs
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.characterize.changes.compare import ALL_JOBS, GPU_JOBS
-from tracekit.characterize.changes.verdicts import FEWEST_DAYS
+from tracekit.characterize.changes.differences import FEWEST_DAYS
 from tracekit.characterize.intervals import FEW
 from tracekit.report.answers import rows_of
 from tracekit.text import alike_durations, count, counted, quantity, shorten, signed_percent

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
 from tracekit import text
 from tracekit.answer import Answer, Unanswered
+from tracekit.characterize.notes import OWNED
 from tracekit.characterize.published import release_of
-from tracekit.characterize.quotas import OWNED
 from tracekit.characterize.session import Session
 from tracekit.faults import Fault, Faults
 from tracekit.report.answers import answer_info, metrics, rows_of, unanswered_info
@@ -36,13 +36,12 @@ from tracekit.report.sections.interface import (
     sections_in_order,
     why_empty,
 )
-from tracekit.report.site_words import tenant_info, tenant_of_words
 from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
 from tracekit.report.summary import summary
 from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.telemetry_coverage import NO_TELEMETRY, telemetry_coverage
 from tracekit.report.times import local, midnight_before, period_words, span_words
-from tracekit.tenant import INGESTED, VC
+from tracekit.tenant import INGESTED, VC, Tenant
 from tracekit.text import cut
 from tracekit.timezones import known_zone
 
@@ -169,7 +168,7 @@ def build_report(
     from tracekit.version import __version__
 
     faults = Faults() if faults is None else faults
-    tenant = tenant_info(trace)
+    tenant = _tenant_info(trace)
     manifest, session = trace.manifest, session or Session(trace)
     quality_info, times = quality(trace), time_info(trace)
     all_answers = list(answers)
@@ -301,6 +300,11 @@ def _without_opening(fault: Fault) -> Summary:
     }
 
 
+def _tenant_info(trace: Trace) -> TenantInfo:
+    """Return the tenant of a report: that of its queries, and that of its replays."""
+    return cast("TenantInfo", {"queries": asdict(trace.tenant), "replays": asdict(trace.ingested_tenant)})
+
+
 def _headline(
     found: Mapping[str, Answer], capacity: CapacityInfo, quality_info: Quality, times: TimeInfo, facts: TraceFacts
 ) -> list[Headline]:
@@ -317,7 +321,7 @@ def all_facts(
 ) -> TraceFacts:
     """Return the facts that sentences are written with: those of the log, and those of the answers by their names."""
     return replace(
-        trace_facts(quality_info, times, tenant_info(trace)),
+        trace_facts(quality_info, times, _tenant_info(trace)),
         jobs=trace.has("jobs"),
         no_gpu_jobs=no_gpu_jobs(found),
         outages="failures/cluster_availability" in found,
@@ -355,7 +359,7 @@ def write_json(path: Path, content: object) -> None:
 def trace_facts(quality_info: Quality, times: TimeInfo, tenant: TenantInfo | None = None) -> TraceFacts:
     """Return the facts about a trace that sentences and charts need."""
     have = {c["name"] for c in quality_info["capabilities"] if c["available"]}
-    chosen, ingested = (VC, VC) if tenant is None else (tenant_of_words(tenant[of]) for of in ("queries", "replays"))
+    chosen, ingested = (VC, VC) if tenant is None else (Tenant(**tenant[of]) for of in ("queries", "replays"))
     return TraceFacts(
         tenant=chosen,
         ingested=ingested,

@@ -4,39 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.tenant import INGESTED, Tenant
+from tracekit.tenant import INGESTED
 
 if TYPE_CHECKING:
     from tracekit.answer import Kind
     from tracekit.report.sections.interface import TraceFacts
-    from tracekit.report.structure import AnswerInfo, TenantInfo, TenantWords
-    from tracekit.trace import Trace
-
-__all__ = ["head_of", "tenant_info", "tenant_of_words", "unit_of", "with_unit"]
-
-
-def tenant_info(trace: Trace) -> TenantInfo:
-    """Return the tenant of a report: that of its queries, and that of its replays."""
-    return {"queries": _words(trace.tenant), "replays": _words(trace.ingested_tenant)}
-
-
-def _words(tenant: Tenant) -> TenantWords:
-    return {"column": tenant.column, "one": tenant.one, "many": tenant.many, "full": tenant.full}
-
-
-def tenant_of_words(words: TenantWords) -> Tenant:
-    """Return the tenant that report.json describes."""
-    return Tenant(words["column"], words["one"], words["many"], words["full"])
+    from tracekit.report.structure import AnswerInfo
+    from tracekit.tenant import Tenant
 
 
 def unit_of(kind: Kind, facts: TraceFacts) -> Tenant:
     """Return the tenant of a kind of answer: replays and fits keep the one that was ingested."""
     return facts.ingested if kind in {"replay", "fit"} else facts.tenant
-
-
-def head_of(tenant: Tenant) -> str:
-    """Return the heading of the column `vc`: the site's word, where it has one."""
-    return tenant.one if tenant.one != "VC" else INGESTED
 
 
 def with_unit(answer: AnswerInfo, facts: TraceFacts) -> AnswerInfo:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from tracekit import text
 from tracekit.report.links import OPENED, link_to
 from tracekit.report.phrases import FEW
-from tracekit.report.site_words import head_of
 from tracekit.report.telling import all_zero
 from tracekit.tenant import INGESTED, VC
 
@@ -73,7 +72,7 @@ def table_view(
     heads = []
     for column in columns:
         head, unit = text.heading(column["name"], column["unit"])
-        head = head_of(tenant) if column["name"] == INGESTED else head
+        head = tenant.head if column["name"] == INGESTED else head
         numbers = any(isinstance(r[column["name"]], int | float) for r in rows)
         heads.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
     cells = [[_cell(row, c["name"], c["unit"], tenant, own_units=own_units) for c in columns] for row in rows]

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Row
 
-__all__ = ["all_zero", "occurring", "runs", "tells", "visible_bars"]
-
 _SEEN = 0.005
 """Part of the longest bar, of some 500 pixels, from which on another is more than a hair."""
 _LEAST = 2

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.characterize.expected_wait.backtest import Learner, Told
-from tracekit.characterize.expected_wait.distribution import waits_of
+from tracekit.characterize.expected_wait.backtest import Learner, Told, waits_of
 
 
 def test_equal_waits_count_in_part() -> None:

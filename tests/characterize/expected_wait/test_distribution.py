@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tracekit.characterize.expected_wait.distribution import Waits, waits_of
+from tracekit.characterize.expected_wait.backtest import Waits, waits_of
 
 
 def _waits(ended: list[float], going_on: list[float]) -> Waits:

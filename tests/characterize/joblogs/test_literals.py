@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tracekit.characterize.joblogs.classify import required_literals
-from tracekit.characterize.joblogs.matcher import matches
-from tracekit.characterize.joblogs.rules import load_rules
+from tracekit.characterize.joblogs.rules import load_rules, matches
 
 if TYPE_CHECKING:
     from types import ModuleType

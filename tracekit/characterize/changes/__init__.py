@@ -9,8 +9,7 @@ changes_since(trace, "2017-10-31")      one Trace, before that day and since
 from __future__ import annotations
 
 from tracekit.characterize.changes.compare import Changes, changes, changes_since, compare_periods, compare_since
-from tracekit.characterize.changes.measures import MEASURES, PeriodMeasure
-from tracekit.characterize.changes.periods import read_day
+from tracekit.characterize.changes.periods import MEASURES, PeriodMeasure, read_day
 
 __all__ = [
     "MEASURES",

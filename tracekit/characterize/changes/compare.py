@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.changes.measures import CLASS_SHARE, MEASURES
-from tracekit.characterize.changes.periods import read_day, read_period, split_period
-from tracekit.characterize.changes.resampling import draw_days, quantile, resampled_quantile
-from tracekit.characterize.changes.verdicts import FEWEST_DAYS, Estimate, adjusted, difference
+from tracekit.characterize.changes.differences import (
+    FEWEST_DAYS,
+    Estimate,
+    adjusted,
+    difference,
+    draw_days,
+    quantile,
+    resampled_quantile,
+)
+from tracekit.characterize.changes.periods import CLASS_SHARE, MEASURES, read_day, read_period, split_period
 from tracekit.characterize.intervals import FEW
 from tracekit.damage import explain_damage
 from tracekit.text import counted
@@ -25,9 +31,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tracekit.array_types import Bools, Floats, Ints
-    from tracekit.characterize.changes.measures import PeriodMeasure
-    from tracekit.characterize.changes.periods import Period
-    from tracekit.characterize.changes.resampling import DayResamples
+    from tracekit.characterize.changes.differences import DayResamples
+    from tracekit.characterize.changes.periods import Period, PeriodMeasure
 
 
 # The value of a measure in one period, and in each resample of its days.
@@ -60,15 +65,13 @@ class Resampled:
         days = _ints(self.period.telemetry["day"])
         return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
 
-    def scoped(self, of: str | None = None, name: str | None = None, *, gpu_only: bool = False) -> Scoped:
-        """Return all jobs, or those whose column `of` is `name`; or of these the ones with GPUs."""
-        return Scoped(self, of, name, gpu_only=gpu_only)
-
 
 class Scoped:
     """Some jobs of a period: those whose column `of` is `name`, or all; or of these the ones with GPUs."""
 
-    def __init__(self, resampled: Resampled, of: str | None, name: str | None, *, gpu_only: bool) -> None:
+    def __init__(
+        self, resampled: Resampled, of: str | None = None, name: str | None = None, *, gpu_only: bool = False
+    ) -> None:
         self._resampled = resampled
         period = resampled.period
         own = pl.lit(True) if of is None else pl.col(of) == name
@@ -360,7 +363,7 @@ def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool
     groups = groups_of_days(before, after)
     periods = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
     gpu_only = _mixed(before, after)
-    every, gpu = ([period.scoped(gpu_only=only) for period in periods] for only in (False, True))
+    every, gpu = ([Scoped(period, gpu_only=only) for period in periods] for only in (False, True))
     rows = [
         # Users and samples of telemetry are no jobs of a size.
         _row(m, "all", GPU_JOBS, gpu) if gpu_only and m.by_class else _row(m, "all", ALL_JOBS, every)
@@ -370,7 +373,7 @@ def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool
         rows += _class_rows([m for m in measures if m.by_class], periods)
     vcs, left = _vcs(before, after)
     for vc in vcs:
-        own = [period.scoped("vc", vc, gpu_only=gpu_only) for period in periods]
+        own = [Scoped(period, "vc", vc, gpu_only=gpu_only) for period in periods]
         rows += [_row(m, "vc", vc, own) for m in measures if m.by_vc]
     frame = _judged(rows)
     return Changes(frame, remarks(before, after, groups=len(groups[0]), vcs_left=left, split=split))
@@ -389,7 +392,7 @@ def _seen(measure: PeriodMeasure, *periods: Period) -> bool:
 def _class_rows(measures: Sequence[PeriodMeasure], periods: Sequence[Resampled]) -> list[dict[str, Any]]:
     rows = []
     for name in _CLASSES:
-        own = [period.scoped("gpu_class", name) for period in periods]
+        own = [Scoped(period, "gpu_class", name) for period in periods]
         jobs = [scoped.jobs for scoped in own]
         if max(jobs) >= FEW:
             rows.append(_row(CLASS_SHARE, "gpu_class", name, own))
@@ -413,27 +416,21 @@ def _vcs(before: Period, after: Period) -> tuple[list[str], int]:
 
 def _row(measure: PeriodMeasure, of: str, scope: str, periods: Sequence[Scoped]) -> dict[str, Any]:
     before, after = (period.estimate(measure) for period in periods)
-    found = difference(before, after)
     few = measure.kind != "a day" and min(before.n, after.n) < FEW
-    return {
+    row = {
         "measure": measure.name,
         "of": of,
         "scope": scope,
         "unit": measure.unit,
         "before": before.value,
         "after": after.value,
-        "difference": found.value,
-        "difference_low": found.low,
-        "difference_high": found.high,
-        "relative_change": found.relative,
-        "relative_change_low": found.relative_low,
-        "relative_change_high": found.relative_high,
+        **difference(before, after),
         "n_before": before.n,
         "n_after": after.n,
         "days_before": before.days,
         "days_after": after.days,
-        "p_value": None if few else found.p,
     }
+    return row | {"p_value": None} if few else row
 
 
 def _apart(row: dict[str, Any]) -> bool:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.timeline import TimelineRows, TimelineTable
     from tracekit.trace import Trace
 
-__all__ = ["DuckdbEngine", "rows_of", "sql_error"]
-
 
 class DuckdbEngine(Engine):
     """DuckDB over the files of the Trace; timelines are computed beside it, in Python."""

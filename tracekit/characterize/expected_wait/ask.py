@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.expected_wait.backtest import backtest
-from tracekit.characterize.expected_wait.distribution import waits_of
-from tracekit.characterize.expected_wait.jobs import LIMITS_S, log_end_us, waiting_jobs
-from tracekit.characterize.expected_wait.likeness import STEPS, WORDS, Lately
+from tracekit.characterize.expected_wait.backtest import backtest, waits_of
+from tracekit.characterize.expected_wait.likeness import LIMITS_S, STEPS, WORDS, Lately, log_end_us, waiting_jobs
 from tracekit.characterize.session import Session
 from tracekit.damage import explain_damage
 from tracekit.errors import QueryError, UsageError, nearest
@@ -22,8 +20,6 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     import datetime as dt
     from pathlib import Path
-
-__all__ = ["QUANTILES", "ExpectedWait", "expected_wait"]
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 """Shares of the jobs whose longest wait is told."""
@@ -169,7 +165,7 @@ def expected_wait(
     if not opened.has("jobs") or not opened.capabilities["queueing"].available:
         raise QueryError("the trace does not record how long jobs waited", where=opened.path)
     with Session(opened, memory_limit).connect() as con:
-        jobs, notes = waiting_jobs(con)
+        jobs, lost = waiting_jobs(con)
         end = log_end_us(con)
     if end is None or jobs.is_empty():
         raise QueryError("the trace has no job with a known wait", where=opened.path)
@@ -186,7 +182,7 @@ def expected_wait(
         "place": _known(jobs, "place", partition, "partition or VC"),
     }
     always = (_cluster(jobs, cluster), _class_of(gpus))
-    return _told(jobs, end, always, asked, level, notes)
+    return _told(jobs, end, always, asked, level, tuple(note.sentence() for note in lost))
 
 
 def _told(
@@ -195,7 +191,7 @@ def _told(
     always: tuple[str | None, str | None],
     asked: dict[str, Any],
     level: float,
-    notes: list[str],
+    notes: tuple[str, ...],
 ) -> ExpectedWait:
     """Return the answer from the jobs like the one asked about, and from what was learned up to the end."""
     lately = Lately()
@@ -247,7 +243,7 @@ def _told(
         at_once_share=_at_once(like) if enough else None,
         checked=checked.height,
         covered_share=None if missed is None else 1 - missed,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 

@@ -10,8 +10,16 @@ from __future__ import annotations
 from tracekit.characterize.joblogs.classify import Classifier, Hit, LogFinding
 from tracekit.characterize.joblogs.logs import LogNames
 from tracekit.characterize.joblogs.rules import LogRule, Reason, RuleBook, load_rules
-from tracekit.characterize.joblogs.run import Classification, Failure, ReasonCount, classify_logs
-from tracekit.characterize.joblogs.write import add_to_trace, check_target, evidence_file, write_failures
+from tracekit.characterize.joblogs.run import (
+    Classification,
+    Failure,
+    ReasonCount,
+    add_to_trace,
+    check_target,
+    classify_logs,
+    evidence_file,
+    write_failures,
+)
 
 __all__ = [
     "Classification",

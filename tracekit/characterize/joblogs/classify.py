@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.characterize.joblogs.matcher import matches
+from tracekit.characterize.joblogs.rules import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,6 @@ from tracekit.streams import Inflated, decoder_of
 if TYPE_CHECKING:
     import io
 
-__all__ = ["LogFile", "LogNames", "LogSet", "Owner", "find_logs", "open_log"]
-
 _SNIFFED = 4096
 _BINARY_SHARE = 0.1
 _PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)$")

@@ -1,15 +1,21 @@
 """The rules that name the reason of a failure: rules.toml and files of the user's own.
 
 A rules file is a list of `[[rule]]` in the order in which they are tried, root causes first. The keys are those of
-`LogRule`; `docs/classify-logs.md` explains them with examples.
+`LogRule`; `docs/classify-logs.md` explains them with examples. Their expressions are matched by RE2, which comes with
+pyarrow and never backtracks, so that no rule and no log can make it slow.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tracekit.errors import UsageError, nearest
 from tracekit.toml_text import TomlText
@@ -17,7 +23,39 @@ from tracekit.toml_text import TomlText
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["CATEGORIES", "NO_SIGNATURE", "LogRule", "Reason", "RuleBook", "load_rules"]
+    from tracekit.array_types import Bools
+
+
+def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> Bools:
+    """Return for each line whether it matches at least one of some expressions in RE2's syntax.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        One of them is no expression, or too large.
+    """
+    array = lines if isinstance(lines, pa.Array) else pa.array(lines, pa.large_binary())
+    found = np.zeros(len(array), dtype=np.bool_)
+    for joined in _joined(patterns) if len(array) else ():
+        found |= pc.match_substring_regex(array, joined).to_numpy(zero_copy_only=False)
+    return found
+
+
+@lru_cache(maxsize=1000)
+def _joined(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return as few expressions as RE2 takes, together as good as all."""
+    if not patterns:
+        return ()
+    joined = "|".join(f"(?:{pattern})" for pattern in patterns)
+    try:
+        pc.match_substring_regex(pa.array([b""], pa.large_binary()), joined)
+    except pa.ArrowInvalid:
+        if len(patterns) == 1:
+            raise
+        middle = len(patterns) // 2
+        return _joined(patterns[:middle]) + _joined(patterns[middle:])
+    return (joined,)
+
 
 CATEGORIES = ("infrastructure", "engine", "user")
 """Families of reasons: the cluster (IF), the deep-learning framework and CUDA (AE), code and configuration (U)."""
@@ -191,9 +229,6 @@ class _RulesFile:
 
 def _first_fault(patterns: Sequence[str]) -> tuple[str, str] | None:
     """Return the first pattern that cannot be used, and why."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     empty = pa.array([b""], pa.large_binary())
     for pattern in patterns:
         if "\n" in pattern or "\\A" in pattern or "\\z" in pattern:

@@ -1,21 +1,27 @@
-"""Classify the logs of many jobs: one reason for each failed trial."""
+"""Classify the logs of many jobs, one reason for each failed trial, and write the failures."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from tracekit import schema
 from tracekit.characterize.joblogs.classify import Classifier, Hit
 from tracekit.characterize.joblogs.logs import LogNames, find_logs, open_log
 from tracekit.characterize.joblogs.rules import NO_SIGNATURE, Reason, load_rules
 from tracekit.damage import explain_damage
-from tracekit.errors import SourceError
+from tracekit.errors import OutputError, SourceError, UsageError
+from tracekit.manifest import Capability
+from tracekit.outputs import StagedFiles, check_files, output_errors, real_path
 from tracekit.progress import Progress
-from tracekit.schema import UNSUCCESSFUL
+from tracekit.spreadsheets import csv_safe
 from tracekit.trace import Trace
+from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -26,10 +32,137 @@ if TYPE_CHECKING:
     from tracekit.characterize.joblogs.logs import LogFile, Owner
     from tracekit.characterize.joblogs.rules import RuleBook
 
+_EVIDENCE = ("job_id", "attempt", "reason", "log_file", "line", "text")
+
+
+def evidence_file(out: Path) -> Path:
+    """Return the file beside `out` with the line behind each reason.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> evidence_file(Path("out/failures.parquet")).name
+    'failures.lines.csv'
+    """
+    return out.with_suffix(".lines.csv")
+
+
+def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> None:
+    """Write the table failures as Parquet, and beside it a CSV file with the line behind each reason.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From `Classification.frame`.
+    out : Path
+        The Parquet file.
+    force : bool
+        Replace files that stand there.
+
+    Raises
+    ------
+    UsageError
+        The name does not end in .parquet.
+    OutputError
+        A file stands there already, or the place cannot be written.
+    """
+    check_target(out, force=force)
+    table = schema.common("failures")
+    evidence = evidence_file(out)
+    with output_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with StagedFiles(out, evidence, force=force) as staged:
+            csv_safe(frame.select(_EVIDENCE)).write_csv(staged.part(evidence))
+            table.conform(frame.select(table.names)).write_parquet(staged.part(out), compression="zstd")
+            staged.commit()
+
+
+def check_target(out: Path, *, force: bool) -> None:
+    """Check before long work that `out` can be written.
+
+    Raises
+    ------
+    UsageError
+        The name does not end in .parquet.
+    OutputError
+        A file stands there already and is not to be replaced.
+    """
+    if out.suffix != ".parquet":
+        raise UsageError(f"'{out.name}' does not end in .parquet", where="-o", hint="write it like -o failures.parquet")
+    check_files(out, evidence_file(out), force=force)
+
+
+def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool = False) -> Trace:
+    """Add the table failures to a Trace and return it; it is replaced as a whole or not at all.
+
+    Parameters
+    ----------
+    trace : Trace, str or Path
+        The Trace, or its folder.
+    frame : DataFrame
+        From `Classification.frame`, of logs that were read with this Trace.
+    force : bool
+        Replace a table failures that the Trace has.
+
+    Raises
+    ------
+    OutputError
+        The Trace already has a table failures, or cannot be written.
+    """
+    trace = Trace.of(trace)
+    if trace.has("failures") and not force:
+        raise OutputError("already has a table failures", where=trace.path, hint="add --force to replace it")
+    folder = real_path(trace.path)
+    columns = list(schema.common("failures").names)
+    times = frame["time"].drop_nulls()
+    window = (times.min().isoformat(), times.max().isoformat()) if len(times) else None  # type: ignore[union-attr]  # of a datetime column
+    found = Capability(
+        available=frame.height > 0, coverage=1.0 if frame.height else 0.0, window=window, note="why attempts failed"
+    )
+    with TraceWriter(folder, force=True) as writer:
+        if Trace.open(folder).manifest != trace.manifest:
+            raise OutputError("changed while this command ran", where=folder, hint="classify the logs again")
+        with output_errors(folder):
+            for old in sorted(folder.iterdir()):
+                if old.name not in ("manifest.json", "failures.parquet", "failures"):
+                    _take_over(old, writer.folder / old.name)
+        writer.write("failures", frame.select(columns))
+        writer.drain()
+        jobs = trace.manifest.tables.get("jobs")
+        if jobs is not None and jobs.partitions is not None:
+            with trace.connect() as con:
+                writer.cut(con, ["failures"])
+        manifest = replace(
+            trace.manifest,
+            # The other tables keep their checksums: what was damaged before stays found.
+            tables={
+                name: info
+                for name, info in {**trace.manifest.tables, "failures": writer.tables().get("failures")}.items()
+                if info is not None
+            },
+            capabilities={**trace.manifest.capabilities, "failures": found},
+        )
+        return writer.commit(manifest)
+
+
+def _take_over(old: Path, new: Path) -> None:
+    """Give a file or folder a second name; copy it where the file system has no links."""
+    if old.is_dir() and not old.is_symlink():
+        shutil.copytree(old, new, symlinks=True, copy_function=_take_over_file)
+        return
+    _take_over_file(old, new)
+
+
+def _take_over_file(old: str | Path, new: str | Path) -> None:
+    try:
+        os.link(old, new, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(old, new, follow_symlinks=False)
+
 
 # Trials of a Trace and the logs that belong to them.
 
-FAILED = (*UNSUCCESSFUL, "preempted")
+FAILED = (*schema.UNSUCCESSFUL, "preempted")
 """Statuses of a trial that make it a failure."""
 
 _NOT_FAILED = frozenset({"completed", "cancelled", "running", "pending"})
@@ -190,8 +323,6 @@ class Classification:
 
     def frame(self) -> pl.DataFrame:
         """Return a row for each failed trial: the columns of the table failures, then log_file, line and text."""
-        from tracekit import schema
-
         types = {**schema.common("failures").polars, "log_file": pl.String(), "line": pl.Int64(), "text": pl.String()}
         rows = [
             (f.trial.job_id, f.trial.attempt, f.trial.end, f.reason.name, f.reason.category, f.signature,

@@ -1,3 +1,1 @@
-"""The timelines, one module each with an object named `TIMELINE`."""
-
-from __future__ import annotations
+"""The timelines; `tracekit.characterize.timeline` lists the module of each."""

@@ -8,8 +8,7 @@ import polars as pl
 
 from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.expected_wait.backtest import backtest
-from tracekit.characterize.expected_wait.jobs import waiting_jobs
-from tracekit.characterize.expected_wait.likeness import Lately
+from tracekit.characterize.expected_wait.likeness import Lately, waiting_jobs
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import UsageError
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-
-__all__ = ["TIMELINE"]
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
@@ -38,7 +35,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     return TimelineRows(frame.drop("place"), tuple(notes))
 
 
-TIMELINE = TimelineTable(
+EXPECTED_WAITS = TimelineTable(
     name="expected_waits",
     title="The wait that each job would have been told, and whether its own fell in",
     tables=("jobs",),

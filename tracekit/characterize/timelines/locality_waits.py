@@ -9,19 +9,16 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn
-from tracekit.characterize.packing import Packing
-from tracekit.characterize.placeable import free_nodes
+from tracekit.characterize.free_nodes import CAPACITY, Packing, free_nodes
+from tracekit.characterize.notes import noted
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
-from tracekit.characterize.timelines.wait_causes import CAPACITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
 
-    from tracekit.characterize.placeable import FreeNodes
-
-__all__ = ["TIMELINE"]
+    from tracekit.characterize.free_nodes import FreeNodes
 
 _HELD = """
 CREATE TEMP TABLE gang_part AS
@@ -64,9 +61,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
             unknown += len(alike) - len(within)
             if pool is not None and len(within):
                 parts.append(_of_size(pool, float(gang), within, known))
-    if unknown:
-        notes.append(f"attempts on several nodes left out, since not all GPUs of these are known: {unknown:,}")
-    return TimelineRows(pl.concat(parts), (f"nodes: the {params['capacity']} number of GPUs of each", *notes))
+    return TimelineRows(pl.concat(parts), (*notes, *noted("GPUs unknown", unknown)))
 
 
 def _pool(
@@ -115,7 +110,7 @@ _SHAPE = pl.DataFrame(
     }
 )
 
-TIMELINE = TimelineTable(
+LOCALITY_WAITS = TimelineTable(
     name="locality_waits",
     title="How much later spread gangs could have started on the fewest nodes",
     tables=("jobs", "attempts", "placements"),

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn, Param
-from tracekit.characterize.suspects import HourlyFailures, StratifiedFailures, find_suspects
+from tracekit.characterize.notes import Note, noted
+from tracekit.characterize.suspects import HourlyFailures, StratifiedFailures, find_suspects, trials_of_nodes
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
-from tracekit.characterize.trials import trials_of_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Ints
     from tracekit.characterize.suspects import Failures
-
-
-__all__ = ["TIMELINE"]
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
@@ -56,8 +53,10 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
             "mean_hours_between_failures"
         ),
     ).with_columns(_judged(con, nodes, str(params["exposure"])))
-    shown = frame.select(column.name for column in TIMELINE.columns)
-    return TimelineRows(shown, _notes(nodes.height, int(nodes["failed_attempts"].sum()), unknown, endless))
+    shown = frame.select(column.name for column in NODE_FAILURES.columns)
+    failures = Note("failed attempts", (nodes.height, int(nodes["failed_attempts"].sum())))
+    lost = (*noted("outcome unknown", unknown), *noted("run time unknown", endless))
+    return TimelineRows(shown, (failures, *lost))
 
 
 def _judged(con: duckdb.DuckDBPyConnection, nodes: pl.DataFrame, exposure: str) -> list[pl.Series]:
@@ -89,16 +88,7 @@ def _sums(node: Ints, values: pl.Series, nodes: int) -> Ints:
     return np.bincount(node, weights=values.to_numpy(), minlength=nodes).astype(np.int64)
 
 
-def _notes(nodes: int, failures: int, unknown: int, endless: int) -> tuple[str, ...]:
-    notes = [f"failed attempts on {nodes} nodes, each counted on every node that it was on: {failures}"]
-    if unknown:
-        notes.append(f"attempts on nodes left out, since how they ended is unknown: {unknown}")
-    if endless:
-        notes.append(f"attempts on nodes left out, since their run time is unknown: {endless}")
-    return tuple(notes)
-
-
-TIMELINE = TimelineTable(
+NODE_FAILURES = TimelineTable(
     name="node_failures",
     title="Failed attempts of each node against what equal risk would give",
     tables=("jobs", "attempts", "placements"),

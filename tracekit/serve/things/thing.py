@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tracekit import schema, text
 from tracekit.errors import TracekitError
 from tracekit.report.links import OPENED, link_to
-from tracekit.report.site_words import head_of
 from tracekit.report.table_view import plain_cell
 from tracekit.report.times import local, start_of_day, trace_day
 from tracekit.tenant import INGESTED
@@ -121,7 +120,7 @@ class Shown:
     def head(self, column: str, unit: str) -> tuple[str, str]:
         """Return the heading of a column, and the unit below it."""
         if column == INGESTED:
-            return head_of(self.facts.tenant), ""
+            return self.facts.tenant.head, ""
         head, below = text.heading(column, unit)
         return head, "" if unit == "UTC" else below
 

@@ -7,36 +7,31 @@ serves two, or the notes of the parts do not add up to those of the whole, the t
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
 
+from tracekit.characterize.engines.spark.by_day import stream_of
+from tracekit.characterize.notes import add_notes
 from tracekit.characterize.occupancy import window_us
-from tracekit.characterize.quotas import OWNED
+from tracekit.characterize.session import connect_with_views
 from tracekit.characterize.timeline import TimelineRows, all_timelines
-from tracekit.characterize.timelines.gpu_timeline import page_step_s
-from tracekit.characterize.views import connect_with_views
+from tracekit.characterize.timelines.gpus import page_step_s
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import duckdb
 
     from tracekit.answer import Value
+    from tracekit.characterize.notes import Note
     from tracekit.characterize.timeline import TimelineTable
     from tracekit.trace import Trace
 
-__all__ = ["ClusterPart", "add_notes", "rows_of_cluster", "run_by_cluster"]
-
 _HANDED = ("trace_window", "node_gpus")
 """Views of the whole trace that a task is given as rows."""
-
-_COUNT = re.compile(r"^([\d,]+)( (?!GPU-hours).*)$", flags=re.DOTALL)
-_HOURS = re.compile(r"^[\d,]+\.\d+ GPU-hours ")
-_LACKING = re.compile(r"^(.*; )(\d+) of (\d+)( VCs are not in it)$", flags=re.DOTALL)
 
 _APART = """WITH owner AS (SELECT node_id, min(cluster) AS cluster, count(*) AS rows FROM nodes GROUP BY node_id),
 used AS (
@@ -94,7 +89,7 @@ def run_by_cluster(
     if window is not None and params.get("step_s") == 0:
         params = {**params, "step_s": page_step_s(con, window)}
     handed = {
-        name: _stream(con.sql(f"FROM {name}").to_arrow_table())
+        name: stream_of(con.sql(f"FROM {name}").to_arrow_table())
         for name in _HANDED
         if name != "node_gpus" or present >= {"nodes", "placements", "gpu_utilization"}
     }
@@ -102,7 +97,7 @@ def run_by_cluster(
     context = session.sparkContext
     sent = context.broadcast(part)
 
-    def work(cluster: str | None) -> tuple[bytes, tuple[str, ...]]:
+    def work(cluster: str | None) -> tuple[bytes, tuple[Note, ...]]:
         from tracekit.characterize.engines.spark.by_cluster import rows_of_cluster
 
         return rows_of_cluster(sent.value, cluster)
@@ -119,18 +114,12 @@ def _apart(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
     """Return whether every node belongs to one cluster that has jobs, and serves no other."""
     if not {"nodes", "placements", "gpu_utilization", "node_events"} <= present:
         # A timeline that looks at no nodes is apart; one that would has these tables, empty at least.
-        return not {"nodes", "placements", "node_events"} & present or _no_nodes(con, present)
+        tables = {"nodes", "placements", "node_events"} & present
+        return not any(con.execute(f"SELECT 1 FROM {t} WHERE node_id IS NOT NULL LIMIT 1").fetchall() for t in tables)
     return not con.execute(_APART).fetchall()[0][0]
 
 
-def _no_nodes(con: duckdb.DuckDBPyConnection, present: set[str]) -> bool:
-    tables = {"nodes", "placements", "node_events"} & present
-    return all(
-        not con.execute(f"SELECT 1 FROM {table} WHERE node_id IS NOT NULL LIMIT 1").fetchall() for table in tables
-    )
-
-
-def rows_of_cluster(part: ClusterPart, cluster: str | None) -> tuple[bytes, tuple[str, ...]]:
+def rows_of_cluster(part: ClusterPart, cluster: str | None) -> tuple[bytes, tuple[Note, ...]]:
     """Return the rows of one cluster as an Arrow stream, and its notes; runs on an executor."""
     with connect_with_views(part.trace, also=part.empty) as con:
         for name, rows in part.handed.items():
@@ -157,64 +146,4 @@ def rows_of_cluster(part: ClusterPart, cluster: str | None) -> tuple[bytes, tupl
             mine = "node_id IN (SELECT node_id FROM nodes)"
             con.execute(f"CREATE OR REPLACE VIEW node_gpus AS FROM handed_node_gpus WHERE {mine}")
         found = all_timelines()[part.timeline].compute(con, part.params)
-    return _stream(found.frame.to_arrow(compat_level=pl.CompatLevel.oldest())), found.notes
-
-
-def add_notes(parts: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
-    """Return the notes of the whole from those of its parts; None where they do not add up.
-
-    Counts are summed, sources of numbers are told one after the other, and what else is said must be said by all alike.
-    """
-    order: list[str] = []
-    found: dict[str, list[str]] = {}
-    for notes in parts:
-        place = 0
-        for note in notes:
-            kind = _kind(note)
-            if kind not in found:
-                if place < len(order):
-                    return None  # which of the two comes first, the parts do not tell
-                order.append(kind)
-                found[kind] = []
-            elif order.index(kind) < place:
-                return None
-            found[kind].append(note)
-            place = order.index(kind) + 1
-    whole = [_sum(found[kind], len(parts)) for kind in order]
-    return None if None in whole else tuple(note for note in whole if note is not None)
-
-
-def _kind(note: str) -> str:
-    if note.startswith(OWNED):
-        return OWNED
-    if match := _COUNT.match(note):
-        return match[2]
-    if match := _LACKING.match(note):
-        return match[1] + match[4]
-    return note
-
-
-def _sum(notes: Sequence[str], parts: int) -> str | None:
-    first = notes[0]
-    if first.startswith(OWNED):
-        return OWNED + " or ".join(dict.fromkeys(note.removeprefix(OWNED) for note in notes))
-    if match := _COUNT.match(first):
-        total = sum(int(note.split(" ", 1)[0].replace(",", "")) for note in notes)
-        return f"{total:,}{match[2]}"
-    if len(notes) == 1 and _HOURS.match(first):
-        return first  # hours are rounded, so that those of two parts do not add up
-    if len(notes) != parts:
-        return None
-    if match := _LACKING.match(first):
-        counts = [_LACKING.match(note) for note in notes]
-        lacking, number = (sum(int(count[k]) for count in counts if count) for k in (2, 3))
-        return f"{match[1]}{lacking} of {number}{match[4]}"
-    return first
-
-
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    return stream_of(found.frame.to_arrow(compat_level=pl.CompatLevel.oldest())), found.notes

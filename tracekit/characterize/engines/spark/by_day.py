@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracekit import schema
-from tracekit.characterize.views import connect_with_views
+from tracekit.characterize.session import connect_with_views
 from tracekit.tables.window import Window
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tracekit.answer import Value
     from tracekit.trace import Trace
 
-__all__ = ["MOST_MERGED_ROWS", "TELEMETRY", "Part", "merge_by_day", "rows_of_part"]
-
 TELEMETRY = ("gpu_utilization", "host_utilization")
 """Tables that are cut by day; the others are read whole by each task."""
 
@@ -34,7 +32,17 @@ MOST_MERGED_ROWS = 5_000_000
 
 _MEMORY = "1GB"
 _BATCH = 10_000
-_TYPES = {"VARCHAR": "STRING", "HUGEINT": "DECIMAL(38,0)", "INTEGER": "INT", "BIGINT[]": "ARRAY<BIGINT>"}
+TYPES = {"VARCHAR": "STRING", "HUGEINT": "DECIMAL(38,0)", "INTEGER": "INT", "BIGINT[]": "ARRAY<BIGINT>"}
+"""What Spark calls types of DuckDB's, where it has another name."""
+
+
+def stream_of(table: pa.Table) -> bytes:
+    """Return a table as the bytes of an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ def merge_by_day(
 
     described = con.execute(f"DESCRIBE {part.sql}", dict(part.params) or None).fetchall()
     kinds = {row[0]: str(row[1]) for row in described}
-    stored = ", ".join(f"`{name}` {_TYPES.get(kind, kind)}" for name, kind in kinds.items())
+    stored = ", ".join(f"`{name}` {TYPES.get(kind, kind)}" for name, kind in kinds.items())
     columns = tuple(f'CAST("{n}" AS DECIMAL(38, 0)) AS "{n}"' if k == "HUGEINT" else f'"{n}"' for n, k in kinds.items())
     sent = session.sparkContext.broadcast(replace(part, columns=columns))
 
@@ -91,7 +99,7 @@ def merge_by_day(
     keys = [name for name, way in ways.items() if way is None]
     merged = parts.groupBy(*keys).agg(*adding) if adding else parts.dropDuplicates(keys)
     # A sum of whole numbers or decimal numbers keeps its type: DuckDB's own sum of them is as wide as that.
-    return merged.selectExpr(*[f"CAST(`{n}` AS {_TYPES.get(k, k)}) AS `{n}`" for n, k in kinds.items()])
+    return merged.selectExpr(*[f"CAST(`{n}` AS {TYPES.get(k, k)}) AS `{n}`" for n, k in kinds.items()])
 
 
 def rows_of_part(part: Part, day: dt.date) -> Iterator[tuple[Any, ...]]:

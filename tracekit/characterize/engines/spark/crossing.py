@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from sqlglot import exp
 
-__all__ = ["parsed", "relations", "spark_sql", "to_spark"]
-
 
 def parsed(sql: str, where: Path) -> exp.Expr:
     """Return the tree of one statement in DuckDB's dialect.

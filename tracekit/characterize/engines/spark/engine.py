@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
     from tracekit.workers import Workers
 
-__all__ = ["SparkEngine"]
-
 _SECONDS = 120.0
 
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from tracekit.characterize.engines.spark.crossing import cannot_cross, parsed
+from tracekit.characterize.engines.spark.crossing import cannot_cross, parsed, relations
+from tracekit.characterize.session import list_views
+from tracekit.characterize.timeline import timelines_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from tracekit.characterize.query import Query
-
-__all__ = ["head", "how_merged", "merged_name", "read_again", "tail", "with_merged"]
 
 _WAYS: dict[type[exp.Expr], str] = {
     exp.Count: "sum",
@@ -128,3 +128,32 @@ def _common_table(tree: exp.Expr, name: str, where: Path) -> exp.CTE:
         if cte.alias == name:
             return cte
     raise cannot_cross(f"there is no common table '{name}' to merge", where)
+
+
+def ways_of(query: Query) -> str:
+    """Return how a query crosses to Spark, in words.
+
+    Examples
+    --------
+    >>> from tracekit.characterize import find_query
+    >>> ways_of(find_query("overview/status"))
+    'SQL'
+    >>> ways_of(find_query("utilization/gpu_by_size_status"))
+    'telemetry by day, merged; the rest on the driver'
+    >>> ways_of(find_query("queuing/delay_causes"))
+    'timeline by cluster; SQL'
+    """
+    views = {view.name: view for view in list_views()}
+    words = [f"timeline {'by cluster' if timeline.by_cluster else 'on the driver'}" for timeline in timelines_in(query)]
+    below, todo = [query], [query]
+    while todo:
+        one = todo.pop()
+        named = [views[name] for name in relations(parsed(one.sql, one.path)) if name in views]
+        fresh = [view for view in named if view not in below]
+        below += fresh
+        todo += fresh
+    known = {table: merged_name(query.name, table) for table in query.merge}
+    if any(one.merge for one in below):
+        words.append("telemetry by day, merged")
+    local = bool(known) and relations(tail(query, known)) <= set(known.values())
+    return "; ".join([*dict.fromkeys(words), "the rest on the driver" if local else "SQL"])

@@ -16,8 +16,6 @@ from tracekit.characterize.intervals import GRID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["by_counts"]
-
 
 def by_counts(tree: exp.Expr) -> exp.Expr:
     """Return a statement in DuckDB's dialect whose percentiles are read off counts of each value.

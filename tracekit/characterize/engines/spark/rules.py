@@ -16,8 +16,6 @@ from tracekit.schema import STATUS_GROUPS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["PRINTF", "RULES"]
-
 E = TypeVar("E", bound=exp.Expr)
 
 PRINTF = "tracekit_printf"

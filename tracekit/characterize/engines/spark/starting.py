@@ -20,8 +20,6 @@ from tracekit.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["LARGE_ROWS", "LOCAL", "TRIED", "Started", "reason_of", "start", "untried"]
-
 LOCAL = "local[*]"
 """The master by default: all processors of this machine."""
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tracekit import schema
-from tracekit.characterize.engines.spark.by_day import MOST_MERGED_ROWS, TELEMETRY, Part, merge_by_day
+from tracekit.characterize.engines.spark.by_day import MOST_MERGED_ROWS, TELEMETRY, TYPES, Part, merge_by_day, stream_of
 from tracekit.characterize.engines.spark.crossing import parsed, relations, to_spark
 from tracekit.characterize.engines.spark.merging import head, how_merged, merged_name, read_again, tail, with_merged
-from tracekit.characterize.views import list_views
+from tracekit.characterize.session import list_views
 from tracekit.errors import UsageError
 from tracekit.places import is_remote
 from tracekit.tenant import INGESTED
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
-__all__ = ["TraceViews", "arrow_of", "frame_of", "naive"]
-
-_TYPES = {"VARCHAR": "STRING", "BIGINT[]": "ARRAY<BIGINT>"}
 _DESCRIBING = ("trace_tables", "trace_capabilities", "trace_zone", "trace_nodes", "trace_tenant", "gpu_parts")
 
 
@@ -64,7 +61,7 @@ class TraceViews:
             _read(session, trace, table).createOrReplaceTempView(table)
             self._known.add(table)
         for table in self._empty:
-            columns = ", ".join(f"`{c.name}` {_TYPES.get(c.sql, c.sql)}" for c in schema.common(table).columns)
+            columns = ", ".join(f"`{c.name}` {TYPES.get(c.sql, c.sql)}" for c in schema.common(table).columns)
             session.createDataFrame([], columns).createOrReplaceTempView(table)
             self._known.add(table)
         for name in _DESCRIBING:
@@ -210,7 +207,7 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
 
     spec = schema.common(table)
     have = spec.columns_of(trace.manifest.schema_version)
-    stored = ", ".join(f"`{c.name}` {_TYPES.get(c.sql, c.sql)}" for c in spec.columns if c.name in have)
+    stored = ", ".join(f"`{c.name}` {TYPES.get(c.sql, c.sql)}" for c in spec.columns if c.name in have)
     if is_remote(trace.path):
         raise UsageError(
             "Spark cannot read a Trace in an object store",
@@ -224,21 +221,12 @@ def _read(session: Any, trace: Trace, table: str) -> Any:
         # Jobs and nodes, of which it may speak, come before the tables that it is asked of.
         frame = frame.where(sqlglot.parse_one(taken, dialect="duckdb").sql(dialect="spark"))
     columns = [
-        f"`{c.name}`" if c.name in have else f"CAST(NULL AS {_TYPES.get(c.sql, c.sql)}) AS `{c.name}`"
+        f"`{c.name}`" if c.name in have else f"CAST(NULL AS {TYPES.get(c.sql, c.sql)}) AS `{c.name}`"
         for c in spec.columns
     ]
     if table == "jobs" and trace.tenant_column != INGESTED:
         columns = [f"`{trace.tenant_column}` AS {INGESTED}" if c == f"`{INGESTED}`" else c for c in columns]
     return frame.selectExpr(*columns)
-
-
-def stream_of(table: pa.Table) -> bytes:
-    """Return a table as the bytes of an Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
 
 
 def parameters_of(sql: str) -> set[str]:

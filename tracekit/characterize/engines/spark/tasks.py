@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from concurrent.futures import Future
 
-__all__ = ["SparkTasks"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -1,4 +1,4 @@
-"""Running and waiting jobs and GPUs of each VC, and what its cluster has, through time."""
+"""GPUs through time: those of each tenant and its cluster, running and waited for, and the free ones of nodes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.answer import AnswerColumn, Param
+from tracekit.characterize.free_nodes import CAPACITY, EVENTS, free_nodes, idle_gpus_away
+from tracekit.characterize.notes import noted
 from tracekit.characterize.occupancy import (
+    CLUSTER_GPUS,
+    QUOTA,
     Spans,
     attempts_sql,
+    cluster_gpus,
     most_held,
     no_attempt_sql,
+    quotas,
     running,
     spans,
     tenants,
     window_us,
 )
-from tracekit.characterize.out_of_service import EVENTS, idle_gpus_away
-from tracekit.characterize.quotas import ALLOWED, CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import QueryError, TooManyIntervalsError
 
@@ -31,9 +35,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.array_types import Bools, Ints
-
-
-__all__ = ["ROUND_STEPS_S", "STEP", "TIMELINE", "fits", "grid_us", "page_step_s", "wide_step_s"]
+    from tracekit.characterize.notes import Note
 
 STEP = Param(
     "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
@@ -102,7 +104,7 @@ def page_step_s(con: duckdb.DuckDBPyConnection, window: tuple[int, int]) -> floa
     return fitting[0] if fitting else wide_step_s(span_s, _PAGE_ROWS)
 
 
-def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
+def _gpu_timeline(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
     source = attempts_sql(con)
     ran, notes = running(con, source, with_gpus=False)
@@ -116,14 +118,14 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     allowed = np.stack([steps.means(edges) for steps in stated])
     most = cache(lambda: most_held(ran, groups))
     owned, owner = cluster_gpus(con, groups, allowed, edges[:-1], str(params["quota"]), most, float(params["gpus"]))
-    away = ""
+    away: list[Note] = []
     if params["events"] == "away" and params["quota"] in {"auto", "capacity"}:
         names = groups["cluster"].to_list()
         idle, away = idle_gpus_away(con, list(dict.fromkeys(names)), edges)
         for row, name in enumerate(names):
             owned[row] -= idle.get(name, 0)
             # Without VCs what may be used is the cluster.
-            allowed[row] -= 0 if quota.startswith(ALLOWED) else idle.get(name, 0)
+            allowed[row] -= 0 if quota.kind != "no tenants" else idle.get(name, 0)
     columns = {
         "running_jobs": ran.means(number, edges, np.ones(len(ran.code))),
         "pending_jobs": waited.means(number, edges, np.ones(len(waited.code))),
@@ -144,7 +146,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         ).with_columns(pl.col("capacity_gpus", "cluster_gpus").fill_nan(None))
         for group, (cluster, vc) in enumerate(groups.iter_rows())
     ]
-    return TimelineRows(pl.concat(parts), (*notes, *lost, quota, owner, *([away] if away else [])))
+    return TimelineRows(pl.concat(parts), (*notes, *lost, quota, owner, *away))
 
 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
@@ -154,7 +156,7 @@ def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
     return ended if ended[0] else np.ones_like(ended)
 
 
-def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[str]]:
+def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[Note]]:
     window = window_us(con)
     found, lost = spans(
         con,
@@ -169,7 +171,7 @@ def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[s
             WHERE {no_attempt_sql(con)}""",
         {"last": window and window[1]},
     )
-    return found, [f"{lost:,} waits whose length is unknown or below zero are left out"] if lost else []
+    return found, noted("wait unknown", lost)
 
 
 _NUMBERS = ("running_jobs", "pending_jobs", "running_gpus", "pending_gpus", "capacity_gpus", "cluster_gpus")
@@ -183,7 +185,7 @@ _EMPTY = pl.DataFrame(
     }
 )
 
-TIMELINE = TimelineTable(
+GPU_TIMELINE = TimelineTable(
     name="gpu_timeline",
     title="Running and waiting jobs and GPUs of each VC through time",
     tables=("jobs", "attempts"),
@@ -213,5 +215,63 @@ The GPUs of a node that node_events says is down, drained or in maintenance, and
 then (events=ignored: they are). Quotas are no machines: where jobs held more than they add up to, or never half of
 it, the note says so. The log holds no jobs that came after the last submission, so later intervals show how its jobs
 run out and not how full the cluster was; where no interval ends by then, all count as submitting.""",
-    compute=_compute,
+    compute=_gpu_timeline,
+)
+
+
+def _free_gpus(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
+    clusters, notes = free_nodes(con, str(params["capacity"]), events=params["events"] == "away")
+    moments = grid_us(con, float(params["step_s"]), len(clusters))
+    moments = moments[moments <= schema.LAST_US]
+    parts = [_SHAPE]
+    for cluster, nodes in clusters.items():
+        free, whole, whole_gpus, gang = nodes.at_moments(moments)
+        parts.append(
+            pl.DataFrame(
+                {
+                    "time": pl.Series(moments, dtype=pl.Int64).cast(pl.Datetime("us")),
+                    "cluster": pl.repeat(cluster, len(moments), dtype=pl.String, eager=True),
+                    "free_gpus": free,
+                    "whole_free_nodes": whole,
+                    "whole_free_gpus": whole_gpus,
+                    "largest_gang": gang,
+                }
+            )
+        )
+    return TimelineRows(pl.concat(parts), tuple(notes))
+
+
+_SHAPE = pl.DataFrame(
+    schema={
+        "time": pl.Datetime("us"),
+        "cluster": pl.String(),
+        "free_gpus": pl.Float64(),
+        "whole_free_nodes": pl.Int64(),
+        "whole_free_gpus": pl.Float64(),
+        "largest_gang": pl.Float64(),
+    }
+)
+
+FREE_GPUS = TimelineTable(
+    name="free_gpus",
+    title="Free GPUs of each cluster through time, and how scattered they are",
+    tables=("jobs", "attempts", "placements"),
+    views=("node_gpus", "open_attempts", "trace_window"),
+    also=("nodes", "gpu_utilization", "node_events"),
+    by_cluster=True,
+    params=(STEP, CAPACITY, EVENTS),
+    columns=(
+        AnswerColumn("time", "UTC", "a moment, every step_s"),
+        AnswerColumn("cluster", "text", "the cluster"),
+        AnswerColumn("free_gpus", "GPUs", "GPUs that no attempt holds"),
+        AnswerColumn("whole_free_nodes", "nodes", "nodes of which no GPU is held"),
+        AnswerColumn("whole_free_gpus", "GPUs", "the GPUs of these nodes"),
+        AnswerColumn("largest_gang", "GPUs", "the largest gang that would fit on the fewest nodes that can hold it"),
+    ),
+    rule="""The state at each moment, changes at that moment included. A gang wants the fewest nodes that can hold it,
+so the largest that fits fills all wholly free nodes and the best of the others. An attempt that still runs holds its
+GPUs to the end of the trace. A node that node_events says is down, drained or in maintenance has no free GPU then
+(events=ignored: as if it were there). Attempts with another unknown start or end hold nothing; so do placements on
+nodes of unknown size, which a note counts.""",
+    compute=_free_gpus,
 )

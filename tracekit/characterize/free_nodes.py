@@ -1,0 +1,399 @@
+"""The free GPUs of nodes through time: where a gang would have fitted, and which nodes were out of service.
+
+A gang wants the fewest nodes that can hold it: on one node where nodes are large enough, else whole nodes and, for
+the rest, one more node with enough free GPUs. Philly (ATC'19) and its successors schedule by this rule first. While
+the table node_events says that a node is out of service, its GPUs are no capacity.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.answer import Param
+from tracekit.characterize.notes import Note, noted
+from tracekit.characterize.occupancy import Steps, open_attempts_sql, window_us
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import duckdb
+
+    from tracekit.array_types import Bools, Floats, Ints
+
+# Which nodes were out of service.
+
+
+AWAY = ("down", "drained", "maintenance")
+"""States in which a node takes no new job; a degraded one does. Replays take the same ones away."""
+
+CAPACITY = Param(
+    "capacity",
+    "observed",
+    "how many GPUs a node has: as the node list says, or the largest number that any source shows",
+    ("observed", "listed"),
+)
+"""The parameter by which queries let the user choose the size of nodes."""
+
+EVENTS = Param(
+    "events",
+    "away",
+    "nodes that node_events lists as down, drained or in maintenance: no capacity then, or as if they had been "
+    "available",
+    ("away", "ignored"),
+)
+"""The parameter by which queries let the user choose."""
+
+_SPANS = f"""WITH event AS (
+    SELECT node_id, epoch_us(start_time) AS since, coalesce(epoch_us(end_time), $last) AS until
+    FROM node_events WHERE state IN {AWAY}),
+marked AS (
+    SELECT *, max(until) OVER (
+        PARTITION BY node_id ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+    FROM event WHERE until > since),
+numbered AS (
+    SELECT *, count(*) FILTER (WHERE before IS NULL OR since > before) OVER (
+        PARTITION BY node_id ORDER BY since, until ROWS UNBOUNDED PRECEDING) AS number
+    FROM marked)
+SELECT node_id, min(since) AS since, max(until) AS until FROM numbered GROUP BY node_id, number"""
+
+# What a job still holds on a node that is drained is capacity in use.
+_IDLE = """SELECT s.cluster, s.since, s.until, s.gpus FROM away_span s
+UNION ALL
+SELECT s.cluster, greatest(s.since, h.since), least(s.until, h.until), -h.gpus
+FROM away_span s JOIN (
+    SELECT p.node_id, p.gpu_count AS gpus, epoch_us(coalesce(p.start_time, a.start_time)) AS since,
+           coalesce(epoch_us(p.end_time), epoch_us(a.end_time), o.until_us) AS until
+    FROM placements p JOIN attempts a ON p.job_id = a.job_id AND p.attempt = a.attempt
+    LEFT JOIN {still} o ON o.job_id = a.job_id AND o.attempt = a.attempt
+    WHERE p.gpu_count > 0) h
+  ON s.node_id = h.node_id AND h.since < s.until AND h.until > s.since"""
+
+
+def away_spans(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
+    """Return node_id, since and until [us] of the times in which nodes were out of service; those of a node are apart.
+
+    A time without an end goes on to the last time of the trace.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Has jobs, attempts and node_events, which may be empty.
+    """
+    window = window_us(con)
+    found: pl.DataFrame = pl.DataFrame(con.sql(_SPANS, params={"last": window and window[1]}))
+    return found.sort("node_id", "since")
+
+
+def idle_gpus_away(
+    con: duckdb.DuckDBPyConnection, clusters: Sequence[str | None], edges: Ints
+) -> tuple[dict[str | None, Floats], list[Note]]:
+    """Return the mean number of GPUs out of service that no job held, by cluster and interval, and a note on them.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Has jobs, attempts, placements, nodes and node_events; the last three may be empty.
+    clusters : sequence
+        Names of the clusters; nodes that name none are those of the only one.
+    edges : int64 array, shape (intervals + 1,)
+        Edges of the intervals [us].
+
+    Returns
+    -------
+    dict
+        Empty where no node of known size was out of service.
+    list of Note
+        Empty then.
+    """
+    if not con.execute("SELECT 1 FROM node_events LIMIT 1").fetchall():
+        return {}, []
+    spans = away_spans(con)
+    con.register("away", spans)
+    only = clusters[0] if len(clusters) == 1 else None
+    con.execute(
+        """CREATE OR REPLACE TEMP TABLE away_span AS
+        SELECT a.node_id, CASE WHEN $single THEN $only ELSE n.cluster END AS cluster, a.since, a.until,
+               n.gpu_count AS gpus
+        FROM away a JOIN nodes n ON a.node_id = n.node_id WHERE n.gpu_count > 0""",
+        {"single": len(clusters) == 1, "only": only},
+    )
+    con.unregister("away")
+    rows = pl.DataFrame(con.sql(_IDLE.format(still=open_attempts_sql(con))))
+    if rows.is_empty():
+        return {}, []
+    found: dict[str | None, Floats] = {}
+    total = 0.0
+    for (cluster,), own in rows.group_by("cluster", maintain_order=True):
+        values = [own[name].to_numpy() for name in ("since", "until", "gpus")]
+        steps = Steps.of_intervals(values[0].astype(np.int64), values[1].astype(np.int64), values[2].astype(np.float64))
+        found[cluster] = steps.means(edges)
+        total += float((found[cluster] * np.diff(edges)).sum()) / 3.6e9
+    nodes = con.execute("SELECT count(DISTINCT node_id) FROM away_span").fetchall()[0][0]
+    return found, [Note("out of service", (total, nodes))]
+
+
+# Which nodes had free GPUs, and what fitted on them.
+
+
+@dataclass(frozen=True)
+class FreeNodes:
+    """How many GPUs are free on each node of a pool through time.
+
+    Attributes
+    ----------
+    node_gpus : float64 array, shape (nodes,)
+        GPUs of each node.
+    size : float
+        GPUs of the largest node.
+    node, time, free : arrays, shape (n,)
+        The node's free GPUs from each time [us] on, ordered by node and time.
+    names : tuple of str
+        The node_id of each node; empty where nobody asks for them.
+    """
+
+    node_gpus: Floats
+    node: Ints
+    time: Ints
+    free: Floats
+    names: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> float:
+        """GPUs of the largest node; 0 without nodes."""
+        return float(self.node_gpus.max(initial=0))
+
+    def only(self, numbers: Ints) -> FreeNodes:
+        """Return the pool of these nodes alone, in their order here."""
+        kept = np.zeros(len(self.node_gpus), dtype=bool)
+        kept[numbers] = True
+        rows = kept[self.node]
+        node = (np.cumsum(kept) - 1)[self.node[rows]]
+        names = tuple(itertools.compress(self.names, kept))
+        return FreeNodes(self.node_gpus[kept], node, self.time[rows], self.free[rows], names)
+
+    def of_node(self, number: int) -> Steps:
+        """Return the free GPUs of one node through time."""
+        first, last = np.searchsorted(self.node, [number, number + 1])
+        return Steps(
+            self.time[first:last], np.concatenate([self.node_gpus[number : number + 1], self.free[first:last]])
+        )
+
+    def with_at_least(self, gpus: float) -> Steps:
+        """Return the number of nodes with at least so many free GPUs."""
+        enough = self.free >= gpus - 1e-9
+        first = np.ones(len(self.node), dtype=bool)
+        first[1:] = self.node[1:] != self.node[:-1]
+        previous = np.empty(len(self.node), dtype=bool)
+        previous[1:] = enough[:-1]
+        previous[first] = self.node_gpus[self.node[first]] >= gpus - 1e-9
+        changed = enough != previous
+        times, change = self.time[changed], np.where(enough[changed], 1.0, -1.0)
+        moments, index = np.unique(times, return_inverse=True)
+        sums = np.bincount(index, weights=change, minlength=len(moments))
+        whole = float((self.node_gpus >= gpus - 1e-9).sum())
+        return Steps(moments, np.concatenate([[whole], whole + np.cumsum(sums)]))
+
+    def fits(self, gang: float) -> Steps:
+        """Return whether a gang of so many GPUs fits with the locality it wants: 1 where it does, else 0."""
+        if self.size <= 0:
+            return Steps(np.empty(0, dtype=np.int64), np.array([0.0]))
+        return Packing(self, gang).fits()
+
+    def at_moments(self, moments: Ints) -> tuple[Floats, Ints, Floats, Floats]:
+        """Return free GPUs, nodes wholly free, their GPUs, and the largest gang that fits, at each moment [us].
+
+        The largest gang with the locality it wants fills all wholly free nodes and the best of the others.
+        """
+        free = np.zeros(len(moments))
+        whole, whole_gpus = np.zeros(len(moments), dtype=np.int64), np.zeros(len(moments))
+        best = np.zeros(len(moments))
+        cuts = np.searchsorted(self.node, np.arange(len(self.node_gpus) + 1))
+        for number, gpus in enumerate(self.node_gpus):
+            own = slice(cuts[number], cuts[number + 1])
+            left = np.concatenate([[gpus], self.free[own]])[np.searchsorted(self.time[own], moments, side="right")]
+            left = np.maximum(left, 0)  # a node that holds more than it has is not short of less than nothing
+            idle = left >= gpus - 1e-9
+            free += left
+            whole += idle
+            whole_gpus += np.where(idle, gpus, 0)
+            best = np.maximum(best, np.where(idle, 0, left))
+        return free, whole, whole_gpus, whole_gpus + best
+
+
+def free_nodes(
+    con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False, events: bool = True
+) -> tuple[dict[str | None, FreeNodes], list[Note]]:
+    """Return the free GPUs of the nodes of each cluster, and notes on the nodes and what had to be left out.
+
+    An attempt that still runs holds its GPUs as long as the view open_attempts says.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Has attempts, jobs, placements, node_events, which may be empty, and the view node_gpus.
+    capacity : str
+        'observed' or 'listed': which number of GPUs a node has.
+    half_steps : bool
+        Count time in half microseconds, and let what starts at a moment start half a microsecond after what ends
+        then, so that the state between the two can be looked at.
+    events : bool
+        Whether nodes are full while node_events says that they are down, drained or in maintenance.
+    """
+    nodes = pl.DataFrame(
+        con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""")
+    )
+    # Where a placement has times of its own, as each instance of a gang may, these count.
+    held = pl.DataFrame(
+        con.sql(
+            f"""SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, until AS "end",
+                  sum(gpu_count) AS gpus
+           FROM (SELECT p.node_id, p.job_id, p.attempt, j.cluster, p.gpu_count,
+                        coalesce(p.start_time, a.start_time) AS since,
+                        coalesce(epoch_us(p.end_time), epoch_us(a.end_time), o.until_us) AS until
+                 FROM placements AS p
+                 INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
+                 INNER JOIN jobs AS j ON a.job_id = j.job_id
+                 LEFT JOIN {open_attempts_sql(con)} AS o
+                 ON o.job_id = CASE WHEN a.end_time IS NULL THEN a.job_id END AND o.attempt = a.attempt)
+           WHERE until > epoch_us(since) AND gpu_count > 0
+           GROUP BY node_id, since, until"""
+        )
+    )
+    if events and con.execute("SELECT 1 FROM node_events LIMIT 1").fetchall():
+        away = away_spans(con).join(nodes, on="node_id", how="inner", maintain_order="left")
+        full = away.select("node_id", pl.lit(None).alias("cluster"), start="since", end="until", gpus="gpus")
+        held = pl.concat([held, full.cast(held.schema)])
+    unlisted = held.filter(~pl.col("node_id").is_in(nodes["node_id"].implode()))
+    notes = [Note("nodes", facts=(capacity,)), *noted("size unknown", unlisted.height)]
+    owners = pl.DataFrame(con.sql("SELECT node_id, cluster FROM nodes"))
+    seen = held.group_by("node_id").agg(pl.col("cluster").min())
+    owner = nodes.join(owners.unique("node_id", keep="first"), on="node_id", how="left").join(
+        seen, on="node_id", how="left", suffix="_seen"
+    )
+    owner = owner.with_columns(cluster=pl.coalesce("cluster", "cluster_seen"))
+    clusters = owner["cluster"].unique().sort().to_list()
+    found = {}
+    for cluster in clusters:
+        members = owner.filter(pl.col("cluster").eq_missing(cluster)).sort("node_id").with_row_index("number")
+        own = held.join(members.select("node_id", "number"), on="node_id", how="inner")
+        if half_steps:
+            own = own.with_columns(start=pl.col("start") * 2 + 1, end=pl.col("end") * 2)
+        found[cluster] = _free(members["gpus"].cast(pl.Float64).to_numpy(), own, tuple(members["node_id"]))
+    return found, notes
+
+
+def _free(node_gpus: Floats, held: pl.DataFrame, names: tuple[str, ...]) -> FreeNodes:
+    number = held["number"].to_numpy().astype(np.int64)
+    gpus = held["gpus"].cast(float).to_numpy()
+    node = np.concatenate([number, number])
+    time = np.concatenate([held["start"].to_numpy(), held["end"].to_numpy()]).astype(np.int64)
+    change = np.concatenate([-gpus, gpus])
+    order = np.lexsort((time, node))
+    node, time, change = node[order], time[order], change[order]
+    # The state after all that happens on a node at one moment is what counts.
+    last = np.ones(len(node), dtype=bool)
+    last[:-1] = (node[1:] != node[:-1]) | (time[1:] != time[:-1])
+    sums = np.concatenate([[0.0], np.cumsum(change)])
+    before = sums[np.searchsorted(node, np.arange(len(node_gpus)))]
+    free = np.round(node_gpus[node] + sums[1:] - before[node], 6)
+    return FreeNodes(node_gpus, node[last], time[last], free[last], names)
+
+
+# When a gang that is spread over nodes could first have moved to the fewest.
+
+
+_NEVER = np.iinfo(np.int64).max
+
+
+class Packing:
+    """Where gangs of one size fit on the fewest nodes of a pool, through time.
+
+    Parameters
+    ----------
+    pool : FreeNodes
+        Has nodes.
+    gang : float
+        GPUs of the gang, more than 0.
+    """
+
+    def __init__(self, pool: FreeNodes, gang: float) -> None:
+        self._pool = pool
+        # Whole nodes, and one more with enough for the rest; a small gang is all rest.
+        whole, rest = divmod(gang, pool.size) if gang > pool.size else (0, gang)
+        self._whole, self._rest = int(whole), float(rest) if rest > 1e-9 else 0.0
+        self._full = pool.with_at_least(pool.size) if self._whole else None
+        self._partly = pool.with_at_least(self._rest) if self._rest else None
+        self._fits: dict[tuple[int, int], Steps] = {}
+        self._nodes: dict[int, Steps] = {}
+
+    def first_place(self, since: int, until: int, nodes: Sequence[int], parts: Sequence[float]) -> int | None:
+        """Return the first moment in [since, until) at which the fewest nodes have room [us]; None without any.
+
+        The GPUs that it holds itself, `parts` of the `nodes` of the pool, count as free.
+        """
+        anyway = int(_next_true(self.fits(), np.array([since]))[0])
+        if anyway == since:
+            return since
+        # Its own GPUs can only bring the moment forward.
+        end = min(anyway, until)
+        own = [self._of_node(node) for node in nodes]
+        times = [steps.times[slice(*np.searchsorted(steps.times, [since, end - 1], side="right"))] for steps in own]
+        begins = np.unique(np.concatenate([np.array([since]), *times]))
+        full, partly = np.zeros(len(begins), dtype=np.int64), np.zeros(len(begins), dtype=np.int64)
+        for node, steps, gpus in zip(nodes, own, parts, strict=True):
+            free = steps.at(begins)
+            with_own = np.minimum(free + gpus, self._pool.node_gpus[node])
+            full += (with_own >= self._pool.size - 1e-9) & (free < self._pool.size - 1e-9)
+            partly += (with_own >= self._rest - 1e-9) & (free < self._rest - 1e-9)
+        first = self._first(begins, np.append(begins[1:], end), full, partly)
+        return anyway if first is None and anyway < until else first
+
+    def _first(self, begins: Ints, ends: Ints, full: Ints, partly: Ints) -> int | None:
+        """Return the first moment at which it fits, given how many own nodes count besides from each begin on."""
+        full, partly = np.minimum(full, self._whole), np.minimum(partly, self._whole + 1)
+        best = _NEVER
+        for pair in np.unique(np.stack([full, partly], axis=1), axis=0).tolist():
+            rows = (full == pair[0]) & (partly == pair[1])
+            moments = _next_true(self.fits(pair[0], pair[1]), begins[rows])
+            inside = moments[moments < ends[rows]]
+            best = min(best, int(inside.min(initial=_NEVER)))
+        return None if best == _NEVER else best
+
+    def fits(self, full: int = 0, partly: int = 0) -> Steps:
+        """Return whether the gang fits if so many more nodes are wholly free, and have enough for the rest: 1, else 0.
+
+        The result is cached by both numbers.
+        """
+        if (full, partly) not in self._fits:
+            times = np.unique(np.concatenate([s.times for s in (self._full, self._partly) if s is not None]))
+            holds: Bools = np.ones(len(times) + 1, dtype=bool)
+            if self._full is not None:
+                holds &= _values_at(self._full, times) + full >= self._whole
+            if self._partly is not None:
+                holds &= _values_at(self._partly, times) + partly >= self._whole + 1
+            changed = holds[1:] != holds[:-1]
+            steps = np.concatenate([holds[:1], holds[1:][changed]])
+            self._fits[full, partly] = Steps(times[changed], steps.astype(np.float64))
+        return self._fits[full, partly]
+
+    def _of_node(self, node: int) -> Steps:
+        if node not in self._nodes:
+            self._nodes[node] = self._pool.of_node(node)
+        return self._nodes[node]
+
+
+def _values_at(steps: Steps, times: Ints) -> Floats:
+    """Return the value before the first of some times that hold all its steps, and from each of them on."""
+    return np.concatenate([steps.values[:1], steps.at(times)])
+
+
+def _next_true(steps: Steps, moments: Ints) -> Ints:
+    """Return the first moment from each on at which a condition holds that changes at every step."""
+    index = np.searchsorted(steps.times, moments, side="right")
+    later = np.append(steps.times, _NEVER)[index]
+    return np.where(steps.values[index] > 0, moments, later)

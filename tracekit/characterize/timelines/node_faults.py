@@ -1,0 +1,418 @@
+"""Failures of nodes in node_events: laws of the time between them, rates of nodes, coincidences, and gangs hit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.answer import AnswerColumn, Param
+from tracekit.characterize.node_faults import (
+    ALIKE,
+    HOUR_US,
+    chance_of_a_pair,
+    count_pairs,
+    deal_anew,
+    exponential,
+    gamma_rates,
+    groups_of,
+    intervals_between,
+    kaplan_meier,
+    pairs_possible,
+    read_faults,
+    share_hit,
+    shift,
+    two_kinds,
+    weibull,
+)
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
+from tracekit.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    import duckdb
+
+    from tracekit.array_types import Floats, Ints
+    from tracekit.characterize.node_faults import Intervals, NodeFaults
+
+_OF_NODE_EVENTS = partial(TimelineTable, tables=("node_events",), views=(), also=("nodes", "jobs", "attempts"))
+"""A timeline of failures, without its name, title, columns, rule and function."""
+
+_SEED = 1
+
+_PLACE = AnswerColumn("place", "number", "order of the causes, the most frequent first")
+
+LEAST_FAILURES = 20
+"""Failures from which on laws are fitted, as `tracekit fit` does."""
+
+MARGIN = 4.0
+"""By how much less the AIC of another law than the exponential one has to be. From 4 on a law has considerably less
+support (Burnham and Anderson, Model Selection and Multimodel Inference, 2002)."""
+
+_LAWS = (
+    AnswerColumn("cause", "text", "'all', or the cause; unknown where none was given"),
+    AnswerColumn("nodes", "nodes", "nodes that were watched"),
+    AnswerColumn("failed_nodes", "nodes", "those of them that failed"),
+    AnswerColumn("failures", "failures", "failures after time in which the node worked"),
+    AnswerColumn("node_hours", "hours", "time in which nodes worked, summed, also that which no failure ended"),
+    AnswerColumn("mean_h", "hours", "node_hours / failures; NULL without a failure"),
+    AnswerColumn("p10_h", "hours", "by which one in ten had failed, by Kaplan-Meier; NULL where so many did not"),
+    AnswerColumn("p50_h", "hours", "the same for half of them"),
+    AnswerColumn("exponential_aic", "AIC", "of one constant rate; NULL here and below with fewer than 20 failures"),
+    AnswerColumn("weibull_aic", "AIC", "of a rate that falls or rises since the node came back"),
+    AnswerColumn("weibull_shape", "1", "below 1 the rate falls, above 1 it rises"),
+    AnswerColumn("weibull_shape_low", "1", "low end of its 95 % interval, by the profile likelihood"),
+    AnswerColumn("weibull_shape_high", "1", "high end of its 95 % interval"),
+    AnswerColumn("gamma_aic", "AIC", "of nodes whose constant rates are gamma distributed"),
+    AnswerColumn("rate_spread", "1", "standard deviation of these rates / their mean; 0 where nodes are alike"),
+    AnswerColumn("two_kinds_aic", "AIC", "of good and bad nodes, each with a constant rate"),
+    AnswerColumn("bad_share", "share", "bad nodes / nodes"),
+    AnswerColumn("bad_mean_h", "hours", "mean time between failures of a bad node"),
+    AnswerColumn("good_mean_h", "hours", "mean time between failures of a good node; NULL where these never fail"),
+    AnswerColumn("preferred", "text", "exponential, weibull, gamma or two_kinds"),
+)
+
+
+def _times_between(con: duckdb.DuckDBPyConnection, _: Mapping[str, int | float | str]) -> TimelineRows:
+    faults = read_faults(con)
+    causes = faults.causes() if faults.nodes.height else []
+    rows = [
+        {"cause": cause, "nodes": faults.nodes.height} | _laws(intervals_between(faults, cause)) for cause in causes
+    ]
+    frame = _frame(rows, _LAWS, whole=("nodes", "failed_nodes", "failures"))
+    return TimelineRows(frame.with_row_index("place"), faults.notes)
+
+
+def _frame(rows: list[dict[str, Any]], columns: tuple[AnswerColumn, ...], whole: Collection[str]) -> pl.DataFrame:
+    """Return rows as a frame, whose numbers are 64-bit floats, except those of columns that count something."""
+    kinds = {c.name: pl.String if c.unit == "text" else pl.Int64 if c.name in whole else pl.Float64 for c in columns}
+    return pl.DataFrame(rows, schema=kinds, orient="row")
+
+
+def _laws(found: Intervals) -> dict[str, Any]:
+    own, worked = found.failures_by_node(), found.hours_by_node()
+    number, total = int(own.sum()), float(worked.sum())
+    p10, p50 = kaplan_meier(found.hours, found.failed, (0.1, 0.5)) if found.hours.size else (None, None)
+    row: dict[str, Any] = {
+        "failed_nodes": int((own > 0).sum()),
+        "failures": number,
+        "node_hours": total,
+        "mean_h": total / number if number else None,
+        "p10_h": p10,
+        "p50_h": p50,
+    }
+    if number < LEAST_FAILURES:
+        return row
+    laws = {
+        "exponential": exponential(found.hours, found.failed),
+        "weibull": weibull(found.hours, found.failed),
+        "gamma": gamma_rates(own, worked),
+        "two_kinds": two_kinds(own, worked),
+    }
+    best = min(laws, key=lambda name: laws[name].aic)
+    if laws[best].aic > laws["exponential"].aic - MARGIN:
+        best = "exponential"
+    shape, kinds = laws["gamma"].parameters["shape"], laws["two_kinds"].parameters
+    never = kinds["good_rate"] * total < 0.5  # not one failure in the whole log is to be expected of them
+    return {
+        **row,
+        **{f"{name}_aic": law.aic for name, law in laws.items()},
+        **{f"weibull_{name}": laws["weibull"].parameters[name] for name in ("shape", "shape_low", "shape_high")},
+        "rate_spread": 0.0 if shape >= ALIKE else shape**-0.5,
+        "bad_share": kinds["bad_share"],
+        "bad_mean_h": 1 / kinds["bad_rate"],
+        "good_mean_h": None if never else 1 / kinds["good_rate"],
+        "preferred": best,
+    }
+
+
+TIMES_BETWEEN_FAILURES = _OF_NODE_EVENTS(
+    name="times_between_failures",
+    title="Laws of the time between failures of nodes",
+    columns=(_PLACE, *_LAWS),
+    rule="""\
+A failure is an event whose state is down, or drained for a cause that is a fault: not maintenance, nor unknown. Those
+of a node that overlap or adjoin are one. Each cause is a process of its own on every node: its clock starts with the
+log, or when the node is back from the last failure by that cause, and is cut off by the end of the log.""",
+    compute=_times_between,
+)
+
+
+_PER = 24_000.0
+"""Hours in 1,000 days."""
+
+_RATES = ("failures_per_1000_d", "shrunk_per_1000_d", "shrunk_low", "shrunk_high", "probability")
+
+
+def _node_rates(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
+    times = float(params["times"])
+    if times <= 0:
+        raise QueryError(f"times must be above 0, not {times:g}")
+    faults = read_faults(con)
+    found = intervals_between(faults)
+    number, hours = found.failures_by_node(), found.hours_by_node()
+    total = int(number.sum())
+    own = np.divide(number * _PER, hours, out=np.full(hours.size, np.nan), where=hours > 0)
+    unknown = np.full(hours.size, np.nan)
+    rates = [own, *_shrunk(number, hours, times)] if total else [own, unknown, unknown, unknown, unknown]
+    expected = hours * (total / hours.sum()) if hours.sum() > 0 else unknown
+    frame = faults.nodes.select("node_id", "cluster", "rack").with_columns(
+        pl.Series("failures", number, dtype=pl.Int64),
+        pl.Series("worked_h", hours, dtype=pl.Float64),
+        pl.Series("expected_failures", expected, dtype=pl.Float64, nan_to_null=True),
+        *(pl.Series(name, v, dtype=pl.Float64, nan_to_null=True) for name, v in zip(_RATES, rates, strict=True)),
+    )
+    return TimelineRows(frame, faults.notes)
+
+
+def _shrunk(number: Ints, hours: Floats, times: float) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return mean, 2.5 % and 97.5 % quantile of each node's rate [1/1000 d], and P(rate > times * the cluster's)."""
+    from scipy.special import gammaincc, gammaincinv
+
+    law = gamma_rates(number, hours).parameters
+    bar = times * number.sum() / hours.sum()
+    if law["shape"] >= ALIKE:
+        # The record does not tell nodes apart: each has the cluster's rate.
+        rate = np.full(hours.size, law["rate"])
+        return rate * _PER, rate * _PER, rate * _PER, (rate > bar).astype(np.float64)
+    shape, weight = law["shape"] + number, law["shape"] / law["rate"] + hours
+    low, high = (gammaincinv(shape, q) / weight * _PER for q in (0.025, 0.975))
+    above: Floats = gammaincc(shape, weight * bar).astype(np.float64)
+    return shape / weight * _PER, low, high, above
+
+
+NODE_RATES = _OF_NODE_EVENTS(
+    name="node_rates",
+    title="How often each node fails, shrunk towards the cluster's rate",
+    params=(Param("times", 2, "how many times the cluster's rate a lemon exceeds"),),
+    columns=(
+        AnswerColumn("node_id", "text", "the node"),
+        AnswerColumn("cluster", "text", "its cluster"),
+        AnswerColumn("rack", "text", "its rack; NULL when unknown"),
+        AnswerColumn("failures", "failures", "failures after time in which the node worked"),
+        AnswerColumn("worked_h", "hours", "that time"),
+        AnswerColumn("expected_failures", "failures", "worked_h * the cluster's rate"),
+        AnswerColumn("failures_per_1000_d", "1/1000 d", "failures / worked_h; NULL where it never worked"),
+        AnswerColumn("shrunk_per_1000_d", "1/1000 d", "mean of the node's rate, given the record of all nodes"),
+        AnswerColumn("shrunk_low", "1/1000 d", "low end of the 95 % interval of that rate"),
+        AnswerColumn("shrunk_high", "1/1000 d", "high end of it"),
+        AnswerColumn("probability", "0..1", "that the node's rate is above `times` times the cluster's"),
+    ),
+    rule="""\
+Failures and the time between them are those of times_between_failures, by all causes together. Rates of nodes are gamma
+distributed, with shape a and mean m by maximum likelihood over all nodes; given k failures in T hours, a node's rate is
+gamma distributed with shape a + k and mean (a + k) / (a / m + T) (empirical Bayes; Robbins, 1956). The cluster's rate
+is all failures / all hours.""",
+    compute=_node_rates,
+)
+
+_TOGETHER = (
+    AnswerColumn("cause", "text", "'all', or the cause; unknown where none was given"),
+    AnswerColumn("nodes_of", "text", "which two nodes make a pair: of one rack, of one cluster, or any"),
+    AnswerColumn("chance", "text", "what it is compared with: times (moved at random) or racks (dealt out anew)"),
+    AnswerColumn("failures", "failures", "failures of the nodes that can make such a pair"),
+    AnswerColumn("pairs", "pairs", "failures of two such nodes that began within the window of each other"),
+    AnswerColumn("expected_pairs", "pairs", "the same by chance"),
+    AnswerColumn("p_value", "0..1", "chance of at least so many pairs"),
+    AnswerColumn("groups", "groups", "times in which two such nodes or more failed together"),
+    AnswerColumn("largest_group", "nodes", "nodes of the widest of them; 0 without one"),
+    AnswerColumn("grouped_failures", "failures", "failures in them"),
+)
+
+
+def _at_once(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
+    minutes, shuffles = float(params["window_min"]), int(params["shuffles"])
+    if minutes < 0 or shuffles < 1:
+        raise QueryError("window_min must be 0 or more, and shuffles 1 or more")
+    faults = read_faults(con)
+    labels = _labels(faults.nodes)
+    rows = [
+        row
+        for place, cause in enumerate(faults.causes() if faults.failures.height else [])
+        for row in _together(faults, place, cause, labels, (round(minutes * 60_000), shuffles))
+    ]
+    counts = ("place", "failures", "pairs", "groups", "largest_group", "grouped_failures")
+    return TimelineRows(_frame(rows, (_PLACE, *_TOGETHER), whole=counts), faults.notes)
+
+
+def _labels(nodes: pl.DataFrame) -> dict[str, Ints]:
+    """Return the group of each node, by kind of group; a rack is one of its cluster."""
+    found = {"any": np.zeros(nodes.height, np.int64)}
+    if nodes["cluster"].n_unique() > 1:
+        found["cluster"] = _codes(nodes.select("cluster"), nodes["cluster"])
+    if nodes["rack"].count():
+        found["rack"] = _codes(nodes.select("cluster", "rack"), nodes["rack"])
+    return found
+
+
+def _codes(keys: pl.DataFrame, known: pl.Series) -> Ints:
+    codes = keys.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64) - 1).to_series()
+    found: Ints = pl.select(pl.when(known.is_null()).then(-1).otherwise(codes)).to_series().to_numpy().astype(np.int64)
+    return found
+
+
+def _together(
+    faults: NodeFaults, place: int, cause: str, labels: Mapping[str, Ints], settings: tuple[int, int]
+) -> Iterator[dict[str, Any]]:
+    window, shuffles = settings
+    spans = faults.outages(cause)
+    node = spans["node"].to_numpy()
+    times = (spans["since"].to_numpy() - faults.begin) // 1000
+    length = max((faults.end - faults.begin) // 1000, 1)
+    observed = {name: count_pairs(times, node, label[node], window) for name, label in labels.items()}
+    rng = np.random.default_rng(_SEED)
+    as_many = dict.fromkeys(observed, 0)
+    for _ in range(shuffles if any(observed.values()) else 0):
+        moved = shift(times, node, length, rng)
+        for name, label in labels.items():
+            as_many[name] += count_pairs(moved, node, label[node], window) >= observed[name]
+    for name, label in labels.items():
+        together, widest, number = groups_of(times, node, label[node], window)
+        row = {
+            "place": place,
+            "cause": cause,
+            "nodes_of": name,
+            "failures": int((label[node] >= 0).sum()),
+            "pairs": observed[name],
+            "groups": together,
+            "largest_group": widest,
+            "grouped_failures": number,
+        }
+        yield row | {
+            "chance": "times",
+            "expected_pairs": pairs_possible(node, label[node]) * chance_of_a_pair(window, length),
+            "p_value": (1 + as_many[name]) / (1 + shuffles) if observed[name] else 1.0,
+        }
+        if name == "rack":
+            expected, p_value = _racks_dealt(times, node, label, window, shuffles)
+            yield row | {"chance": "racks", "expected_pairs": expected, "p_value": p_value}
+
+
+def _racks_dealt(times: Ints, node: Ints, rack: Ints, window: int, shuffles: int) -> tuple[float, float]:
+    """Return the expected pairs of one rack if racks were dealt out anew, and the chance of at least those observed."""
+    sizes = np.bincount(rack[rack >= 0])
+    nodes = int(sizes.sum())
+    share = float((sizes * (sizes - 1)).sum()) / max(nodes * (nodes - 1), 1)
+    any_two = count_pairs(times, node, np.where(rack >= 0, 0, -1)[node], window)
+    observed = count_pairs(times, node, rack[node], window)
+    if not observed:
+        return any_two * share, 1.0
+    rng = np.random.default_rng(_SEED)
+    as_many = sum(count_pairs(times, node, deal_anew(rack, rng)[node], window) >= observed for _ in range(shuffles))
+    return any_two * share, (1 + as_many) / (1 + shuffles)
+
+
+FAULTS_AT_ONCE = _OF_NODE_EVENTS(
+    name="faults_at_once",
+    title="Failures of several nodes that come together",
+    params=(
+        Param("window_min", 60, "longest time between the begins of two failures that come together, in minutes"),
+        Param("shuffles", 199, "random worlds that the p-value is counted over"),
+    ),
+    columns=(_PLACE, *_TOGETHER),
+    rule="""\
+Failures are those of times_between_failures. expected_pairs of times is the number of pairs of failures of two nodes
+times 2 * w - w^2, with w = window / length of the log: the chance that two independent times are so near. Its p-value
+moves the failures of each node by a random offset. Of racks it is the number of pairs of any two nodes whose rack is
+known times the share of pairs of nodes that share a rack; its p-value deals the racks out anew among these nodes.""",
+    compute=_at_once,
+)
+
+_HITS = (
+    AnswerColumn("nodes", "nodes", "nodes of the gang: 1, 2, 4 and so on"),
+    AnswerColumn("gpus", "GPUs", "GPUs of these nodes, the mean over the sets; NULL where a node's are unknown"),
+    AnswerColumn("sets", "sets", "sets of so many nodes that were looked at"),
+    AnswerColumn("failures", "failures", "failures of a set in the log, the mean"),
+    AnswerColumn("hit_share", "share", "moments after which a node of the set fails within the time, of all"),
+    AnswerColumn("independent_share", "share", "the same if the nodes of the set failed independently of each other"),
+    AnswerColumn("alike_share", "share", "the same if all nodes of the log failed alike and independently"),
+    AnswerColumn("nodes_per_hit", "nodes", "nodes of the set that fail within the time, where one does"),
+    AnswerColumn("independent_nodes_per_hit", "nodes", "the same if they failed independently of each other"),
+)
+
+
+def _gang_hits(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
+    within, most = float(params["within_h"]), int(params["sets"])
+    if within <= 0 or most < 1:
+        raise QueryError("within_h must be above 0, and sets 1 or more")
+    faults = read_faults(con)
+    rows = _hits(faults, within, most, str(params["placed"]))
+    return TimelineRows(_frame(rows, _HITS, whole=("nodes", "sets")), faults.notes)
+
+
+def _hits(faults: NodeFaults, within: float, most: int, placed: str) -> list[dict[str, Any]]:
+    count = faults.nodes.height
+    spans = faults.outages()
+    node = spans["node"].to_numpy()
+    hours = (spans["since"].to_numpy() - faults.begin) / HOUR_US
+    own = np.split(hours, np.searchsorted(node, np.arange(1, count))) if count else []
+    known = within < faults.hours
+    single = np.array([share_hit(times, faults.hours, within) if known else np.nan for times in own])
+    number = np.array([times.size for times in own])
+    gpus = faults.nodes["gpu_count"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    found = intervals_between(faults)
+    rate = float(found.failed.sum()) / found.hours.sum() if found.hours.size else float("nan")
+    orders = _orders(count, most, placed)
+    rows = []
+    for size in (2**k for k in range(count.bit_length()) if 2**k <= count):
+        sets = [order[:size] for order in orders]
+        row: dict[str, Any] = {
+            "nodes": size,
+            "sets": len(sets),
+            "gpus": _known(float(np.mean([gpus[s].sum() for s in sets]))),
+            "failures": float(np.mean([number[s].sum() for s in sets])),
+        }
+        if known:
+            hit = np.mean([share_hit(np.sort(np.concatenate([own[i] for i in s])), faults.hours, within) for s in sets])
+            alone = np.mean([1 - np.prod(1 - single[s]) for s in sets])
+            nodes_hit = float(np.mean([single[s].sum() for s in sets]))
+            row |= {
+                "hit_share": float(hit),
+                "independent_share": float(alone),
+                "alike_share": _known(float(-np.expm1(-size * within * rate))),
+                "nodes_per_hit": nodes_hit / float(hit) if hit > 0 else None,
+                "independent_nodes_per_hit": nodes_hit / float(alone) if alone > 0 else None,
+            }
+        rows.append(row)
+    return rows
+
+
+def _orders(count: int, most: int, placed: str) -> list[Ints]:
+    """Return orders of all nodes, of which a gang takes the first: neighbours, or any."""
+    number = min(most, count)
+    first = [k * count // number for k in range(number)]
+    if placed == "neighbours":
+        return [np.roll(np.arange(count), -node) for node in first]
+    # Each node begins as many sets as any other, so that sets of one node are those of neighbours.
+    rng = np.random.default_rng(_SEED)
+    laps = most // count if number == count else 1
+    others = [np.delete(np.arange(count), node) for node in first] * laps
+    return [np.append(node, rng.permutation(rest)) for node, rest in zip(first * laps, others, strict=True)]
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+GANG_HITS = _OF_NODE_EVENTS(
+    name="gang_hits",
+    title="How likely a gang of nodes is hit by a failure",
+    params=(
+        Param("within_h", 24, "how long the gang runs, in hours"),
+        Param(
+            "placed",
+            "neighbours",
+            "which sets of nodes are looked at: those side by side by cluster, rack and name, or random ones",
+            ("neighbours", "random"),
+        ),
+        Param("sets", 400, "most sets of each size"),
+    ),
+    columns=_HITS,
+    rule="""\
+Failures are those of times_between_failures. hit_share is the share of the moments, from which the time still lies in
+the log, after which a failure of a node of the set begins within the time; the mean over the sets.""",
+    compute=_gang_hits,
+)

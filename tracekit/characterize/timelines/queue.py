@@ -1,0 +1,305 @@
+"""The queue: why each job waited, and which jobs started before others that had queued longer."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.answer import AnswerColumn
+from tracekit.characterize.free_nodes import CAPACITY, free_nodes
+from tracekit.characterize.notes import Note, noted
+from tracekit.characterize.occupancy import (
+    QUOTA,
+    attempts_sql,
+    no_attempt_sql,
+    quotas,
+    running,
+    tenants,
+    time_true,
+    window_us,
+)
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.characterize.free_nodes import FreeNodes
+    from tracekit.characterize.occupancy import Steps
+
+_JOB_COLUMNS = (
+    AnswerColumn("cluster", "text", "the job's cluster"),
+    AnswerColumn("vc", "text", "the job's tenant"),
+    AnswerColumn("gpu_count", "GPUs", "the job's size"),
+    AnswerColumn("gpu_class", "class", "the job's size class"),
+    AnswerColumn("class_order", "number", "order of the class"),
+)
+"""Columns that both timelines of the queue have after job_id and attempt."""
+_QUEUE_TIMELINE = partial(
+    TimelineTable,
+    tables=("jobs", "attempts"),
+    views=(
+        "job_classes",
+        "node_gpus",
+        "open_attempts",
+        "trace_capabilities",
+        "trace_nodes",
+        "trace_tenant",
+        "trace_window",
+    ),
+    also=("placements", "nodes", "capacity", "gpu_utilization", "node_events"),
+    by_cluster=True,
+    params=(QUOTA, CAPACITY),
+)
+"""A timeline of the queue, without its name, title, columns, rule and function: its tables, views and parameters."""
+
+
+class _Room(NamedTuple):
+    """What tenants held and might hold through time, and the free nodes of clusters."""
+
+    used: list[Steps]
+    allowed: list[Steps]
+    nodes: dict[str | None, FreeNodes]
+    """Empty where the log does not say on which nodes jobs ran."""
+    lost: list[Note]
+    quota: Note
+    of_nodes: list[Note]
+
+    @classmethod
+    def read(
+        cls,
+        con: duckdb.DuckDBPyConnection,
+        params: Mapping[str, int | float | str],
+        groups: pl.DataFrame,
+        source: str,
+        *,
+        half_steps: bool = False,
+    ) -> _Room:
+        """Return the room of the tenants in `groups`; `half_steps` as in `free_nodes`, for what is used and free."""
+        held, lost = running(con, source, with_gpus=True)
+        used = (held.half_steps() if half_steps else held).by_tenant(len(groups))
+        allowed, quota = quotas(con, groups, lambda: used, str(params["quota"]))
+        nodes: tuple[dict[str | None, FreeNodes], list[Note]] = ({}, [])
+        if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
+            nodes = free_nodes(con, str(params["capacity"]), half_steps=half_steps)
+        return cls(used, allowed, nodes[0], lost, quota, nodes[1])
+
+
+def _wait_causes(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
+    groups = tenants(con)
+    source = attempts_sql(con)
+    waits = pl.DataFrame(
+        con.sql(
+            f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count,
+                   w.gpu_class, w.class_order,
+                   epoch_us(w.start_time) AS until, CAST(round(w.wait_s * 1000000) AS BIGINT) AS wait_us
+            FROM ({source}) AS w INNER JOIN tenant AS t ON w.code = t.code
+            WHERE w.wait_s IS NOT NULL AND w.start_time IS NOT NULL"""
+        )
+    )
+    known = waits.filter(pl.col("wait_us") >= 0)
+    room = _Room.read(con, params, groups, source)
+    fair, fragmented = _shares(known, groups, room)
+    wait_us = known["wait_us"].to_numpy()
+    other = wait_us - fair - fragmented
+    frame = known.select(
+        "job_id",
+        "attempt",
+        *(column.name for column in _JOB_COLUMNS),
+        wait_us="wait_us",
+        fair_share_us=pl.Series(fair, dtype=pl.Int64),
+        fragmentation_us=pl.Series(fragmented, dtype=pl.Int64) if room.nodes else pl.lit(None, dtype=pl.Int64),
+        other_us=pl.Series(other, dtype=pl.Int64),
+        cause=_main_cause(wait_us, fair, fragmented, other),
+    )
+    negative = noted("wait below zero", waits.height - known.height)
+    return TimelineRows(frame, (*room.lost, *negative, room.quota, *(room.of_nodes or (Note("causes without nodes"),))))
+
+
+def _shares(waits: pl.DataFrame, groups: pl.DataFrame, room: _Room) -> tuple[Ints, Ints]:
+    """Return how long each wait was due to the quota, and how long to fragmentation [us]."""
+    until, waiter = waits["until"].to_numpy(), waits["code"].to_numpy()
+    since = until - waits["wait_us"].to_numpy()
+    size = waits["gpu_count"].fill_null(0).to_numpy()
+    fair, fragmented = np.zeros(len(until), dtype=np.int64), np.zeros(len(until), dtype=np.int64)
+    fits: dict[tuple[str | None, float], Steps] = {}
+    order = np.lexsort((size, waiter))
+    cuts = np.flatnonzero((np.diff(waiter[order]) != 0) | (np.diff(size[order]) != 0)) + 1
+    for rows in np.split(order, cuts) if len(order) else []:
+        gpus, group = float(size[rows[0]]), int(waiter[rows[0]])
+        # A job without GPUs waits for neither.
+        rows = rows[until[rows] > since[rows]]  # noqa: PLW2901 -- the rest of the loop is about these
+        if gpus <= 0 or not len(rows):
+            continue
+        cluster = groups["cluster"][group]
+        used, allowed = room.used[group], room.allowed[group]
+        times = np.union1d(used.times, allowed.times)
+        pool = room.nodes.get(cluster)
+        if pool is not None:
+            if (cluster, gpus) not in fits:
+                fits[cluster, gpus] = pool.fits(gpus)
+            times = np.union1d(times, fits[cluster, gpus].times)
+        # Nothing changes before the first step, and a wait may begin there.
+        times = np.union1d(times, since[rows].min())
+        full = used.at(times) + gpus > allowed.at(times) + 1e-9
+        for share, holds in (
+            (fair, full),
+            *(((fragmented, ~full & (fits[cluster, gpus].at(times) < 1)),) if pool is not None else ()),
+        ):
+            share[rows] = time_true(times, holds, until[rows]) - time_true(times, holds, since[rows])
+    return fair, fragmented
+
+
+def _main_cause(wait_us: Ints, fair: Ints, fragmented: Ints, other: Ints) -> pl.Series:
+    """Return the cause of most of each wait; the first of equal ones."""
+    main = np.argmax(np.stack([fair, fragmented, other]), axis=0)
+    words = pl.Series(["fair_share", "fragmentation", "other", "none"])
+    return words.gather(pl.Series(np.where(wait_us > 0, main, 3)))
+
+
+WAIT_CAUSES = _QUEUE_TIMELINE(
+    name="wait_causes",
+    title="The causes of each wait",
+    columns=(
+        AnswerColumn("job_id", "text", "the job"),
+        AnswerColumn("attempt", "number", "the attempt that ended the wait"),
+        *_JOB_COLUMNS,
+        AnswerColumn("wait_us", "us", "the wait; the next three add up to it exactly"),
+        AnswerColumn("fair_share_us", "us", "while the VC held so much that the job would have exceeded its quota"),
+        AnswerColumn("fragmentation_us", "us", "while the quota had room, but no nodes with the wanted locality did"),
+        AnswerColumn("other_us", "us", "the rest"),
+        AnswerColumn("cause", "text", "the cause of most of the wait: fair_share, fragmentation, other; none for 0 s"),
+    ),
+    rule="""At each moment of a wait for g GPUs in the VC v: fair_share while (GPUs that v holds) + g > (quota of v);
+else fragmentation while no nodes of the cluster could take g GPUs on the fewest nodes that can hold g; else other.
+Waits with unknown ends and waits below zero are out; a job of unknown or no GPUs waits for other reasons only.
+Source: the two kinds of delay are those of Philly (ATC'19); the test is ours, since quotas are not published.""",
+    compute=_wait_causes,
+)
+
+
+def _queue_order(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
+    groups = tenants(con)
+    source = attempts_sql(con)
+    window = window_us(con)
+    # A job that waits when the trace ends has waited through all its starts.
+    queued = pl.DataFrame(
+        con.sql(
+            f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count,
+                   w.gpu_class, w.class_order,
+                   true AS started,
+                   epoch_us(w.start_time) - CAST(round(w.wait_s * 1000000) AS BIGINT) AS since,
+                   epoch_us(w.start_time) AS until
+            FROM ({source}) AS w INNER JOIN tenant AS t ON w.code = t.code
+            WHERE w.wait_s >= 0 AND w.start_time IS NOT NULL AND w.job_gpus > 0
+            UNION ALL
+            SELECT * FROM (
+                SELECT j.job_id, NULL, j.cluster, j.vc, t.code, j.gpu_count, j.gpu_class, j.class_order, false,
+                       epoch_us(j.submit_time) AS since,
+                       coalesce(epoch_us(j.end_time), CASE WHEN j.status = 'pending' THEN $beyond END) AS until
+                FROM job_classes AS j
+                JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
+                WHERE j.gpu_count > 0 AND {no_attempt_sql(con)})
+            WHERE since <= until""",
+            params={"beyond": window and window[1] + 1},
+        )
+    )
+    room = _Room.read(con, params, groups, source, half_steps=True)
+    waiter = queued["code"].to_numpy()
+    early, overtaken, harmless = (np.zeros(len(queued), dtype=bool) for _ in range(3))
+    known = np.zeros(len(queued), dtype=bool)
+    since, until = queued["since"].to_numpy(), queued["until"].to_numpy()
+    size, started = queued["gpu_count"].to_numpy(), queued["started"].to_numpy()
+    by_tenant = np.argsort(waiter, kind="stable")
+    cuts = np.searchsorted(waiter[by_tenant], np.arange(len(groups) + 1))
+    for group, cluster in enumerate(groups["cluster"]):
+        rows = by_tenant[cuts[group] : cuts[group + 1]]
+        if not len(rows):
+            continue
+        early[rows], overtaken[rows] = _out_of_order(since[rows], until[rows], started[rows])
+        jumped = rows[early[rows]]
+        least = _least_overtaken(since[rows], until[rows], size[rows], since[jumped], until[jumped])
+        left = room.allowed[group].at(until[jumped]) - room.used[group].at(until[jumped] * 2)
+        placeable = least <= left + 1e-9
+        pool = room.nodes.get(cluster)
+        if pool is not None:
+            for gang in np.unique(least):
+                same = least == gang
+                placeable[same] &= pool.fits(float(gang)).at(until[jumped[same]] * 2) >= 1
+        harmless[jumped] = ~placeable
+        known[jumped] = ~np.isnan(left)
+    frame = queued.select(
+        "job_id",
+        "attempt",
+        *(column.name for column in _JOB_COLUMNS),
+        "started",
+        out_of_order=pl.Series(early),
+        overtaken=pl.Series(overtaken),
+        harmless=pl.when(pl.Series(known)).then(pl.Series(harmless)),
+    )
+    return TimelineRows(frame, (*room.lost, room.quota, *(room.of_nodes or (Note("room without nodes"),))))
+
+
+def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bools]:
+    """Return which starts came before a longer queued job left the queue, and which jobs were overtaken."""
+    order = np.argsort(since, kind="stable")
+    queued = since[order]
+    latest = np.maximum.accumulate(until[order])
+    ahead = np.searchsorted(queued, since, side="left")  # how many queued strictly earlier
+    early = started & (ahead > 0) & (latest[np.maximum(ahead - 1, 0)] > until)
+    starts = np.where(started[order], until[order], np.iinfo(np.int64).max)
+    soonest = np.append(np.minimum.accumulate(starts[::-1])[::-1], np.iinfo(np.int64).max)
+    overtaken = soonest[np.searchsorted(queued, since, side="right")] < until
+    return early, overtaken
+
+
+def _least_overtaken(since: Ints, until: Ints, size: Floats, jumper_since: Ints, jumper_start: Ints) -> Floats:
+    """Return the size of the smallest job that each out-of-order start overtook.
+
+    There are few sizes: for each of them, the smallest first, one of the jobs up to that size was overtaken if the
+    latest of them to leave the queue left after the start.
+    """
+    order = np.argsort(since, kind="stable")
+    ahead = np.searchsorted(since[order], jumper_since, side="left")
+    least = np.full(len(jumper_since), np.nan)
+    open_ = np.arange(len(jumper_since))
+    for gang in np.unique(size):
+        if not len(open_):
+            break
+        leaving = np.where(size[order] <= gang, until[order], np.iinfo(np.int64).min)
+        latest = np.maximum.accumulate(leaving)
+        found = latest[ahead[open_] - 1] > jumper_start[open_]
+        least[open_[found]] = gang
+        open_ = open_[~found]
+    return least
+
+
+QUEUE_ORDER = _QUEUE_TIMELINE(
+    name="queue_order",
+    title="Each period in the queue, and whether it was out of order",
+    columns=(
+        AnswerColumn("job_id", "text", "the job"),
+        AnswerColumn("attempt", "number", "the attempt that ended the wait; NULL for a job that left without one"),
+        *_JOB_COLUMNS,
+        AnswerColumn("started", "true or false", "whether the job started; else it left the queue"),
+        AnswerColumn("out_of_order", "true or false", "whether it started while a job queued earlier still waited"),
+        AnswerColumn("overtaken", "true or false", "whether a job queued later started while it waited"),
+        AnswerColumn(
+            "harmless",
+            "true or false",
+            "whether none of those it overtook could have been placed then; NULL when that is unknown",
+        ),
+    ),
+    rule="""Jobs of one VC are compared, those with GPUs only. A start at s of a job queued at q is out of order when
+another job queued before q and was still waiting after s. It is harmless when even the smallest of those could not
+have been placed at s: its VC's quota had no room for it, or no nodes with the wanted locality were free. GPUs that
+were released at s count as free, those taken at s too. A job still pending at the end of the trace has waited through
+all starts; other waits that are unknown, or below zero, are out.
+Source: the question is Philly's (ATC'19); the test is ours.""",
+    compute=_queue_order,
+)
