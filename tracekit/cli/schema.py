@@ -6,13 +6,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["schema"]
-
 
 def schema(
-    table: Annotated[
-        str | None, typer.Argument(help="One table; by default all of them as Markdown.", show_default=False)
-    ] = None,
+    table: Annotated[str | None, typer.Argument(help="One table; by default all of them as Markdown.")] = None,
 ) -> None:
     """Show the columns of a Trace's tables, with types, units and meanings."""
     from tracekit import schema as schemas
