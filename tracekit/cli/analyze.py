@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress
 from tracekit.cli.needs import say_need, say_need_of_files
 from tracekit.cli.options import with_map
 from tracekit.settings import AnalysisSettings, Flag, Force, MapFile
@@ -40,7 +41,6 @@ def analyze(
     """
     from tracekit.analysis import analyze as analyze_one
     from tracekit.analysis import analyze_many
-    from tracekit.cli.display import TerminalProgress
 
     settings = with_map(map_file, settings)
     for source in sources:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, print_frame, print_shard, print_table
 from tracekit.cli.needs import say_need
 from tracekit.cli.options import TraceFolder, shared_work
 from tracekit.errors import UsageError
@@ -54,7 +55,6 @@ def calibrate(
     """
     from tracekit.calibration.api import calibrate as search
     from tracekit.calibration.twin import write_twin
-    from tracekit.cli.display import TerminalProgress, print_shard
 
     _check_outputs(out, report, settings, shard, collect=collect)
     say_need(trace, "calibrate", limit=settings.limit)
@@ -113,8 +113,6 @@ def _check_outputs(
 
 
 def _show_scores(study: FidelityStudy) -> None:
-    from tracekit.cli.display import print_frame
-
     for one in study.clusters:
         shown = [c for c in one.score.table.columns if not c.endswith(("_low", "_high")) or c.startswith(_INTERVALS)]
         print_frame(one.score.table.select(shown))
@@ -123,8 +121,6 @@ def _show_scores(study: FidelityStudy) -> None:
 
 
 def _show_candidates(found: Calibration) -> None:
-    from tracekit.cli.display import print_table
-
     for one in found.clusters:
         table = one.candidates().drop_nulls("distance").head(_SHOWN)
         headers = ["", "distance", "mean wait [s]", "capacity", "rules"]

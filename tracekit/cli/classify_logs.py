@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, print_notes, print_rows, printable
 from tracekit.errors import UsageError
 from tracekit.places import place_of, refuse_remote
 from tracekit.settings import Flag, Force
@@ -41,7 +42,6 @@ def classify_logs(
     Example: tracekit classify-logs job-logs --trace my-trace -o failures.parquet
     """
     from tracekit.characterize import joblogs
-    from tracekit.cli.display import TerminalProgress
     from tracekit.trace import Trace
 
     if rules_only and not rules:
@@ -74,8 +74,6 @@ def classify_logs(
 
 
 def _show_rules(book: RuleBook, form: str) -> None:
-    from tracekit.cli.display import print_rows
-
     rows = [
         {
             "reason": reason.name,
@@ -90,8 +88,6 @@ def _show_rules(book: RuleBook, form: str) -> None:
 
 
 def _show_summary(found: Classification, form: str) -> None:
-    from tracekit.cli.display import print_rows
-
     rows = [
         {
             "reason": c.reason.name,
@@ -111,8 +107,6 @@ def _show_summary(found: Classification, form: str) -> None:
 
 def _show_notes(found: Classification, trace: Trace | None) -> None:
     """Say what was read and what was not, one line each."""
-    from tracekit.cli.display import print_notes, printable
-
     lines = [f"{found.logs:,} logs read ({found.bytes / 1e6:,.1f} MB), {len(found.failures):,} failed trials"]
     if found.not_failed:
         lines.append(f"{found.not_failed:,} trials did not fail, as the Trace says; their logs were not read")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress
 from tracekit.cli.needs import say_need
 from tracekit.errors import UsageError
 from tracekit.places import is_remote
@@ -37,7 +38,6 @@ def compare(
 
     Example: tracekit compare philly-trace helios-trace ours=my-trace -o out
     """
-    from tracekit.cli.display import TerminalProgress
     from tracekit.comparison import compare as compare_traces
 
     given = _named(traces)

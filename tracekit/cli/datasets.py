@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, print_table
 from tracekit.cli.options import with_options
 from tracekit.cli.streams import print_json
 from tracekit.settings import Flag, ListForm
@@ -41,7 +42,6 @@ def datasets(context: typer.Context, form: ListForm = "table") -> None:
     if context.invoked_subcommand is not None:
         return
 
-    from tracekit.cli.display import print_table
     from tracekit.datasets import all_datasets
 
     known = list(all_datasets().values())
@@ -61,7 +61,6 @@ def show(name: Name) -> None:
 
     Example: tracekit datasets show alibaba-pai
     """
-    from tracekit.cli.display import print_table
     from tracekit.datasets import find_dataset
 
     dataset = find_dataset(name)
@@ -106,7 +105,6 @@ def fetch(
 
     Example: tracekit datasets fetch alibaba-spot -o spot-raw && tracekit analyze spot-raw -o out
     """
-    from tracekit.cli.display import TerminalProgress
     from tracekit.datasets import choose_files, fetch_dataset, find_dataset
 
     dataset = find_dataset(name)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, print_notes
 from tracekit.cli.needs import say_need
 from tracekit.settings import DigestSettings, Flag
 
@@ -26,7 +27,6 @@ def digest(
 
     Example: tracekit digest history -o digest
     """
-    from tracekit.cli.display import TerminalProgress, print_notes
     from tracekit.digests.make import digest as make
 
     say_need(history, "use", settings.memory_limit)

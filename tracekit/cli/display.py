@@ -116,12 +116,17 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     Console(width=10_000 if in_pipe else None, highlight=False).print(table)
 
 
+def print_list(facts: Sequence[object], headers: Sequence[str], rows: Iterable[Sequence[object]], form: str) -> None:
+    """Print a list: all its facts as JSON, or rows of a table."""
+    if form == "json":
+        print_json(facts)
+    else:
+        print_table(headers, rows)
+
+
 def print_rows(rows: Sequence[Mapping[str, object]], form: str) -> None:
     """Print rows, which have the same keys, as a table or as JSON."""
-    if form == "json":
-        print_json(rows)
-    else:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
+    print_list(rows, list(rows[0]) if rows else [], [list(row.values()) for row in rows], form)
 
 
 def print_frame(frame: pl.DataFrame) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from tracekit.cli.display import file_of, print_notes, write_frame
 from tracekit.cli.needs import say_need
 from tracekit.cli.options import TraceFolder
 from tracekit.errors import UsageError
@@ -39,7 +40,6 @@ def efficiency(
 
     Example: tracekit efficiency my-trace --by account -f csv -o efficiency.csv
     """
-    from tracekit.cli.display import file_of, print_notes, write_frame
     from tracekit.gpu_hours.efficiency import efficiency as measure
 
     if jobs is not None and prices is not None:

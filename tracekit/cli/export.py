@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, print_list, print_notes, print_table
 from tracekit.cli.needs import say_need
 from tracekit.cli.options import OptionalTrace
 from tracekit.cli.streams import print_json
@@ -56,7 +57,6 @@ def export(
 
     Example: tracekit export my-trace --to gavel -o my.trace --target-load 0.9
     """
-    from tracekit.cli.display import TerminalProgress
     from tracekit.export.api import export as write
     from tracekit.export.registry import find_target
 
@@ -94,16 +94,13 @@ def export(
 
 
 def _list(form: str) -> None:
-    from tracekit.cli.display import print_notes, print_table
     from tracekit.export.registry import all_targets, broken_plugins
 
     targets = all_targets().values()
-    if form == "json":
-        print_json([_facts(target) for target in targets])
-    else:
-        heads = ("--to", "what it is", "writes", "needs of a job", "options")
-        rows = [(t.name, t.title, "folder" if t.folder else "file", t.needs, ", ".join(t.options)) for t in targets]
-        print_table(heads, rows)
+    heads = ("--to", "what it is", "writes", "needs of a job", "options")
+    rows = [(t.name, t.title, "folder" if t.folder else "file", t.needs, ", ".join(t.options)) for t in targets]
+    print_list([_facts(target) for target in targets], heads, rows, form)
+    if form == "table":
         typer.echo(
             "tracekit export --list --to NAME shows the fields, the options with their defaults, and the sources"
         )
@@ -129,8 +126,6 @@ def _facts(target: Target) -> dict[str, Any]:
 
 
 def _show(target: Target, form: str) -> None:
-    from tracekit.cli.display import print_table
-
     if form == "json":
         print_json(_facts(target))
         return

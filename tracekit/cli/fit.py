@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, print_notes, print_rows, print_shard, print_table, printable
 from tracekit.cli.needs import say_need
 from tracekit.cli.options import shared_work
 from tracekit.errors import UsageError
+from tracekit.outputs import check_files
 from tracekit.settings import Collect, FitSettings, Flag, Force, MemoryLimit, Shard
 
 if TYPE_CHECKING:
@@ -91,11 +93,9 @@ def _fitted(
     force: bool,
 ) -> WorkloadModel | None:
     """Fit, write and show a model; None for a shard, which makes scores alone."""
-    from tracekit.cli.display import TerminalProgress, print_notes, print_rows, print_shard, print_table, printable
     from tracekit.fit.scored import fit as fit_trace
     from tracekit.fit.scored import make_scores
     from tracekit.fit.summary import score_rows, score_words, summary_rows
-    from tracekit.outputs import check_files
 
     if shared is not None and shared.shard is not None:
         with TerminalProgress() as progress:
@@ -126,7 +126,6 @@ def _fitted(
 
 
 def _draw(model: WorkloadModel, folder: Path, *, png: bool, force: bool) -> None:
-    from tracekit.cli.display import print_notes, printable
     from tracekit.report.pictures import write_pictures
     from tracekit.report.workload_charts import undrawn, workload_pictures
 

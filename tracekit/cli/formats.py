@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracekit.cli.display import print_table
 from tracekit.cli.streams import print_data, print_json
 from tracekit.errors import UsageError
 from tracekit.settings import Flag, ListForm
@@ -27,7 +28,6 @@ def formats(
     ] = None,
 ) -> None:
     """List the source formats and the files that complete a log, or show one format: its raw files and its options."""
-    from tracekit.cli.display import print_table
     from tracekit.ingest import all_formats, find_format
     from tracekit.ingest.companion import all_companions
 
@@ -66,8 +66,6 @@ def _details(row: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
 def _show(member: Format, form: str) -> None:
     """Print one format: its files and options, what its module says of it, and a command that reads it."""
-    from tracekit.cli.display import print_table
-
     about = inspect.getdoc(sys.modules[type(member).__module__]) or inspect.getdoc(type(member)) or ""
     example = f"tracekit ingest LOGS -o TRACE --format {member.name}"
     if any(option.file for option in member.options.values()):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress
 from tracekit.cli.needs import say_need
 from tracekit.settings import Flag, GenerateSettings
 
@@ -27,7 +28,6 @@ def generate(
 
     Example: tracekit generate my-trace --model workload.json --days 60 -o near
     """
-    from tracekit.cli.display import TerminalProgress
     from tracekit.fit.generate import generate as draw
 
     say_need(source, "generate")

@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, file_of, print_notes
 from tracekit.cli.needs import say_need
 from tracekit.cli.options import TraceFolder
 from tracekit.cli.streams import print_data
+from tracekit.outputs import StagedFiles, output_errors
 from tracekit.settings import Flag, ForceFile, MemoryLimit, OutFile, TenantColumn
 
 
@@ -43,10 +45,8 @@ def guidelines(
 
     Example: tracekit guidelines my-trace --twin twin.toml -o guidelines.md
     """
-    from tracekit.cli.display import TerminalProgress, file_of, print_notes
     from tracekit.guidelines.registry import broken_plugins
     from tracekit.guidelines.run import guidelines as judge_all
-    from tracekit.outputs import StagedFiles, output_errors
 
     file = file_of(out, force=force)
     say_need(trace, "queries", memory_limit)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tracekit.cli.display import print_table
 from tracekit.cli.options import TraceFolder
 from tracekit.cli.streams import print_data
 from tracekit.settings import ListForm
@@ -26,8 +27,6 @@ def info(trace: TraceFolder, form: ListForm = "table") -> None:
 
 
 def _show(trace: Trace) -> None:
-    from tracekit.cli.display import print_table
-
     manifest = trace.manifest
     typer.echo(f"{trace.path}: {manifest.format}, times {manifest.time_base}, hours read in {manifest.timezone}")
     files = [(f.path, f.bytes, f.records, f.kept, f.rejected) for f in manifest.files]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress
 from tracekit.cli.needs import say_need_of_files
 from tracekit.cli.options import with_map
 from tracekit.settings import Flag, Force, IngestSettings, MapFile, Master
@@ -52,7 +53,6 @@ def ingest(
     Example: tracekit ingest sample_traces/philly -o my-trace
     """
     from tracekit.characterize.engines import engine_of
-    from tracekit.cli.display import TerminalProgress
     from tracekit.ingest import ingest_logs
 
     settings = with_map(map_file, settings)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, print_assumptions, print_shard, print_table
 from tracekit.cli.needs import say_need
 from tracekit.cli.options import TraceFolder, shared_work
 from tracekit.errors import UsageError
@@ -49,7 +50,6 @@ def plan(
     """
     from tracekit.capacity_plan.output import plan_folder, table_rows, write_plan
     from tracekit.capacity_plan.spares.result import SparePlan
-    from tracekit.cli.display import TerminalProgress, print_assumptions, print_shard, print_table
     from tracekit.report.plan_chart import plan_svg, spares_svg
 
     if settings.gang is None:

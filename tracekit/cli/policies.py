@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.display import print_assumptions, print_list, print_notes, print_table
 from tracekit.cli.streams import print_json
 from tracekit.errors import UsageError
 from tracekit.settings import Flag, ListForm, ModelsFile
@@ -29,7 +30,7 @@ def policies(
 
     Example: tracekit policies srtf
     """
-    from tracekit.cli.display import print_notes, print_table
+    from tracekit.policies.not_replayed import NOT_REPLAYED
     from tracekit.replay.assumptions.models import load_models, used_assumptions
     from tracekit.replay.registry import broken_plugins, find_policy
     from tracekit.replay.registry import policies as known
@@ -39,18 +40,18 @@ def policies(
             raise UsageError(
                 "--not-replayed lists all systems that tracekit does not replay", hint=f"leave out '{name[:60]}'"
             )
-        _show_not_replayed(form)
+        rows = [(s.name, s.decides, s.why, s.instead, "; ".join((*s.policies, *s.assumptions))) for s in NOT_REPLAYED]
+        heads = ("system", "what it decides", "why not", "alternative", "by")
+        print_list([asdict(system) for system in NOT_REPLAYED], heads, rows, form)
         return
     if name is None:
         cards = [member.card for member in known().values()]
-        if form == "json":
-            rows = [{"name": c.name, "title": c.title, "assumptions": list(c.assumptions)} for c in cards]
-            print_json(rows)
-        else:
-            print_table(
-                ("name", "what it is", "parameters", "assumes"),
-                [(c.name, c.title, ", ".join(p.name for p in c.parameters), ", ".join(c.assumptions)) for c in cards],
-            )
+        print_list(
+            [{"name": c.name, "title": c.title, "assumptions": list(c.assumptions)} for c in cards],
+            ("name", "what it is", "parameters", "assumes"),
+            [(c.name, c.title, ", ".join(p.name for p in c.parameters), ", ".join(c.assumptions)) for c in cards],
+            form,
+        )
         print_notes(broken_plugins().values())
         return
     card = find_policy(name).card
@@ -60,17 +61,6 @@ def policies(
         print_json(_facts(card, assumptions))
     else:
         _show(card, assumptions)
-
-
-def _show_not_replayed(form: str) -> None:
-    from tracekit.cli.display import print_table
-    from tracekit.policies.not_replayed import NOT_REPLAYED
-
-    if form == "json":
-        print_json([asdict(system) for system in NOT_REPLAYED])
-        return
-    rows = [(s.name, s.decides, s.why, s.instead, "; ".join((*s.policies, *s.assumptions))) for s in NOT_REPLAYED]
-    print_table(("system", "what it decides", "why not", "alternative", "by"), rows)
 
 
 def _facts(card: Card, assumptions: dict[str, dict[str, str]]) -> dict[str, object]:
@@ -88,7 +78,6 @@ def _facts(card: Card, assumptions: dict[str, dict[str, str]]) -> dict[str, obje
 
 
 def _show(card: Card, assumptions: dict[str, dict[str, str]]) -> None:
-    from tracekit.cli.display import print_assumptions, print_table
     from tracekit.policies.interface import spell
 
     typer.echo(f"{card.name}: {card.title}\n\n{card.rule}\n")

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracekit.characterize.limits import LONGEST_S
+from tracekit.cli.display import file_of, print_notes, print_rows, print_table, write_frame
 from tracekit.cli.needs import say_need, tables_of
 from tracekit.cli.options import OptionalTrace
+from tracekit.damage import hidden_names
 from tracekit.settings import (
     Anonymize,
     EngineName,
@@ -24,7 +26,8 @@ from tracekit.settings import (
     TableForm,
     TenantColumn,
 )
-from tracekit.tables.window import SIZES, WHERE
+from tracekit.tables.window import SIZES, WHERE, Window, chosen_jobs, utc
+from tracekit.text import visible
 
 if TYPE_CHECKING:
     import polars as pl
@@ -110,9 +113,6 @@ def query(
     from tracekit.characterize.engines import engine_of
     from tracekit.characterize.named_tenant import with_tenant
     from tracekit.characterize.run import tenant_of_query
-    from tracekit.cli.display import file_of, print_notes, write_frame
-    from tracekit.damage import hidden_names
-    from tracekit.tables.window import Window, chosen_jobs, utc
     from tracekit.trace import Trace
 
     file = file_of(out, force=force)
@@ -150,7 +150,6 @@ def _list_questions(trace: str | None, form: str, out: Path | None, *, force: bo
     import polars as pl
 
     from tracekit.characterize import lacks, list_queries
-    from tracekit.cli.display import print_rows, write_frame
     from tracekit.trace import Trace
 
     opened = None if trace is None else Trace.open(trace)
@@ -184,10 +183,8 @@ def _show_published(trace: Trace, query: Query, answer: Answer, memory_limit: st
     """Show what is published about the answer: below a table, or as notes beside data that others read."""
     from tracekit.characterize.published import CONFIDENCE, compare_published, release_of
     from tracekit.characterize.session import Session
-    from tracekit.cli.display import print_notes, print_table
     from tracekit.report.published import amount as shown
     from tracekit.report.published import difference, published_number, published_text
-    from tracekit.text import visible
 
     found = compare_published(trace, answer, Session(trace, memory_limit)) if query.shipped else []
     numbers = [published_number(n) for n in found]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, print_assumptions, print_frame, print_table
 from tracekit.cli.needs import say_need
 from tracekit.cli.options import TraceFolder
 from tracekit.errors import UsageError
@@ -62,7 +63,6 @@ def replay(
     Example: tracekit replay my-trace -p fifo -p srtf,overhead=helios -o out
     """
     from tracekit.calibration.one_cluster import scenario_in_twin
-    from tracekit.cli.display import TerminalProgress, print_assumptions, print_table
     from tracekit.replay.api import scenario_of
     from tracekit.replay.bracket import bracket_of_policies
     from tracekit.replay.panels import meant_by
@@ -107,7 +107,6 @@ def replay(
 def _inflate(
     trace: str, out: Path, rules: tuple[str, ...], load: float, settings: ReplaySettings, *, force: bool
 ) -> None:
-    from tracekit.cli.display import TerminalProgress, print_frame
     from tracekit.replay.native import kernel
 
     kernel()  # says what is missing

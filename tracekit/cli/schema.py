@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import print_table
+
 
 def schema(
     table: Annotated[str | None, typer.Argument(help="One table; by default all of them as Markdown.")] = None,
@@ -16,7 +18,6 @@ def schema(
     if table is None:
         typer.echo(schemas.reference(), nl=False)
         return
-    from tracekit.cli.display import print_table
 
     found = schemas.common(table)
     typer.echo(found.description)

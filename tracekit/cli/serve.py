@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress
 from tracekit.cli.needs import say_need
 from tracekit.cli.options import TraceFolder
 from tracekit.settings import Flag, MemoryLimit, TenantColumn
@@ -44,7 +45,6 @@ def serve(
     """
     import webbrowser
 
-    from tracekit.cli.display import TerminalProgress
     from tracekit.serve.run import can_show
     from tracekit.serve.run import serve as serve_trace
     from tracekit.trace import Trace

@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress, print_frame
 from tracekit.cli.needs import manifest_of, say_need
 from tracekit.errors import TracekitError, UsageError
 from tracekit.settings import Flag, Shard, Workers
+from tracekit.text import counted
 
 
 def sweep(
@@ -53,12 +55,10 @@ def sweep(
     import polars as pl
 
     from tracekit.calibration.sweep import sweep as run_sweep
-    from tracekit.cli.display import TerminalProgress, print_frame
     from tracekit.replay.results.recorded_times import TWIN
     from tracekit.replay.sweeps.file import TEMPLATE
     from tracekit.replay.sweeps.table import EFFECTS, PARAMETERS
     from tracekit.report.replay_charts import tradeoff_svg
-    from tracekit.text import counted
 
     if template:
         typer.echo(TEMPLATE, nl=False)

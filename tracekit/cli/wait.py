@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from tracekit.cli.display import print_notes, print_table, write_frame
 from tracekit.cli.needs import say_need
 from tracekit.cli.streams import print_json
 from tracekit.errors import UsageError
 from tracekit.settings import Flag, MemoryLimit
+from tracekit.text import duration, level_percent
 
 
 def wait(
@@ -39,8 +41,6 @@ def wait(
     import polars as pl
 
     from tracekit.characterize.expected_wait.ask import expected_wait
-    from tracekit.cli.display import print_notes, print_table, write_frame
-    from tracekit.text import duration, level_percent
 
     say_need(history, "wait", memory_limit)
     found = expected_wait(
