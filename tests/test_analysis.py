@@ -120,7 +120,7 @@ def test_raw_logs_are_read_first_and_what_their_analysis_needs_is_said_before_it
     sample_source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, out, heard = sample_source("helios"), tmp_path / "out dir", Heard()
-    monkeypatch.setattr("tracekit.estimate.need.LONG_S", 0.01)
+    monkeypatch.setattr("tracekit.estimate.LONG_S", 0.01)
     done = analyze(source, out, format_name="helios", capacity="listed", memory_limit="1GB", progress=heard, **BRIEF)
     (need,) = (note for note in heard.notes if note.startswith("the analysis reads 3,002 rows"))
     assert need.endswith(" MiB of memory")

@@ -1,4 +1,4 @@
-"""The settings of the stages, one class each, with the options of the command line.
+"""The options of the command line, each with one spelling, and the settings of the stages, which are made of them.
 
 `tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option; the code that
 both call receives one object with all settings. A new setting is added here and where it is used, nowhere else.
@@ -11,28 +11,11 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from tracekit.tenant import DIMENSIONS
 
-__all__ = [
-    "BY",
-    "AnalysisSettings",
-    "Flag",
-    "IngestSettings",
-    "PartSettings",
-    "ReplaySettings",
-    "flags_of",
-    "merge_settings",
-]
-
 T = TypeVar("T")
-
-BY = (
-    f"Tell tenants apart by this column of jobs: {', '.join(DIMENSIONS)} (the unit that was ingested, by default);"
-    " replays, twins and fits keep the ingested one"
-)
-"""What a choice of the tenant does, in words."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +23,28 @@ class Flag:
     """The option of the command line for a setting."""
 
     option: str
-    """Its name and the placeholder of its value, such as '--format NAME'; for a setting that is on by default, the name
-    turns it off."""
+    """Its names, the long one last, and a placeholder of its value: '-o --output OUT'. The option of a setting that is
+    on by default turns it off, if the name does not spell both ('--browser/--no-browser')."""
     meaning: str
     least: float | None = None
     most: float | None = None
+    variable: str | None = None
+    """Environment variable that gives the value, too."""
+
+    @property
+    def names(self) -> list[str]:
+        """Such as ['-o', '--output']."""
+        return [word for word in self.option.split() if word.startswith("-")]
 
     @property
     def name(self) -> str:
-        """Such as '--format'."""
-        return self.option.partition(" ")[0]
+        """Such as '--output'."""
+        return self.names[-1]
 
     @property
     def metavar(self) -> str | None:
         """Placeholder of the value in the help; None for the name of its type."""
-        return self.option.partition(" ")[2] or None
+        return next((word for word in self.option.split() if not word.startswith("-")), None)
 
 
 def flags_of(kind: type) -> dict[str, tuple[Any, Flag]]:
@@ -73,6 +63,62 @@ def merge_settings(kind: type[T], given: T | None, changes: Mapping[str, Any]) -
     """
     found: T = replace(kind() if given is None else given, **changes)  # type: ignore[type-var]
     return found
+
+
+# Options of several commands.
+
+OutFolder = Annotated[Path, Flag("-o --output OUT", "Folder for the results.")]
+OutFile = Annotated[Path | None, Flag("-o --output FILE", "Write to a file; '-' is stdout.")]
+Force = Annotated[bool, Flag("--force", "Replace an earlier output of the same kind.")]
+ForceFile = Annotated[bool, Flag("--force", "Replace the file that -o names.")]
+ForceReplay = Annotated[
+    bool,
+    Flag("--force", "Replace an earlier output, and replay even if most of the work cannot run on this cluster."),
+]
+ListForm = Annotated[Literal["table", "json"], Flag("-f --output-format", "How to write it.")]
+TableForm = Annotated[
+    Literal["table", "csv", "json", "parquet"], Flag("-f --output-format", "How to write the result.")
+]
+MemoryLimit = Annotated[
+    str | None, Flag("--memory-limit SIZE", "Memory limit for joins, which use the disk beyond it, such as 2GB.")
+]
+TenantColumn = Annotated[
+    str | None,
+    Flag(
+        "--by COLUMN",
+        f"Tell tenants apart by this column of jobs: {', '.join(DIMENSIONS)} (the unit that was ingested, by default); "
+        "replays, twins and fits keep the ingested one.",
+    ),
+]
+Anonymize = Annotated[
+    bool, Flag("--anonymize", "Show pseudonyms for users, accounts, jobs, nodes and all other names.")
+]
+SaltFile = Annotated[
+    Path | None,
+    Flag(
+        "--salt-file FILE",
+        "File with the salt of the pseudonyms; created if missing. The same salt gives the same names.",
+    ),
+]
+EngineName = Annotated[
+    str, Flag("--engine NAME", "Engine that runs the SQL: duckdb (this process) or spark (docs/reference/spark.md).")
+]
+Master = Annotated[
+    str | None,
+    Flag("--master URL", "Spark's master, such as spark://host:7077, yarn or local[4] (this machine, by default)."),
+]
+MapFile = Annotated[
+    Path | None,
+    Flag(
+        "--map FILE",
+        "Mapping file (TOML) for any other log layout; with --format NAME, for files that add to that log. "
+        "'tracekit formats --template csv' prints an example.",
+    ),
+]
+ModelsFile = Annotated[str | Path | None, Flag("--models FILE", "Assumptions (TOML) that replace the built-in ones.")]
+Workers = Annotated[int | None, Flag("--workers N", "Processes; by default one per processor.", 1)]
+Shard = Annotated[str | None, Flag("--shard I/N", "Run part I of N (see docs/howto/shards.md).")]
+Collect = Annotated[bool, Flag("--collect", "Merge the results of the shards; fail if any are missing.")]
 
 
 @dataclass(frozen=True)
@@ -102,9 +148,7 @@ class IngestSettings:
         float,
         Flag("--max-inflation N", "Largest allowed expansion of a compressed file, as a multiple of its size.", 1),
     ] = 200
-    memory_limit: Annotated[
-        str | None, Flag("--memory-limit SIZE", "Memory limit for joins, which use the disk beyond it, such as 2GB.")
-    ] = None
+    memory_limit: MemoryLimit = None
     partition: Annotated[
         str,
         Flag(
@@ -128,20 +172,6 @@ class IngestSettings:
             "Query live sources up to this time; by default up to now, and telemetry servers up to the last job end.",
         ),
     ] = None
-
-
-@dataclass(frozen=True)
-class PartSettings:
-    """Which part of a Trace is asked."""
-
-    start: Annotated[
-        dt.datetime | None, Flag("--from TIME", "Use only jobs submitted from this time on (ISO 8601, UTC).")
-    ] = None
-    end: Annotated[dt.datetime | None, Flag("--to TIME", "Use only jobs submitted before this time.")] = None
-    cluster: Annotated[str | None, Flag("--cluster NAME", "Use only jobs submitted to this cluster.")] = None
-    allow_missing: Annotated[
-        bool, Flag("--allow-missing", "Skip partitions that are missing or damaged, and name them.")
-    ] = False
 
 
 @dataclass(frozen=True)
@@ -173,7 +203,7 @@ class AnalysisSettings(IngestSettings):
         str,
         Flag("--capacity SOURCE", "Source of the GPU counts: listed, observed, or a CSV file (node_id, gpu_count)."),
     ] = "listed"
-    by: Annotated[str | None, Flag("--by COLUMN", f"{BY}.")] = None
+    by: TenantColumn = None
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
     # So many jobs take seconds with the policies compared by default, and are months of most clusters.
     replay_jobs: Annotated[
@@ -201,24 +231,10 @@ class AnalysisSettings(IngestSettings):
             "prices.toml in SRC, if it exists.",
         ),
     ] = None
-    anonymize: Annotated[
-        bool, Flag("--anonymize", "Show pseudonyms for users, accounts, jobs, nodes and all other names.")
-    ] = False
-    salt_file: Annotated[
-        Path | None,
-        Flag(
-            "--salt-file FILE",
-            "File with the salt of the pseudonyms; created if missing. The same salt gives the same names.",
-        ),
-    ] = None
-    engine: Annotated[
-        str,
-        Flag("--engine NAME", "Engine that runs the SQL: duckdb (this process) or spark (docs/reference/spark.md)."),
-    ] = "duckdb"
-    master: Annotated[
-        str | None,
-        Flag("--master URL", "Spark's master, such as spark://host:7077, yarn or local[4] (this machine, by default)."),
-    ] = None
+    anonymize: Anonymize = False
+    salt_file: SaltFile = None
+    engine: EngineName = "duckdb"
+    master: Master = None
     pdf: Annotated[bool, Flag("--pdf", "Also print the page to report.pdf; needs Chromium or Chrome.")] = False
 
     def command(self, source: Path, out: Path) -> str:
@@ -308,9 +324,7 @@ class ReplaySettings:
     ] = False
     limit: Annotated[int | None, Flag("--limit N", "Replay only the first N jobs.")] = None
     seed: Annotated[int, Flag("--seed N", "Random seed.", 0, 2**63 - 1)] = 0
-    models: Annotated[
-        str | Path | None, Flag("--models FILE", "Assumptions (TOML) that replace the built-in ones.")
-    ] = None
+    models: ModelsFile = None
     measure_from: Annotated[
         dt.datetime | None,
         Flag("--measure-from TIME", "Compute the figures only over jobs submitted from this time on."),
@@ -320,3 +334,137 @@ class ReplaySettings:
     ] = None
     force: bool = False
     """Whether to replay although most of the work can never run on this cluster."""
+
+
+@dataclass(frozen=True)
+class CalibrateSettings:
+    """What a search of twins, or their scores, use of a log."""
+
+    twin: Annotated[
+        Path | None, Flag("--twin FILE.toml", "With --report: score this twin instead of searching for one.")
+    ] = None
+    policy: Annotated[
+        str | None,
+        Flag("-p --policy POLICY[,key=value...]", "With --report: score this policy instead of the twin's rules."),
+    ] = None
+    clusters: Annotated[
+        tuple[str, ...], Flag("--cluster-name NAME", "Only this cluster; may be repeated. All by default.")
+    ] = ()
+    limit: Annotated[int, Flag("--limit N", "Use only the first N jobs of each cluster.", 1)] = 100_000
+    seed: Annotated[int, Flag("--seed", "Seed of the random start-up delays.", 0)] = 0
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """Which waits are planned, by how many random months, or for which large job spare nodes are."""
+
+    target: Annotated[
+        str | None, Flag("--target 'p90<=1h'", "Longest acceptable wait: mean, p50, p90 or p99; in s, min, h or d.")
+    ] = None
+    jobs_for: Annotated[
+        tuple[str, ...],
+        Flag("--for size=8|vc=NAME|cluster=NAME", "Jobs whose wait counts; may be repeated. All by default."),
+    ] = ()
+    twin: Annotated[Path | None, Flag("--twin FILE.toml", "The twin to use; calibrated now by default.")] = None
+    nodes: Annotated[str | None, Flag("--nodes N,N,...", "Test only these numbers of nodes.")] = None
+    model: Annotated[str | None, Flag("--model NAME", "Vary only the nodes of this GPU model.")] = None
+    growth: Annotated[str, Flag("--growth X,X,...", "Jobs per day, as multiples of the log.")] = "1"
+    policies: Annotated[
+        tuple[str, ...], Flag("-p --policy POLICY[,key=value...]", "Also try this policy; may be repeated.")
+    ] = ()
+    node_cost: Annotated[float | None, Flag("--node-cost X", "Cost of owning a node for an hour.")] = None
+    wait_cost: Annotated[float | None, Flag("--wait-cost X", "Cost of an hour that a job waits.")] = None
+    gang: Annotated[
+        str | None,
+        Flag("--gang N|Nnodes", "Find spare nodes instead, for a large job (gang) of N GPUs or N nodes."),
+    ] = None
+    ettr: Annotated[
+        float | None,
+        Flag("--ettr X", "With --gang: target share of time spent on useful work (ETTR); 0.95 by default."),
+    ] = None
+    checkpoint: Annotated[
+        str | None,
+        Flag(
+            "--checkpoint interval=S|daly|none,cost=S,restart=S",
+            "With --gang: checkpoint times in seconds; interval=3600,cost=0,restart=300 by default.",
+        ),
+    ] = None
+    resamples: Annotated[int, Flag("--resamples N", "Number of random months, or of random sets of nodes.")] = 40
+    limit: Annotated[int, Flag("--limit N", "Without --twin: use only the first N jobs.", 1)] = 100_000
+    seed: Annotated[int, Flag("--seed N", "Random seed.", 0)] = 0
+    workers: Workers = None
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How a workload model is fitted and tested."""
+
+    seed: Annotated[int, Flag("--seed N", "Seed of the goodness-of-fit tests and the bootstrap.", 0)] = 0
+    replicates: Annotated[int, Flag("--bootstrap N", "Samples per p-value; 0 skips the p-values.", 0)] = 99
+    scores: Annotated[
+        int,
+        Flag(
+            "--scores N",
+            "Workloads per generator that are scored on the last part of the log; 0 skips the scores.",
+            0,
+        ),
+    ] = 5
+
+
+@dataclass(frozen=True)
+class GenerateSettings:
+    """How many jobs are generated, and how."""
+
+    jobs: Annotated[int | None, Flag("--jobs N", "How many jobs.")] = None
+    days: Annotated[float | None, Flag("--days D", "Or the number of days of jobs.")] = None
+    seed: Annotated[int, Flag("--seed S", "The same seed gives the same tables.")] = 0
+    scale_load: Annotated[float, Flag("--scale-load X", "Multiply the arrivals by this factor.")] = 1.0
+    load: Annotated[
+        float | None,
+        Flag(
+            "--load X",
+            "Instead: choose the arrivals for this load, requested GPU-seconds per second over the GPUs of the "
+            "cluster.",
+        ),
+    ] = None
+    scale_gpus: Annotated[float, Flag("--scale-gpus X", "Multiply machines and quotas by this factor.")] = 1.0
+    method: Annotated[
+        Literal["model", "resample", "hybrid"] | None,
+        Flag(
+            "--method",
+            "Sample every job from a model, resample whole days of a Trace, or combine both (hybrid). The "
+            "default depends on SOURCE: for a Trace, the method that scored best in --model, or else its days.",
+        ),
+    ] = None
+    model: Annotated[
+        Path | None,
+        Flag("--model FILE", "With a Trace: its model, with scores. Without this option tracekit fits one if needed."),
+    ] = None
+    hybrid: Annotated[
+        Literal["arrivals", "jobs"] | None,
+        Flag("--hybrid", "Which part of a hybrid comes from the log; by default the one that scored better."),
+    ] = None
+    rate: Annotated[
+        Literal["mean", "end", "fitted"] | None,
+        Flag(
+            "--rate",
+            "Arrivals of a model: at the mean rate of the log (the default), at its final rate, or following "
+            "its changes and trend.",
+        ),
+    ] = None
+    force: Force = False
+
+
+@dataclass(frozen=True)
+class DigestSettings:
+    """Which week a digest sums up, and for whom."""
+
+    week: Annotated[str | None, Flag("--week 2026-W47", "ISO week; by default the last full week.")] = None
+    by: Annotated[
+        Literal["user", "account"],
+        Flag("--by", "Write a page for each user or each account, in addition to the operator's."),
+    ] = "user"
+    anonymize: Anonymize = False
+    salt_file: SaltFile = None
+    force: Force = False
+    memory_limit: MemoryLimit = None

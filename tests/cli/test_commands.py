@@ -17,8 +17,7 @@ import pytest
 
 from tests.command import run
 from tracekit.cli import _as_today
-from tracekit.cli.options import TableFormat
-from tracekit.cli.tables import write_frame
+from tracekit.cli.display import write_frame
 from tracekit.errors import UsageError
 from tracekit.ingest.companion import all_companions
 
@@ -343,18 +342,18 @@ def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> 
 
 def test_a_long_result_is_written_in_parts_and_not_as_a_table(tmp_path: Path) -> None:
     frame = pl.DataFrame({"n": range(100_001), "text": "=x"})
-    for form, read in ((TableFormat.csv, pl.read_csv), (TableFormat.json, pl.read_json)):
+    for form, read in (("csv", pl.read_csv), ("json", pl.read_json)):
         write_frame(frame, form, tmp_path / form, force=False)
         assert read(tmp_path / form).equals(frame)
     with pytest.raises(UsageError, match="100,001 rows"):
-        write_frame(frame, TableFormat.table, None, force=False)
-    write_frame(frame.clear(), TableFormat.json, tmp_path / "empty", force=False)
+        write_frame(frame, "table", None, force=False)
+    write_frame(frame.clear(), "json", tmp_path / "empty", force=False)
     assert (tmp_path / "empty").read_text(encoding="utf-8") == "[]\n"
 
 
 def test_lists_in_a_csv_are_json(tmp_path: Path) -> None:
     frame = pl.DataFrame({"n": [1, 2], "many": [["x", "y, z"], None], "one": [{"a": 1.5}, {"a": None}]})
-    write_frame(frame, TableFormat.csv, tmp_path / "out.csv", force=False)
+    write_frame(frame, "csv", tmp_path / "out.csv", force=False)
     with (tmp_path / "out.csv").open(newline="") as file:
         assert list(csv.DictReader(file)) == [
             {"n": "1", "many": '["x", "y, z"]', "one": '{"a": 1.5}'},

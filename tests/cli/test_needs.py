@@ -10,17 +10,16 @@ import pytest
 
 from tests.cli.test_commands import assert_one_line
 from tests.command import run
-from tracekit.cli import app, needs
+from tracekit import estimate
+from tracekit.cli import app, needs, sweep
 from tracekit.errors import TracekitError, UsageError
-from tracekit.estimate import need as estimate
-from tracekit.estimate.machine import Machine
+from tracekit.estimate import Machine, Need
 from tracekit.fit.api import fit_utilization
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tracekit.estimate.need import Need
     from tracekit.trace import Trace
 
 SAYING: dict[str, tuple[str, ...]] = {
@@ -107,9 +106,9 @@ def test_a_sweep_counts_its_runs_and_workers(words: dict[str, str], monkeypatch:
 
     found: list[Need] = []
     monkeypatch.setattr(needs, "_say", lambda need, limit: found.append(need))
-    needs.say_need_of_sweep(Path(words["SWEEP"]), None, 1)
-    needs.say_need_of_sweep(Path(words["SWEEP"]), None, 2)
-    needs.say_need_of_jobs(words["TRACE"], "replay")
+    sweep._say_need(Path(words["SWEEP"]), None, 1)
+    sweep._say_need(Path(words["SWEEP"]), None, 2)
+    needs.say_need(words["TRACE"], "replay")
     one, two, single = found
     assert one.cpu_s == pytest.approx(2 * single.cpu_s)
     assert (one.arrays, two.arrays) == (single.arrays, 2 * single.arrays)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +14,29 @@ import typer
 from typer.testing import CliRunner
 
 import tracekit
-from tracekit.cli.settings import takes
-from tracekit.settings import AnalysisSettings, Flag, IngestSettings, ReplaySettings, merge_settings
+from tracekit.cli.options import with_options
+from tracekit.settings import (
+    AnalysisSettings,
+    DigestSettings,
+    FitSettings,
+    Flag,
+    GenerateSettings,
+    IngestSettings,
+    ReplaySettings,
+    merge_settings,
+)
 
 
-def parsed(kind: type[Any], *words: str, without: tuple[str, ...] = ()) -> Any:
+def parsed(kind: type[Any], *words: str) -> Any:
     """Return the settings that a command gets."""
     got = []
 
-    @takes(kind, without=without)
     def command(*, settings: Any) -> None:
         got.append(settings)
 
+    command.__annotations__["settings"] = kind
     app = typer.Typer()
-    app.command()(command)
+    app.command()(with_options(command))
     found = CliRunner().invoke(app, words)
     if found.exit_code != 0:
         raise found.exception or AssertionError(found.output)
@@ -64,11 +74,6 @@ def test_a_time_that_is_none_names_its_option() -> None:
         parsed(ReplaySettings, "--measure-from", "soon")
 
 
-def test_a_command_may_leave_settings_out() -> None:
-    with pytest.raises(SystemExit):
-        parsed(ReplaySettings, "--load", "2", without=("load",))
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -97,6 +102,21 @@ def test_one_line_adds_a_setting() -> None:
     Longer.__annotations__ = {"depth": Annotated[int, Flag("--depth N", "How deep.", 1)]}
     assert parsed(Longer).depth == 3
     assert parsed(Longer, "--depth", "4", "--limit", "2") == Longer(depth=4, limit=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [(GenerateSettings, tracekit.generate), (DigestSettings, tracekit.digest), (FitSettings, tracekit.fit)],
+)
+def test_settings_of_a_command_are_the_keywords_of_its_function(kind: type[Any], function: Any) -> None:
+    known = inspect.signature(function).parameters
+    assert {name: known[name].default for name in kind.__dataclass_fields__} == vars(kind())
+
+
+def test_a_flag_names_its_options_and_the_placeholder() -> None:
+    flag = Flag("-p --policy POLICY[,key=value...]", "")
+    assert (flag.names, flag.name, flag.metavar) == (["-p", "--policy"], "--policy", "POLICY[,key=value...]")
+    assert Flag("--log", "").metavar is None
 
 
 def test_python_takes_settings_as_an_object_by_name_or_both() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -85,13 +84,13 @@ def _option(parameter: Any, hints: dict[str, Any]) -> tuple[str, str, str, str]:
 def _default(value: object) -> str:
     if value is None or value is False or value == []:
         return ""
-    return code(value.value if isinstance(value, Enum) else f"{value:g}" if isinstance(value, float) else value)
+    return code(f"{value:g}" if isinstance(value, float) else value)
 
 
 def _value(parameter: Any, hints: dict[str, Any]) -> str:
     kind = _kind(hints.get(parameter.name))
-    if parameter.metavar is None and isinstance(kind, type) and issubclass(kind, Enum):
-        return codes(member.value for member in kind)
+    if parameter.metavar is None and get_origin(kind) is Literal:
+        return codes(get_args(kind))
     # A table has no place for the bar in 'auto|FILE.toml'.
     return " or ".join(code(word) for word in _metavar(parameter, hints).split("|"))
 

@@ -258,13 +258,12 @@ def _named_trace_at(place: Path, source: Path, settings: AnalysisSettings, progr
         raise UsageError(
             "applies only to a Trace, but the source is raw logs", where=option, hint="ingest the logs first"
         )
-    from tracekit.estimate.machine import this_machine
-    from tracekit.estimate.need import of_jobs, sentences
+    from tracekit.estimate import need_of, sentences, this_machine
     from tracekit.ingest import ingest_logs
 
     trace = ingest_logs(source, place, settings, progress=progress)
     # Before, only the bytes of the logs are known; what follows takes memory for each job.
-    for sentence in sentences(of_jobs(trace.manifest, "analyze"), this_machine(), settings.memory_limit):
+    for sentence in sentences(need_of(trace.manifest, "analyze"), this_machine(), settings.memory_limit):
         progress.note(f"the analysis {sentence}" if sentence.startswith("reads ") else sentence)
     return trace
 

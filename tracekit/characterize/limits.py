@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import QueryError, TracekitError
-from tracekit.estimate.machine import bytes_of
+from tracekit.estimate import bytes_of
 from tracekit.interruption import end_run
 from tracekit.text import count, size
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracekit.cli.options import with_options
 from tracekit.cli.streams import ReaderGoneError, standard_streams
 from tracekit.damage import explain_damage
 from tracekit.errors import TracekitError
@@ -103,7 +104,7 @@ def _app_of(commands: Collection[str]) -> typer.Typer:
             if hasattr(module, "group"):
                 made.add_typer(module.group, name=name, rich_help_panel=panel)
             else:
-                made.command(rich_help_panel=panel)(getattr(module, function))
+                made.command(rich_help_panel=panel)(with_options(getattr(module, function)))
     return made
 
 

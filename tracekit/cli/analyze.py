@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.needs import say_need_of_files, say_need_of_jobs
-from tracekit.cli.options import Force, MapFile, with_map
-from tracekit.cli.settings import takes
-from tracekit.settings import AnalysisSettings
-
-__all__ = ["analyze"]
+from tracekit.cli.display import TerminalProgress
+from tracekit.cli.needs import say_need, say_need_of_files
+from tracekit.cli.options import with_map
+from tracekit.settings import AnalysisSettings, Flag, Force, MapFile
 
 
-@takes(AnalysisSettings)
 def analyze(
     sources: Annotated[
         list[str],
@@ -25,11 +22,9 @@ def analyze(
                 "Raw logs (folder, file or archive) or a Trace, also in a bucket (docs/buckets.md). Each source "
                 "gets its own report."
             ),
-            show_default=False,
-            path_type=str,
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the report and its tables.")],
+    out: Annotated[Path, Flag("-o --output OUT", "Folder for the report and its tables.")],
     settings: AnalysisSettings,
     map_file: MapFile = None,
     force: Force = False,
@@ -46,12 +41,11 @@ def analyze(
     """
     from tracekit.analysis import analyze as analyze_one
     from tracekit.analysis import analyze_many
-    from tracekit.cli.display import TerminalProgress
 
     settings = with_map(map_file, settings)
     for source in sources:
         say_need_of_files(source, settings.memory_limit)
-        say_need_of_jobs(source, "analyze", settings.memory_limit)
+        say_need(source, "analyze", settings.memory_limit)
     with TerminalProgress() as progress:
         if len(sources) == 1:
             page = analyze_one(sources[0], out, settings, force=force, progress=progress).report

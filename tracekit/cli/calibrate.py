@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracekit.cli.needs import say_need_of_jobs
-from tracekit.cli.options import Collect, Shard, TraceFolder
-from tracekit.cli.replay_options import ForceReplay
-from tracekit.cli.shards import asked_work, echo_shard
+from tracekit.cli.display import TerminalProgress, print_frame, print_shard, print_table
+from tracekit.cli.needs import say_need
+from tracekit.cli.options import TraceFolder, shared_work
 from tracekit.errors import UsageError
 from tracekit.places import refuse_remote
+from tracekit.settings import CalibrateSettings, Collect, Flag, ForceReplay, Shard
 
 if TYPE_CHECKING:
     from tracekit.calibration.api import Calibration
     from tracekit.calibration.fidelity import FidelityStudy
-
-__all__ = ["calibrate"]
 
 _SHOWN = 8
 """Candidates of each cluster that the terminal shows."""
@@ -28,38 +26,13 @@ _INTERVALS = ("ratio_", "agreeing_")
 
 def calibrate(
     trace: TraceFolder,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.toml", help="Where to write the twin.")
-    ] = None,
+    out: Annotated[Path | None, Flag("-o --output FILE.toml", "Where to write the twin.")] = None,
     report: Annotated[
         Path | None,
-        typer.Option(
-            "--report", metavar="OUT", help="Folder for the scores: how far to trust the twin, or the --policy."
-        ),
+        Flag("--report OUT", "Folder for the scores: how far to trust the twin, or the --policy."),
     ] = None,
-    twin: Annotated[
-        Path | None,
-        typer.Option(
-            "--twin", metavar="FILE.toml", help="With --report: score this twin instead of searching for one."
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "-p",
-            "--policy",
-            metavar="POLICY[,key=value...]",
-            help="With --report: score this policy instead of the twin's rules.",
-        ),
-    ] = None,
-    cluster: Annotated[
-        list[str] | None,
-        typer.Option("--cluster-name", metavar="NAME", help="Only this cluster; may be repeated. All by default."),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="Use only the first N jobs of each cluster.")
-    ] = 100_000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random start-up delays.")] = 0,
+    *,
+    settings: CalibrateSettings,
     force: ForceReplay = False,
     shard: Shard = None,
     collect: Collect = False,
@@ -82,81 +55,64 @@ def calibrate(
     """
     from tracekit.calibration.api import calibrate as search
     from tracekit.calibration.twin import write_twin
-    from tracekit.cli.display import TerminalProgress
 
-    if out is None and report is None:
-        raise UsageError("no output is named", hint="give -o FILE.toml, --report OUT or both")
-    if report is not None:
-        _check_report(twin, shard, out, collect=collect)
-    elif twin is not None or policy is not None:
-        raise UsageError(
-            "works only with --report", where="--policy" if twin is None else "--twin", hint="add --report OUT"
-        )
-    if out is not None:
-        refuse_remote(out)
-    say_need_of_jobs(trace, "calibrate", limit=limit)
-    if report is not None:
-        _show_scores(_report(trace, report, twin, policy, cluster, limit, seed, force=force, also=out))
-        typer.echo(f"fidelity: {report}")
-    elif out is not None:
-        shared = asked_work(out, shard, collect=collect)
-        with TerminalProgress() as progress:
-            found = search(trace, clusters=cluster or None, limit=limit, seed=seed, shared=shared, progress=progress)
-            if shard is None:
-                write_twin(found.twin, out)
-        if shared is not None and shard is not None:
-            echo_shard(shared, "candidates")
-            return
+    _check_outputs(out, report, settings, shard, collect=collect)
+    say_need(trace, "calibrate", limit=settings.limit)
+    shared = None if out is None else shared_work(out, shard, collect=collect)
+    jobs: dict[str, Any] = {"clusters": settings.clusters or None, "limit": settings.limit, "seed": settings.seed}
+    study = None
+    with TerminalProgress() as progress:
+        if report is None:
+            found = search(trace, **jobs, shared=shared, progress=progress)
+        else:
+            from tracekit.calibration.fidelity import fidelity, write_fidelity
+            from tracekit.report.replay_charts import fidelity_pictures
+
+            study = fidelity(trace, settings.twin, settings.policy, **jobs, progress=progress)
+            write_fidelity(study, report, force=force, draw=fidelity_pictures)
+            found = study.calibration
+        if out is not None and shard is None:
+            write_twin(found.twin, out)
+    if shared is not None and shard is not None:
+        print_shard(shared, "candidates")
+        return
+    if study is None:
         _show_candidates(found)
+    else:
+        _show_scores(study)
+        typer.echo(f"fidelity: {report}")
     if out is not None:
         typer.echo(f"twin: {out}")
 
 
-def _check_report(twin: Path | None, shard: str | None, out: Path | None, *, collect: bool) -> None:
-    """Refuse what does not go together with --report."""
-    if shard is not None or collect:
+def _check_outputs(
+    out: Path | None, report: Path | None, settings: CalibrateSettings, shard: str | None, *, collect: bool
+) -> None:
+    """Refuse options that do not go together."""
+    twin = settings.twin
+    if out is None and report is None:
+        raise UsageError("no output is named", hint="give -o FILE.toml, --report OUT or both")
+    if report is None and (twin is not None or settings.policy is not None):
+        raise UsageError(
+            "works only with --report", where="--policy" if twin is None else "--twin", hint="add --report OUT"
+        )
+    if report is not None and (shard is not None or collect):
         raise UsageError(
             "cannot be combined with --report",
             where="--collect" if collect else "--shard",
             hint="write the twin first, then score it with --twin FILE.toml --report OUT",
         )
-    if twin is not None and out is not None:
+    if report is not None and twin is not None and out is not None:
         raise UsageError(
             "cannot be combined with --twin",
             where="-o",
             hint="with --twin, tracekit scores that twin and writes no other",
         )
-
-
-def _report(
-    trace: str,
-    folder: Path,
-    twin: Path | None,
-    policy: str | None,
-    cluster: list[str] | None,
-    limit: int,
-    seed: int,
-    *,
-    force: bool,
-    also: Path | None,
-) -> FidelityStudy:
-    """Score twins, write the folder, and also the twins that were searched."""
-    from tracekit.calibration.fidelity import fidelity, write_fidelity
-    from tracekit.calibration.twin import write_twin
-    from tracekit.cli.display import TerminalProgress
-    from tracekit.report.replay_charts import fidelity_pictures
-
-    with TerminalProgress() as progress:
-        study = fidelity(trace, twin, policy, clusters=cluster or None, limit=limit, seed=seed, progress=progress)
-        write_fidelity(study, folder, force=force, draw=fidelity_pictures)
-        if also is not None:
-            write_twin(study.calibration.twin, also)
-    return study
+    if out is not None:
+        refuse_remote(out)
 
 
 def _show_scores(study: FidelityStudy) -> None:
-    from tracekit.cli.display import print_frame
-
     for one in study.clusters:
         shown = [c for c in one.score.table.columns if not c.endswith(("_low", "_high")) or c.startswith(_INTERVALS)]
         print_frame(one.score.table.select(shown))
@@ -165,8 +121,6 @@ def _show_scores(study: FidelityStudy) -> None:
 
 
 def _show_candidates(found: Calibration) -> None:
-    from tracekit.cli.display import print_table
-
     for one in found.clusters:
         table = one.candidates().drop_nulls("distance").head(_SHOWN)
         headers = ["", "distance", "mean wait [s]", "capacity", "rules"]

@@ -3,49 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tracekit.cli.options import Force, TextFormat
+from tracekit.cli.display import TerminalProgress, print_notes, print_rows, printable
 from tracekit.errors import UsageError
 from tracekit.places import place_of, refuse_remote
+from tracekit.settings import Flag, Force
 
 if TYPE_CHECKING:
     from tracekit.characterize.joblogs import Classification, RuleBook
     from tracekit.trace import Trace
 
-__all__ = ["classify_logs"]
-
 
 def classify_logs(
     sources: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="LOGS...", help="Job logs, or folders of job logs.", show_default=False),
+        list[Path] | None, typer.Argument(metavar="LOGS...", help="Job logs, or folders of job logs.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Parquet file for the table failures."),
-    ] = None,
-    trace_folder: Annotated[
-        str | None,
-        typer.Option("--trace", metavar="TRACE", help="The Trace whose jobs wrote the logs.", path_type=str),
-    ] = None,
-    add: Annotated[bool, typer.Option("--add", help="Add the table failures to TRACE.")] = False,
-    rules: Annotated[
-        list[Path] | None, typer.Option("--rules", metavar="FILE", help="Your own rules (TOML); may be repeated.")
-    ] = None,
-    rules_only: Annotated[bool, typer.Option("--rules-only", help="Use only the rules of --rules.")] = False,
+    out: Annotated[Path | None, Flag("-o --output FILE", "Parquet file for the table failures.")] = None,
+    trace_folder: Annotated[str | None, Flag("--trace TRACE", "The Trace whose jobs wrote the logs.")] = None,
+    add: Annotated[bool, Flag("--add", "Add the table failures to TRACE.")] = False,
+    rules: Annotated[tuple[Path, ...], Flag("--rules FILE", "Your own rules (TOML); may be repeated.")] = (),
+    rules_only: Annotated[bool, Flag("--rules-only", "Use only the rules of --rules.")] = False,
     name_pattern: Annotated[
         str | None,
-        typer.Option(
-            metavar="REGEX", help="How log names identify the job: a pattern with the groups job_id and attempt."
-        ),
+        Flag("--name-pattern REGEX", "How log names identify the job: a pattern with the groups job_id and attempt."),
     ] = None,
-    list_rules: Annotated[bool, typer.Option("--list-rules", help="Show the reasons and exit.")] = False,
-    form: Annotated[
-        TextFormat, typer.Option("-f", "--output-format", help="How to show the summary.")
-    ] = TextFormat.table,
+    list_rules: Annotated[bool, Flag("--list-rules", "Show the reasons and exit.")] = False,
+    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "How to show the summary.")] = "table",
     force: Force = False,
 ) -> None:
     """Find out from job logs why jobs failed: one reason per failed trial, with root causes before follow-up errors.
@@ -56,12 +42,11 @@ def classify_logs(
     Example: tracekit classify-logs job-logs --trace my-trace -o failures.parquet
     """
     from tracekit.characterize import joblogs
-    from tracekit.cli.display import TerminalProgress
     from tracekit.trace import Trace
 
     if rules_only and not rules:
         raise UsageError("works only with --rules", where="--rules-only", hint="add --rules FILE")
-    book = joblogs.load_rules(rules or [], built_in=not rules_only)
+    book = joblogs.load_rules(rules, built_in=not rules_only)
     if list_rules:
         _show_rules(book, form)
         return
@@ -88,9 +73,7 @@ def classify_logs(
         typer.echo(f"failures: {out} ({len(found.failures):,} rows; lines: {joblogs.evidence_file(out)})", err=True)
 
 
-def _show_rules(book: RuleBook, form: TextFormat) -> None:
-    from tracekit.cli.display import print_rows
-
+def _show_rules(book: RuleBook, form: str) -> None:
     rows = [
         {
             "reason": reason.name,
@@ -104,9 +87,7 @@ def _show_rules(book: RuleBook, form: TextFormat) -> None:
     print_rows(rows, form)
 
 
-def _show_summary(found: Classification, form: TextFormat) -> None:
-    from tracekit.cli.display import print_rows
-
+def _show_summary(found: Classification, form: str) -> None:
     rows = [
         {
             "reason": c.reason.name,
@@ -118,7 +99,7 @@ def _show_summary(found: Classification, form: TextFormat) -> None:
         }
         for c in found.counts()
     ]
-    if rows or form is TextFormat.json:
+    if rows or form == "json":
         print_rows(rows, form)
     else:
         typer.echo("no failed trial")
@@ -140,5 +121,4 @@ def _show_notes(found: Classification, trace: Trace | None) -> None:
     lines += [f"could not be read to the end: {what}" for what in found.damaged[:5]]
     if len(found.damaged) > 5:
         lines.append(f"{len(found.damaged) - 5:,} more logs could not be read to the end")
-    for line in lines:
-        typer.echo("note: " + "".join(c if c.isprintable() else "?" for c in line), err=True)
+    print_notes(map(printable, lines))

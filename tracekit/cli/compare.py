@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.needs import say_need_of_queries
-from tracekit.cli.options import Force, MemoryLimit
+from tracekit.cli.display import TerminalProgress
+from tracekit.cli.needs import say_need
 from tracekit.errors import UsageError
 from tracekit.places import is_remote
-
-__all__ = ["compare"]
+from tracekit.settings import Flag, Force, MemoryLimit
 
 
 def compare(
@@ -21,14 +20,12 @@ def compare(
         typer.Argument(
             metavar="TRACE...",
             help="Two or more Traces, or raw logs; NAME=TRACE sets the name, by default that of the folder.",
-            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the page and its tables.")],
-    query: Annotated[
-        list[str] | None,
-        typer.Option("--query", metavar="NAME", help="Run only this query; may be repeated. All by default."),
-    ] = None,
+    out: Annotated[Path, Flag("-o --output OUT", "Folder for the page and its tables.")],
+    queries: Annotated[
+        tuple[str, ...], Flag("--query NAME", "Run only this query; may be repeated. All by default.")
+    ] = (),
     force: Force = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
@@ -41,14 +38,15 @@ def compare(
 
     Example: tracekit compare philly-trace helios-trace ours=my-trace -o out
     """
-    from tracekit.cli.display import TerminalProgress
     from tracekit.comparison import compare as compare_traces
 
     given = _named(traces)
     for one in given:
-        say_need_of_queries(one[1] if isinstance(one, tuple) else one, memory_limit)
+        say_need(one[1] if isinstance(one, tuple) else one, "queries", memory_limit)
     with TerminalProgress() as progress:
-        done = compare_traces(given, out, queries=query, force=force, memory_limit=memory_limit, progress=progress)
+        done = compare_traces(
+            given, out, queries=queries or None, force=force, memory_limit=memory_limit, progress=progress
+        )
     typer.echo(f"comparison: {done.page}")
     if progress.failed:
         raise typer.Exit(1)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracekit.cli.options import TextFormat
+from tracekit.cli.display import TerminalProgress, print_table
+from tracekit.cli.options import with_options
 from tracekit.cli.streams import print_json
+from tracekit.settings import Flag, ListForm
 
 if TYPE_CHECKING:
     from tracekit.datasets import Dataset, FetchedFile
-
-__all__ = ["group"]
 
 _CHECKED = {
     "publisher": "SHA-256 as published",
@@ -31,10 +31,8 @@ group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 
 
 @group.callback()
-def datasets(
-    context: typer.Context,
-    form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
-) -> None:
+@with_options
+def datasets(context: typer.Context, form: ListForm = "table") -> None:
     """List the public traces with size, licence, study and origin; fetch one.
 
     Without a command it lists them. **show** describes one, **fetch** downloads it.
@@ -44,11 +42,10 @@ def datasets(
     if context.invoked_subcommand is not None:
         return
 
-    from tracekit.cli.display import print_table
     from tracekit.datasets import all_datasets
 
     known = list(all_datasets().values())
-    if form is TextFormat.json:
+    if form == "json":
         print_json([asdict(d) for d in known])
         return
     print_table(
@@ -64,7 +61,6 @@ def show(name: Name) -> None:
 
     Example: tracekit datasets show alibaba-pai
     """
-    from tracekit.cli.display import print_table
     from tracekit.datasets import find_dataset
 
     dataset = find_dataset(name)
@@ -86,23 +82,19 @@ def show(name: Name) -> None:
 
 
 @group.command()
+@with_options
 def fetch(
     name: Name,
-    out: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the files; created if missing.")
-    ],
-    file: Annotated[
-        list[str] | None,
-        typer.Option("--file", metavar="PATTERN", help="Only matching files, such as '*.csv'; may be repeated."),
-    ] = None,
+    out: Annotated[Path, Flag("-o --output DIR", "Folder for the files; created if missing.")],
+    only: Annotated[
+        tuple[str, ...], Flag("--file PATTERN", "Only matching files, such as '*.csv'; may be repeated.")
+    ] = (),
     mirror: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Server folder that has the files under their names; tried first."),
+        str | None, Flag("--mirror URL", "Server folder that has the files under their names; tried first.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file with different content.")] = False,
+    force: Annotated[bool, Flag("--force", "Replace an existing file with different content.")] = False,
     timeout: Annotated[
-        float,
-        typer.Option(min=0.1, metavar="SECONDS", help="Give up if a server is silent or below 1 KiB/s for this long."),
+        float, Flag("--timeout SECONDS", "Give up if a server is silent or below 1 KiB/s for this long.", 0.1)
     ] = 60.0,
 ) -> None:
     """Download a public trace as its publisher released it.
@@ -113,19 +105,16 @@ def fetch(
 
     Example: tracekit datasets fetch alibaba-spot -o spot-raw && tracekit analyze spot-raw -o out
     """
-    from tracekit.cli.display import TerminalProgress
     from tracekit.datasets import choose_files, fetch_dataset, find_dataset
 
     dataset = find_dataset(name)
-    choose_files(dataset, file or ())
+    choose_files(dataset, only)
     typer.echo(f"licence: {dataset.licence}", err=True)
     typer.echo(f"cite: {dataset.citation}, {dataset.paper}", err=True)
     if dataset.remark:
         typer.echo(f"remark: {dataset.remark}", err=True)
     with TerminalProgress() as progress:
-        found = fetch_dataset(
-            dataset, out, only=file or (), mirror=mirror, force=force, timeout=timeout, progress=progress
-        )
+        found = fetch_dataset(dataset, out, only=only, mirror=mirror, force=force, timeout=timeout, progress=progress)
     for each in found:
         typer.echo(_line(each))
     typer.echo(f"Next: tracekit analyze {shlex.quote(str(out))} -o out --format {dataset.format}")

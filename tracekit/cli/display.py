@@ -1,26 +1,33 @@
-"""What the commands show: tables on stdout, progress and notes on stderr."""
+"""What the commands show: results on stdout or in a file, progress and notes on stderr."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from tracekit.cli.options import TextFormat
-from tracekit.cli.streams import print_json
+from tracekit.cli.streams import print_data, print_json
+from tracekit.errors import UsageError
 from tracekit.interruption import register_cleanup, unregister_cleanup
 from tracekit.progress import Progress
-from tracekit.text import visible
+from tracekit.text import count, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import polars as pl
     from rich.progress import Progress as RichProgress
 
-__all__ = ["TerminalProgress", "print_frame", "print_rows", "print_table"]
+    from tracekit.shards.work import SharedWork
+
+_MOST_TABLE_ROWS = 100_000
+"""Most rows of a table on the terminal, where all cells are in memory as text."""
+_PART_ROWS = 50_000
+"""Rows of which the text is made at a time."""
 
 
 class TerminalProgress(Progress):
@@ -57,7 +64,7 @@ class TerminalProgress(Progress):
 
     def note(self, text: str) -> None:
         """Print a choice or a finding."""
-        line = "".join(c if c.isprintable() else "?" for c in text)
+        line = printable(text)
         if self._bars is not None:
             self._bars.console.print(f"note: {line}", markup=False, highlight=False)
         else:
@@ -109,17 +116,27 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     Console(width=10_000 if in_pipe else None, highlight=False).print(table)
 
 
-def print_rows(rows: Sequence[Mapping[str, object]], form: TextFormat) -> None:
-    """Print rows, which have the same keys, as a table or as JSON."""
-    if form is TextFormat.json:
-        print_json(rows)
+def print_list(facts: Sequence[object], headers: Sequence[str], rows: Iterable[Sequence[object]], form: str) -> None:
+    """Print a list: all its facts as JSON, or rows of a table."""
+    if form == "json":
+        print_json(facts)
     else:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
+        print_table(headers, rows)
+
+
+def print_rows(rows: Sequence[Mapping[str, object]], form: str) -> None:
+    """Print rows, which have the same keys, as a table or as JSON."""
+    print_list(rows, list(rows[0]) if rows else [], [list(row.values()) for row in rows], form)
 
 
 def print_frame(frame: pl.DataFrame) -> None:
     """Print a frame as a table."""
     print_table(frame.columns, frame.iter_rows())
+
+
+def printable(text: str) -> str:
+    """Return text in which '?' replaces what does not print."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _shown(value: object) -> str:
@@ -137,4 +154,108 @@ def _shown(value: object) -> str:
             if abs(value) < 1000
             else f"{value:,.1f}"
         )
-    return "".join(c if c.isprintable() else "?" for c in str(value))
+    return printable(str(value))
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print what a reader should know, a line each, on stderr."""
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def print_assumptions(assumptions: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the assumptions that results rest on, one line each."""
+    typer.echo("Assumptions used:")
+    for key, a in assumptions.items():
+        typer.echo(printable(f"  {key}, {a['title']}: {a['value']} ({a['source']})"))
+
+
+def print_shard(shared: SharedWork, what: str) -> None:
+    """Print that a shard has ended, with how many results of its own, and what comes next."""
+    typer.echo(f"shard {shared.shard}: all {what} are done; {shared.made:,} of them here")
+    typer.echo("next: the same command with --collect instead of --shard")
+
+
+def file_of(out: Path | None, *, force: bool) -> Path | None:
+    """Return the file that -o names, which is free or may be replaced; None for standard output.
+
+    Raises
+    ------
+    OutputError
+        The file exists, or cannot be written.
+    """
+    from tracekit.outputs import check_files
+
+    if out is None or str(out) == "-":
+        return None
+    check_files(out, force=force)
+    return out
+
+
+def write_frame(frame: pl.DataFrame, form: str, out: Path | None, *, force: bool, guard: bool = False) -> None:
+    """Write a frame to a file, or to standard output; with `guard`, CSV is for spreadsheets (`csv_safe`).
+
+    Raises
+    ------
+    UsageError
+        A table for the terminal is to go into a file or has too many rows, or Parquet is to go to the terminal.
+    OutputError
+        The file exists, or cannot be written.
+    """
+    from tracekit.outputs import StagedFiles, output_errors
+
+    if form == "table":
+        if out is not None:
+            raise UsageError(
+                "the format table only prints to the terminal",
+                where="-f table",
+                hint="use csv, json or parquet with -o",
+            )
+        if frame.height > _MOST_TABLE_ROWS:
+            what = f"{count(frame.height)} rows are too many for a table on the terminal"
+            raise UsageError(what, where="-f table", hint="use csv, json or parquet, or add a LIMIT to the SQL")
+        print_frame(frame)
+    elif out is None:
+        if form == "parquet":
+            raise UsageError("Parquet needs a file", where="-f parquet", hint="add -o FILE")
+        for text in _texts(frame, form, guard=guard):
+            print_data(text)
+    else:
+        with StagedFiles(out, force=force) as staged, output_errors(out):
+            # Python opens it, whatever bytes are in its name.
+            with staged.part(out).open("wb") as file:
+                if form == "parquet":
+                    frame.write_parquet(file)
+                else:
+                    file.writelines(text.encode() for text in _texts(frame, form, guard=guard))
+            staged.commit()
+
+
+def _texts(frame: pl.DataFrame, form: str, *, guard: bool) -> Iterator[str]:
+    """Return the text of a frame in parts, because all of it can be much larger than the frame."""
+    import polars as pl
+
+    from tracekit.spreadsheets import csv_safe
+
+    parts = frame.iter_slices(_PART_ROWS) if frame.height else iter([frame])
+    if form == "csv":
+        nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
+        for number, part in enumerate(parts):
+            flat = csv_safe(part) if guard else part.with_columns(_as_json(part[name]) for name in nested)
+            yield flat.write_csv(include_header=not number)
+        return
+    yield "["
+    for number, part in enumerate(parts):
+        rows = part.with_columns(pl.selectors.decimal().cast(pl.Float64)).write_json()[1:-1]
+        yield f",{rows}" if number else rows
+    yield "]\n"
+
+
+def _as_json(column: pl.Series) -> pl.Series:
+    """Return lists and structs as JSON, since a cell of CSV holds text."""
+    import polars as pl
+
+    values = (
+        None if value is None else json.dumps(value, ensure_ascii=False, default=str) for value in column.to_list()
+    )
+    return pl.Series(column.name, values, dtype=pl.String)

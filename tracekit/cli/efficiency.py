@@ -3,55 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
-
-from tracekit.cli.needs import say_need_of_use
-from tracekit.cli.options import Anonymize, Force, MemoryLimit, SaltFile, TableFormat, TraceFolder
-from tracekit.cli.tables import write_frame
+from tracekit.cli.display import file_of, print_notes, write_frame
+from tracekit.cli.needs import say_need
+from tracekit.cli.options import TraceFolder
 from tracekit.errors import UsageError
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from tracekit.gpu_hours.efficiency import Efficiency
-
-__all__ = ["efficiency"]
+from tracekit.settings import Anonymize, Flag, Force, MemoryLimit, OutFile, SaltFile, TableForm
 
 
 def efficiency(
     trace: TraceFolder,
     by: Annotated[
         str | None,
-        typer.Option(
-            "--by",
-            metavar="NAME",
-            help=(
-                "One row per user, account, partition, qos, gpu_model, vc or cluster. By default user, or account "
-                "with --prices."
-            ),
+        Flag(
+            "--by NAME",
+            "One row per user, account, partition, qos, gpu_model, vc or cluster. By default user, or account with "
+            "--prices.",
         ),
     ] = None,
-    form: Annotated[
-        TableFormat, typer.Option("-f", "--output-format", help="How to write the result.")
-    ] = TableFormat.table,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file; '-' is stdout.")
-    ] = None,
+    form: TableForm = "table",
+    out: OutFile = None,
     jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", metavar="N", min=1, help="Instead list the N jobs that wasted the most, with the reason."
-        ),
+        int | None, Flag("--jobs N", "Instead list the N jobs that wasted the most, with the reason.", 1)
     ] = None,
     prices: Annotated[
-        Path | None,
-        typer.Option("--prices", metavar="FILE", help="Instead write the bill with these prices (docs/efficiency.md)."),
+        Path | None, Flag("--prices FILE", "Instead write the bill with these prices (docs/efficiency.md).")
     ] = None,
-    month: Annotated[
-        str | None, typer.Option("--month", metavar="YYYY-MM", help="Only this month of the bill.")
-    ] = None,
+    month: Annotated[str | None, Flag("--month YYYY-MM", "Only this month of the bill.")] = None,
     anonymize: Anonymize = False,
     salt_file: SaltFile = None,
     force: Force = False,
@@ -62,7 +41,6 @@ def efficiency(
     Example: tracekit efficiency my-trace --by account -f csv -o efficiency.csv
     """
     from tracekit.gpu_hours.efficiency import efficiency as measure
-    from tracekit.outputs import check_files
 
     if jobs is not None and prices is not None:
         raise UsageError(
@@ -70,10 +48,8 @@ def efficiency(
             where="--jobs",
             hint="give one of the options",
         )
-    file = None if out is None or str(out) == "-" else out
-    if file is not None:
-        check_files(file, force=force)
-    say_need_of_use(trace, memory_limit)
+    file = file_of(out, force=force)
+    say_need(trace, "use", memory_limit)
     found = measure(
         trace,
         by,
@@ -84,12 +60,6 @@ def efficiency(
         salt_file=salt_file,
         memory_limit=memory_limit,
     )
-    write_frame(_chosen(found), form, file, force=force, guard=True)
-    for note in found.notes:
-        typer.echo(f"note: {note}", err=True)
-
-
-def _chosen(found: Efficiency) -> pl.DataFrame:
-    if found.bill is not None:
-        return found.bill.frame
-    return found.frame if found.jobs is None else found.jobs
+    frame = found.frame if found.jobs is None else found.jobs
+    write_frame(frame if found.bill is None else found.bill.frame, form, file, force=force, guard=True)
+    print_notes(found.notes)

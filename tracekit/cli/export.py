@@ -2,74 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tracekit.cli.needs import say_need_of_jobs
-from tracekit.cli.options import Force, MemoryLimit, TextFormat, pairs
+from tracekit.cli.display import TerminalProgress, print_list, print_notes, print_table
+from tracekit.cli.needs import say_need
+from tracekit.cli.options import OptionalTrace
 from tracekit.cli.streams import print_json
 from tracekit.errors import UsageError
+from tracekit.settings import Flag, Force, MemoryLimit
 
 if TYPE_CHECKING:
     from tracekit.export.interface import Target
 
-__all__ = ["export"]
-
 
 def export(
-    trace: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TRACE",
-            help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).",
-            show_default=False,
-            path_type=str,
-        ),
+    trace: OptionalTrace = None,
+    to: Annotated[str | None, Flag("--to NAME", "The simulator or format; --list shows them.")] = None,
+    out: Annotated[Path | None, Flag("-o --output FILE", "Output file; for some formats a folder.")] = None,
+    options: Annotated[
+        Mapping[str, str] | None, Flag("--option NAME=VALUE", "Option of the format; may be repeated.")
     ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="NAME", help="The simulator or format; --list shows them.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file; for some formats a folder.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="Option of the format; may be repeated."),
-    ] = None,
-    machines: Annotated[
-        int | None,
-        typer.Option("--machines", metavar="N", help="Number of nodes, instead of those of the Trace."),
-    ] = None,
+    machines: Annotated[int | None, Flag("--machines N", "Number of nodes, instead of those of the Trace.")] = None,
     target_load: Annotated[
         float | None,
-        typer.Option(
-            "--target-load",
-            metavar="X",
-            help=(
-                "Instead: choose the number of nodes for this load, the GPU time of the jobs over that of the "
-                "cluster from the first to the last submission."
-            ),
+        Flag(
+            "--target-load X",
+            "Instead: choose the number of nodes for this load, the GPU time of the jobs over that of the cluster from "
+            "the first to the last submission.",
         ),
     ] = None,
     shift_to: Annotated[
         str | None,
-        typer.Option(
-            "--shift-to",
-            metavar="DATE",
-            help=(
-                "Move the first submission to this date, in the time zone of the file, and all other times with "
-                "it; for simulators with a fixed start date."
-            ),
+        Flag(
+            "--shift-to DATE",
+            "Move the first submission to this date, in the time zone of the file, and all other times with it; for "
+            "simulators with a fixed start date.",
         ),
     ] = None,
     list_targets: Annotated[
-        bool, typer.Option("--list", help="List the formats, or with --to the fields of one format, and exit.")
+        bool, Flag("--list", "List the formats, or with --to the fields of one format, and exit.")
     ] = False,
-    form: Annotated[
-        TextFormat, typer.Option("-f", "--output-format", help="How to write the list.")
-    ] = TextFormat.table,
+    form: Annotated[Literal["table", "json"], Flag("-f --output-format", "How to write the list.")] = "table",
     force: Force = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
@@ -80,7 +57,6 @@ def export(
 
     Example: tracekit export my-trace --to gavel -o my.trace --target-load 0.9
     """
-    from tracekit.cli.display import TerminalProgress
     from tracekit.export.api import export as write
     from tracekit.export.registry import find_target
 
@@ -96,13 +72,13 @@ def export(
         raise UsageError("no Trace is named", hint="tracekit export TRACE --to NAME -o FILE")
     if out is None:
         raise UsageError("no output is named", where="-o", hint="add -o FILE")
-    say_need_of_jobs(trace, "export", memory_limit)
+    say_need(trace, "export", memory_limit)
     with TerminalProgress() as progress:
         done = write(
             trace,
             to,
             out,
-            options=pairs(option, "--option"),
+            options=options,
             machines=machines,
             target_load=target_load,
             shift_to=shift_to,
@@ -117,23 +93,18 @@ def export(
         typer.echo(f"to run: {setting}")
 
 
-def _list(form: TextFormat) -> None:
-
-    from tracekit.cli.display import print_table
+def _list(form: str) -> None:
     from tracekit.export.registry import all_targets, broken_plugins
 
     targets = all_targets().values()
-    if form is TextFormat.json:
-        print_json([_facts(target) for target in targets])
-    else:
-        heads = ("--to", "what it is", "writes", "needs of a job", "options")
-        rows = [(t.name, t.title, "folder" if t.folder else "file", t.needs, ", ".join(t.options)) for t in targets]
-        print_table(heads, rows)
+    heads = ("--to", "what it is", "writes", "needs of a job", "options")
+    rows = [(t.name, t.title, "folder" if t.folder else "file", t.needs, ", ".join(t.options)) for t in targets]
+    print_list([_facts(target) for target in targets], heads, rows, form)
+    if form == "table":
         typer.echo(
             "tracekit export --list --to NAME shows the fields, the options with their defaults, and the sources"
         )
-    for fault in broken_plugins().values():
-        typer.echo(f"note: {fault}", err=True)
+    print_notes(broken_plugins().values())
 
 
 def _facts(target: Target) -> dict[str, Any]:
@@ -154,11 +125,8 @@ def _facts(target: Target) -> dict[str, Any]:
     }
 
 
-def _show(target: Target, form: TextFormat) -> None:
-
-    from tracekit.cli.display import print_table
-
-    if form is TextFormat.json:
+def _show(target: Target, form: str) -> None:
+    if form == "json":
         print_json(_facts(target))
         return
     typer.echo(f"{target.name}: {target.title}\n\nRead by: {target.reads}")

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracekit.cli.needs import say_need_of_jobs
-from tracekit.cli.options import Collect, Force, MemoryLimit, Shard
-from tracekit.cli.shards import asked_work, echo_shard
+from tracekit.cli.display import TerminalProgress, print_notes, print_rows, print_shard, print_table, printable
+from tracekit.cli.needs import say_need
+from tracekit.cli.options import shared_work
 from tracekit.errors import UsageError
+from tracekit.outputs import check_files
+from tracekit.settings import Collect, FitSettings, Flag, Force, MemoryLimit, Shard
 
 if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
-
-__all__ = ["fit"]
+    from tracekit.shards.work import SharedWork
 
 
 def fit(
@@ -24,27 +25,13 @@ def fit(
         typer.Argument(
             metavar="TRACE|MODEL.json",
             help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md); or a model, to plot it.",
-            show_default=False,
-            path_type=str,
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model (JSON).")
-    ] = None,
-    plots: Annotated[Path | None, typer.Option("--plots", metavar="OUT", help="Folder for plots of the model.")] = None,
-    png: Annotated[bool, typer.Option("--png", help="With --plots: also write PNG files.")] = False,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Seed of the goodness-of-fit tests and the bootstrap.")
-    ] = 0,
-    bootstrap: Annotated[int, typer.Option(metavar="N", min=0, help="Samples per p-value; 0 skips the p-values.")] = 99,
-    scores: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Workloads per generator that are scored on the last part of the log; 0 skips the scores.",
-        ),
-    ] = 5,
+    out: Annotated[Path | None, Flag("-o --output FILE", "Where to write the model (JSON).")] = None,
+    plots: Annotated[Path | None, Flag("--plots OUT", "Folder for plots of the model.")] = None,
+    png: Annotated[bool, Flag("--png", "With --plots: also write PNG files.")] = False,
+    *,
+    settings: FitSettings,
     shard: Shard = None,
     collect: Collect = False,
     force: Force = False,
@@ -73,7 +60,8 @@ def fit(
     if drawn_alone:
         model: WorkloadModel | None = WorkloadModel.read(Path(source))
     else:
-        model = _fitted(source, out, seed, bootstrap, scores, shard, memory_limit, collect=collect, force=force)
+        shared = None if out is None else shared_work(out, shard, collect=collect)
+        model = _fitted(source, out, settings, shared, memory_limit, force=force)
     if model is not None and plots is not None:
         _draw(model, plots, png=png, force=force)
 
@@ -95,59 +83,32 @@ def _check_outputs(
         raise UsageError("no output is named", hint=what)
 
 
-def _draw(model: WorkloadModel, folder: Path, *, png: bool, force: bool) -> None:
-    from tracekit.cli.display import TerminalProgress
-    from tracekit.report.pictures import write_pictures
-    from tracekit.report.workload_charts import undrawn, workload_pictures
-
-    drawn = workload_pictures(model)
-    write_pictures(folder, drawn, png=png, force=force)
-    with TerminalProgress() as progress:
-        for note in undrawn(model):
-            progress.note(note)
-    typer.echo(f"pictures: {folder} ({', '.join(drawn)})")
-
-
 def _fitted(
-    trace: str,
+    source: str,
     out: Path | None,
-    seed: int,
-    bootstrap: int,
-    scores: int,
-    shard: str | None,
+    settings: FitSettings,
+    shared: SharedWork | None,
     memory_limit: str | None,
     *,
-    collect: bool,
     force: bool,
 ) -> WorkloadModel | None:
     """Fit, write and show a model; None for a shard, which makes scores alone."""
-    from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.fit.scored import fit as fit_trace
     from tracekit.fit.scored import make_scores
     from tracekit.fit.summary import score_rows, score_words, summary_rows
-    from tracekit.outputs import check_files
 
-    shared = None if out is None else asked_work(out, shard, collect=collect)
-    if shared is not None and shard is not None:
+    if shared is not None and shared.shard is not None:
         with TerminalProgress() as progress:
-            reason = make_scores(trace, shared, scores=scores, progress=progress)
+            reason = make_scores(source, shared, scores=settings.scores, progress=progress)
         if reason is not None:
             typer.echo(f"nothing is scored: {reason}")
-        echo_shard(shared, "workloads")
+        print_shard(shared, "workloads")
         return None
     if out is not None:
         check_files(out, force=force)
-    say_need_of_jobs(trace, "fit", memory_limit)
+    say_need(source, "fit", memory_limit)
     with TerminalProgress() as progress:
-        model = fit_trace(
-            trace,
-            seed=seed,
-            replicates=bootstrap,
-            scores=scores,
-            shared=shared,
-            memory_limit=memory_limit,
-            progress=progress,
-        )
+        model = fit_trace(source, **vars(settings), shared=shared, memory_limit=memory_limit, progress=progress)
         if out is not None:
             model.write(out, force=force)
     print_table(*summary_rows(model))
@@ -155,11 +116,20 @@ def _fitted(
     if arrivals["process"] is not None:
         typer.echo(f"arrivals: {arrivals['process']}; {arrivals['why']}")
     if judged := score_rows(model):
-        print_table(list(judged[0]), [list(row.values()) for row in judged])
-    if scores:
+        print_rows(judged, "table")
+    if settings.scores:
         typer.echo(score_words(model))
-    for note in model.document["notes"]:
-        progress.note(note)
+    print_notes(map(printable, model.document["notes"]))
     if out is not None:
         typer.echo(f"model: {out}")
     return model
+
+
+def _draw(model: WorkloadModel, folder: Path, *, png: bool, force: bool) -> None:
+    from tracekit.report.pictures import write_pictures
+    from tracekit.report.workload_charts import undrawn, workload_pictures
+
+    drawn = workload_pictures(model)
+    write_pictures(folder, drawn, png=png, force=force)
+    print_notes(map(printable, undrawn(model)))
+    typer.echo(f"pictures: {folder} ({', '.join(drawn)})")

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracekit.cli.options import TextFormat
+from tracekit.cli.display import print_table
 from tracekit.cli.streams import print_data, print_json
 from tracekit.errors import UsageError
+from tracekit.settings import Flag, ListForm
 
 if TYPE_CHECKING:
     from tracekit.ingest.interface import Format
-
-__all__ = ["formats"]
 
 
 def formats(
@@ -23,14 +22,12 @@ def formats(
         str | None,
         typer.Argument(metavar="NAME", help="Show one format in full: its files, options and assumptions."),
     ] = None,
-    form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
+    form: ListForm = "table",
     template: Annotated[
-        str | None,
-        typer.Option("--template", metavar="NAME", help="Print a commented mapping file; for the format csv."),
+        str | None, Flag("--template NAME", "Print a commented mapping file; for the format csv.")
     ] = None,
 ) -> None:
     """List the source formats and the files that complete a log, or show one format: its raw files and its options."""
-    from tracekit.cli.display import print_table
     from tracekit.ingest import all_formats, find_format
     from tracekit.ingest.companion import all_companions
 
@@ -41,7 +38,7 @@ def formats(
         _show(find_format(name), form)
         return
     rows = [_row(member) for member in all_formats().values()]
-    if form is TextFormat.json:
+    if form == "json":
         beside = [{"format": kind.name, "kind": "beside a log", "source": kind.title} for kind in all_companions()]
         print_json(sorted([{"kind": "log"} | row for row in rows] + beside, key=lambda row: str(row["format"])))
         return
@@ -67,10 +64,8 @@ def _details(row: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _show(member: Format, form: TextFormat) -> None:
+def _show(member: Format, form: str) -> None:
     """Print one format: its files and options, what its module says of it, and a command that reads it."""
-    from tracekit.cli.display import print_table
-
     about = inspect.getdoc(sys.modules[type(member).__module__]) or inspect.getdoc(type(member)) or ""
     example = f"tracekit ingest LOGS -o TRACE --format {member.name}"
     if any(option.file for option in member.options.values()):
@@ -83,7 +78,7 @@ def _show(member: Format, form: TextFormat) -> None:
         kind.key: "on request" if not member.detected else f"by name, {kind.pattern}" if kind.pattern else "by content"
         for kind in member.raw_files
     }
-    if form is TextFormat.json:
+    if form == "json":
         choices = {name: list(option.choices) for name, option in member.options.items() if option.choices}
         print_json(row | {"found": found, "choices": choices, "about": about, "example": example})
         return

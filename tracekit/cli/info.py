@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from tracekit.cli.options import TextFormat, TraceFolder
+from tracekit.cli.display import print_table
+from tracekit.cli.options import TraceFolder
 from tracekit.cli.streams import print_data
+from tracekit.settings import ListForm
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["info"]
 
-
-def info(
-    trace: TraceFolder,
-    form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
-) -> None:
+def info(trace: TraceFolder, form: ListForm = "table") -> None:
     """Show the contents of a Trace: origin, tables, possible answers, data quality."""
     from tracekit.trace import Trace
 
     opened = Trace.open(trace)
-    if form is TextFormat.json:
+    if form == "json":
         print_data(opened.manifest.to_json().decode())
     else:
         _show(opened)
 
 
 def _show(trace: Trace) -> None:
-    from tracekit.cli.display import print_table
-
     manifest = trace.manifest
     typer.echo(f"{trace.path}: {manifest.format}, times {manifest.time_base}, hours read in {manifest.timezone}")
     files = [(f.path, f.bytes, f.records, f.kept, f.rejected) for f in manifest.files]

@@ -7,44 +7,34 @@ from typing import Annotated
 
 import typer
 
+from tracekit.cli.display import TerminalProgress
 from tracekit.cli.needs import say_need_of_files
-from tracekit.cli.options import Force, MapFile, Master, with_map
-from tracekit.cli.settings import takes
-from tracekit.settings import IngestSettings
-
-__all__ = ["ingest"]
+from tracekit.cli.options import with_map
+from tracekit.settings import Flag, Force, IngestSettings, MapFile, Master
 
 
-@takes(IngestSettings)
 def ingest(
     source: Annotated[
         str,
         typer.Argument(
             metavar="SRC",
             help="Folder, file or archive with raw logs, also in a bucket (docs/buckets.md); slurm: runs sacct.",
-            show_default=False,
-            path_type=str,
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the new Trace.")],
+    out: Annotated[Path, Flag("-o --output TRACE", "Folder of the new Trace.")],
     settings: IngestSettings,
     map_file: MapFile = None,
     force: Force = False,
     engine: Annotated[
         str,
-        typer.Option(
-            "--engine",
-            metavar="NAME",
-            help=(
-                "Engine that reads telemetry files: duckdb (this process) or spark (one task per file; "
-                "docs/telemetry.md)."
-            ),
+        Flag(
+            "--engine NAME",
+            "Engine that reads telemetry files: duckdb (this process) or spark (one task per file; docs/telemetry.md).",
         ),
     ] = "duckdb",
     master: Master = None,
     append: Annotated[
-        bool,
-        typer.Option("--append", help="Add a newer export to TRACE; newer records of a job replace older ones."),
+        bool, Flag("--append", "Add a newer export to TRACE; newer records of a job replace older ones.")
     ] = False,
 ) -> None:
     """Read raw logs into a Trace: a folder of Parquet tables in one common schema.
@@ -63,7 +53,6 @@ def ingest(
     Example: tracekit ingest sample_traces/philly -o my-trace
     """
     from tracekit.characterize.engines import engine_of
-    from tracekit.cli.display import TerminalProgress
     from tracekit.ingest import ingest_logs
 
     settings = with_map(map_file, settings)

@@ -1,158 +1,59 @@
-"""Options and arguments that several commands share."""
+"""The options and arguments of commands, as Typer reads them: every `Flag` of `tracekit.settings` becomes an option."""
 
 from __future__ import annotations
 
+import datetime as dt
+import inspect
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 import typer
 
 from tracekit.errors import UsageError
 from tracekit.options import REPEATED
-from tracekit.settings import BY
+from tracekit.settings import Flag, flags_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tracekit.settings import IngestSettings, PartSettings
-    from tracekit.trace import Trace
-
-__all__ = [
-    "Anonymize",
-    "Collect",
-    "EngineName",
-    "Force",
-    "MapFile",
-    "Master",
-    "MemoryLimit",
-    "SaltFile",
-    "Shard",
-    "TableFormat",
-    "TenantColumn",
-    "TextFormat",
-    "TraceFolder",
-    "opened_part",
-    "pairs",
-    "with_map",
-]
+    from tracekit.settings import IngestSettings
+    from tracekit.shards.work import SharedWork
 
 S = TypeVar("S", bound="IngestSettings")
+Command = Callable[..., None]
 
-TraceFolder = Annotated[
-    str,
-    typer.Argument(
-        metavar="TRACE",
-        help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).",
-        show_default=False,
-        path_type=str,
-    ),
-]
-"""Text and no Path, which would change the address of a Trace in a store."""
+_TRACE = typer.Argument(metavar="TRACE", help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).")
+# Text and no Path, which would change the address of a Trace in a store.
+TraceFolder = Annotated[str, _TRACE]
+OptionalTrace = Annotated[str | None, _TRACE]
 
-MapFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--map",
-        metavar="FILE",
-        help=(
-            "Mapping file (TOML) for any other log layout; with --format NAME, for files that add to that log. "
-            "'tracekit formats --template csv' prints an example."
-        ),
-    ),
-]
-
-Force = Annotated[bool, typer.Option("--force", help="Replace an earlier output of the same kind.")]
-
-MemoryLimit = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="Memory limit for joins, which use the disk beyond it, such as 2GB."),
-]
-
-Anonymize = Annotated[
-    bool, typer.Option("--anonymize", help="Show pseudonyms for users, accounts, jobs, nodes and all other names.")
-]
-
-SaltFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--salt-file",
-        metavar="FILE",
-        help="File with the salt of the pseudonyms; created if missing. The same salt gives the same names.",
-    ),
-]
+_EPOCH = dt.datetime(1970, 1, 1)
 
 
-TenantColumn = Annotated[
-    str | None,
-    typer.Option("--by", metavar="COLUMN", help=f"{BY}.", show_default=False),
-]
+def _moment(text: str | None, option: str) -> dt.datetime | None:
+    """Return a time given as ISO 8601, or as seconds after 1970, for logs whose times are relative; UTC.
 
-Shard = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="I/N",
-        help="Run part I of N (see docs/howto/shards.md).",
-    ),
-]
-
-Collect = Annotated[
-    bool,
-    typer.Option("--collect", help="Merge the results of the shards; fail if any are missing."),
-]
-
-EngineName = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        help="Engine that runs the SQL: duckdb (this process) or spark (docs/reference/spark.md).",
-    ),
-]
-
-Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Spark's master, such as spark://host:7077, yarn or local[4] (this machine, by default).",
-        show_default=False,
-    ),
-]
-
-
-class TableFormat(StrEnum):
-    """How a table of results is written."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
-
-
-class TextFormat(StrEnum):
-    """How an overview or a list is written."""
-
-    table = "table"
-    json = "json"
-
-
-def with_map(map_file: Path | None, settings: S) -> S:
-    """Return settings that read the log by a mapping file: alone, or beside the format that is given."""
-    if map_file is None:
-        return settings
-    options = {**(settings.options or {}), "map": str(map_file)}
-    return replace(settings, format_name=settings.format_name or "csv", options=options)
-
-
-def opened_part(folder: str | Path, part: PartSettings, where: Mapping[str, str] | None = None) -> Trace:
-    """Return the Trace in a folder, or the part of it that is asked."""
-    from tracekit.tables.window import Window, chosen_jobs, utc
-    from tracekit.trace import Trace
-
-    limits = Window(utc(part.start), utc(part.end), part.cluster, chosen_jobs(where))
-    return Trace.open(folder, limits=limits, allow_missing=part.allow_missing)
+    Raises
+    ------
+    UsageError
+        It is neither.
+    """
+    if text is None:
+        return None
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            seconds = float(text)
+            if not math.isfinite(seconds):
+                raise ValueError(text)
+            found = _EPOCH + dt.timedelta(seconds=seconds)
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"'{text[:60]}' is not a time", where=option, hint="write it like 2017-10-03 or 2017-10-03T12:00"
+            ) from None
+    return found if found.tzinfo is None else found.astimezone(dt.UTC).replace(tzinfo=None)
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:
@@ -172,3 +73,105 @@ def pairs(given: list[str] | None, option: str) -> dict[str, str]:
             raise UsageError(f"'{name}' is given twice", where=option)
         found[name] = f"{found[name]},{value}" if name in found else value
     return found
+
+
+_FORMS: dict[Any, tuple[Any, Callable[[Any, str], Any]]] = {
+    Mapping[str, str] | None: (list[str] | None, pairs),
+    tuple[str, ...]: (list[str] | None, lambda texts, _: tuple(texts or ())),
+    tuple[Path, ...]: (list[Path] | None, lambda paths, _: tuple(paths or ())),
+    dt.datetime | None: (str | None, _moment),
+    bool | None: (Literal["on", "off"] | None, lambda word, _: None if word is None else word == "on"),
+    str | Path | None: (Path | None, lambda path, _: path),
+    Any: (str | None, lambda text, _: text),
+}
+"""Types of settings that a command line gives in another form: that, and what reads it for the option named."""
+
+
+class _Option(NamedTuple):
+    """A setting, or a parameter of a command, that has an option."""
+
+    name: str
+    hint: Any
+    flag: Flag
+    default: Any
+
+    @property
+    def form(self) -> tuple[Any, Callable[[Any, str], Any]] | None:
+        return None if "/" in self.flag.name else _FORMS.get(self.hint)
+
+    @property
+    def turns_off(self) -> bool:
+        return self.default is True and "/" not in self.flag.name
+
+    def parameter(self) -> inspect.Parameter:
+        """Return the parameter that Typer sees."""
+        flag = self.flag
+        option = typer.Option(
+            *flag.names, metavar=flag.metavar, help=flag.meaning, min=flag.least, max=flag.most, envvar=flag.variable
+        )
+        hint = self.hint if self.form is None else self.form[0]
+        default = False if self.turns_off else None if self.default == () else self.default
+        return inspect.Parameter(
+            self.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option]
+        )
+
+    def read(self, word: Any) -> Any:
+        """Return the value of what the command line gives."""
+        if self.form is not None:
+            return self.form[1](word, self.flag.name)
+        return not word if self.turns_off else word
+
+
+def with_options(command: Command) -> Command:
+    """Return a command with an option for each parameter that has a `Flag`, and for each setting of `settings`.
+
+    Such a parameter is annotated as `Annotated[type, Flag(...)]`, and `settings` as a class of `tracekit.settings`.
+    """
+    parameters: list[inspect.Parameter] = []
+    options: dict[str, _Option] = {}
+    kind: type[Any] | None = None
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if parameter.name == "settings":
+            kind = parameter.annotation
+            # The default of a field is an attribute of its class.
+            found = [_Option(name, *hint, getattr(kind, name)) for name, hint in flags_of(kind).items()]
+        elif isinstance(flag := (get_args(parameter.annotation) or [None])[-1], Flag):
+            found = [_Option(parameter.name, get_args(parameter.annotation)[0], flag, parameter.default)]
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        parameters += [option.parameter() for option in found]
+        options |= {option.name: option for option in found}
+
+    def run(**words: Any) -> None:
+        values = {name: options[name].read(word) if name in options else word for name, word in words.items()}
+        if kind is not None:
+            values["settings"] = kind(**{name: values.pop(name) for name in flags_of(kind)})
+        command(**values)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # Typer reads it
+    return run
+
+
+def with_map(map_file: Path | None, settings: S) -> S:
+    """Return settings that read the log by a mapping file: alone, or beside the format that is given."""
+    if map_file is None:
+        return settings
+    options = {**(settings.options or {}), "map": str(map_file)}
+    return replace(settings, format_name=settings.format_name or "csv", options=options)
+
+
+def shared_work(out: Path, shard: str | None, *, collect: bool) -> SharedWork | None:
+    """Return the work that shards share in OUT.runs; None where neither --shard nor --collect is given.
+
+    Raises
+    ------
+    TracekitError
+        The options contradict each other, or the folder cannot be used.
+    """
+    from tracekit.shards.work import SharedWork, runs_beside
+
+    runs = runs_beside(out) if shard is not None or collect else None
+    return SharedWork.opened(runs, shard, collect=collect)

@@ -3,96 +3,31 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import typer
 
-from tracekit.cli.needs import say_need_of_jobs
-from tracekit.cli.options import Collect, Force, Shard, TraceFolder
-from tracekit.cli.replay_options import OutFolder, show_assumptions
-from tracekit.cli.shards import asked_work, echo_shard
+from tracekit.cli.display import TerminalProgress, print_assumptions, print_shard, print_table
+from tracekit.cli.needs import say_need
+from tracekit.cli.options import TraceFolder, shared_work
 from tracekit.errors import UsageError
+from tracekit.settings import Collect, Force, OutFolder, PlanSettings, Shard, flags_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+    from tracekit.capacity_plan.result import CapacityPlan
+    from tracekit.capacity_plan.spares.result import SparePlan
+    from tracekit.progress import Progress
     from tracekit.shards.work import SharedWork
 
-__all__ = ["plan"]
+_OF_GANGS = ("ettr", "checkpoint")
+_OF_WAITS = ("target", "twin", "nodes", "policies", "growth", "node_cost", "wait_cost")
 
 
 def plan(
     trace: TraceFolder,
     out: OutFolder,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", metavar="'p90<=1h'", help="Longest acceptable wait: mean, p50, p90 or p99; in s, min, h or d."
-        ),
-    ] = None,
-    jobs_for: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--for",
-            metavar="size=8|vc=NAME|cluster=NAME",
-            help="Jobs whose wait counts; may be repeated. All by default.",
-        ),
-    ] = None,
-    twin: Annotated[
-        Path | None, typer.Option("--twin", metavar="FILE.toml", help="The twin to use; calibrated now by default.")
-    ] = None,
-    nodes: Annotated[
-        str | None, typer.Option("--nodes", metavar="N,N,...", help="Test only these numbers of nodes.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Vary only the nodes of this GPU model.")
-    ] = None,
-    growth: Annotated[
-        str, typer.Option("--growth", metavar="X,X,...", help="Jobs per day, as multiples of the log.")
-    ] = "1",
-    policies: Annotated[
-        list[str] | None,
-        typer.Option("-p", "--policy", metavar="POLICY[,key=value...]", help="Also try this policy; may be repeated."),
-    ] = None,
-    node_cost: Annotated[
-        float | None, typer.Option("--node-cost", metavar="X", help="Cost of owning a node for an hour.")
-    ] = None,
-    wait_cost: Annotated[
-        float | None, typer.Option("--wait-cost", metavar="X", help="Cost of an hour that a job waits.")
-    ] = None,
-    gang: Annotated[
-        str | None,
-        typer.Option(
-            "--gang", metavar="N|Nnodes", help="Find spare nodes instead, for a large job (gang) of N GPUs or N nodes."
-        ),
-    ] = None,
-    ettr: Annotated[
-        float | None,
-        typer.Option(
-            "--ettr",
-            metavar="X",
-            help="With --gang: target share of time spent on useful work (ETTR); 0.95 by default.",
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="interval=S|daly|none,cost=S,restart=S",
-            help="With --gang: checkpoint times in seconds; interval=3600,cost=0,restart=300 by default.",
-        ),
-    ] = None,
-    resamples: Annotated[
-        int, typer.Option("--resamples", metavar="N", help="Number of random months, or of random sets of nodes.")
-    ] = 40,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Without --twin: use only the first N jobs.")
-    ] = 100_000,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; by default one per processor.")
-    ] = None,
+    settings: PlanSettings,
     shard: Shard = None,
     collect: Collect = False,
     force: Force = False,
@@ -113,126 +48,78 @@ def plan(
 
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """
-    from tracekit.capacity_plan.output import plan_folder
+    from tracekit.capacity_plan.output import plan_folder, table_rows, write_plan
+    from tracekit.capacity_plan.spares.result import SparePlan
+    from tracekit.report.plan_chart import plan_svg, spares_svg
 
-    if gang is not None:
-        waits: dict[str, object] = {"--target": target, "--twin": twin, "--nodes": nodes, "--policy": policies}
-        waits |= {"--growth": None if growth == "1" else growth, "--node-cost": node_cost, "--wait-cost": wait_cost}
-        _left_out(waits, "asks for nodes, but --gang asks for spares")
-        unused = {"--limit": None if limit == 100_000 else limit, "--workers": workers}
-        _left_out(unused, "has no effect with --gang, which replays one job")
-        shared = asked_work(out, shard, collect=collect)
-        _plan_spares(trace, out, gang, ettr, checkpoint, model, jobs_for or (), resamples, seed, shared, force=force)
-        return
-    _left_out({"--ettr": ettr, "--checkpoint": checkpoint}, "works only with --gang", "add --gang N or leave it out")
-    from tracekit.capacity_plan.api import plan as make
-    from tracekit.capacity_plan.output import table_rows, write_plan
-    from tracekit.cli.display import TerminalProgress, print_table
-    from tracekit.report.plan_chart import plan_svg
-
-    say_need_of_jobs(trace, "calibrate", limit=limit)
-    shared = asked_work(out, shard, collect=collect)
-    progress = TerminalProgress()
-    staged = None if _is_shard(shared) else plan_folder(out, force=force)
-    try:
-        made = make(
-            trace,
-            target,
-            jobs_for=jobs_for or (),
-            twin=twin,
-            nodes=None if nodes is None else [int(n) for n in _numbers(nodes, "--nodes", whole=True)],
-            model=model,
-            growth=_numbers(growth, "--growth"),
-            policies=policies or (),
-            node_cost=node_cost,
-            wait_cost=wait_cost,
-            resamples=resamples,
-            limit=limit,
-            seed=seed,
-            workers=workers or os.cpu_count() or 1,
-            shared=shared,
-            progress=progress,
-        )
-        if staged is not None:
-            write_plan(made, staged, plan_svg)
-    finally:
-        if staged is not None:
-            staged.discard()
-        progress.close()
+    if settings.gang is None:
+        _refuse(settings, _OF_GANGS, "works only with --gang", "add --gang N or leave it out")
+        say_need(trace, "calibrate", limit=settings.limit)
+    else:
+        _refuse(settings, _OF_WAITS, "asks for nodes, but --gang asks for spares")
+        _refuse(settings, ("limit", "workers"), "has no effect with --gang, which replays one job")
+    shared = shared_work(out, shard, collect=collect)
+    with TerminalProgress() as progress:
+        # A shard makes results for others, and writes no plan.
+        staged = None if shard is not None else plan_folder(out, force=force)
+        try:
+            if settings.gang is None:
+                made: CapacityPlan | SparePlan = _nodes(trace, settings, shared, progress)
+            else:
+                made = _spares(trace, settings, shared, progress)
+            if staged is not None:
+                write_plan(made, staged, spares_svg if isinstance(made, SparePlan) else plan_svg)
+        finally:
+            if staged is not None:
+                staged.discard()
     if shared is not None and staged is None:
-        echo_shard(shared, "resamples")
+        print_shard(shared, "resamples" if settings.gang is None else "runs")
         return
-    print_table(*table_rows(made))
+    print_table(*(made.table() if isinstance(made, SparePlan) else table_rows(made)))
     for sentence in made.sentences:
         typer.echo(sentence)
-    show_assumptions(made.assumptions)
+    print_assumptions(made.assumptions)
     typer.echo(f"plan: {out}")
 
 
-def _plan_spares(
-    trace: str,
-    out: Path,
-    gang: str,
-    ettr: float | None,
-    checkpoint: str | None,
-    model: str | None,
-    jobs_for: Sequence[str],
-    resamples: int,
-    seed: int,
-    shared: SharedWork | None,
-    *,
-    force: bool,
-) -> None:
-    from tracekit.capacity_plan.output import plan_folder, write_plan
+def _nodes(trace: str, settings: PlanSettings, shared: SharedWork | None, progress: Progress) -> CapacityPlan:
+    from tracekit.capacity_plan.api import plan as make
+
+    asked = {name: value for name, value in vars(settings).items() if name not in ("gang", *_OF_GANGS)}
+    asked["nodes"] = (
+        None if settings.nodes is None else [int(n) for n in _numbers(settings.nodes, "--nodes", whole=True)]
+    )
+    asked["growth"] = _numbers(settings.growth, "--growth")
+    asked["workers"] = settings.workers or os.cpu_count() or 1
+    return make(trace, **asked, shared=shared, progress=progress)
+
+
+def _spares(trace: str, settings: PlanSettings, shared: SharedWork | None, progress: Progress) -> SparePlan:
     from tracekit.capacity_plan.spares.plan import plan_spares
     from tracekit.capacity_plan.target import job_group
-    from tracekit.cli.display import TerminalProgress, print_table
-    from tracekit.report.plan_chart import spares_svg
 
-    group = job_group(jobs_for)
+    group = job_group(settings.jobs_for)
     if group.size is not None or group.vc is not None:
         raise UsageError("size=... and vc=... do not apply to --gang", where="--for", hint="use only cluster=NAME")
-    progress = TerminalProgress()
-    staged = None if _is_shard(shared) else plan_folder(out, force=force)
-    try:
-        made = plan_spares(
-            trace,
-            gang,
-            0.95 if ettr is None else ettr,
-            checkpoint=checkpoint,
-            model=model,
-            cluster=group.cluster,
-            resamples=resamples,
-            seed=seed,
-            shared=shared,
-            progress=progress,
-        )
-        if staged is not None:
-            write_plan(made, staged, spares_svg)
-    finally:
-        if staged is not None:
-            staged.discard()
-        progress.close()
-    if shared is not None and staged is None:
-        echo_shard(shared, "runs")
-        return
-    print_table(*made.table())
-    for sentence in made.sentences:
-        typer.echo(sentence)
-    show_assumptions(made.assumptions)
-    typer.echo(f"plan: {out}")
+    return plan_spares(
+        trace,
+        settings.gang or "",
+        0.95 if settings.ettr is None else settings.ettr,
+        checkpoint=settings.checkpoint,
+        model=settings.model,
+        cluster=group.cluster,
+        resamples=settings.resamples,
+        seed=settings.seed,
+        shared=shared,
+        progress=progress,
+    )
 
 
-def _is_shard(shared: SharedWork | None) -> bool:
-    """Return whether this process makes results for others, and writes no plan."""
-    return shared is not None and shared.shard is not None
-
-
-def _left_out(options: Mapping[str, object], why: str, hint: str = "leave one of them out") -> None:
-    """Refuse options that say nothing here."""
-    for option, value in options.items():
-        if value is not None and value != []:
-            raise UsageError(why, where=option, hint=hint)
+def _refuse(settings: PlanSettings, names: Iterable[str], why: str, hint: str = "leave one of them out") -> None:
+    """Refuse settings that say nothing here."""
+    for name in names:
+        if getattr(settings, name) != getattr(PlanSettings, name):
+            raise UsageError(why, where=flags_of(PlanSettings)[name][1].name, hint=hint)
 
 
 def _numbers(text: str, option: str, *, whole: bool = False) -> list[float]:

@@ -2,113 +2,99 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracekit.characterize.limits import LONGEST_S
-from tracekit.cli.needs import say_need_of_query
-from tracekit.cli.options import (
+from tracekit.cli.display import file_of, print_notes, print_rows, print_table, write_frame
+from tracekit.cli.needs import say_need, tables_of
+from tracekit.cli.options import OptionalTrace
+from tracekit.damage import hidden_names
+from tracekit.settings import (
     Anonymize,
     EngineName,
+    Flag,
+    ForceFile,
     Master,
     MemoryLimit,
+    OutFile,
     SaltFile,
-    TableFormat,
+    TableForm,
     TenantColumn,
-    TextFormat,
-    opened_part,
-    pairs,
 )
-from tracekit.cli.settings import takes
-from tracekit.cli.tables import write_frame
-from tracekit.settings import PartSettings
-from tracekit.tables.window import SIZES, WHERE
+from tracekit.tables.window import SIZES, WHERE, Window, chosen_jobs, utc
+from tracekit.text import visible
 
 if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.answer import Answer
+    from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
-__all__ = ["query"]
 
-
-@takes(PartSettings)
 def query(
-    settings: PartSettings,
-    trace: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TRACE",
-            help="Folder made by 'tracekit ingest', also in a bucket (docs/buckets.md).",
-            show_default=False,
-            path_type=str,
-        ),
-    ] = None,
+    trace: OptionalTrace = None,
     name: Annotated[
         str | None,
         typer.Argument(
             metavar="NAME",
-            help=(
-                "Name of a query, such as queuing/run_time, or your own SQL file. Without it, list the queries, "
-                "and which of them the Trace can answer."
-            ),
-            show_default=False,
+            help="Name of a query, such as queuing/run_time, or your own SQL file. Without it, list the queries, and "
+            "which of them the Trace can answer.",
         ),
     ] = None,
-    form: Annotated[
-        TableFormat, typer.Option("-f", "--output-format", help="How to write the result.")
-    ] = TableFormat.table,
-    out: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file; '-' is stdout.")
+    start: Annotated[
+        dt.datetime | None, Flag("--from TIME", "Use only jobs submitted from this time on (ISO 8601, UTC).")
     ] = None,
-    param: Annotated[
-        list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Parameter of the query; may be repeated.")
+    end: Annotated[dt.datetime | None, Flag("--to TIME", "Use only jobs submitted before this time.")] = None,
+    cluster: Annotated[str | None, Flag("--cluster NAME", "Use only jobs submitted to this cluster.")] = None,
+    allow_missing: Annotated[
+        bool, Flag("--allow-missing", "Skip partitions that are missing or damaged, and name them.")
+    ] = False,
+    form: TableForm = "table",
+    out: OutFile = None,
+    params: Annotated[
+        Mapping[str, str] | None, Flag("--param NAME=VALUE", "Parameter of the query; may be repeated.")
     ] = None,
     where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where",
-            metavar="COLUMN=VALUE",
-            help=f"Use only jobs with this value; may be repeated. Columns: {', '.join(WHERE)}; "
-            f"sizes in GPUs: {', '.join(SIZES)}.",
+        Mapping[str, str] | None,
+        Flag(
+            "--where COLUMN=VALUE",
+            f"Use only jobs with this value; may be repeated. Columns: {', '.join(WHERE)}; sizes in GPUs: "
+            f"{', '.join(SIZES)}.",
         ),
     ] = None,
     by: TenantColumn = None,
     published: Annotated[
-        bool,
-        typer.Option("--published", help="Show published numbers next to the measured ones, for a public trace."),
+        bool, Flag("--published", "Show published numbers next to the measured ones, for a public trace.")
     ] = False,
     intervals: Annotated[
         bool,
-        typer.Option(
-            "--intervals", help="Add the ends of 95 % confidence intervals as columns, if the query has intervals."
-        ),
+        Flag("--intervals", "Add the ends of 95 % confidence intervals as columns, if the query has intervals."),
     ] = False,
     anonymize: Anonymize = False,
     salt_file: SaltFile = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False,
+    force: ForceFile = False,
     memory_limit: MemoryLimit = None,
     engine: EngineName = "duckdb",
     master: Master = None,
     sandbox: Annotated[
         bool | None,
-        typer.Option(
+        Flag(
             "--sandbox/--no-sandbox",
-            help="Let the SQL read only the tables of the Trace. The default for SQL files inside the Trace.",
-            show_default=False,
+            "Let the SQL read only the tables of the Trace. The default for SQL files inside the Trace.",
         ),
     ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option(
-            "--time-limit",
-            metavar="SECONDS",
-            min=0.001,
-            help=f"Time limit for the SQL: in the sandbox {LONGEST_S:g} by default, otherwise none.",
-            show_default=False,
+        Flag(
+            "--time-limit SECONDS",
+            f"Time limit for the SQL: in the sandbox {LONGEST_S:g} by default, otherwise none.",
+            0.001,
         ),
     ] = None,
 ) -> None:
@@ -126,17 +112,15 @@ def query(
     from tracekit.characterize import answer_query, find_query
     from tracekit.characterize.engines import engine_of
     from tracekit.characterize.run import tenant_of_query
-    from tracekit.damage import hidden_names
-    from tracekit.outputs import check_files
+    from tracekit.trace import Trace
 
-    file = None if out is None or str(out) == "-" else out
-    if file is not None:
-        check_files(file, force=force)
+    file = file_of(out, force=force)
     asked = find_query(name)
-    say_need_of_query(trace, asked, memory_limit)
-    column, params = tenant_of_query(asked, by, pairs(param, "--param"))
+    say_need(trace, asked.name if asked.shipped else "", memory_limit, tables=tables_of(asked))
+    column, given = tenant_of_query(asked, by, params or {})
     with hidden_names(hide=anonymize):
-        part = opened_part(trace, settings, pairs(where, "--where"))
+        limits = Window(utc(start), utc(end), cluster, chosen_jobs(where))
+        part = Trace.open(trace, limits=limits, allow_missing=allow_missing)
     with (
         opened(part, anonymize=anonymize, salt_file=salt_file, memory_limit=memory_limit) as source,
         engine_of(engine, master) as runs,
@@ -145,7 +129,7 @@ def query(
         found = answer_query(
             chosen,
             asked,
-            params,
+            given,
             memory_limit=memory_limit,
             sandbox=sandbox,
             time_limit_s=time_limit,
@@ -155,18 +139,16 @@ def query(
         )
         answer = found.named(chosen.tenant)
         write_frame(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
-        for note in (*source.notes, *answer.notes):
-            typer.echo(f"note: {note}", err=True)
+        print_notes((*source.notes, *answer.notes))
         if published:
-            _show_published(chosen, name, found, memory_limit, table=form is TableFormat.table)
+            _show_published(chosen, asked, found, memory_limit, table=form == "table")
 
 
-def _list_questions(trace: str | None, form: TableFormat, out: Path | None, *, force: bool) -> None:
+def _list_questions(trace: str | None, form: str, out: Path | None, *, force: bool) -> None:
     """Write what can be asked, and whether a Trace holds what each question needs."""
     import polars as pl
 
     from tracekit.characterize import lacks, list_queries
-    from tracekit.cli.display import print_rows
     from tracekit.trace import Trace
 
     opened = None if trace is None else Trace.open(trace)
@@ -177,8 +159,8 @@ def _list_questions(trace: str | None, form: TableFormat, out: Path | None, *, f
             missing = lacks(query, opened)
             row["can run here"] = "no, lacks " + "; ".join(missing) if missing else "yes"
         rows.append(row)
-    if out is None and form in (TableFormat.table, TableFormat.json):
-        print_rows(rows, TextFormat(form.value))
+    if out is None and form in ("table", "json"):
+        print_rows(rows, form)
     else:
         write_frame(pl.DataFrame(rows), form, None if str(out) == "-" else out, force=force)
 
@@ -196,17 +178,13 @@ def _with_ends(answer: Answer) -> pl.DataFrame:
     return frame.select(order)
 
 
-def _show_published(trace: Trace, name: str, answer: Answer, memory_limit: str | None, *, table: bool) -> None:
+def _show_published(trace: Trace, query: Query, answer: Answer, memory_limit: str | None, *, table: bool) -> None:
     """Show what is published about the answer: below a table, or as notes beside data that others read."""
-    from tracekit.characterize import find_query
     from tracekit.characterize.published import CONFIDENCE, compare_published, release_of
     from tracekit.characterize.session import Session
-    from tracekit.cli.display import print_table
     from tracekit.report.published import amount as shown
     from tracekit.report.published import difference, published_number, published_text
-    from tracekit.text import visible
 
-    query = find_query(name)
     found = compare_published(trace, answer, Session(trace, memory_limit)) if query.shipped else []
     numbers = [published_number(n) for n in found]
     release = release_of(trace)
@@ -214,7 +192,7 @@ def _show_published(trace: Trace, name: str, answer: Answer, memory_limit: str |
         kind = visible(trace.manifest.format)
         typer.echo(f"note: no published numbers for {query.name} of a trace of format {kind}", err=True)
         return
-    typer.echo(f"note: {release.note}", err=True)
+    print_notes([release.note])
     rows = [
         (n["what"], published_text(n), shown(n["measured"], n["unit"]), difference(n), n["confidence"], n["artefact"])
         for n in numbers
@@ -223,12 +201,12 @@ def _show_published(trace: Trace, name: str, answer: Answer, memory_limit: str |
         heads = ("published number", "published", "measured", "difference", "sure", "source")
         print_table(heads, rows, title="Published beside measured")
     else:
-        for what, stated, measured, differs, sure, where in rows:
-            typer.echo(f"note: {what}: published {stated} ({where}, {sure}), here {measured}, {differs}", err=True)
+        print_notes(
+            f"{what}: published {stated} ({where}, {sure}), here {measured}, {differs}"
+            for what, stated, measured, differs, sure, where in rows
+        )
     letters = {n["confidence"] for n in numbers}
-    for letter, words in CONFIDENCE.items():
-        if letter in letters:
-            typer.echo(f"note: {letter}: {words}", err=True)
+    print_notes(f"{letter}: {words}" for letter, words in CONFIDENCE.items() if letter in letters)
     for note in dict.fromkeys(n["population_note"] for n in numbers if n["population_note"]):
-        places = ", ".join(dict.fromkeys(n["artefact"] for n in numbers if n["population_note"] == note))
-        typer.echo(f"note: {places}: {note}", err=True)
+        places = dict.fromkeys(n["artefact"] for n in numbers if n["population_note"] == note)
+        print_notes([f"{', '.join(places)}: {note}"])

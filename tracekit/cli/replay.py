@@ -7,66 +7,52 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.needs import say_need_of_jobs
+from tracekit.cli.display import TerminalProgress, print_assumptions, print_frame, print_table
+from tracekit.cli.needs import say_need
 from tracekit.cli.options import TraceFolder
-from tracekit.cli.replay_options import ForceReplay, OutFolder, show_assumptions, show_before
-from tracekit.cli.settings import takes
+from tracekit.errors import UsageError
 from tracekit.places import refuse_remote
-from tracekit.settings import ReplaySettings
-
-__all__ = ["replay"]
+from tracekit.settings import Flag, ForceReplay, OutFolder, ReplaySettings
 
 
-@takes(ReplaySettings)
 def replay(
     trace: TraceFolder,
     out: OutFolder,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-p",
-            "--policy",
-            metavar="POLICY[,key=value...]",
-            help=(
-                "Policy with its parameters; may be repeated. By default a standard set; all-of-the-literature "
-                "runs every policy that is possible here. See 'tracekit policies'."
-            ),
+    policies: Annotated[
+        tuple[str, ...],
+        Flag(
+            "-p --policy POLICY[,key=value...]",
+            "Policy with its parameters; may be repeated. By default a standard set; all-of-the-literature runs every "
+            "policy that is possible here. See 'tracekit policies'.",
         ),
-    ] = None,
+    ] = (),
     *,
     settings: ReplaySettings,
     twin: Annotated[
         Path | None,
-        typer.Option(
-            "--twin",
-            metavar="FILE.toml",
-            help=(
-                "Replay in the twin from 'tracekit calibrate', where each policy replaces its job order. OUT/twin "
-                "is the twin itself."
-            ),
+        Flag(
+            "--twin FILE.toml",
+            "Replay in the twin from 'tracekit calibrate', where each policy replaces its job order. OUT/twin is the "
+            "twin itself.",
         ),
     ] = None,
     inflate: Annotated[
         float | None,
-        typer.Option(
-            metavar="X",
-            help=(
-                "Run a placement study instead: all tasks arrive, even those that never ran, and none leaves, up "
-                "to X times the GPUs; -p names placement rules."
-            ),
+        Flag(
+            "--inflate X",
+            "Run a placement study instead: all tasks arrive, even those that never ran, and none leaves, up to X "
+            "times the GPUs; -p names placement rules.",
         ),
     ] = None,
     bracket: Annotated[
         bool,
-        typer.Option(
+        Flag(
             "--bracket",
-            help=(
-                "Also compare the means with the first policy under other assumptions, at both ends of their "
-                "ranges in models.toml: shared GPUs, spread gangs, resizing, lost work, links, switched nodes."
-            ),
+            "Also compare the means with the first policy under other assumptions, at both ends of their ranges in "
+            "models.toml: shared GPUs, spread gangs, resizing, lost work, links, switched nodes.",
         ),
     ] = False,
-    log: Annotated[bool, typer.Option("--log", help="Keep the event log of each policy (log.parquet).")] = False,
+    log: Annotated[bool, Flag("--log", "Keep the event log of each policy (log.parquet).")] = False,
     force: ForceReplay = False,
 ) -> None:
     """Replay a Trace under other policies, or on another cluster, and compare the results.
@@ -77,30 +63,34 @@ def replay(
     Example: tracekit replay my-trace -p fifo -p srtf,overhead=helios -o out
     """
     from tracekit.calibration.one_cluster import scenario_in_twin
-    from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.replay.api import scenario_of
     from tracekit.replay.bracket import bracket_of_policies
     from tracekit.replay.panels import meant_by
     from tracekit.replay.results.comparison import comparison_rows
     from tracekit.replay.results.effects import effect_sentences
-    from tracekit.replay.run_policies import run_policies
+    from tracekit.replay.run_policies import left_out_sentences, run_policies
     from tracekit.report.replay_charts import comparison_svg
 
     refuse_remote(out)
     if inflate is not None:
-        _inflate(trace, out, policy, inflate, settings, twin, force=force)
+        if twin is not None:
+            raise UsageError("a placement study has no time, so it cannot use a twin", hint="leave out --twin")
+        _inflate(trace, out, policies, inflate, settings, force=force)
         return
-    say_need_of_jobs(trace, "replay", limit=settings.limit, runs=max(len(policy or ()), 1))
+    say_need(trace, "replay", limit=settings.limit, runs=max(len(policies), 1))
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         if twin is None:
             scenario, of_log = scenario_of(trace, settings, force=force), None
         else:
             scenario, of_log = scenario_in_twin(trace, twin, settings)
-        show_before(scenario, progress)
-        brackets = bracket_of_policies(scenario, meant_by(policy)[0] if policy else []) if bracket else []
+        for sentence in () if scenario.feasibility is None else scenario.feasibility.sentences:
+            progress.note(f"warning: {sentence}")
+        for sentence in left_out_sentences(scenario):
+            progress.note(sentence)
+        brackets = bracket_of_policies(scenario, meant_by(policies)[0] if policies else []) if bracket else []
         found = run_policies(
-            scenario, policy, out, twin=of_log, force=force, log=log, draw=comparison_svg, progress=progress
+            scenario, policies or None, out, twin=of_log, force=force, log=log, draw=comparison_svg, progress=progress
         )
         progress.note("engine: " + "; ".join(f"{label} {speed.words}" for label, speed in found.speeds.items()))
     for name, why in found.skipped.items():
@@ -108,34 +98,23 @@ def replay(
     print_table(*comparison_rows(found.comparison))
     for why in effect_sentences(found.comparison):
         typer.echo(f"No comparison: {why}.")
-    show_assumptions(found.assumptions)
+    print_assumptions(found.assumptions)
     for headline in brackets:
         typer.echo("\n".join(headline.lines()))
     typer.echo(f"replays: {Path(out)}")
 
 
 def _inflate(
-    trace: str,
-    out: Path,
-    rules: list[str] | None,
-    load: float,
-    settings: ReplaySettings,
-    twin: Path | None,
-    *,
-    force: bool,
+    trace: str, out: Path, rules: tuple[str, ...], load: float, settings: ReplaySettings, *, force: bool
 ) -> None:
-    from tracekit.cli.display import TerminalProgress, print_frame
-    from tracekit.errors import UsageError
     from tracekit.replay.native import kernel
 
     kernel()  # says what is missing
     from tracekit.replay.fractions.placement_study import placement_study, write_study
 
-    if twin is not None:
-        raise UsageError("a placement study has no time, so it cannot use a twin", hint="leave out --twin")
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
-        study = placement_study(trace, rules, load, settings=settings, progress=progress)
+        study = placement_study(trace, rules or None, load, settings=settings, progress=progress)
         for sentence in study.notes:
             progress.note(sentence)
         write_study(study, out, force=force)

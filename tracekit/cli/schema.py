@@ -6,13 +6,11 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["schema"]
+from tracekit.cli.display import print_table
 
 
 def schema(
-    table: Annotated[
-        str | None, typer.Argument(help="One table; by default all of them as Markdown.", show_default=False)
-    ] = None,
+    table: Annotated[str | None, typer.Argument(help="One table; by default all of them as Markdown.")] = None,
 ) -> None:
     """Show the columns of a Trace's tables, with types, units and meanings."""
     from tracekit import schema as schemas
@@ -20,7 +18,6 @@ def schema(
     if table is None:
         typer.echo(schemas.reference(), nl=False)
         return
-    from tracekit.cli.display import print_table
 
     found = schemas.common(table)
     typer.echo(found.description)

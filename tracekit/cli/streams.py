@@ -6,21 +6,19 @@ import contextlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from tracekit.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ReaderGoneError", "print_data", "print_json", "standard_streams"]
-
 
 class ReaderGoneError(BaseException):
     """The reader of our output has gone; not a BrokenPipeError, which libraries in between turn into exit code 1."""
 
 
-class _Stream(io.TextIOBase):
+class _Stream:
     """A text stream whose failures are distinguished; characters that its encoding lacks are spelled out.
 
     Parameters
@@ -31,39 +29,15 @@ class _Stream(io.TextIOBase):
         Whether these are messages, whose loss must not make a run fail.
     """
 
-    # It has no attribute 'buffer', or the command-line library would write past it.
-
     def __init__(self, stream: TextIO, *, talk: bool) -> None:
         self._stream, self._talk = stream, talk
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
-    @property
-    def encoding(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
-        """The encoding of the text."""
-        return self._stream.encoding
-
-    @property
-    def errors(self) -> str:  # type: ignore[override]  # the same
-        """What becomes of characters that the encoding lacks."""
-        return "backslashreplace"
-
-    def writable(self) -> bool:
-        """Return that text can be written."""
-        return True
-
-    @property
-    def closed(self) -> bool:
-        """Whether the stream behind it is closed."""
-        return self._stream.closed
-
-    def isatty(self) -> bool:
-        """Return whether a terminal shows it."""
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        """Return the number that the system has for it."""
-        return self._stream.fileno()
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # or the command-line library would write past this stream
+            raise AttributeError(name)
+        return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
         """Write text.

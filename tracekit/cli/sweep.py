@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tracekit.cli.needs import say_need_of_sweep
-from tracekit.cli.options import Shard
-from tracekit.errors import UsageError
-
-__all__ = ["sweep"]
+from tracekit.cli.display import TerminalProgress, print_frame
+from tracekit.cli.needs import manifest_of, say_need
+from tracekit.errors import TracekitError, UsageError
+from tracekit.settings import Flag, Shard, Workers
+from tracekit.text import counted
 
 
 def sweep(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FILE.toml",
-            help="File that lists what to combine; --template prints an example.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="FILE.toml", help="File that lists what to combine; --template prints an example."),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="OUT", help="Folder for the results; an earlier sweep there is resumed."
-        ),
+        Path | None, Flag("-o --output OUT", "Folder for the results; an earlier sweep there is resumed.")
     ] = None,
     twin: Annotated[
         Path | None,
-        typer.Option(
-            "--twin",
-            metavar="FILE.toml",
-            help="Make the runs in this twin from 'tracekit calibrate', instead of the one that the file names.",
+        Flag(
+            "--twin FILE.toml",
+            "Make the runs in this twin from 'tracekit calibrate', instead of the one that the file names.",
         ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes; by default one per processor.", min=1)
-    ] = None,
+    workers: Workers = None,
     shard: Shard = None,
     collect: Annotated[
-        bool,
-        typer.Option("--collect", help="Replay nothing; write the table and the plot from the results of the shards."),
+        bool, Flag("--collect", "Replay nothing; write the table and the plot from the results of the shards.")
     ] = False,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="With --collect: write missing runs as rows without figures.")
+        bool, Flag("--allow-missing", "With --collect: write missing runs as rows without figures.")
     ] = False,
-    template: Annotated[bool, typer.Option("--template", help="Print an example of FILE.toml and exit.")] = False,
+    template: Annotated[bool, Flag("--template", "Print an example of FILE.toml and exit.")] = False,
 ) -> None:
     """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file names.
 
@@ -65,19 +55,17 @@ def sweep(
     import polars as pl
 
     from tracekit.calibration.sweep import sweep as run_sweep
-    from tracekit.cli.display import TerminalProgress, print_frame
     from tracekit.replay.results.recorded_times import TWIN
     from tracekit.replay.sweeps.file import TEMPLATE
     from tracekit.replay.sweeps.table import EFFECTS, PARAMETERS
     from tracekit.report.replay_charts import tradeoff_svg
-    from tracekit.text import counted
 
     if template:
         typer.echo(TEMPLATE, nl=False)
         return
     if file is None or out is None:
         raise UsageError("needs FILE.toml and -o OUT", where="sweep", hint="--template prints an example")
-    say_need_of_sweep(file, twin, workers)
+    _say_need(file, twin, workers)
     with TerminalProgress() as progress:
         table = run_sweep(
             file,
@@ -103,3 +91,23 @@ def sweep(
     for reason in table.filter(pl.col("policy") != TWIN)["effect_reason"].drop_nulls().unique(maintain_order=True):
         typer.echo(f"No effect on the recorded times: {reason}.")
     typer.echo(f"sweep: {out / 'sweep.parquet'}")
+
+
+def _say_need(file: Path, twin: Path | None, workers: int | None) -> None:
+    """Say what the runs will need, by the largest Trace; runs that are there already count too."""
+    from tracekit.replay.sweeps.file import read_sweep
+
+    try:
+        runs = read_sweep(file, twin)
+    except TracekitError:  # which the sweep itself tells
+        return
+    manifests = {trace: manifest_of(trace) for trace in {run.trace for run in runs}}
+    jobs = {t: m.tables["jobs"].rows for t, m in manifests.items() if m is not None and "jobs" in m.tables}
+    if not jobs:
+        return
+    largest = max(sorted(jobs), key=jobs.__getitem__)
+    limits = [run.limit for run in runs if run.trace == largest]
+    known = [limit for limit in limits if limit is not None]
+    limit = max(known) if len(known) == len(limits) else None
+    workers = min(workers or os.cpu_count() or 1, len(runs))
+    say_need(largest, "replay", limit=limit, runs=len(runs), workers=workers)

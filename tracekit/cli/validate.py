@@ -6,20 +6,16 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.needs import say_need_of_validation
-from tracekit.cli.options import MemoryLimit, TraceFolder
-
-__all__ = ["validate"]
+from tracekit.cli.needs import say_need
+from tracekit.cli.options import TraceFolder
+from tracekit.settings import Flag, MemoryLimit
 
 
 def validate(
     trace: TraceFolder,
     deep: Annotated[
         bool,
-        typer.Option(
-            "--deep",
-            help="Also compare the SHA-256 of each file with the manifest, and read every column of every row.",
-        ),
+        Flag("--deep", "Also compare the SHA-256 of each file with the manifest, and read every column of every row."),
     ] = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
@@ -37,7 +33,7 @@ def validate(
     from tracekit.trace import Trace
 
     opened = Trace.open(trace, check=False)
-    say_need_of_validation(trace, memory_limit)
+    say_need(trace, "validate", memory_limit)
     problems = opened.validate(deep=deep, memory_limit=memory_limit)
     for problem in problems:
         typer.echo(visible(problem))

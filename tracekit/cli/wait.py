@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from tracekit.cli.needs import say_need_of_wait
-from tracekit.cli.options import MemoryLimit
-from tracekit.cli.streams import print_data, print_json
+from tracekit.cli.display import print_notes, print_table, write_frame
+from tracekit.cli.needs import say_need
+from tracekit.cli.streams import print_json
 from tracekit.errors import UsageError
-
-__all__ = ["wait"]
-
-
-class _Form(StrEnum):
-    table = "table"
-    csv = "csv"
-    json = "json"
+from tracekit.settings import Flag, MemoryLimit
+from tracekit.text import duration, level_percent
 
 
 def wait(
-    history: Annotated[
-        str,
-        typer.Argument(metavar="HISTORY", help="Trace of the last weeks or months.", show_default=False, path_type=str),
-    ],
-    gpus: Annotated[
-        float | None,
-        typer.Option("--gpus", metavar="N", help="GPUs of the job; required if the log records job sizes."),
-    ] = None,
-    gpu_model: Annotated[str | None, typer.Option("--gpu-model", metavar="NAME", help="Requested GPU model.")] = None,
-    partition: Annotated[
-        str | None, typer.Option("--partition", metavar="NAME", help="Partition, queue or VC of the job.")
-    ] = None,
-    qos: Annotated[str | None, typer.Option("--qos", metavar="NAME", help="Quality of service of the job.")] = None,
-    account: Annotated[
-        str | None, typer.Option("--account", metavar="NAME", help="Account that pays for the job.")
-    ] = None,
+    history: Annotated[str, typer.Argument(metavar="HISTORY", help="Trace of the last weeks or months.")],
+    gpus: Annotated[float | None, Flag("--gpus N", "GPUs of the job; required if the log records job sizes.")] = None,
+    gpu_model: Annotated[str | None, Flag("--gpu-model NAME", "Requested GPU model.")] = None,
+    partition: Annotated[str | None, Flag("--partition NAME", "Partition, queue or VC of the job.")] = None,
+    qos: Annotated[str | None, Flag("--qos NAME", "Quality of service of the job.")] = None,
+    account: Annotated[str | None, Flag("--account NAME", "Account that pays for the job.")] = None,
     time_limit: Annotated[
-        str | None,
-        typer.Option("--time-limit", metavar="TIME", help="Time limit of the job: 30min, 8h, 2d, or 1-12:00:00."),
+        str | None, Flag("--time-limit TIME", "Time limit of the job: 30min, 8h, 2d, or 1-12:00:00.")
     ] = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="Cluster, if the history has several.")
-    ] = None,
-    level: Annotated[
-        float, typer.Option("--level", metavar="SHARE", help="Share of waits that the interval should cover.")
-    ] = 0.8,
-    form: Annotated[_Form, typer.Option("-f", "--output-format", help="How to write the result.")] = _Form.table,
+    cluster: Annotated[str | None, Flag("--cluster NAME", "Cluster, if the history has several.")] = None,
+    level: Annotated[float, Flag("--level SHARE", "Share of waits that the interval should cover.")] = 0.8,
+    form: Annotated[Literal["table", "csv", "json"], Flag("-f --output-format", "How to write the result.")] = "table",
     memory_limit: MemoryLimit = None,
 ) -> None:
     """Predict how long a job will wait, as an interval based on recent similar jobs.
@@ -63,11 +41,8 @@ def wait(
     import polars as pl
 
     from tracekit.characterize.expected_wait.ask import expected_wait
-    from tracekit.cli.display import print_table
-    from tracekit.spreadsheets import csv_safe
-    from tracekit.text import duration, level_percent
 
-    say_need_of_wait(history, memory_limit)
+    say_need(history, "wait", memory_limit)
     found = expected_wait(
         history,
         gpus,
@@ -80,19 +55,18 @@ def wait(
         level=level,
         memory_limit=memory_limit,
     )
-    if form is _Form.json:
+    if form == "json":
         print_json(found.row())
-    elif form is _Form.csv:
-        print_data(csv_safe(pl.DataFrame([found.row()])).write_csv())
+    elif form == "csv":
+        write_frame(pl.DataFrame([found.row()]), form, None, force=False, guard=True)
     elif found.enough:
         rows = [(level, found.low_s, found.high_s), *((share, None, s) for share, s in found.quantiles_s.items())]
         words = [(level_percent(share), *("" if s is None else duration(s) for s in ends)) for share, *ends in rows]
         print_table(("of such jobs", "wait at least", "wait at most"), words)
-    if form is _Form.table:
+    if form == "table":
         for sentence in found.sentences():
             typer.echo(sentence)
-    for note in found.notes:
-        typer.echo(f"note: {note}", err=True)
+    print_notes(found.notes)
 
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
