@@ -50,7 +50,7 @@ IMPORTERS = {
     "interruption.py": {"socket"},  # a pair of sockets in this process
     "ingest/layout.py": {"socket"},  # the name of this machine
     "ingest/file_tasks.py": {"socket"},  # the name of this machine
-    "shards/own_files.py": {"socket"},  # the name of this machine
+    "runs/files.py": {"socket"},  # the name of this machine
     "serve/limits.py": {"asyncio"},  # ends what the server of the page does not answer in time
     # Listens and bounds the connections of those who ask; `serve.limits` bounds what it answers.
     "serve/run.py": {"asyncio", "socket", "uvicorn"},

@@ -13,9 +13,8 @@ from tests.replay.builders import make_cluster, make_jobs
 from tracekit.calibration.api import calibrate_jobs
 from tracekit.calibration.delays import QUANTILES, delays_of_jobs, in_time, startup_delays, submitted_to_free_gpus
 from tracekit.calibration.rules import HoldingLimits, Rules
-from tracekit.calibration.score import score
+from tracekit.calibration.score import agreeing, distance, score
 from tracekit.calibration.search import most_held_while_waiting, search
-from tracekit.calibration.waits import agreeing, distance
 from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.replay.registry import named_policy
 

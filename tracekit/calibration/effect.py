@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
-__all__ = [
-    "HEADLINES",
-    "Headline",
-    "TwinEffect",
-    "TwinJobs",
-    "effect_of_change",
-    "effect_of_times",
-    "jobs_of",
-    "total_effect",
-]
-
 Headline = Literal["queue", "jct"]
 
 HEADLINES: dict[Headline, str] = {"queue": "mean wait", "jct": "mean completion time"}

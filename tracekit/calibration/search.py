@@ -18,11 +18,12 @@ import numpy as np
 
 from tracekit.calibration.delays import in_time
 from tracekit.calibration.rules import Estimates, HoldingLimits, Order, Queues, Quotas, Rules, Scan
-from tracekit.calibration.waits import distance
+from tracekit.calibration.score import distance
 from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.results.sizes import gpus_of
+from tracekit.runs.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.jobs import Jobs
-    from tracekit.shards.items import SharedItems
 
 
 # What a calibration tries, stage by stage: the candidates that differ from the best so far in one respect.
@@ -247,7 +247,7 @@ class Found(NamedTuple):
     """In the order in which they were tried."""
 
 
-def search(bench: Workbench, progress: Progress | None = None, shared: SharedItems | None = None) -> Found:
+def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | None = None) -> Found:
     """Return the candidate whose replay comes nearest to the log.
 
     Parameters
@@ -255,15 +255,15 @@ def search(bench: Workbench, progress: Progress | None = None, shared: SharedIte
     bench : Workbench
     progress : Progress, optional
         Told of every candidate.
-    shared : SharedItems, optional
-        Shards that try the candidates of a stage together.
+    ledger : Ledger, optional
+        Where shards try the candidates of a stage together; the facts that these have in common are known.
 
     Raises
     ------
     UsageError
         No candidate can be replayed.
     """
-    attempts = _Attempts(bench, progress or Progress(), shared)
+    attempts = _Attempts(bench, progress or Progress(), ledger or Ledger())
     (best,) = attempts.on_all("order", [Settings(Rules(), next(iter(bench.clusters)), bool(bench.startup))])
     for _ in range(_ROUNDS):
         before = best.settings
@@ -282,8 +282,8 @@ def search(bench: Workbench, progress: Progress | None = None, shared: SharedIte
 class _Attempts:
     """Candidates that were tried, each once, on the whole log and on the excerpt."""
 
-    def __init__(self, bench: Workbench, progress: Progress, shared: SharedItems | None) -> None:
-        self._bench, self._excerpt, self._progress, self._shared = bench, bench.excerpt(), progress, shared
+    def __init__(self, bench: Workbench, progress: Progress, ledger: Ledger) -> None:
+        self._bench, self._excerpt, self._progress, self._ledger = bench, bench.excerpt(), progress, ledger
         self.known: dict[Settings, Tried] = {}
         self._screened: dict[Settings, Tried] = {}
 
@@ -311,36 +311,31 @@ class _Attempts:
         new = [settings for settings in dict.fromkeys(candidates) if settings not in known]
         where = "" if bench is self._bench else " on an excerpt"
 
-        def tried(settings: Settings) -> Tried:
-            self._progress.stage(f"trying {stage}{where}: {settings.rules.words}")
-            return _try(bench, stage, settings)
-
         def made(settings: Settings) -> dict[str, Any]:
-            one = tried(settings)
-            return {"distance": one.distance, "mean_s": one.mean_s, "never": one.never, "why_not": one.why_not}
+            self._progress.stage(f"trying {stage}{where}: {settings.rules.words}")
+            return _tried(bench, settings)
 
-        if self._shared is None:
-            known.update((settings, tried(settings)) for settings in new)
-            return
         # Which jobs are learnt from is part of what a candidate is: an excerpt and a part of the log have others.
-        learnt = self._shared.among(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
-        makers = {learnt.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
-        found = learnt.work.of(makers, f"candidates of the stage '{stage}'")
+        ledger = self._ledger.about(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
+        makers = {ledger.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
+        found = ledger.results(makers, f"candidates of the stage '{stage}'")
         known.update((settings, Tried(stage, settings, **one)) for settings, one in zip(new, found, strict=True))
 
 
-def _try(bench: Workbench, stage: str, settings: Settings) -> Tried:
+def _tried(bench: Workbench, settings: Settings) -> dict[str, Any]:
+    """Return the fields of `Tried` that a replay gives."""
     try:
         waits = bench.waits_s(settings)
     except UsageError as error:
-        return Tried(stage, settings, np.inf, np.nan, 0, error.what)
+        return {"distance": np.inf, "mean_s": np.nan, "never": 0, "why_not": error.what}
     recorded = bench.recorded_s
     both = bench.among & ~np.isnan(recorded)
     never = int((both & np.isnan(waits)).sum())
     # A job that never starts waits until the log ends, at the least.
     last = float(bench.jobs.submit_ms.max()) / 1000
     filled = np.where(np.isnan(waits), np.maximum(last - bench.jobs.submit_ms / 1000, 0.0), waits)
-    return Tried(stage, settings, distance(recorded[both], filled[both]), float(filled[both].mean()), never)
+    apart = distance(recorded[both], filled[both])
+    return {"distance": apart, "mean_s": float(filled[both].mean()), "never": never, "why_not": None}
 
 
 def _facts(settings: Settings) -> dict[str, Any]:

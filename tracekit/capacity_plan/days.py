@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
     Ints = NDArray[np.int64]
 
-__all__ = ["DAY_MS", "DayPool", "Resample"]
-
 DAY_MS = 86_400_000
 _WEEKLY_DAYS = 21
 """From so many days on a day stands for its place in the week: each place has three or more."""

@@ -98,7 +98,7 @@ def say_need_of_jobs(
 def say_need_of_sweep(file: Path, twin: Path | None, workers: int | None) -> None:
     """Say what the runs of a sweep will need, by its largest Trace; runs that are there already count too."""
     from tracekit.estimate.machine import this_machine
-    from tracekit.replay.sweeps.file import read_sweep
+    from tracekit.sweeps.file import read_sweep
 
     try:
         runs = read_sweep(file, twin)

@@ -17,7 +17,7 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tracekit.shards.work import SharedWork
+    from tracekit.runs.ledger import Ledger
 
 __all__ = ["plan"]
 
@@ -113,8 +113,6 @@ def plan(
 
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """
-    from tracekit.capacity_plan.output import plan_folder
-
     if gang is not None:
         waits: dict[str, object] = {"--target": target, "--twin": twin, "--nodes": nodes, "--policy": policies}
         waits |= {"--growth": None if growth == "1" else growth, "--node-cost": node_cost, "--wait-cost": wait_cost}
@@ -125,8 +123,8 @@ def plan(
         _plan_spares(trace, out, gang, ettr, checkpoint, model, jobs_for or (), resamples, seed, shared, force=force)
         return
     _left_out({"--ettr": ettr, "--checkpoint": checkpoint}, "works only with --gang", "add --gang N or leave it out")
-    from tracekit.capacity_plan.api import plan as make
-    from tracekit.capacity_plan.output import table_rows, write_plan
+    from tracekit.capacity_plan.plan import plan as make
+    from tracekit.capacity_plan.result import plan_folder, write_plan
     from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.report.plan_chart import plan_svg
 
@@ -154,7 +152,7 @@ def plan(
             progress=progress,
         )
         if staged is not None:
-            write_plan(made, staged, plan_svg)
+            write_plan(made.to_dict(), staged, plan_svg)
     finally:
         if staged is not None:
             staged.discard()
@@ -162,7 +160,7 @@ def plan(
     if shared is not None and staged is None:
         echo_shard(shared, "resamples")
         return
-    print_table(*table_rows(made))
+    print_table(*made.table())
     for sentence in made.sentences:
         typer.echo(sentence)
     show_assumptions(made.assumptions)
@@ -179,13 +177,13 @@ def _plan_spares(
     jobs_for: Sequence[str],
     resamples: int,
     seed: int,
-    shared: SharedWork | None,
+    shared: Ledger | None,
     *,
     force: bool,
 ) -> None:
-    from tracekit.capacity_plan.output import plan_folder, write_plan
+    from tracekit.capacity_plan.question import job_group
+    from tracekit.capacity_plan.result import plan_folder, write_plan
     from tracekit.capacity_plan.spares.plan import plan_spares
-    from tracekit.capacity_plan.target import job_group
     from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.report.plan_chart import spares_svg
 
@@ -208,7 +206,7 @@ def _plan_spares(
             progress=progress,
         )
         if staged is not None:
-            write_plan(made, staged, spares_svg)
+            write_plan(made.to_dict(), staged, spares_svg)
     finally:
         if staged is not None:
             staged.discard()
@@ -223,7 +221,7 @@ def _plan_spares(
     typer.echo(f"plan: {out}")
 
 
-def _is_shard(shared: SharedWork | None) -> bool:
+def _is_shard(shared: Ledger | None) -> bool:
     """Return whether this process makes results for others, and writes no plan."""
     return shared is not None and shared.shard is not None
 

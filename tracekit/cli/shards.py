@@ -9,26 +9,26 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.shards.work import SharedWork
+    from tracekit.runs.ledger import Ledger
 
 __all__ = ["asked_work", "echo_shard"]
 
 
-def asked_work(out: Path, shard: str | None, *, collect: bool) -> SharedWork | None:
-    """Return the work that shards share in OUT.runs; None where neither --shard nor --collect is given.
+def asked_work(out: Path, shard: str | None, *, collect: bool) -> Ledger | None:
+    """Return the ledger that shards share in OUT.runs; None where neither --shard nor --collect is given.
 
     Raises
     ------
     TracekitError
         The options contradict each other, or the folder cannot be used.
     """
-    from tracekit.shards.work import SharedWork, runs_beside
+    from tracekit.runs.ledger import Ledger
 
-    runs = runs_beside(out) if shard is not None or collect else None
-    return SharedWork.opened(runs, shard, collect=collect)
+    runs = out.with_name(f"{out.name}.runs") if shard is not None or collect else None
+    return Ledger.opened(runs, shard, collect=collect)
 
 
-def echo_shard(shared: SharedWork, what: str) -> None:
+def echo_shard(shared: Ledger, what: str) -> None:
     """Tell that a shard has ended, with how many results of its own, and what comes next."""
     typer.echo(f"shard {shared.shard}: all {what} are done; {shared.made:,} of them here")
     typer.echo("next: the same command with --collect instead of --shard")

@@ -64,12 +64,12 @@ def sweep(
     """
     import polars as pl
 
-    from tracekit.calibration.sweep import sweep as run_sweep
     from tracekit.cli.display import TerminalProgress, print_frame
     from tracekit.replay.results.recorded_times import TWIN
-    from tracekit.replay.sweeps.file import TEMPLATE
-    from tracekit.replay.sweeps.table import EFFECTS, PARAMETERS
     from tracekit.report.replay_charts import tradeoff_svg
+    from tracekit.sweeps.file import TEMPLATE
+    from tracekit.sweeps.sweep import sweep as run_sweep
+    from tracekit.sweeps.table import EFFECTS, PARAMETERS
     from tracekit.text import counted
 
     if template:

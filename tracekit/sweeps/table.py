@@ -7,9 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.replay.sweeps.file import SweepRun
-
-__all__ = ["EFFECTS", "FIGURES", "PARAMETERS", "table_of", "told_of"]
+from tracekit.sweeps.file import SweepRun
 
 FIGURES: dict[str, type[pl.DataType]] = {
     "jobs": pl.Int64,
