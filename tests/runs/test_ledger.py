@@ -1,4 +1,4 @@
-"""Folders of finished results: what is damaged is none, writers do not meet, and nobody removes another's work."""
+"""Ledgers of runs: what is damaged is no result, writers do not meet, and nobody removes another's work."""
 
 from __future__ import annotations
 
@@ -67,10 +67,11 @@ def test_nothing_but_the_whole_file_under_its_own_name_is_a_result(tmp_path: Pat
 
 def test_a_failure_is_kept_beside_results_and_is_none(tmp_path: Path) -> None:
     results = opened(tmp_path)
-    results.write_failure("d1", "it failed")
-    assert results.failure("d1") == "it failed"
+    results.write("d1", {"error": "it failed"}, failed=True)
+    assert results.read("d1", failed=True) == {"error": "it failed"}
     assert results.read("d1") is None
-    assert results.failure("d2") is None
+    assert results.read("d2", failed=True) is None
+    assert [path.name for path in results.folder.iterdir()] == ["d1.failed.json"]
 
 
 def test_the_number_of_shards_is_that_of_the_last_time(tmp_path: Path) -> None:
@@ -236,6 +237,17 @@ def test_who_gathers_makes_nothing_and_names_what_to_run(tmp_path: Path) -> None
         UnfinishedError, match=r"1 of 3 items are missing; run the same command with --shard 1/4, or any other"
     ):
         made_by(gathers, "abc")
+
+
+def test_without_a_folder_results_stay_in_memory_by_all_their_facts() -> None:
+    whole = Ledger()
+    found, now = made_by(whole, "ab")
+    assert (found, now, whole.made) == ([{"name": "a"}, {"name": "b"}], ["a", "b"], 2)
+    one, other = (whole.about(log=name) for name in "xy")
+    assert len({whole.digest(seed=0), one.digest(seed=0), other.digest(seed=0), other.digest(seed=1)}) == 4
+    assert one.about(log="y").digest(seed=1) == other.digest(seed=1)
+    one.put(one.digest(seed=0), {"name": "c"})
+    assert (other.get(one.digest(seed=0)), other.get(other.digest(seed=0)), whole.made) == ({"name": "c"}, None, 3)
 
 
 def test_shard_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

@@ -377,7 +377,7 @@ def _rolling_scores(bench: Workbench, progress: Progress | None, ledger: Ledger 
         if min(int(seen.sum()), int(part.sum())) < _FEWEST:
             return None
         then = replace(bench, among=seen, delays=None)
-        waits = then.waits_s(search(then, progress, ledger).best)
+        waits = then.times(search(then, progress, ledger).best).queue_s
         part &= ~np.isnan(waits)
         if not part.any():
             return None

@@ -325,7 +325,7 @@ class _Attempts:
 def _tried(bench: Workbench, settings: Settings) -> dict[str, Any]:
     """Return the fields of `Tried` that a replay gives."""
     try:
-        waits = bench.waits_s(settings)
+        waits = bench.times(settings).queue_s
     except UsageError as error:
         return {"distance": np.inf, "mean_s": np.nan, "never": 0, "why_not": error.what}
     recorded = bench.recorded_s

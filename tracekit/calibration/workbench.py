@@ -69,6 +69,35 @@ def lifted_limits(policy: str, rules: Rules) -> str | None:
     return f"by the log {limits}, which this policy would lift: what its order alone gives cannot be told"
 
 
+def replayed(
+    policy: str, jobs: Jobs, cluster: Cluster, models: Models, *, placement: str, seed: int, spreads: bool = False
+) -> tuple[Outcome, Cluster]:
+    """Return the schedule under a policy, and the cluster as the policy uses it.
+
+    Run times are the recorded ones wherever a gang runs, unless it `spreads` at the cost that `models` states.
+
+    Raises
+    ------
+    UsageError
+        The policy cannot run on these jobs.
+    """
+    from tracekit.replay.engine.run import simulate
+    from tracekit.replay.scenario import spread_table
+
+    chosen = named_policy(policy)
+    used = chosen.borrowed(cluster_under(cluster, lends=chosen.lends), jobs, models)
+    outcome = simulate(
+        jobs,
+        used,
+        assign(jobs, used),
+        chosen.mechanism(jobs, used, models, seed),
+        name=chosen.label,
+        rule=placement,
+        spread=spread_table(models, jobs, used) if spreads else None,
+    )
+    return outcome, used
+
+
 class JobTimes(NamedTuple):
     """How long jobs waited and took, each array of shape (n,); NaN unknown, or never.
 
@@ -163,23 +192,17 @@ class Workbench:
         UsageError
             The policy cannot run on these jobs.
         """
-        from tracekit.replay.engine.run import simulate
-        from tracekit.replay.scenario import spread_table
-
         rules = settings.rules
         jobs, order = self.held_back(delays=settings.delays)
-        chosen = named_policy(rules.policy if policy is None else in_twin(policy, rules))
-        used = models or self.models
-        cluster = chosen.borrowed(cluster_under(self.cluster(settings), lends=chosen.lends), jobs, used)
-        mechanism = chosen.mechanism(jobs, cluster, used, self.seed)
-        outcome = simulate(
+        chosen = rules.policy if policy is None else in_twin(policy, rules)
+        outcome, _ = replayed(
+            chosen,
             jobs,
-            cluster,
-            assign(jobs, cluster),
-            mechanism,
-            name=chosen.label,
-            rule=rules.placement,
-            spread=None if models is None else spread_table(models, jobs, cluster),
+            self.cluster(settings),
+            models or self.models,
+            placement=rules.placement,
+            seed=self.seed,
+            spreads=models is not None,
         )
         return outcome, order
 
@@ -204,10 +227,6 @@ class Workbench:
 
         queue_s, jct_s = since_submission(outcome.first_start_ms), since_submission(outcome.end_ms)
         return JobTimes(queue_s, jct_s, int(outcome.preemptions.sum()))
-
-    def waits_s(self, settings: Settings) -> NDArray[np.float64]:
-        """Return first start minus submission of each of `jobs` under a candidate [s]; NaN where it never starts."""
-        return self.times(settings).queue_s
 
     @property
     def recorded(self) -> JobTimes:

@@ -33,7 +33,7 @@ from tracekit.progress import Progress
 from tracekit.replay.facts import replay_facts
 from tracekit.replay.native import kernel
 from tracekit.runs.ledger import Ledger
-from tracekit.runs.pool import Pool
+from tracekit.runs.pool import ProcessPool
 from tracekit.text import counted, duration, percent, shorten
 from tracekit.trace import Trace
 
@@ -214,9 +214,9 @@ def plan_cluster(
         raise UsageError(what, where="--for", hint="choose other jobs")
     cluster, settled = settled_nodes(bench.cluster(settings))
     axis = NodeAxis.of(cluster, question.model)
-    pool = DayPool.of(jobs, bench.held_ms, bench.startup if settings.delays else {}, group, starts)
+    days = DayPool.of(jobs, bench.held_ms, bench.startup if settings.delays else {}, group, starts)
     limit = None if question.target is None else question.target.limit_s
-    basis = PlanBasis(pool, cluster, settings.rules.placement, bench.models, question.seed, limit)
+    basis = PlanBasis(days, cluster, settings.rules.placement, bench.models, question.seed, limit)
     own = settings.rules.policy
     ledger = (ledger or Ledger()).about(
         twin=twin_text(Twin("", {found.name: found.twin})),
@@ -224,7 +224,7 @@ def plan_cluster(
         limit_s=limit,
         seed=question.seed,
     )
-    with Pool(basis.figures, min(question.workers, question.resamples), lost_process) as pool:
+    with ProcessPool(basis.figures, min(question.workers, question.resamples), lost_process) as pool:
         replays = PlanReplays(pool, ledger, question.resamples, progress or Progress())
         curves = {
             (name, growth): wait_curve(replays, axis, policy, growth)
@@ -232,7 +232,7 @@ def plan_cluster(
             for growth in question.growths
         }
         for (_, growth), curve in curves.items():
-            curve.look(_numbers(question, axis, pool, cluster, growth))
+            curve.look(_numbers(question, axis, days, cluster, growth))
         here = wait_curve(replays, axis, own, 1.0)
         here.look([axis.now, *(axis.now + k for k in steps_up(axis.now))])
         if question.numbers is None and (TWIN, 1.0) in curves:
@@ -246,7 +246,7 @@ def plan_cluster(
         for (name, growth), curve in curves.items()
         for number, values in sorted(curve.tried.items())
     }
-    recorded = _recorded(found, group, cluster, axis, gpus_up(cluster, 0, pool.days * DAY_MS))
+    recorded = _recorded(found, group, cluster, axis, gpus_up(cluster, 0, days.days * DAY_MS))
     return CapacityPlan(
         found.name,
         question,
@@ -255,7 +255,7 @@ def plan_cluster(
         more,
         tuple(NodesAnswer(*key, one, _filled(rows.get((*key, one.number)))) for key, one in answers.items()),
         load_growth(weekly_gpu_hours(jobs), recorded["gpus_up"]),
-        _assumptions(found, question, pool, settled, recorded),
+        _assumptions(found, question, days, settled, recorded),
         tuple(_caveats(here, axis, recorded, jobs_left=int((~starts).sum()))),
     )
 

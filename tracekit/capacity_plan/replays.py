@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracekit.calibration.workbench import replayed
 from tracekit.capacity_plan.nodes import gpus_up, resized
 from tracekit.errors import UsageError
-from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.clusters.nodes import cluster_under
 from tracekit.replay.facts import policy_facts
-from tracekit.replay.registry import named_policy
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.outcome import Outcome
     from tracekit.runs.ledger import Ledger
-    from tracekit.runs.pool import Pool
+    from tracekit.runs.pool import ProcessPool
 
     Floats = NDArray[np.float64]
 
@@ -110,17 +108,13 @@ class PlanBasis:
         return found
 
     def _replayed(self, run: PlannedRun, sample: Resample) -> Floats:
-        from tracekit.replay.engine.run import simulate
-
         if run.capacity not in self._clusters:
             made = resized(self.cluster, run.capacity, sample.begin_ms)
             self._clusters[run.capacity] = replace(made, lendable=self.cluster.lendable)
-        policy = named_policy(run.policy)
-        owned = cluster_under(self._clusters[run.capacity], lends=policy.lends)
-        cluster = policy.borrowed(owned, sample.jobs, self.models)
-        mechanism = policy.mechanism(sample.jobs, cluster, self.models, self.seed)
-        places = assign(sample.jobs, cluster)
-        outcome = simulate(sample.jobs, cluster, places, mechanism, name=policy.label, rule=self.placement)
+        made = self._clusters[run.capacity]
+        outcome, cluster = replayed(
+            run.policy, sample.jobs, made, self.models, placement=self.placement, seed=self.seed
+        )
         start, submit = outcome.first_start_ms, sample.jobs.submit_ms
         wait = np.where(start >= 0, (start - submit) / 1000, np.inf)
         own = wait[sample.group]
@@ -179,7 +173,7 @@ class PlanReplays:
 
     Parameters
     ----------
-    pool : Pool
+    pool : ProcessPool
         Processes that hold `PlanBasis.figures`.
     ledger : Ledger
         The resamples of each step are its runs; the facts that all steps have in common are known.
@@ -189,7 +183,7 @@ class PlanReplays:
         Told of every resample.
     """
 
-    def __init__(self, pool: Pool[list[Floats]], ledger: Ledger, resamples: int, progress: Progress) -> None:
+    def __init__(self, pool: ProcessPool[list[Floats]], ledger: Ledger, resamples: int, progress: Progress) -> None:
         self._pool, self._ledger, self._resamples, self._progress = pool, ledger, resamples, progress
         self._known: dict[PlannedRun, Floats] = {}
 
@@ -209,8 +203,8 @@ class PlanReplays:
             self._progress.stage(f"replaying {len(new):,} combinations", total=self._resamples)
             ledger = self._ledger.about(runs=[run.facts for run in new])
             numbers = {ledger.digest(resample=number): number for number in range(self._resamples)}
-            missing = ledger.still_missing(ledger.missing(dict.fromkeys(numbers, "")))
-            for digest, figures in self._pool.results((digest, (numbers[digest], new)) for digest in missing):
+            pending = ((digest, (numbers[digest], new)) for digest in ledger.missing(dict.fromkeys(numbers, "")))
+            for digest, figures in self._pool.results(pending):
                 ledger.put(digest, {"figures": [row.tolist() for row in figures]})
                 self._progress.advance(1)
             found = ledger.gather(numbers, f"resamples of {counted(len(new), 'combinations')}")

@@ -45,17 +45,13 @@ def replay_facts(what: str, trace: str | Path, *rooms: str) -> dict[str, Any]:
     *rooms : str
         Packages and modules besides the engine whose code decides a result.
     """
-    return {"what": what, "trace": content_of_trace(trace), "code": code_of_replays(*rooms)}
+    code = code_of(*_ROOMS, *rooms, compiled=kernel().SOURCES)
+    return {"what": what, "trace": content_of_trace(trace), "code": code}
 
 
 def content_of_trace(folder: str | Path) -> str:
     """Return a digest of what a Trace holds."""
     return content_of(str(place_of(str(folder)) / MANIFEST_NAME))
-
-
-def code_of_replays(*more: str) -> str:
-    """Return the digest of the engine and of the code around it, and of `more` packages."""
-    return code_of(*_ROOMS, *more, compiled=kernel().SOURCES)
 
 
 def policy_facts(policy: str) -> tuple[str, str]:

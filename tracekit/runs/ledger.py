@@ -155,7 +155,6 @@ def numbers_in_words(numbers: Iterable[int]) -> str:
 
 # Results.
 
-_FAILED = "failed"
 _SHARDS = "shards.json"
 
 
@@ -163,8 +162,8 @@ class RunFolder:
     """Results in a folder, which many processes read and write at the same time.
 
     FOLDER/<digest>.json is one result, a JSON object, with 'check', a digest of the rest: a file that is damaged, cut
-    short or renamed is no result, and its run is made again. FOLDER/<digest>.failed.json holds why a run could not be
-    made; it is tried again, and a result next to it counts. FOLDER/shards.json holds how many shards there were the
+    short or renamed is no result, and its run is made again. FOLDER/<digest>.failed.json says in 'error' why a run
+    failed; it is tried again, and a result next to it counts. FOLDER/shards.json holds how many shards there were the
     last time. Two processes that make the same run write the same, and the last one replaces the other's file.
 
     Parameters
@@ -192,34 +191,19 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
         remove_own_leftovers(folder)
 
-    def read(self, digest: str) -> dict[str, Any] | None:
-        """Return a result; None where there is none, or it is damaged."""
-        return self._read(digest, f"{digest}.json")
+    def read(self, digest: str, *, failed: bool = False) -> dict[str, Any] | None:
+        """Return a result, or that of a run that failed; None where there is none, or it is damaged."""
+        return self._read(digest, _name(digest, failed=failed))
 
-    def write(self, digest: str, result: dict[str, Any]) -> None:
-        """Write a result.
-
-        Raises
-        ------
-        OutputError
-            The folder cannot be written, or is full.
-        """
-        self._write(digest, f"{digest}.json", result)
-
-    def failure(self, digest: str) -> str | None:
-        """Return why a run could not be made the last time; None where that is not known."""
-        found = self._read(digest, f"{digest}.{_FAILED}.json")
-        return None if found is None else str(found.get("error"))
-
-    def write_failure(self, digest: str, error: str) -> None:
-        """Write why a run could not be made.
+    def write(self, digest: str, result: dict[str, Any], *, failed: bool = False) -> None:
+        """Write a result, or that of a run that failed.
 
         Raises
         ------
         OutputError
             The folder cannot be written, or is full.
         """
-        self._write(digest, f"{digest}.{_FAILED}.json", {"error": error})
+        self._write(digest, _name(digest, failed=failed), result)
 
     @property
     def shards(self) -> int | None:
@@ -252,6 +236,10 @@ class RunFolder:
     def _write(self, digest: str, name: str, result: dict[str, Any]) -> None:
         text = json.dumps({**result, "check": _check(digest, result)}, indent=2)
         write_whole(self.folder / name, text.encode() + b"\n")
+
+
+def _name(digest: str, *, failed: bool) -> str:
+    return f"{digest}.failed.json" if failed else f"{digest}.json"
 
 
 def _check(digest: str, result: dict[str, Any]) -> str:
@@ -345,8 +333,8 @@ class Ledger:
         self._known[digest] = result
         self._own.add(digest)
 
-    def missing(self, kinds: Mapping[str, str]) -> list[str]:
-        """Return the digests of the missing runs that this process is to make, in this order.
+    def missing(self, kinds: Mapping[str, str]) -> Iterator[str]:
+        """Yield the digests of the runs that this process is to make, if nobody has made them until they are asked for.
 
         Parameters
         ----------
@@ -354,16 +342,14 @@ class Ledger:
             The kind of each run by its digest (see `dealt`).
         """
         if self.shard is None:
-            return []
+            return
         number, owner = self.shard.number, dealt(kinds, self.shard.of)
         own = [digest for digest in kinds if owner[digest] == number]
         others = [digest for digest in kinds if owner[digest] != number] if self.helps else []
         others.sort(key=lambda digest: blake2b(f"{number} {digest}".encode(), digest_size=8).digest())
-        return list(self.still_missing([*own, *others]))
-
-    def still_missing(self, digests: Iterable[str]) -> Iterator[str]:
-        """Yield those of which nobody has kept a result by the time when they are asked for."""
-        return (digest for digest in digests if self.get(digest) is None)
+        for digest in (*own, *others):
+            if self.get(digest) is None:
+                yield digest
 
     def results(self, makers: Mapping[str, Callable[[], dict[str, Any]]], what: str) -> list[dict[str, Any]]:
         """Return the results of runs in their order, after making those that are missing.
@@ -382,7 +368,7 @@ class Ledger:
         OutputError
             The folder cannot be written, or is full.
         """
-        for digest in self.still_missing(self.missing(dict.fromkeys(makers, ""))):
+        for digest in self.missing(dict.fromkeys(makers, "")):
             self.put(digest, makers[digest]())
         return self.gather(makers, what)
 

@@ -21,7 +21,7 @@ K = TypeVar("K")
 R = TypeVar("R")
 
 
-class Pool(Generic[R]):
+class ProcessPool(Generic[R]):
     """Processes that hold the same function; use it as a context.
 
     The pools of the standard library give up all work when one process dies. Here a process that dies, perhaps because

@@ -18,7 +18,7 @@ from tracekit.damage import explain_damage
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.progress import Progress
 from tracekit.replay.api import scenario_of
-from tracekit.replay.facts import code_of_replays, content_of_trace, policy_facts
+from tracekit.replay.facts import content_of_trace, policy_facts, replay_facts
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.replay.scenario import placement_named
 from tracekit.runs.ledger import content_of, digest_of_facts
@@ -46,13 +46,11 @@ def digest_of(run: SweepRun) -> str:
     These are the Trace's manifest, the files of cluster, models, twin and policy, and the program itself. Where files
     are does not matter.
     """
-    facts = asdict(run)
-    facts["policy"], source = policy_facts(run.policy)
-    facts["trace"] = content_of_trace(run.trace)
+    facts = {**asdict(run), **replay_facts("sweep", run.trace, "calibration", "sweeps")}
+    facts["policy"] = policy_facts(run.policy)
     for key in ("cluster", "models", "twin"):
         if facts[key] not in (None, "auto"):
             facts[key] = content_of(facts[key])
-    facts["code"] = [code_of_replays("calibration", "sweeps"), source]
     return digest_of_facts(facts)
 
 

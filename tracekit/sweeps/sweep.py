@@ -21,7 +21,7 @@ from tracekit.places import refuse_remote
 from tracekit.progress import Progress
 from tracekit.runs.files import write_whole
 from tracekit.runs.ledger import WHOLE, Ledger, RunFolder, Shard, dealt, forget_files, numbers_in_words
-from tracekit.runs.pool import Pool
+from tracekit.runs.pool import ProcessPool
 from tracekit.sweeps.file import SweepRun, read_sweep
 from tracekit.sweeps.run import RunMaker, digest_of, kind_of, stated_by_twins
 from tracekit.sweeps.table import table_of, told_of
@@ -130,19 +130,19 @@ def _made(
     assert ledger.shard is not None  # noqa: S101 -- the same
     kinds = {digest: kind_of(run) for digest, run in runs.items()}
     own = [digest for digest, number in dealt(kinds, ledger.shard.of).items() if number == ledger.shard.number]
-    missing = ledger.missing(kinds)
+    missing = list(ledger.missing(kinds))
     if len(missing) < len(own):
         progress.note(f"{len(own) - len(missing):,} of {len(own):,} runs already exist")
     progress.stage(f"sweep of {counted(len(missing), 'runs')}", total=len(missing))
     failed: dict[str, dict[str, Any]] = {}
     # Others may make one of these runs meanwhile: an unsharded sweep, or a shard that was started twice.
-    pending = ((digest, (runs[digest],)) for digest in ledger.still_missing(missing))
-    with Pool(RunMaker().summary_or_error, min(workers or os.cpu_count() or 1, len(missing)), _lost) as pool:
+    pending = ((digest, (runs[digest],)) for digest in ledger.missing(kinds))
+    with ProcessPool(RunMaker().summary_or_error, min(workers or os.cpu_count() or 1, len(missing)), _lost) as pool:
         for digest, summary in pool.results(pending):
             if "error" in summary:
                 progress.note(f"a run failed: {runs[digest].policy}: {summary['error']}")
                 failed[digest] = summary
-                ledger.folder.write_failure(digest, summary["error"])
+                ledger.folder.write(digest, summary, failed=True)
             else:
                 ledger.put(digest, orjson.loads(orjson.dumps(summary)))
             progress.advance(1)
@@ -167,15 +167,12 @@ def _collected(
     missing: list[str] = []
     failures = 0
     for digest in runs:
-        summary = folder.read(digest)
+        summary = folder.read(digest) or folder.read(digest, failed=True)
         if summary is None:
-            error = folder.failure(digest)
-            if error is None:
-                missing.append(digest)
-                continue
-            summary = {"error": error}
-            failures += 1
+            missing.append(digest)
+            continue
         found[digest] = told_of(summary)
+        failures += "error" in summary
     shards = folder.shards or 1
     owner = dealt({digest: kind_of(run) for digest, run in runs.items()}, shards)
     of_shard = {digest: Shard(owner[digest], shards) for digest in missing}
