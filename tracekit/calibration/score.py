@@ -47,38 +47,8 @@ GRADES: dict[Grade, tuple[float, float, float]] = {
 within a minute), at least this share of jobs waits alike, at most this share of the waiting hours is unexplained. What
 misses the last is 'poor'. Effects are told from 'close' and 'fair' twins only."""
 
-_COLUMNS: dict[str, type[pl.DataType]] = {
-    "scope": pl.String,
-    "name": pl.String,
-    "jobs": pl.Int64,
-    **dict.fromkeys(
-        (
-            "recorded_mean_s",
-            "twin_mean_s",
-            "ratio",
-            "ratio_low",
-            "ratio_high",
-            "recorded_p50_s",
-            "twin_p50_s",
-            "p50_ratio_low",
-            "p50_ratio_high",
-            "recorded_p90_s",
-            "twin_p90_s",
-            "p90_ratio_low",
-            "p90_ratio_high",
-            "agreeing_share",
-            "agreeing_low",
-            "agreeing_high",
-            "rank_correlation",
-            "rank_correlation_low",
-            "rank_correlation_high",
-            "unexplained_share",
-            "unexplained_low",
-            "unexplained_high",
-        ),
-        pl.Float64,
-    ),
-}
+_TYPES: dict[str, type[pl.DataType]] = {"scope": pl.String, "name": pl.String, "jobs": pl.Int64}
+"""Types of columns of a score; the others are numbers."""
 
 
 def agreeing(recorded_s: Floats, replayed_s: Floats) -> Bools:
@@ -157,7 +127,7 @@ def score(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> Score
     rows = []
     for scope, name, which in _groups(jobs, among):
         rows.append({"scope": scope, "name": name, **_row(recorded_s[which], twin_s[which], days[which])})
-    table = pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+    table = pl.DataFrame(rows, schema={name: _TYPES.get(name, pl.Float64) for name in rows[0]})
     whole = table.row(0, named=True)
     return Score(table, _grade(whole), *_queue_correlation(jobs, recorded_s, twin_s, among))
 
@@ -177,47 +147,37 @@ def _row(recorded: Floats, twin: Floats, days: NDArray[np.int64]) -> dict[str, A
     alike = agreeing(recorded, twin)
     whole = [np.rint(values * 1000).astype(np.int64) for values in (twin, recorded)]
     pairs = [(whole[0], whole[1]), (np.maximum(whole[1] - whole[0], 0), whole[1])]
-    unknown = (None, None)
-    found = day_intervals(days, [alike.astype(np.float64)], pairs, seed=0)
-    near, ratio, beyond = found or (unknown, unknown, unknown)
-    p50, p90 = (quantile_ratio_interval(days, twin, recorded, share) or unknown for share in (0.5, 0.9))
+    near, ratio, beyond = day_intervals(days, [alike.astype(np.float64)], pairs, seed=0) or (None, None, None)
+    p50, p90 = (quantile_ratio_interval(days, twin, recorded, share) for share in (0.5, 0.9))
     ranks = [pl.Series(values).rank("average").to_numpy() for values in (recorded, twin)]
-    rank = correlation_interval(days, *ranks) or unknown
     waited = float(recorded.sum())
     return {
         "jobs": len(recorded),
         "recorded_mean_s": float(recorded.mean()),
         "twin_mean_s": float(twin.mean()),
         "ratio": float(twin.sum()) / waited if waited else None,
-        "ratio_low": ratio[0] if waited else None,
-        "ratio_high": ratio[1] if waited else None,
+        **_ends("ratio", ratio if waited else None),
         "recorded_p50_s": float(np.median(recorded)),
         "twin_p50_s": float(np.median(twin)),
-        "p50_ratio_low": p50[0],
-        "p50_ratio_high": p50[1],
+        **_ends("p50_ratio", p50),
         "recorded_p90_s": float(np.quantile(recorded, 0.9)),
         "twin_p90_s": float(np.quantile(twin, 0.9)),
-        "p90_ratio_low": p90[0],
-        "p90_ratio_high": p90[1],
+        **_ends("p90_ratio", p90),
         "agreeing_share": float(alike.mean()),
-        "agreeing_low": near[0],
-        "agreeing_high": near[1],
-        "rank_correlation": rank_correlation(recorded, twin),
-        "rank_correlation_low": rank[0],
-        "rank_correlation_high": rank[1],
+        **_ends("agreeing", near),
+        "rank_correlation": _correlation(*ranks),
+        **_ends("rank_correlation", correlation_interval(days, *ranks)),
         "unexplained_share": float(np.maximum(recorded - twin, 0.0).sum()) / waited if waited else None,
-        "unexplained_low": beyond[0] if waited else None,
-        "unexplained_high": beyond[1] if waited else None,
+        **_ends("unexplained", beyond if waited else None),
     }
 
 
-def rank_correlation(a: Floats, b: Floats) -> float | None:
-    """Return Spearman's rank correlation, ties by their mean rank; None where either is constant."""
-    first, second = (pl.Series(values).rank("average").to_numpy() for values in (a, b))
-    return _correlation(first, second)
+def _ends(name: str, interval: tuple[float | None, float | None] | None) -> dict[str, float | None]:
+    return dict(zip((f"{name}_low", f"{name}_high"), interval or (None, None), strict=True))
 
 
 def _correlation(a: Floats, b: Floats) -> float | None:
+    """Return the correlation of two arrays, of ranks Spearman's; None where one is constant."""
     a, b = a - a.mean(), b - b.mean()
     scale = float(np.sqrt((a**2).sum() * (b**2).sum()))
     return float((a * b).sum()) / scale if scale > 0 else None
@@ -276,7 +236,7 @@ def quantile_ratio_interval(days: NDArray[np.int64], above: Floats, below: Float
     known = found[1] > 0
     if not known.all():
         return None
-    return _ends(found[0] / found[1])
+    return _outer(found[0] / found[1])
 
 
 def correlation_interval(days: NDArray[np.int64], a: Floats, b: Floats) -> Interval:
@@ -291,7 +251,7 @@ def correlation_interval(days: NDArray[np.int64], a: Floats, b: Floats) -> Inter
     scale = np.sqrt(np.maximum(xx - x * x / n, 0) * np.maximum(yy - y * y / n, 0))
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.where(scale > 1e-9 * n, (xy - x * y / n) / scale, np.nan)
-    return None if np.isnan(found).all() else _ends(found)
+    return None if np.isnan(found).all() else _outer(found)
 
 
 def _drawn(days: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]] | None:
@@ -315,6 +275,6 @@ def _quantiles(values: Floats, place: NDArray[np.int64], counts: Floats, share: 
     return found
 
 
-def _ends(values: Floats) -> tuple[float, float]:
+def _outer(values: Floats) -> tuple[float, float]:
     low, high = np.nanquantile(values, [0.025, 0.975])
     return float(low), float(high)

@@ -115,7 +115,7 @@ def sweep(
             command = f"tracekit sweep {file} -o {out}" + ("" if twin is None else f" --twin {twin}")
             found = _collected(dict(rows), folder, command, progress, allow_missing=allow_missing)
         else:
-            found = _made(dict(rows), Ledger(folder, asked or WHOLE, helps=False), workers, progress)
+            found = _made(dict(rows), folder, asked or WHOLE, workers, progress)
         table = table_of([(digest, run, found[digest]) for digest, run in rows if digest in found])
         if asked is None:
             _write_table(table, place, draw)
@@ -123,13 +123,12 @@ def sweep(
 
 
 def _made(
-    runs: dict[str, SweepRun], ledger: Ledger, workers: int | None, progress: Progress
+    runs: dict[str, SweepRun], folder: RunFolder, shard: Shard, workers: int | None, progress: Progress
 ) -> dict[str, dict[str, Any]]:
     """Make the missing runs of a shard; return the summaries of all of its runs, or why one failed, by digest."""
-    assert ledger.folder is not None  # noqa: S101 -- what is only collected goes to `_collected`
-    assert ledger.shard is not None  # noqa: S101 -- the same
+    ledger = Ledger(folder, shard, helps=False)
     kinds = {digest: kind_of(run) for digest, run in runs.items()}
-    own = [digest for digest, number in dealt(kinds, ledger.shard.of).items() if number == ledger.shard.number]
+    own = [digest for digest, number in dealt(kinds, shard.of).items() if number == shard.number]
     missing = list(ledger.missing(kinds))
     if len(missing) < len(own):
         progress.note(f"{len(own) - len(missing):,} of {len(own):,} runs already exist")
@@ -142,7 +141,7 @@ def _made(
             if "error" in summary:
                 progress.note(f"a run failed: {runs[digest].policy}: {summary['error']}")
                 failed[digest] = summary
-                ledger.folder.write(digest, summary, failed=True)
+                folder.write(digest, summary, failed=True)
             else:
                 ledger.put(digest, orjson.loads(orjson.dumps(summary)))
             progress.advance(1)

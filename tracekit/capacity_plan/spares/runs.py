@@ -59,7 +59,6 @@ class GangRuns:
     seed: int
     ledger: Ledger = field(default_factory=Ledger)
     """Where shards share out the runs; the Trace, the nodes and the program are known to it."""
-    _known: dict[tuple[Kind, int, CheckpointsAsked], Floats] = field(default_factory=dict)
 
     def most_spares(self, kind: Kind) -> int:
         """Return how many spares are looked at: as many as the log has nodes, or drawn ones as many as the gang."""
@@ -68,20 +67,15 @@ class GangRuns:
     def of(self, kind: Kind, spares: int, checkpoint: CheckpointsAsked | None = None) -> Floats:
         """Return the `PARTS` of each run (resamples, parts); each is computed once."""
         rule = checkpoint or self.checkpoint
-        if (kind, spares, rule) not in self._known:
-            # Every set of all nodes is the same set.
-            alike = kind == "recorded" and self.gang + spares == self.pool.nodes
-            ledger = self.ledger.about(
-                kind=kind, gang=self.gang, spares=spares, checkpoint=asdict(rule), seed=self.seed
-            )
-            makers = {
-                ledger.digest(number=number): partial(self._run, kind, spares, rule, number)
-                for number in range(1 if alike else self.resamples)
-            }
-            found = ledger.results(makers, f"runs with {counted(spares, 'spares')}, outages {kind}")
-            runs = [one["parts"] for one in found]
-            self._known[kind, spares, rule] = np.array(runs * (self.resamples if alike else 1))
-        return self._known[kind, spares, rule]
+        # Every set of all nodes is the same set.
+        alike = kind == "recorded" and self.gang + spares == self.pool.nodes
+        ledger = self.ledger.about(kind=kind, gang=self.gang, spares=spares, checkpoint=asdict(rule), seed=self.seed)
+        makers = {
+            ledger.digest(number=number): partial(self._run, kind, spares, rule, number)
+            for number in range(1 if alike else self.resamples)
+        }
+        runs = ledger.results(makers, f"runs with {counted(spares, 'spares')}, outages {kind}")
+        return np.array([one["parts"] for one in runs] * (self.resamples if alike else 1))
 
     def interval_s(self) -> float:
         """Return the work between two checkpoints of the gang; infinite where none are made [s]."""
