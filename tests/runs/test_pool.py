@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,7 +29,7 @@ def lost(code: int | None) -> int:
 
 
 def test_a_process_that_dies_costs_its_own_run_alone() -> None:
-    with ProcessPool(squared, 2, lost) as pool:
+    with closing(ProcessPool(squared, 2, lost)) as pool:
         assert dict(pool.results((str(n), (n,)) for n in (1, 3, 2, 5))) == {"1": 1, "3": -7, "2": 4, "5": 25}
         # The pool goes on with as many processes as before.
         assert dict(pool.results((n, (n,)) for n in (6, 7, 8))) == {6: 36, 7: 49, 8: 64}
@@ -37,7 +38,7 @@ def test_a_process_that_dies_costs_its_own_run_alone() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_of_a_run_is_raised(workers: int) -> None:
     with (
-        ProcessPool(squared, workers, lost) as pool,
+        closing(ProcessPool(squared, workers, lost)) as pool,
         pytest.raises(UsageError, match=r"^--number: 4 is refused$"),
     ):
         list(pool.results([("a", (4,))]))
@@ -52,7 +53,7 @@ def test_a_run_is_asked_for_when_a_process_is_free(workers: int) -> None:
             asked.append(number)
             yield number, (number,)
 
-    with ProcessPool(squared, workers, lost) as pool:
+    with closing(ProcessPool(squared, workers, lost)) as pool:
         results = pool.results(pending())
         next(results)
         assert len(asked) <= max(workers, 1) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -224,7 +225,8 @@ def plan_cluster(
         limit_s=limit,
         seed=question.seed,
     )
-    with ProcessPool(basis.figures, min(question.workers, question.resamples), lost_process) as pool:
+    number = min(question.workers, question.resamples)
+    with closing(ProcessPool(basis.figures, number, lost_process)) as pool:
         replays = PlanReplays(pool, ledger, question.resamples, progress or Progress())
         curves = {
             (name, growth): wait_curve(replays, axis, policy, growth)

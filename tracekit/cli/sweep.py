@@ -68,8 +68,8 @@ def sweep(
     from tracekit.replay.results.recorded_times import TWIN
     from tracekit.report.replay_charts import tradeoff_svg
     from tracekit.sweeps.file import TEMPLATE
+    from tracekit.sweeps.sweep import EFFECTS, PARAMETERS
     from tracekit.sweeps.sweep import sweep as run_sweep
-    from tracekit.sweeps.table import EFFECTS, PARAMETERS
     from tracekit.text import counted
 
     if template:

@@ -7,7 +7,7 @@ import signal
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tracekit.errors import TracekitError
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
@@ -15,14 +15,13 @@ from tracekit.interruption import end_process, register_cleanup, unregister_clea
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from multiprocessing.context import SpawnProcess
-    from types import TracebackType
 
 K = TypeVar("K")
 R = TypeVar("R")
 
 
 class ProcessPool(Generic[R]):
-    """Processes that hold the same function; use it as a context.
+    """Processes that hold the same function, until the pool is closed.
 
     The pools of the standard library give up all work when one process dies. Here a process that dies, perhaps because
     memory ran out, costs its own run alone.
@@ -41,12 +40,8 @@ class ProcessPool(Generic[R]):
         self._perform, self._lost = perform, lost
         self._processes = [_Process(perform) for _ in range(workers)] if workers > 1 else []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the processes, whatever they do."""
         for process in self._processes:
             process.stop()
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+import polars as pl
 
 from tracekit.errors import OutputError, UnfinishedError, UsageError
 from tracekit.outputs import lock_folder, output_errors
@@ -24,13 +25,60 @@ from tracekit.runs.ledger import WHOLE, Ledger, RunFolder, Shard, dealt, forget_
 from tracekit.runs.pool import ProcessPool
 from tracekit.sweeps.file import SweepRun, read_sweep
 from tracekit.sweeps.run import RunMaker, digest_of, kind_of, stated_by_twins
-from tracekit.sweeps.table import table_of, told_of
 from tracekit.text import counted, cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import polars as pl
+FIGURES: dict[str, type[pl.DataType]] = {
+    "jobs": pl.Int64,
+    "completed": pl.Int64,
+    "unschedulable": pl.Int64,
+    **dict.fromkeys(
+        (
+            "avg_jct_s",
+            "median_jct_s",
+            "p95_jct_s",
+            "p99_jct_s",
+            "avg_queue_s",
+            "median_queue_s",
+            "p95_queue_s",
+            "p99_queue_s",
+            "max_queue_s",
+            "avg_bounded_slowdown",
+            "makespan_s",
+            "gpu_utilization_share",
+            "fragmentation_share",
+        ),
+        pl.Float64,
+    ),
+    "preemptions": pl.Int64,
+    "migrations": pl.Int64,
+    **dict.fromkeys(
+        (
+            "gpu_hours_lost_to_overhead",
+            "jain_fairness_vc",
+            "max_finish_time_ratio",
+            "late_share",
+            "energy_kwh",
+            "energy_cost",
+        ),
+        pl.Float64,
+    ),
+}
+
+_TYPES = {"str": pl.String, "bool": pl.Boolean, "float": pl.Float64, "int": pl.Int64}
+PARAMETERS: dict[str, type[pl.DataType]] = {
+    field.name: _TYPES[str(field.type).removesuffix(" | None")] for field in fields(SweepRun)
+}
+"""Columns of what a run is of."""
+
+EFFECTS: dict[str, type[pl.DataType]] = {
+    f"{figure}_{what}{end}_s": pl.Float64
+    for what in ("queue", "jct")
+    for figure, end in (("recorded", ""), ("expected", ""), ("expected", "_low"), ("expected", "_high"))
+}
+"""Columns of what the log recorded and of what a run in a twin would make of it."""
 
 _RUNS = "runs"
 _NAMED = 10
@@ -116,7 +164,7 @@ def sweep(
             found = _collected(dict(rows), folder, command, progress, allow_missing=allow_missing)
         else:
             found = _made(dict(rows), folder, asked or WHOLE, workers, progress)
-        table = table_of([(digest, run, found[digest]) for digest, run in rows if digest in found])
+        table = _table_of([(digest, run, found[digest]) for digest, run in rows if digest in found])
         if asked is None:
             _write_table(table, place, draw)
     return table
@@ -136,7 +184,8 @@ def _made(
     failed: dict[str, dict[str, Any]] = {}
     # Others may make one of these runs meanwhile: an unsharded sweep, or a shard that was started twice.
     pending = ((digest, (runs[digest],)) for digest in ledger.missing(kinds))
-    with ProcessPool(RunMaker().summary_or_error, min(workers or os.cpu_count() or 1, len(missing)), _lost) as pool:
+    number = min(workers or os.cpu_count() or 1, len(missing))
+    with contextlib.closing(ProcessPool(RunMaker().summary_or_error, number, _lost)) as pool:
         for digest, summary in pool.results(pending):
             if "error" in summary:
                 progress.note(f"a run failed: {runs[digest].policy}: {summary['error']}")
@@ -170,7 +219,7 @@ def _collected(
         if summary is None:
             missing.append(digest)
             continue
-        found[digest] = told_of(summary)
+        found[digest] = _told_of(summary)
         failures += "error" in summary
     shards = folder.shards or 1
     owner = dealt({digest: kind_of(run) for digest, run in runs.items()}, shards)
@@ -224,6 +273,43 @@ def _unfinished(
         f"{len(missing):,} of {len(runs):,} runs are missing{lacks}",
         where=out,
         hint=f"{again}; --allow-missing writes the table without them",
+    )
+
+
+def _told_of(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return what the table tells of a summary, so that the rest of many need not be kept."""
+    return {key: summary[key] for key in (*FIGURES, "cluster", "effect", "error") if key in summary}
+
+
+def _table_of(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
+    """Return the table of runs, each with its digest and its summary, or {'error': why there is none}."""
+    return pl.DataFrame(
+        [
+            {
+                "digest": digest,
+                **asdict(run),
+                "cluster_nodes": summary.get("cluster", {}).get("nodes"),
+                "cluster_gpus": summary.get("cluster", {}).get("gpus"),
+                **{key: summary.get(key) for key in FIGURES},
+                **{key: summary.get("effect", {}).get(key) for key in EFFECTS},
+                "effect_jobs": summary.get("effect", {}).get("jobs"),
+                "effect_reason": summary.get("effect", {}).get("reason"),
+                "error": summary.get("error"),
+            }
+            for digest, run, summary in rows
+        ],
+        schema={
+            "digest": pl.String,
+            **PARAMETERS,
+            "cluster_nodes": pl.Int64,
+            "cluster_gpus": pl.Int64,
+            **FIGURES,
+            **EFFECTS,
+            "effect_jobs": pl.Int64,
+            "effect_reason": pl.String,
+            "error": pl.String,
+        },
+        orient="row",
     )
 
 
