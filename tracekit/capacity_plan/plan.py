@@ -225,8 +225,8 @@ def plan_cluster(
         limit_s=limit,
         seed=question.seed,
     )
-    number = min(question.workers, question.resamples)
-    with closing(ProcessPool(basis.figures, number, lost_process)) as pool:
+    workers = min(question.workers, question.resamples)
+    with closing(ProcessPool(basis.figures, workers, lost_process)) as pool:
         replays = PlanReplays(pool, ledger, question.resamples, progress or Progress())
         curves = {
             (name, growth): wait_curve(replays, axis, policy, growth)
