@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -13,27 +12,20 @@ import polars as pl
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import search
-from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs, twin_text
+from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs
 from tracekit.calibration.workbench import (
     UNNAMED,
     JobTimes,
     Settings,
     Workbench,
     clusters_by_waiting,
-    in_twin,
-    lifted_limits,
     workbench_of,
 )
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
-from tracekit.replay.clusters.feasibility import check_feasibility
 from tracekit.replay.facts import replay_facts
 from tracekit.replay.native import kernel
-from tracekit.replay.part import part_of
-from tracekit.replay.results.effects import TwinOfLog
-from tracekit.replay.results.recorded_times import RECORDED, TWIN
-from tracekit.replay.scenario import Scenario
 from tracekit.runs.ledger import Ledger
 from tracekit.text import alike_durations, counted, percent, shorten
 from tracekit.trace import Trace
@@ -295,37 +287,6 @@ def recall(
         settings = Settings(one.rules, one.capacity, bool(one.delays.startup))
         found.append(graded(bench, settings, name, shares[name]))
     return Calibration(twin, tuple(found), {})
-
-
-def twin_of_log(found: ClusterCalibration, twin: Twin) -> TwinOfLog:
-    """Return the twin of one cluster as comparisons of replays take it; `twin` is that of all clusters."""
-    rules = found.settings.rules
-    text = twin_text(replace(twin, cluster={found.name: found.twin}))
-    return TwinOfLog(
-        rules.policy,
-        rules.words,
-        text,
-        partial(in_twin, rules=rules),
-        found.why_no_effect,
-        lambda policy: None if policy in {TWIN, RECORDED} else lifted_limits(policy, rules),
-    )
-
-
-def scenario_of_twin(found: ClusterCalibration, trace: Trace) -> Scenario:
-    """Return what policies can be tried on in a twin: its jobs as they compete, its capacity and its placement."""
-    bench, settings = found.bench, found.settings
-    jobs, _ = bench.held_back(delays=settings.delays)
-    cluster = bench.cluster(settings)
-    name = None if found.name == UNNAMED else found.name
-    # The recorded run times hold wherever a gang ran: being spread slows none of them once more.
-    models = replace(bench.models, spread=replace(bench.models.spread, level="none", levels={"none": 0.0}))
-    scenario = Scenario.make(jobs, cluster, models=models, placement=settings.rules.placement, seed=bench.seed)
-    return replace(
-        scenario,
-        feasibility=check_feasibility(jobs, cluster, scenario.assignment),
-        trace=trace,
-        part=part_of(trace, name),
-    )
 
 
 def calibrate_jobs(

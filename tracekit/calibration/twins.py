@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.calibration.api import calibrate, recall, scenario_of_twin, twin_of_log
+from tracekit.calibration.api import calibrate, recall
 from tracekit.calibration.effect import effect_of_times, jobs_of
 from tracekit.calibration.rules import Rules
-from tracekit.calibration.twin import read_twin
+from tracekit.calibration.twin import read_twin, twin_text
 from tracekit.calibration.workbench import UNNAMED, clusters_by_waiting, in_twin, lifted_limits
 from tracekit.damage import explain_damage
 from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError, nearest
 from tracekit.progress import Progress
+from tracekit.replay.clusters.feasibility import check_feasibility
 from tracekit.replay.failing import failing
+from tracekit.replay.part import part_of
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.recorded_times import TWIN
+from tracekit.replay.results.effects import TwinOfLog
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
+from tracekit.replay.scenario import Scenario
 from tracekit.settings import ReplaySettings, flags_of
 from tracekit.trace import Trace
 
@@ -31,8 +35,6 @@ if TYPE_CHECKING:
     from tracekit.calibration.workbench import JobTimes
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.results.comparison import ReplayResult
-    from tracekit.replay.results.effects import TwinOfLog
-    from tracekit.replay.scenario import Scenario
     from tracekit.runs.ledger import Ledger
 
 
@@ -71,8 +73,37 @@ class TwinReplays:
 
     @cached_property
     def scenario(self) -> Scenario:
-        """What policies are tried on."""
-        return scenario_of_twin(self.found, self._trace)
+        """What policies are tried on: the twin's jobs as they compete, its capacity and its placement."""
+        found, bench = self.found, self.found.bench
+        jobs, _ = bench.held_back(delays=found.settings.delays)
+        cluster = bench.cluster(found.settings)
+        # The recorded run times hold wherever a gang ran: being spread slows none of them once more.
+        models = replace(bench.models, spread=replace(bench.models.spread, level="none", levels={"none": 0.0}))
+        scenario = Scenario.make(jobs, cluster, models=models, placement=self.rules.placement, seed=bench.seed)
+        return replace(
+            scenario,
+            feasibility=check_feasibility(jobs, cluster, scenario.assignment),
+            trace=self._trace,
+            part=part_of(self._trace, None if found.name == UNNAMED else found.name),
+        )
+
+    def of_log(self, twin: Twin) -> TwinOfLog:
+        """Return this twin as comparisons of replays take it; `twin` is that of all clusters."""
+        rules = self.rules
+        return TwinOfLog(
+            rules.policy,
+            rules.words,
+            twin_text(replace(twin, cluster={self.found.name: self.found.twin})),
+            partial(in_twin, rules=rules),
+            self.found.why_no_effect,
+            lambda policy: None if policy in {TWIN, RECORDED} else lifted_limits(policy, rules),
+        )
+
+    def times_of(self, result: ReplayResult) -> JobTimes:
+        """Return how long each job waits and takes in a schedule of `scenario`."""
+        bench = self.found.bench
+        _, order = bench.held_back(delays=self.found.settings.delays)
+        return bench.times_of(result.outcome, order)
 
     @cached_property
     def own(self) -> ReplayResult:
@@ -110,10 +141,7 @@ class TwinReplays:
             return self.found.times
         if isinstance(change, str) and assumed is None:
             result = self.result(change)
-            if isinstance(result, str):
-                return result
-            _, order = bench.held_back(delays=settings.delays)
-            return bench.times_of(result.outcome, order)
+            return result if isinstance(result, str) else self.times_of(result)
         models = assumed.models if assumed else None
         try:
             if isinstance(change, Rules):
@@ -228,7 +256,7 @@ class Twins:
     def of_log(self, one: TwinReplays) -> TwinOfLog:
         """Return one of `clusters` as comparisons of replays take it."""
         assert not isinstance(self._calibrated, str)  # noqa: S101 -- there is none of `clusters` otherwise
-        return twin_of_log(one.found, self._calibrated.twin)
+        return one.of_log(self._calibrated.twin)
 
     def check(self) -> None:
         """Search for the twins, or read those of the file.
@@ -373,6 +401,5 @@ def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySett
         raise UsageError("cannot be combined with a twin, which sets it", where=flag, hint=f"edit '{file}' instead")
     opened = Trace.of(trace).ingested
     made, _ = twin_of_cluster(opened, file, settings.cluster_name, seed=settings.seed)
-    (found,) = made.clusters
-    scenario = failing(scenario_of_twin(found, opened), opened, settings)
-    return scenario, twin_of_log(found, made.twin)
+    replays = TwinReplays(made.clusters[0], opened, Progress())
+    return failing(replays.scenario, opened, settings), replays.of_log(made.twin)

@@ -143,10 +143,9 @@ class RunMaker:
         replays = self._replays[key]
         found, rules = replays.found, replays.rules
         result = replays.scenario.run(rules.policy if run.policy == TWIN else in_twin(run.policy, rules))
-        _, order = found.bench.held_back(delays=found.settings.delays)
-        times = found.bench.times_of(result.outcome, order)
         changed = _changed(run, found, self._recalled_of(run))
-        return {**result.summary, "effect": {"reason": changed} if changed else _effect(replays, run.policy, times)}
+        effect = {"reason": changed} if changed else _effect(replays, run.policy, replays.times_of(result))
+        return {**result.summary, "effect": effect}
 
     def _recalled_of(self, run: SweepRun) -> ClusterCalibration:
         key = (run.trace, run.cluster_name, run.twin, str(run.seed))
