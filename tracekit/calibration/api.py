@@ -14,6 +14,7 @@ from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import search
 from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs
 from tracekit.calibration.workbench import (
+    FEWEST_JOBS,
     UNNAMED,
     JobTimes,
     Settings,
@@ -45,8 +46,6 @@ _ORIGINS = (0.4, 0.6, 0.8, 1.0)
 """Each part lies between two of them [of the time of submissions]; the first is learnt from alone. Our choice."""
 _LEAST_DAYS = 56
 """A log shorter than eight weeks has one split: a part of a rolling score would be less than a week or two."""
-_FEWEST = 50
-"""Jobs that each of these parts needs."""
 _DAY_MS = 86_400_000
 _CANDIDATES: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("stage", "rules", "policy", "capacity"), pl.String),
@@ -193,7 +192,7 @@ def calibrate(
         The folder in which shards try candidates together, or gathers what they found (docs/howto/shards.md): those of
         a stage are divided, and what a shard has done itself it makes of what the others left. Each returns the same.
     progress : Progress, optional
-        Told of every candidate.
+        Receives every candidate.
 
     Raises
     ------
@@ -335,7 +334,7 @@ def _rolling_scores(bench: Workbench, progress: Progress | None, ledger: Ledger 
     for begin, end in pairwise(_ORIGINS):
         seen = known & (submit < begin * last)
         part = known & ~seen & ((submit < end * last) | (end == _ORIGINS[-1]))
-        if min(int(seen.sum()), int(part.sum())) < _FEWEST:
+        if min(int(seen.sum()), int(part.sum())) < FEWEST_JOBS:
             return None
         then = replace(bench, among=seen, delays=None)
         waits = then.times(search(then, progress, ledger).best).queue_s

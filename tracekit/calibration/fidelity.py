@@ -114,7 +114,7 @@ def fidelity(
     seed : int
         Of the start-up delays drawn.
     progress : Progress, optional
-        Told of every candidate.
+        Receives every candidate.
 
     Raises
     ------

@@ -245,7 +245,7 @@ def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | 
     ----------
     bench : Workbench
     progress : Progress, optional
-        Told of every candidate.
+        Receives every candidate.
     ledger : Ledger, optional
         Where shards try the candidates of a stage together; the facts that these have in common are known.
 

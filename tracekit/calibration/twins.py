@@ -55,7 +55,7 @@ class TwinReplays:
     trace : Trace
         Whose jobs they are.
     progress : Progress
-        Told of each replay.
+        Receives each replay.
     """
 
     def __init__(self, found: ClusterCalibration, trace: Trace, progress: Progress) -> None:
@@ -198,7 +198,7 @@ class Twins:
     file : path, optional
         A twin.toml, in place of a search.
     progress : Progress, optional
-        Told of each candidate and replay.
+        Receives each candidate and replay.
     name : str
         What the user calls the Trace, for reasons; its path when empty.
     """
@@ -350,7 +350,7 @@ def twin_of_cluster(
     shared : Ledger, optional
         Without a file: where shards calibrate together.
     progress : Progress, optional
-        Told of every candidate of a calibration.
+        Receives every candidate of a calibration.
 
     Raises
     ------

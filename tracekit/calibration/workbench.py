@@ -40,8 +40,8 @@ UNNAMED = "all"
 
 _SEEN_SHARE = 0.6
 """Settings are chosen by the jobs of the first part of the time, and scored by the rest [1]; our choice."""
-_FEWEST = 50
-"""Jobs that each part needs."""
+FEWEST_JOBS = 50
+"""Jobs that each part of a log needs, the one to learn from and the one to score by."""
 _EXCERPT, _WAITED = 20_000, 1000
 """Jobs of an excerpt at the least, and how many of them have to have waited longer than `AGREE_S`."""
 
@@ -267,16 +267,16 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
     jobs = jobs_of_trace(trace, cluster=cluster, limit=limit)
     known = jobs.recorded_start_ms >= jobs.submit_ms
     last = int(jobs.submit_ms.max())
-    if not last and len(jobs) >= 2 * _FEWEST:
+    if not last and len(jobs) >= 2 * FEWEST_JOBS:
         raise UsageError(
             "all jobs were submitted at the same time, so the log cannot be split by time", where=trace.path
         )
     seen = known & (jobs.submit_ms < _SEEN_SHARE * last)
     for what, count in (("first", seen), ("last", known & ~seen)):
-        if int(count.sum()) < _FEWEST:
+        if int(count.sum()) < FEWEST_JOBS:
             raise UsageError(
                 f"{int(count.sum()):,} jobs of the {what} part of the log have a known start; calibrating takes "
-                f"{_FEWEST} or more",
+                f"{FEWEST_JOBS} or more",
                 where=trace.path,
             )
     makers = {"observed": partial(_observed, trace, jobs, cluster)}

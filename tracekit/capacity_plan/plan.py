@@ -119,7 +119,7 @@ def plan(
         The folder in which shards make resamples together, or gathers them (docs/howto/shards.md); without a twin they
         calibrate together first.
     progress : Progress, optional
-        Told of every step.
+        Receives every step.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def plan_cluster(
         The twin.
     question : PlanQuestion
     progress : Progress, optional
-        Told of every resample.
+        Receives every resample.
     ledger : Ledger, optional
         Where shards replay the resamples together; the Trace and the program are known to it.
 

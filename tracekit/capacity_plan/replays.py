@@ -180,7 +180,7 @@ class PlanReplays:
     resamples : int
         How many.
     progress : Progress
-        Told of every resample.
+        Receives every resample.
     """
 
     def __init__(self, pool: ProcessPool[list[Floats]], ledger: Ledger, resamples: int, progress: Progress) -> None:

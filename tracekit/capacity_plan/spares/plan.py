@@ -75,7 +75,7 @@ def plan_spares(
     shared : Ledger, optional
         The folder in which shards make the runs together, or gathers them (docs/howto/shards.md).
     progress : Progress, optional
-        Told of every step.
+        Receives every step.
 
     Raises
     ------
