@@ -21,8 +21,7 @@ from tracekit.calibration.api import graded
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.capacity_plan.plan import plan_cluster
-from tracekit.capacity_plan.question import PlanQuestion
-from tracekit.capacity_plan.target import wait_target
+from tracekit.capacity_plan.question import PlanQuestion, wait_target
 from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
 from tracekit.replay.jobs import Jobs
 

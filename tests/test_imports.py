@@ -113,7 +113,7 @@ def test_packages_of_the_replay_keep_their_order(check_imports: ModuleType, tmp_
     files = {
         "replay/engine/build.py": "from tracekit.replay.quotas.books import open_books",
         "replay/quotas/books.py": "from tracekit.replay.engine import build\nfrom tracekit.replay.cells import layout",
-        "replay/scenario.py": "from tracekit.replay.sweeps.run import one",
+        "replay/scenario.py": "from tracekit.replay.planning.clocks import one",
     }
     assert check_imports.violations_inside(_package(tmp_path, files)) == [
         "tracekit/replay/engine/build.py: replay.engine imports replay.quotas",

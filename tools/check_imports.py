@@ -18,7 +18,7 @@ ROOMS = (
     ("tenant", "gpu_parts", "exchange"),
     ("notebook", "places", "timezones"),
     ("options", "settings", "decode", "spreadsheets", "outputs", "answer", "streams", "workers"),
-    ("toml_text", "pseudonyms", "shards", "databases"),
+    ("toml_text", "pseudonyms", "runs", "databases"),
     ("schema", "manifest", "datasets"),
     ("tables", "estimate"),
     ("damage",),
@@ -29,7 +29,7 @@ ROOMS = (
     ("ingest", "characterize", "fit", "replay", "policies", "export"),
     ("gpu_hours",),
     ("calibration",),
-    ("capacity_plan",),
+    ("capacity_plan", "sweeps"),
     ("guidelines",),
     ("report",),
     ("analysis", "comparison", "digests"),
@@ -50,7 +50,6 @@ INSIDE = {
         ("engine",),
         ("results",),
         ("backfilling", "capping", "cells", "fractions", "planning", "quotas", "recording", "sharing"),
-        ("sweeps",),
     ),
 }
 """Packages and modules of a room from the lowest to the highest; those of one line know nothing of each other. What is

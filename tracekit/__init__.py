@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from tracekit.analysis.reporting import report
     from tracekit.calibration.api import calibrate
     from tracekit.calibration.fidelity import fidelity
-    from tracekit.calibration.sweep import sweep
-    from tracekit.capacity_plan.api import plan
+    from tracekit.capacity_plan.plan import plan
     from tracekit.capacity_plan.spares.plan import plan_spares
     from tracekit.characterize import list_queries, run_query
     from tracekit.characterize.expected_wait.ask import expected_wait
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.run import guidelines
     from tracekit.ingest import ingest_logs
     from tracekit.replay.api import replay
+    from tracekit.sweeps.sweep import sweep
     from tracekit.trace import Trace, open_trace
 
 __all__ = [
@@ -78,10 +78,10 @@ _HOME = {
     "ingest_logs": "tracekit.ingest",
     "list_queries": "tracekit.characterize",
     "open_trace": "tracekit.trace",
-    "plan": "tracekit.capacity_plan.api",
+    "plan": "tracekit.capacity_plan.plan",
     "plan_spares": "tracekit.capacity_plan.spares.plan",
     "run_query": "tracekit.characterize",
-    "sweep": "tracekit.calibration.sweep",
+    "sweep": "tracekit.sweeps.sweep",
 }
 
 

@@ -1,17 +1,21 @@
-"""Workbenches of worlds."""
+"""Workbenches of worlds, and effects in their twins."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tests.replay.builders import make_cluster
+from tracekit.calibration.effect import effect_of_times, jobs_of
+from tracekit.calibration.rules import Rules
 from tracekit.calibration.workbench import Workbench
 
 if TYPE_CHECKING:
     from tests.calibration.worlds import World
+    from tracekit.calibration.api import ClusterCalibration
+    from tracekit.calibration.effect import TwinEffect
     from tracekit.replay.clusters.cluster import Cluster
 
-__all__ = ["bench_of"]
+__all__ = ["bench_of", "effect_of_change"]
 
 
 def bench_of(world: World) -> Workbench:
@@ -28,3 +32,14 @@ def bench_of(world: World) -> Workbench:
 
     seen = jobs.submit_ms < 0.6 * jobs.submit_ms.max()
     return Workbench(jobs, {"stated": make}, seen)
+
+
+def effect_of_change(found: ClusterCalibration, change: str | Rules) -> TwinEffect | str:
+    """Return what a change would do to the wait, replayed anew, with no replay of before."""
+    if found.why_no_effect is not None:
+        return found.why_no_effect
+    if isinstance(change, Rules):
+        changed, what = found.bench.times(found.settings._replace(rules=change)), change.words
+    else:
+        changed, what = found.bench.times(found.settings, change), change
+    return effect_of_times(found.name, what, "queue", jobs_of(found), changed)

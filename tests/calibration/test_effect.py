@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.calibration.benches import bench_of
+from tests.calibration.benches import bench_of, effect_of_change
 from tests.calibration.worlds import make_world
 from tracekit.calibration.api import ClusterCalibration, calibrate_jobs
-from tracekit.calibration.effect import TwinEffect, TwinJobs, effect_of_change, effect_of_times, total_effect
+from tracekit.calibration.effect import TwinEffect, TwinJobs, effect_of_times, total_effect
 from tracekit.calibration.rules import HoldingLimits, Rules
 from tracekit.calibration.twins import TwinReplays
 from tracekit.calibration.workbench import JobTimes, in_twin

@@ -13,9 +13,8 @@ from tests.replay.builders import make_cluster, make_jobs
 from tracekit.calibration.api import calibrate_jobs
 from tracekit.calibration.delays import QUANTILES, delays_of_jobs, in_time, startup_delays, submitted_to_free_gpus
 from tracekit.calibration.rules import HoldingLimits, Rules
-from tracekit.calibration.score import score
+from tracekit.calibration.score import agreeing, distance, score
 from tracekit.calibration.search import most_held_while_waiting, search
-from tracekit.calibration.waits import agreeing, distance
 from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.replay.registry import named_policy
 
@@ -119,7 +118,7 @@ def test_jobs_held_back_compete_later_and_wait_from_their_submission() -> None:
     # One GPU. a comes first but is held for 5 s; b takes the GPU at 1 s for 10 s; a starts when b ends.
     jobs = make_jobs([(0, 1, 10), (1, 1, 10)], recorded_start_ms=[11_000, 1000], recorded_end_ms=[21_000, 11_000])
     bench = Workbench(jobs, {"stated": lambda _: make_cluster([1])}, np.ones(2, bool), np.array([5000, 0]))
-    assert bench.waits_s(Settings(Rules(), "stated", delays=False)).tolist() == [11.0, 0.0]
+    assert bench.times(Settings(Rules(), "stated", delays=False)).queue_s.tolist() == [11.0, 0.0]
     assert bench.recorded_s.tolist() == [11.0, 0.0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.calibration.score_intervals import correlation_interval, quantile_ratio_interval
+from tracekit.calibration.score import correlation_interval, quantile_ratio_interval
 
 
 def test_what_is_the_same_every_day_has_an_interval_without_width() -> None:

@@ -12,8 +12,8 @@ import pytest
 import tracekit
 from tests.command import run
 from tracekit.calibration.api import calibrate
-from tracekit.calibration.one_cluster import twin_of_cluster
 from tracekit.calibration.twin import ClusterTwin, Twin, digest_of_jobs, read_twin, twin_text, write_twin
+from tracekit.calibration.twins import twin_of_cluster
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:

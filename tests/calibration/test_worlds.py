@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.calibration.benches import bench_of
+from tests.calibration.benches import bench_of, effect_of_change
 from tests.calibration.worlds import KINDS, World, make_world, simulate
 from tracekit.calibration.api import ClusterCalibration, calibrate_jobs
-from tracekit.calibration.effect import TwinEffect, effect_of_change
 
 if TYPE_CHECKING:
+    from tracekit.calibration.effect import TwinEffect
     from tracekit.calibration.rules import Quotas, Rules
 
 LOADS = (0.7, 0.85, 1.0, 1.1, 0.6)
@@ -96,7 +96,7 @@ def test_quotas_that_are_taken_back_are_found(seed: int) -> None:
 def test_a_long_log_is_scored_part_by_part_by_what_was_known_before(monkeypatch: pytest.MonkeyPatch) -> None:
     known, found = known_and_found("passing", 1)
     assert "rolling" not in found.score.table["scope"].to_list()
-    monkeypatch.setattr("tracekit.calibration.rolling._LEAST_DAYS", 20)
+    monkeypatch.setattr("tracekit.calibration.api._LEAST_DAYS", 20)
     table = calibrated(known).score.table.filter(pl.col("scope") == "rolling")
     assert table["name"].to_list() == ["days 11 to 17", "days 17 to 22", "days 22 to 28"]
     assert table["ratio"].to_list() == pytest.approx([1.0] * 3, abs=0.001)

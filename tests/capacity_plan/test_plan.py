@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +18,9 @@ from tracekit.calibration.api import graded
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.workbench import Settings
 from tracekit.capacity_plan.plan import no_plan, plan_cluster
-from tracekit.capacity_plan.processes import received
-from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
+from tracekit.capacity_plan.question import HourlyCosts, JobGroup, PlanQuestion, wait_target
+from tracekit.capacity_plan.replays import lost_process
 from tracekit.capacity_plan.result import TWIN, CapacityPlan
-from tracekit.capacity_plan.target import JobGroup, wait_target
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +63,7 @@ def test_a_plan_by_hand(golden: Golden) -> None:
     assert [r["held_share"] for r in plan.capacity] == pytest.approx([held / (8 * n * DAY) for n in (1, 2, 3)])
     for row in plan.capacity:
         assert row["mean_wait_low_s"] == row["mean_wait_s"] == row["mean_wait_high_s"]
-    assert (plan.answers[0].nodes, plan.answers[0].low, plan.answers[0].high) == (2, 2, 2)
+    assert (plan.answers[0].found.number, plan.answers[0].found.low, plan.answers[0].found.high) == (2, 2, 2)
     golden(plan.sentences[0])
     assert plan.more == [
         {
@@ -130,13 +128,13 @@ def test_a_gang_that_no_longer_fits_never_starts_and_is_not_a_short_wait() -> No
     assert (small["mean_wait_s"], small["meets_target"], small["waiting_cost_per_day"]) == (None, False, None)
     assert small["p50_wait_s"] == 0
     assert plan.capacity[1]["mean_wait_s"] is not None
-    assert plan.answers[0].nodes == 2
+    assert plan.answers[0].found.number == 2
     # The median of one node is short, and that of the small jobs alone; yet the cluster cannot do without the gangs.
     for group in (JobGroup(), JobGroup(size="1")):
         plan = made(twin, numbers=(1, 2, 4), resamples=5, target=wait_target("p50<=1min"), group=group)
         assert plan.capacity[0]["p50_wait_s"] == 0
         assert [row["meets_target"] for row in plan.capacity] == [False, True, True]
-        assert plan.answers[0].nodes == 2
+        assert plan.answers[0].found.number == 2
 
 
 def test_nodes_that_the_load_fills_are_named_as_full(golden: Golden) -> None:
@@ -146,7 +144,7 @@ def test_nodes_that_the_load_fills_are_named_as_full(golden: Golden) -> None:
     twin = twin_of(rows, [row[0] for row in rows], make_cluster([8] * 2), rules=Rules(scan="skip"))
     plan = made(twin, numbers=(1, 2), resamples=5, target=wait_target("p50<=30d"))
     assert [row["offered_share"] for row in plan.capacity] == pytest.approx([5 / 3, 5 / 6])
-    assert (plan.answers[0].nodes, plan.answers[0].full) == (1, True)
+    assert (plan.answers[0].found.number, plan.answers[0].full) == (1, True)
     golden(plan.sentences[0])
     assert not made(twin, numbers=(2,), resamples=5, target=wait_target("p50<=30d")).answers[0].full
 
@@ -157,12 +155,12 @@ def test_a_target_that_start_up_delays_alone_exceed_is_never_kept(golden: Golden
     bench = replace(found.bench, jobs=late, delays=dict.fromkeys(("1", "5-8"), (120.0,) * 10))
     slow = graded(bench, Settings(Rules(), "stated", delays=True))
     plan = made(slow, target=wait_target("p50<=1min"), resamples=5)
-    assert plan.answers[0].nodes is None
-    assert plan.answers[0].best_s == 120
+    assert plan.answers[0].found.number is None
+    assert plan.answers[0].found.best == 120
     golden(plan.sentences[0])
     assert plan.to_dict()["answer"]["reached"] is False
     hit = made(slow, target=wait_target("p50<=2min"), resamples=5)
-    assert hit.answers[0].nodes == 1
+    assert hit.answers[0].found.number == 1
 
 
 def test_a_twin_of_which_no_effect_can_be_told_gives_no_plan(golden: Golden) -> None:
@@ -198,12 +196,10 @@ def test_what_goes_wrong_in_a_process_is_said_by_the_plan() -> None:
     found = queue(0, days=6, mean_s=3600)
     with pytest.raises(UsageError, match="the cluster has no quotas, and the log has no starts"):
         made(found, numbers=(8,), resamples=5, policies=("hived",), workers=2)
-    here, there = Pipe()
-    there.close()
     with pytest.raises(
         UsageError, match="a process of the plan ended, perhaps because memory ran out; use fewer workers"
     ):
-        received(here)
+        lost_process(-9)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])

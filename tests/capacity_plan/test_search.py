@@ -9,25 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.capacity_plan.basis import FIGURES, quantile
 from tracekit.capacity_plan.nodes import NodeAxis
-from tracekit.capacity_plan.search import (
-    NodesAnswer,
-    WaitCurve,
-    default_numbers,
-    figure,
-    interval,
-    interval_share,
-    paired_change,
-    steps_up,
-)
-from tracekit.capacity_plan.target import WaitTarget
+from tracekit.capacity_plan.plan import default_numbers, nodes_answer, paired_change, steps_up, wait_curve
+from tracekit.capacity_plan.question import WaitTarget
+from tracekit.capacity_plan.replays import FIGURES, figure, quantile
+from tracekit.capacity_plan.result import NodesAnswer
+from tracekit.capacity_plan.search import interval, interval_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tests.reviewed import Golden
-    from tracekit.capacity_plan.basis import PlannedRun
+    from tracekit.capacity_plan.replays import PlannedRun
+    from tracekit.capacity_plan.search import Answer
 
 AXIS = NodeAxis(("",), (16,))
 TARGET = WaitTarget("p90", 100.0)
@@ -52,69 +46,73 @@ class KnownWaits:
 
 def answer(
     wait: Callable[[int, int], float], numbers: Iterable[int], *, refine: bool = True
-) -> tuple[NodesAnswer, list[int]]:
+) -> tuple[Answer, list[int]]:
     known = KnownWaits(wait)
-    curve = WaitCurve(known, AXIS, "fifo", 1.0)  # type: ignore[arg-type]  # has the one method that is used
+    curve = wait_curve(known, AXIS, "fifo", 1.0)  # type: ignore[arg-type]  # has the one method that is used
     curve.look(numbers)
-    return curve.answer(TARGET, refine=refine), known.asked
+    return nodes_answer(curve, AXIS.now, TARGET, refine=refine), known.asked
+
+
+def words(found: Answer) -> NodesAnswer:
+    return NodesAnswer("fifo", 1.0, found, full=False)
 
 
 def test_the_answer_is_found_between_the_numbers_of_the_grid(golden: Golden) -> None:
     # Resample k waits 100 s with 17 + k / 4 nodes; the mean of them with 21.875: 22 nodes.
     found, asked = answer(lambda n, k: 1000 + 100 * (8 + k / 4 - n + 0.0), (8, 16, 32))
-    assert (found.nodes, found.low, found.high, found.or_fewer) == (22, 17, 27, False)
+    assert (found.number, found.low, found.high, words(found).or_fewer) == (22, 17, 27, False)
     assert len(asked) == len(set(asked))
     assert len(asked) <= 3 + 3 * 4
-    golden(found.sentence(TARGET, "all jobs"))
+    golden(words(found).sentence(TARGET, "all jobs"))
 
 
 def test_without_refining_only_what_was_asked_for_is_tried() -> None:
     found, asked = answer(lambda n, k: 1000 + 100 * (8 + k / 4 - n), (8, 16, 24, 32), refine=False)
-    assert (found.nodes, found.low, found.high) == (24, 24, 32)
+    assert (found.number, found.low, found.high) == (24, 24, 32)
     assert asked == [8, 16, 24, 32]
 
 
 def test_a_target_on_the_limit_is_kept() -> None:
-    assert answer(lambda n, _: 100.0 if n >= 5 else 100.001, (4, 5, 6), refine=False)[0].nodes == 5
+    assert answer(lambda n, _: 100.0 if n >= 5 else 100.001, (4, 5, 6), refine=False)[0].number == 5
 
 
 def test_a_target_that_no_number_keeps_is_looked_for_up_to_eight_times_and_the_best_is_named(golden: Golden) -> None:
     found, asked = answer(lambda n, _: 101.0 + 100 / n, (8, 16, 32))
-    assert found.nodes is None
-    assert (found.best_nodes, found.most_nodes) == (128, 128)
-    assert found.best_s == pytest.approx(101.78125)
+    assert found.number is None
+    assert (found.best_number, found.most) == (128, 128)
+    assert found.best == pytest.approx(101.78125)
     assert asked == [8, 16, 32, 64, 128]
-    golden(found.sentence(TARGET, "all jobs"))
+    golden(words(found).sentence(TARGET, "all jobs"))
 
 
 def test_jobs_that_never_start_keep_no_target(golden: Golden) -> None:
     found, _ = answer(lambda n, _: np.inf, (8, 16))
-    assert (found.nodes, found.best_s) == (None, None)
-    golden(found.sentence(TARGET, "all jobs"))
+    assert (found.number, found.best) == (None, np.inf)
+    golden(words(found).sentence(TARGET, "all jobs"))
 
 
 def test_a_target_that_all_numbers_keep_is_looked_for_further_down(golden: Golden) -> None:
     found, asked = answer(lambda n, _: 0.0 if n >= 3 else 1000.0, (8, 16))
-    assert (found.nodes, found.or_fewer) == (3, False)
+    assert (found.number, words(found).or_fewer) == (3, False)
     assert asked[:4] == [8, 16, 4, 2]
     least, _ = answer(lambda n, _: 0.0, (8, 16))
-    assert (least.nodes, least.or_fewer) == (1, False)
+    assert (least.number, words(least).or_fewer) == (1, False)
     kept, _ = answer(lambda n, _: 0.0, (8, 16), refine=False)
-    assert (kept.nodes, kept.or_fewer) == (8, True)
-    golden(kept.sentence(TARGET, "all jobs"))
+    assert (kept.number, words(kept).or_fewer) == (8, True)
+    golden(words(kept).sentence(TARGET, "all jobs"))
 
 
 def test_a_number_counts_only_if_all_larger_ones_keep_the_target_too() -> None:
     waits = {4: 50.0, 5: 150.0, 6: 60.0, 7: 50.0}
-    assert answer(lambda n, _: waits[n], (4, 5, 6, 7), refine=False)[0].nodes == 6
+    assert answer(lambda n, _: waits[n], (4, 5, 6, 7), refine=False)[0].number == 6
 
 
 def test_where_the_unluckiest_resamples_never_keep_it_the_upper_end_is_open() -> None:
     found, _ = answer(lambda n, k: 1000.0 if k < 2 else 0.0, (8, 16))
-    assert found.nodes == 1
+    assert found.number == 1
     assert found.high is None
-    assert "(1 to more than 128)" not in found.sentence(TARGET, "all jobs")  # only what was tried is named
-    assert "(1 to more than 16)" in found.sentence(TARGET, "all jobs")
+    assert "(1 to more than 128)" not in words(found).sentence(TARGET, "all jobs")  # only what was tried is named
+    assert "(1 to more than 16)" in words(found).sentence(TARGET, "all jobs")
 
 
 @pytest.mark.parametrize(("resamples", "share", "outside"), [(5, 4 / 6, 0), (40, 39 / 41, 0), (100, 97 / 101, 1)])

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.replay.builders import make_jobs
-from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
-from tracekit.capacity_plan.target import EVERYONE, JobGroup, WaitTarget, job_group, wait_target
+from tracekit.capacity_plan.question import (
+    EVERYONE,
+    HourlyCosts,
+    JobGroup,
+    PlanQuestion,
+    WaitTarget,
+    job_group,
+    wait_target,
+)
 from tracekit.errors import UsageError
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from tests.calibration.benches import bench_of
+from tests.calibration.benches import bench_of, effect_of_change
 from tests.calibration.worlds import make_world, simulate
 from tests.command import run
 from tests.guidelines.planted import DAY, Log
 from tracekit.calibration.api import calibrate, calibrate_jobs
-from tracekit.calibration.effect import TwinEffect, effect_of_change
+from tracekit.calibration.effect import TwinEffect
 from tracekit.calibration.twin import write_twin
 from tracekit.calibration.twins import TwinReplays, Twins
 from tracekit.errors import UsageError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tracekit.calibration.api import clusters_by_waiting
+from tracekit.calibration.workbench import clusters_by_waiting
 from tracekit.replay.part import part_of
 
 if TYPE_CHECKING:

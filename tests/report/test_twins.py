@@ -10,14 +10,13 @@ from unittest import mock
 
 import pytest
 
-from tests.calibration.benches import bench_of
+from tests.calibration.benches import bench_of, effect_of_change
 from tests.calibration.worlds import make_world
 from tests.report.answering import told
 from tests.report.asking import asking
 from tracekit.analysis import analyze
 from tracekit.answer import Answer, Unanswered
 from tracekit.calibration.api import calibrate, calibrate_jobs
-from tracekit.calibration.effect import effect_of_change
 from tracekit.calibration.twin import write_twin
 from tracekit.calibration.twins import TwinReplays, Twins
 from tracekit.errors import UsageError

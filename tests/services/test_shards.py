@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from tracekit.replay.sweeps.sweep import sweep
+from tracekit.sweeps.sweep import sweep
 
 if TYPE_CHECKING:
     from pathlib import Path

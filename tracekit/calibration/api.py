@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from tracekit.calibration.rolling import rolling_scores
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import search
-from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs, twin_text
-from tracekit.calibration.workbench import UNNAMED, JobTimes, Settings, Workbench, in_twin, lifted_limits
+from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs
+from tracekit.calibration.workbench import (
+    FEWEST_JOBS,
+    UNNAMED,
+    JobTimes,
+    Settings,
+    Workbench,
+    clusters_by_waiting,
+    workbench_of,
+)
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
-from tracekit.replay.clusters.feasibility import check_feasibility
-from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster, states_capacity
+from tracekit.replay.facts import replay_facts
 from tracekit.replay.native import kernel
-from tracekit.replay.part import part_of
-from tracekit.replay.results.effects import TwinOfLog
-from tracekit.replay.results.recorded_times import RECORDED, TWIN
-from tracekit.replay.scenario import Scenario
-from tracekit.replay.sweeps.digests import code_of_replays, trace_facts
-from tracekit.replay.workload.from_trace import jobs_of_trace
-from tracekit.shards.items import SharedItems
+from tracekit.runs.ledger import Ledger
 from tracekit.text import alike_durations, counted, percent, shorten
 from tracekit.trace import Trace
 
@@ -38,30 +38,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.calibration.search import Tried
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.replay.jobs import Jobs
-    from tracekit.shards.work import SharedWork
 
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
-__all__ = [
-    "Calibration",
-    "ClusterCalibration",
-    "calibrate",
-    "calibrate_jobs",
-    "clusters_by_waiting",
-    "graded",
-    "recall",
-    "scenario_of_twin",
-    "twin_of_log",
-    "workbench_of",
-]
-
-_SEEN_SHARE = 0.6
-"""Settings are chosen by the jobs of the first part of the time, and scored by the rest [1]; our choice."""
-_FEWEST = 50
-"""Jobs that each part needs."""
+_ORIGINS = (0.4, 0.6, 0.8, 1.0)
+"""Each part lies between two of them [of the time of submissions]; the first is learnt from alone. Our choice."""
+_LEAST_DAYS = 56
+"""A log shorter than eight weeks has one split: a part of a rolling score would be less than a week or two."""
+_DAY_MS = 86_400_000
 _CANDIDATES: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("stage", "rules", "policy", "capacity"), pl.String),
     "delays": pl.Boolean,
@@ -186,7 +171,7 @@ def calibrate(
     limit: int | None = 100_000,
     budget: int | None = None,
     seed: int = 0,
-    shared: SharedWork | None = None,
+    shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
     """Find the settings under which a replay of a Trace comes nearest to what its log recorded.
@@ -203,11 +188,11 @@ def calibrate(
         Look at so many jobs in all, split evenly; what a small cluster leaves goes to the others.
     seed : int
         Of the delays drawn.
-    shared : SharedWork, optional
+    shared : Ledger, optional
         The folder in which shards try candidates together, or gathers what they found (docs/howto/shards.md): those of
         a stage are divided, and what a shard has done itself it makes of what the others left. Each returns the same.
     progress : Progress, optional
-        Told of every candidate.
+        Receives every candidate.
 
     Raises
     ------
@@ -227,11 +212,14 @@ def calibrate(
         if name not in shares:
             raise UsageError(f"no cluster '{name[:60]}'", where=opened.path, hint=f"choose of: {', '.join(shares)}")
     results: dict[str, ClusterCalibration | str] = {}
-    for name in _turned(asked, shared):
-        tries = None if shared is None else _tries(shared, opened, name, limits[name], seed)
+    ledger = (shared or Ledger()).about(**replay_facts("calibrate", opened.path, "calibration"), seed=seed)
+    # Shards begin at different clusters.
+    begin = (ledger.shard.number - 1) % len(asked) if ledger.shard is not None and asked else 0
+    for name in (*asked[begin:], *asked[:begin]):
+        own = ledger.about(cluster=name, limit=limits[name])
         try:
             bench = workbench_of(opened, None if name == UNNAMED else name, limit=limits[name], seed=seed)
-            results[name] = calibrate_jobs(bench, name, shares[name], progress, tries)
+            results[name] = calibrate_jobs(bench, name, shares[name], progress, own)
         except UsageError as error:
             results[name] = error.what
     ordered = {name: results[name] for name in asked}
@@ -242,17 +230,6 @@ def calibrate(
         raise UsageError("; ".join(reasons), where=opened.path)
     twin = Twin(digest_of_jobs(opened), {one.name: one.twin for one in found}, opened.path.name)
     return Calibration(twin, tuple(found), left_out)
-
-
-def _turned(clusters: Sequence[str], shared: SharedWork | None) -> list[str]:
-    """Return clusters in the order in which a shard looks at them: shards begin at different ones."""
-    begin = 0 if shared is None or shared.shard is None or not clusters else (shared.shard.number - 1) % len(clusters)
-    return [*clusters[begin:], *clusters[:begin]]
-
-
-def _tries(shared: SharedWork, trace: Trace, cluster: str, limit: int | None, seed: int) -> SharedItems:
-    facts = {"what": "calibrate", "trace": trace_facts(str(trace.path)), "code": code_of_replays("calibration")}
-    return SharedItems(shared, {**facts, "cluster": cluster, "limit": limit, "seed": seed})
 
 
 def _split(trace: Trace, clusters: Sequence[str], budget: int) -> dict[str, int | None]:
@@ -311,141 +288,63 @@ def recall(
     return Calibration(twin, tuple(found), {})
 
 
-def twin_of_log(found: ClusterCalibration, twin: Twin) -> TwinOfLog:
-    """Return the twin of one cluster as comparisons of replays take it; `twin` is that of all clusters."""
-    rules = found.settings.rules
-    text = twin_text(replace(twin, cluster={found.name: found.twin}))
-    return TwinOfLog(
-        rules.policy,
-        rules.words,
-        text,
-        partial(in_twin, rules=rules),
-        found.why_no_effect,
-        lambda policy: None if policy in {TWIN, RECORDED} else lifted_limits(policy, rules),
-    )
-
-
-def scenario_of_twin(found: ClusterCalibration, trace: Trace) -> Scenario:
-    """Return what policies can be tried on in a twin: its jobs as they compete, its capacity and its placement."""
-    bench, settings = found.bench, found.settings
-    jobs, _ = bench.held_back(delays=settings.delays)
-    cluster = bench.cluster(settings)
-    name = None if found.name == UNNAMED else found.name
-    # The recorded run times hold wherever a gang ran: being spread slows none of them once more.
-    models = replace(bench.models, spread=replace(bench.models.spread, level="none", levels={"none": 0.0}))
-    scenario = Scenario.make(jobs, cluster, models=models, placement=settings.rules.placement, seed=bench.seed)
-    return replace(
-        scenario,
-        feasibility=check_feasibility(jobs, cluster, scenario.assignment),
-        trace=trace,
-        part=part_of(trace, name),
-    )
-
-
-def clusters_by_waiting(trace: Trace) -> dict[str, float | None]:
-    """Return the clusters of a Trace, each with its part of all hours waited, the largest first.
-
-    A wait is queue_s of a job with GPUs, first start minus submission.
-    """
-    waits = trace.scan("jobs").filter(pl.col("gpu_count") > 0)
-    table = waits.group_by("cluster").agg(pl.col("queue_s").sum().alias("s"), pl.len().alias("jobs")).collect()
-    named = table.filter(pl.col("cluster").is_not_null())
-    if named.height == 0:
-        return {UNNAMED: 1.0 if (table["s"].sum() or 0.0) > 0 else None}
-    total = float(named["s"].sum() or 0.0)
-    rows = named.sort("s", "jobs", "cluster", descending=[True, True, False]).iter_rows(named=True)
-    return {str(row["cluster"]): row["s"] / total if total else None for row in rows}
-
-
-def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: int) -> Workbench:
-    """Return the jobs of a cluster, and what they may have run on.
-
-    Raises
-    ------
-    UsageError
-        No job can be replayed, or the log does not tell enough starts.
-    """
-    jobs = jobs_of_trace(trace, cluster=cluster, limit=limit)
-    known = jobs.recorded_start_ms >= jobs.submit_ms
-    last = int(jobs.submit_ms.max())
-    if not last and len(jobs) >= 2 * _FEWEST:
-        raise UsageError(
-            "all jobs were submitted at the same time, so the log cannot be split by time", where=trace.path
-        )
-    seen = known & (jobs.submit_ms < _SEEN_SHARE * last)
-    for what, count in (("first", seen), ("last", known & ~seen)):
-        if int(count.sum()) < _FEWEST:
-            raise UsageError(
-                f"{int(count.sum()):,} jobs of the {what} part of the log have a known start; calibrating takes "
-                f"{_FEWEST} or more",
-                where=trace.path,
-            )
-    makers = {"observed": partial(_observed, trace, jobs, cluster)}
-    if states_capacity(trace, jobs, cluster):
-        makers = {"stated": partial(_stated, trace, jobs, cluster, events=False), **makers}
-        if trace.has("nodes") and trace.has("node_events"):
-            makers = {"events": partial(_stated, trace, jobs, cluster, events=True), **makers}
-    return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), seed=seed)
-
-
-def _preempts(trace: Trace, cluster: str | None) -> bool:
-    """Return whether an attempt of a job of the cluster was stopped for another job."""
-    if not trace.has("attempts"):
-        return False
-    jobs = trace.scan("jobs").filter(pl.col("cluster").eq_missing(pl.lit(cluster, pl.String))).select("job_id")
-    stopped = trace.scan("attempts").filter(pl.col("status") == "preempted").select("job_id")
-    return not stopped.join(jobs, on="job_id", how="semi").head(1).collect().is_empty()
-
-
-def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, *, events: bool) -> Cluster:
-    made = cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned, events=events)
-    # Nodes divided to see whether the log behaves so are not divided by the user: a policy that lends may share them.
-    return replace(made, lendable=partitioned)
-
-
-def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
-    return replace(observed_cluster(trace, jobs, cluster=cluster, partitioned=partitioned), lendable=partitioned)
-
-
-def _holds(trace: Trace, jobs: Jobs) -> NDArray[np.int64] | None:
-    """Return how long the log held each job back before it was eligible [ms]; None where it tells none.
-
-    A job that started before it was eligible was not held back until then; such a time is a fault of the log.
-    """
-    table = trace.scan("jobs").select("job_id", pl.col("eligible_time") - pl.col("submit_time")).collect()
-    if table["eligible_time"].null_count() == len(table):
-        return None
-    own = pl.DataFrame({"job_id": jobs.job_id}).join(
-        table.unique("job_id", keep="first"), on="job_id", how="left", maintain_order="left"
-    )
-    held = own["eligible_time"].dt.total_milliseconds().fill_null(0).to_numpy().astype(np.int64)
-    waited = np.where(jobs.recorded_start_ms >= 0, jobs.recorded_start_ms - jobs.submit_ms, 0)
-    held = np.clip(held, 0, np.maximum(waited, 0))
-    return held if held.any() else None
-
-
 def calibrate_jobs(
     bench: Workbench,
     name: str = UNNAMED,
     waiting_share: float | None = 1.0,
     progress: Progress | None = None,
-    shared: SharedItems | None = None,
+    ledger: Ledger | None = None,
 ) -> ClusterCalibration:
     """Return the twin of the jobs of one cluster, chosen by the jobs to learn from and scored by the others.
 
-    With `shared` the candidates of each stage are tried by all shards together.
+    Candidates are runs of the ledger, where one is given.
 
     Raises
     ------
     UsageError
         Nothing can be replayed.
     """
-    found = search(bench, progress, shared)
+    found = search(bench, progress, ledger)
     made = graded(bench, found.best, name, waiting_share, found.tried)
-    rolling = rolling_scores(bench, progress, shared)
+    rolling = _rolling_scores(bench, progress, ledger)
     if rolling is None:
         return made
     return replace(made, score=replace(made.score, table=pl.concat([made.score.table, rolling])))
+
+
+def _rolling_scores(bench: Workbench, progress: Progress | None, ledger: Ledger | None) -> pl.DataFrame | None:
+    """Return the scores of each part of a long log, as if one had calibrated then; None where the log is too short.
+
+    One split says how near a twin comes to the last part of the log. Here the same is done at other moments, each time
+    with settings that only the jobs before it decided, so that a reader sees whether the twin would have done as well
+    at another time. The columns are those of `Score.table`: the scope is 'rolling', and the name the days that the part
+    holds, counted from the first submission.
+
+    Raises
+    ------
+    UsageError
+        Nothing can be replayed.
+    """
+    submit, recorded = bench.jobs.submit_ms, bench.recorded_s
+    last = int(submit.max())
+    if last < _LEAST_DAYS * _DAY_MS:
+        return None
+    known = ~np.isnan(recorded)
+    rows = []
+    for begin, end in pairwise(_ORIGINS):
+        seen = known & (submit < begin * last)
+        part = known & ~seen & ((submit < end * last) | (end == _ORIGINS[-1]))
+        if min(int(seen.sum()), int(part.sum())) < FEWEST_JOBS:
+            return None
+        then = replace(bench, among=seen, delays=None)
+        waits = then.times(search(then, progress, ledger).best).queue_s
+        part &= ~np.isnan(waits)
+        if not part.any():
+            return None
+        days = f"days {begin * last / _DAY_MS:.0f} to {end * last / _DAY_MS:.0f}"
+        whole = score(bench.jobs, recorded, waits, part).table.head(1)
+        rows.append(whole.with_columns(scope=pl.lit("rolling"), name=pl.lit(days)))
+    return pl.concat(rows)
 
 
 def graded(

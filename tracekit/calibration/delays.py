@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
     Floats = NDArray[np.float64]
 
-__all__ = ["QUANTILES", "delays_of_jobs", "in_time", "startup_delays", "submitted_to_free_gpus"]
-
 QUANTILES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 """The middles of ten equal parts of a distribution of delays."""
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tracekit.calibration.rules import Rules
 from tracekit.calibration.workbench import UNNAMED, JobTimes
 from tracekit.replay.results.comparison import FEWEST_DAYS, submission_days
 from tracekit.text import alike_durations, shorten
@@ -23,21 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.calibration.api import ClusterCalibration
-    from tracekit.replay.assumptions.models import Models
 
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
-
-__all__ = [
-    "HEADLINES",
-    "Headline",
-    "TwinEffect",
-    "TwinJobs",
-    "effect_of_change",
-    "effect_of_times",
-    "jobs_of",
-    "total_effect",
-]
 
 Headline = Literal["queue", "jct"]
 
@@ -114,41 +101,6 @@ class TwinJobs(NamedTuple):
 def jobs_of(found: ClusterCalibration) -> TwinJobs:
     """Return the jobs of a twin."""
     return TwinJobs(submission_days(found.bench.jobs), found.unseen, found.bench.recorded, found.times)
-
-
-def effect_of_change(
-    found: ClusterCalibration, change: str | Rules, headline: Headline = "queue", models: Models | None = None
-) -> TwinEffect | str:
-    """Return what a change would do, or why it cannot be told, a sentence without its full stop.
-
-    Parameters
-    ----------
-    found : ClusterCalibration
-        The twin.
-    change : str or Rules
-        A policy in place of the twin's, as `tracekit replay -p` takes it, or other rules.
-    headline : str
-        A key of `HEADLINES`.
-    models : Models, optional
-        Assumptions under which both the twin and the change are replayed; the twin's own by default.
-
-    Raises
-    ------
-    UsageError
-        The policy cannot run here.
-    """
-    if found.why_no_effect is not None:
-        return found.why_no_effect
-    jobs = jobs_of(found)
-    if models is not None:
-        jobs = jobs._replace(twin=found.bench.times(found.settings, models=models))
-    if isinstance(change, Rules):
-        changed = found.bench.times(found.settings._replace(rules=change), models=models)
-        what = change.words
-    else:
-        changed = found.bench.times(found.settings, change, models)
-        what = change
-    return effect_of_times(found.name, what, headline, jobs, changed)
 
 
 def effect_of_times(

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tracekit.calibration.score import Score
     from tracekit.progress import Progress
 
-__all__ = ["FIDELITY_NAME", "Fidelity", "FidelityStudy", "fidelity", "fidelity_of", "queue_of", "write_fidelity"]
-
 FIDELITY_NAME = "fidelity.json"
 QUANTILES = (0.01, 0.05, *(round(0.1 * i, 1) for i in range(1, 10)), 0.95, 0.99, 1.0)
 _MOMENTS = 500
@@ -116,7 +114,7 @@ def fidelity(
     seed : int
         Of the start-up delays drawn.
     progress : Progress, optional
-        Told of every candidate.
+        Receives every candidate.
 
     Raises
     ------

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["ASSUMED", "LossChange", "LossEffect", "RecordedLosses", "loss_effect"]
-
 ASSUMED = CheckpointsAsked(3600.0, 60.0, 300.0)
 """How jobs save their work as long as nobody knows: each hour, at the cost of a minute, and a restart in five minutes
 (the hour and the five minutes are those of Kokolis et al., 2024; the minute is ours)."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tracekit.answer import AnswerColumn, Question
 
-__all__ = ["EFFECTS", "QUEUE", "TWINS", "TWIN_QUESTIONS"]
-
 _C = AnswerColumn
 _CLUSTER = _C("cluster", "text", "the cluster; all where the log names none")
 

@@ -13,8 +13,6 @@ from tracekit.decode import Count, Range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Backfill", "Estimates", "HoldingLimits", "Order", "Queues", "Quotas", "Rules", "Scan", "Seconds"]
-
 Seconds = Annotated[float, Range(0, 1e9)]
 
 _ORDERS = {

@@ -1,4 +1,4 @@
-"""How near a twin comes to the log on jobs that it has not seen, and what may be built on it."""
+"""How near the waits of a replay are to those of a log, and the grade of a twin on jobs that it has not seen."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.calibration.delays import in_time
-from tracekit.calibration.score_intervals import correlation_interval, quantile_ratio_interval
-from tracekit.calibration.waits import agreeing
-from tracekit.replay.results.comparison import day_intervals, submission_days
+from tracekit.replay.results.comparison import FEWEST_DAYS, day_intervals, submission_days
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.text import alike_durations, percent
 
@@ -24,14 +22,21 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
-
-__all__ = ["GRADES", "Grade", "Score", "score"]
+    Interval = tuple[float, float] | None
 
 Grade = Literal["close", "fair", "rough", "poor"]
+
+AGREE_S, AGREE_SHARE = 300.0, 0.25
+"""Two waits agree within the larger of 5 min and a quarter of the recorded one."""
+
+_GRAIN_S = 300.0
+"""Differences well below five minutes count for nothing when replays are ranked [s]; our choice."""
 
 _DAY_MS = 86_400_000
 NEAR_S = 60.0
 """Mean waits that differ by no more agree, whatever their ratio [s]; our choice."""
+_RESAMPLES = 200
+"""Of ratios of quantiles and of correlations; fewer than of means, since every resample goes through all jobs."""
 
 GRADES: dict[Grade, tuple[float, float, float]] = {
     "close": (1.1, 0.75, 0.15),
@@ -42,38 +47,27 @@ GRADES: dict[Grade, tuple[float, float, float]] = {
 within a minute), at least this share of jobs waits alike, at most this share of the waiting hours is unexplained. What
 misses the last is 'poor'. Effects are told from 'close' and 'fair' twins only."""
 
-_COLUMNS: dict[str, type[pl.DataType]] = {
-    "scope": pl.String,
-    "name": pl.String,
-    "jobs": pl.Int64,
-    **dict.fromkeys(
-        (
-            "recorded_mean_s",
-            "twin_mean_s",
-            "ratio",
-            "ratio_low",
-            "ratio_high",
-            "recorded_p50_s",
-            "twin_p50_s",
-            "p50_ratio_low",
-            "p50_ratio_high",
-            "recorded_p90_s",
-            "twin_p90_s",
-            "p90_ratio_low",
-            "p90_ratio_high",
-            "agreeing_share",
-            "agreeing_low",
-            "agreeing_high",
-            "rank_correlation",
-            "rank_correlation_low",
-            "rank_correlation_high",
-            "unexplained_share",
-            "unexplained_low",
-            "unexplained_high",
-        ),
-        pl.Float64,
-    ),
-}
+_TYPES: dict[str, type[pl.DataType]] = {"scope": pl.String, "name": pl.String, "jobs": pl.Int64}
+"""Types of columns of a score; the others are numbers."""
+
+
+def agreeing(recorded_s: Floats, replayed_s: Floats) -> Bools:
+    """Return which waits agree (n,)."""
+    near: Bools = np.abs(replayed_s - recorded_s) <= np.maximum(AGREE_S, AGREE_SHARE * recorded_s)
+    return near
+
+
+def distance(recorded_s: Floats, replayed_s: Floats) -> float:
+    """Return how far a replay is from the log; 0 where every wait is the same.
+
+    The mean over jobs of |log ((replayed + 5 min) / (recorded + 5 min))|, which no few long waits decide, plus the same
+    of the two mean waits, so that the hours waited in all count too.
+    """
+    if not len(recorded_s):
+        return 0.0
+    job_by_job = np.abs(np.log((replayed_s + _GRAIN_S) / (recorded_s + _GRAIN_S))).mean()
+    whole = abs(np.log((replayed_s.mean() + _GRAIN_S) / (recorded_s.mean() + _GRAIN_S)))
+    return float(job_by_job + whole)
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ class Score:
     grade: Grade
     queue_correlation: float | None
     """Correlation of the queued GPUs of the log and of the twin, hour by hour; None where either stays the same."""
-    queue_interval: tuple[float, float] | None = None
+    queue_interval: Interval = None
     """Its 95 % interval over days; None with fewer than 5 days."""
 
     @property
@@ -133,7 +127,7 @@ def score(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> Score
     rows = []
     for scope, name, which in _groups(jobs, among):
         rows.append({"scope": scope, "name": name, **_row(recorded_s[which], twin_s[which], days[which])})
-    table = pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+    table = pl.DataFrame(rows, schema={name: _TYPES.get(name, pl.Float64) for name in rows[0]})
     whole = table.row(0, named=True)
     return Score(table, _grade(whole), *_queue_correlation(jobs, recorded_s, twin_s, among))
 
@@ -153,47 +147,37 @@ def _row(recorded: Floats, twin: Floats, days: NDArray[np.int64]) -> dict[str, A
     alike = agreeing(recorded, twin)
     whole = [np.rint(values * 1000).astype(np.int64) for values in (twin, recorded)]
     pairs = [(whole[0], whole[1]), (np.maximum(whole[1] - whole[0], 0), whole[1])]
-    unknown = (None, None)
-    found = day_intervals(days, [alike.astype(np.float64)], pairs, seed=0)
-    near, ratio, beyond = found or (unknown, unknown, unknown)
-    p50, p90 = (quantile_ratio_interval(days, twin, recorded, share) or unknown for share in (0.5, 0.9))
+    near, ratio, beyond = day_intervals(days, [alike.astype(np.float64)], pairs, seed=0) or (None, None, None)
+    p50, p90 = (quantile_ratio_interval(days, twin, recorded, share) for share in (0.5, 0.9))
     ranks = [pl.Series(values).rank("average").to_numpy() for values in (recorded, twin)]
-    rank = correlation_interval(days, *ranks) or unknown
     waited = float(recorded.sum())
     return {
         "jobs": len(recorded),
         "recorded_mean_s": float(recorded.mean()),
         "twin_mean_s": float(twin.mean()),
         "ratio": float(twin.sum()) / waited if waited else None,
-        "ratio_low": ratio[0] if waited else None,
-        "ratio_high": ratio[1] if waited else None,
+        **_ends("ratio", ratio if waited else None),
         "recorded_p50_s": float(np.median(recorded)),
         "twin_p50_s": float(np.median(twin)),
-        "p50_ratio_low": p50[0],
-        "p50_ratio_high": p50[1],
+        **_ends("p50_ratio", p50),
         "recorded_p90_s": float(np.quantile(recorded, 0.9)),
         "twin_p90_s": float(np.quantile(twin, 0.9)),
-        "p90_ratio_low": p90[0],
-        "p90_ratio_high": p90[1],
+        **_ends("p90_ratio", p90),
         "agreeing_share": float(alike.mean()),
-        "agreeing_low": near[0],
-        "agreeing_high": near[1],
-        "rank_correlation": rank_correlation(recorded, twin),
-        "rank_correlation_low": rank[0],
-        "rank_correlation_high": rank[1],
+        **_ends("agreeing", near),
+        "rank_correlation": _correlation(*ranks),
+        **_ends("rank_correlation", correlation_interval(days, *ranks)),
         "unexplained_share": float(np.maximum(recorded - twin, 0.0).sum()) / waited if waited else None,
-        "unexplained_low": beyond[0] if waited else None,
-        "unexplained_high": beyond[1] if waited else None,
+        **_ends("unexplained", beyond if waited else None),
     }
 
 
-def rank_correlation(a: Floats, b: Floats) -> float | None:
-    """Return Spearman's rank correlation, ties by their mean rank; None where either is constant."""
-    first, second = (pl.Series(values).rank("average").to_numpy() for values in (a, b))
-    return _correlation(first, second)
+def _ends(name: str, interval: tuple[float | None, float | None] | None) -> dict[str, float | None]:
+    return dict(zip((f"{name}_low", f"{name}_high"), interval or (None, None), strict=True))
 
 
 def _correlation(a: Floats, b: Floats) -> float | None:
+    """Return the correlation of two arrays, of ranks Spearman's; None where one is constant."""
     a, b = a - a.mean(), b - b.mean()
     scale = float(np.sqrt((a**2).sum() * (b**2).sum()))
     return float((a * b).sum()) / scale if scale > 0 else None
@@ -221,11 +205,76 @@ def queued_gpus(jobs: Jobs, wait_s: Floats, among: Bools, at_ms: NDArray[np.int6
     return in_time(at_ms, submit, start, (gpus_of(jobs) / 1000)[among])
 
 
-def _queue_correlation(
-    jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools
-) -> tuple[float | None, tuple[float, float] | None]:
+def _queue_correlation(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> tuple[float | None, Interval]:
     """Return the correlation of the queues hour by hour, and its interval."""
     submit = jobs.submit_ms[among]
     hours = np.arange(int(submit.min()), int(submit.max()) + 1, 3_600_000, dtype=np.int64)
     log, twin = (queued_gpus(jobs, wait, among, hours) for wait in (recorded_s, twin_s))
     return _correlation(log, twin), correlation_interval(hours // _DAY_MS, log, twin)
+
+
+# Intervals of ratios of quantiles and of correlations, by resampling whole days.
+
+
+def quantile_ratio_interval(days: NDArray[np.int64], above: Floats, below: Floats, share: float) -> Interval:
+    """Return the 95 % interval of the ratio of two quantiles; None with fewer than `FEWEST_DAYS` days, or a zero below.
+
+    Parameters
+    ----------
+    days : array of int, shape (n,)
+        The block of each job.
+    above, below : array of float, shape (n,)
+        Whose quantiles are compared.
+    share : float
+        Which quantile [0..1]: the least value that at least so many of the jobs drawn do not exceed.
+    """
+    drawn = _drawn(days)
+    if drawn is None:
+        return None
+    counts, place = drawn
+    found = [_quantiles(values, place, counts, share) for values in (above, below)]
+    known = found[1] > 0
+    if not known.all():
+        return None
+    return _outer(found[0] / found[1])
+
+
+def correlation_interval(days: NDArray[np.int64], a: Floats, b: Floats) -> Interval:
+    """Return the 95 % interval of the correlation of two arrays (n,); None with few days, or where one is constant."""
+    drawn = _drawn(days)
+    if drawn is None:
+        return None
+    counts, place = drawn
+    a, b = a - a.mean(), b - b.mean()
+    sums = np.stack([np.bincount(place, weights=w) for w in (np.ones(len(a)), a, b, a * a, b * b, a * b)], axis=1)
+    n, x, y, xx, yy, xy = (counts @ sums).T
+    scale = np.sqrt(np.maximum(xx - x * x / n, 0) * np.maximum(yy - y * y / n, 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.where(scale > 1e-9 * n, (xy - x * y / n) / scale, np.nan)
+    return None if np.isnan(found).all() else _outer(found)
+
+
+def _drawn(days: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]] | None:
+    """Return how often each day is drawn (R, D), and the day of each job (n,)."""
+    blocks, place = np.unique(days, return_inverse=True)
+    if len(blocks) < FEWEST_DAYS:
+        return None
+    chance = np.full(len(blocks), 1 / len(blocks))
+    counts = np.random.default_rng(0).multinomial(len(blocks), chance, _RESAMPLES)
+    return counts.astype(np.float64), place
+
+
+def _quantiles(values: Floats, place: NDArray[np.int64], counts: Floats, share: float) -> Floats:
+    """Return the quantile of each resample (R,)."""
+    order = np.argsort(values, kind="stable")
+    ranked, days = values[order], place[order]
+    found = np.empty(len(counts))
+    for k, drawn in enumerate(counts):
+        whole = np.cumsum(drawn[days])
+        found[k] = ranked[np.searchsorted(whole, share * whole[-1])]
+    return found
+
+
+def _outer(values: Floats) -> tuple[float, float]:
+    low, high = np.nanquantile(values, [0.025, 0.975])
+    return float(low), float(high)

@@ -12,17 +12,18 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from tracekit.calibration.delays import in_time
-from tracekit.calibration.rules import Estimates, HoldingLimits, Order, Queues, Quotas, Rules, Scan
-from tracekit.calibration.waits import distance
+from tracekit.calibration.rules import Backfill, Estimates, HoldingLimits, Order, Queues, Quotas, Rules, Scan
+from tracekit.calibration.score import distance
 from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.results.sizes import gpus_of
+from tracekit.runs.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.jobs import Jobs
-    from tracekit.shards.items import SharedItems
-
-
-# What a calibration tries, stage by stage: the candidates that differ from the best so far in one respect.
-
-# Limits that show in a log: what users and VCs held at most while jobs of theirs waited.
 
 
 def most_held_while_waiting(jobs: Jobs, codes: NDArray[Any], among: NDArray[np.bool_]) -> int:
@@ -77,27 +72,25 @@ _SCANS: tuple[Scan, ...] = ("stop", "skip")
 _QUOTAS: tuple[Quotas, ...] = ("limits", "idle", "reclaim")
 _ORACLE: tuple[Estimates, ...] = ("oracle",)
 _HALF_LIVES_S = (0.0, 86_400.0, 604_800.0)
+_BACKFILLS: tuple[Backfill, ...] = ("easy", "conservative")
+_FITS: tuple[Literal["place", "count"], ...] = ("place", "count")
 _PLACEMENTS = ("worst-fit", "first-fit")
 _RELAX_S = (60.0, 600.0, 3600.0)
 """The values of settings that candidates have, beside the defaults."""
 
 
-def _orders(bench: Workbench, best: Settings) -> Iterator[Settings]:
-    jobs, rules = bench.jobs, replace(best.rules, backfill="none", limits=HoldingLimits())
+def _orders(bench: Workbench, best: Rules) -> Iterator[Rules]:
+    rules = replace(best, backfill="none", limits=HoldingLimits())
     if not rules.partitioned:
         rules = replace(rules, quotas="none")
-    for queues in _queues(jobs):
-        plain = replace(rules, order="arrival", scan="stop", estimates="oracle", half_life_s=0.0, relax_s=0.0)
-        yield best._replace(rules=replace(plain, queues=queues))
+    for queues in _queues(bench.jobs):
+        yield replace(_plain(rules), queues=queues)
     rules = replace(rules, queues="one")
     for order in _known_orders(bench):
         for scan in _SCANS:
-            for estimates in _estimates(jobs) if order in {"shortest", "smallest"} else _ORACLE:
-                halves = _HALF_LIVES_S if order.startswith("fair-share") else (0.0,)
-                for half in halves:
-                    yield best._replace(
-                        rules=_clean(replace(rules, order=order, scan=scan, estimates=estimates, half_life_s=half))
-                    )
+            for estimates in _estimates(bench.jobs) if order in {"shortest", "smallest"} else _ORACLE:
+                for half in _HALF_LIVES_S if order.startswith("fair-share") else (0.0,):
+                    yield _clean(replace(rules, order=order, scan=scan, estimates=estimates, half_life_s=half))
 
 
 def _known_orders(bench: Workbench) -> list[Order]:
@@ -123,95 +116,93 @@ def _queues(jobs: Jobs) -> Iterator[Queues]:
         yield "partition"
 
 
+def _plain(rules: Rules) -> Rules:
+    """Return rules with one queue in order of arrival, and their quotas, limits and placement."""
+    return replace(
+        rules,
+        order="arrival",
+        scan="stop",
+        queues="one",
+        backfill="none",
+        estimates="oracle",
+        half_life_s=0.0,
+        relax_s=0.0,
+    )
+
+
 def _clean(rules: Rules) -> Rules:
     """Return rules without settings that their order does not go with."""
     return replace(rules, relax_s=0.0) if rules.fault() else rules
 
 
 def _estimates(jobs: Jobs) -> tuple[Estimates, ...]:
-    return ("limit", "oracle") if (jobs.limit_ms >= 0).any() else ("oracle",)
+    return ("limit", "oracle") if (jobs.limit_ms >= 0).any() else _ORACLE
 
 
-def _backfilling(bench: Workbench, best: Settings) -> Iterator[Settings]:
-    rules = best.rules
-    if rules.limits or rules.quotas not in {"none", "partitions"}:
+def _backfilling(bench: Workbench, best: Rules) -> Iterator[Rules]:
+    if best.limits or best.quotas not in {"none", "partitions"}:
         return
-    plain = replace(rules, order="arrival", scan="stop", half_life_s=0.0, queues="one")
+    plain = replace(_plain(best), relax_s=best.relax_s)
     bases = [plain, replace(plain, order="priority")] if len(np.unique(bench.jobs.priority)) > 1 else [plain]
     for base in bases:
-        for kind in ("easy", "conservative"):
+        for kind in _BACKFILLS:
             for estimates in _estimates(bench.jobs):
-                yield best._replace(rules=replace(base, backfill=kind, estimates=estimates))
+                yield replace(base, backfill=kind, estimates=estimates)
 
 
-def _limits(bench: Workbench, best: Settings) -> Iterator[Settings]:
-    jobs, rules = bench.jobs, best.rules
-    unlimited = replace(rules, quotas="none", limits=HoldingLimits())
-    if rules != unlimited:
-        yield best._replace(rules=unlimited)
+def _limits(bench: Workbench, best: Rules) -> Iterator[Rules]:
+    jobs = bench.jobs
+    unlimited = replace(best, quotas="none", limits=HoldingLimits())
+    if best != unlimited:
+        yield unlimited
     if len(jobs.tenants) > 1:
         for scan in _SCANS:
-            yield best._replace(rules=replace(unlimited, quotas="partitions", scan=scan, backfill="none"))
-        yield best._replace(rules=replace(unlimited, quotas="partitions"))
-    plain = replace(
-        unlimited,
-        order="arrival",
-        backfill="none",
-        estimates="oracle",
-        half_life_s=0.0,
-        relax_s=0.0,
-        scan="skip",
-        queues="one",
-    )
+            yield replace(unlimited, quotas="partitions", scan=scan, backfill="none")
+        yield replace(unlimited, quotas="partitions")
     for scan in _SCANS:
-        base = replace(plain, scan=scan)
+        base = replace(_plain(unlimited), scan=scan)
         if len(jobs.tenants) > 1:
             for quotas in _QUOTAS:
-                yield best._replace(rules=replace(base, quotas=quotas))
-            most = most_held_while_waiting(jobs, jobs.tenant, bench.among)
-            if most:
-                yield best._replace(rules=replace(base, limits=HoldingLimits(vc_gpus=most)))
-        if len(jobs.users) > 1:
-            most = most_held_while_waiting(jobs, jobs.user, bench.among)
-            if most:
-                yield best._replace(rules=replace(base, limits=HoldingLimits(user_gpus=most)))
+                yield replace(base, quotas=quotas)
+            if most := most_held_while_waiting(jobs, jobs.tenant, bench.among):
+                yield replace(base, limits=HoldingLimits(vc_gpus=most))
+        if len(jobs.users) > 1 and (most := most_held_while_waiting(jobs, jobs.user, bench.among)):
+            yield replace(base, limits=HoldingLimits(user_gpus=most))
 
 
-def _placements(_: Workbench, best: Settings) -> Iterator[Settings]:
-    rules = best.rules
-    for fit in ("place", "count"):
-        yield best._replace(rules=replace(rules, fit=fit, placement="consolidate", relax_s=0.0))
+def _placements(_: Workbench, best: Rules) -> Iterator[Rules]:
+    for fit in _FITS:
+        yield replace(best, fit=fit, placement="consolidate", relax_s=0.0)
     for name in _PLACEMENTS:
-        yield best._replace(rules=replace(rules, placement=name, fit="place", relax_s=0.0))
+        yield replace(best, placement=name, fit="place", relax_s=0.0)
     for relax in _RELAX_S:
-        changed = replace(rules, relax_s=relax, fit="place")
+        changed = replace(best, relax_s=relax, fit="place")
         if changed.fault() is None:
-            yield best._replace(rules=changed)
+            yield changed
 
 
-def _capacities(bench: Workbench, best: Settings) -> Iterator[Settings]:
-    for name in bench.clusters:
-        yield best._replace(capacity=name)
-    if "events" in bench.clusters:
-        # Waits for nodes that were away look like those of another rule: neither is judged by the rules of the other.
-        other = "stated" if best.capacity == "events" else "events"
-        yield from _orders(bench, best._replace(capacity=other, rules=Rules()))
-
-
-def _delays(bench: Workbench, best: Settings) -> Iterator[Settings]:
-    if bench.startup:
-        yield best._replace(delays=not best.delays)
-
-
-STAGES: dict[str, Callable[[Workbench, Settings], Iterator[Settings]]] = {
+_RULES: dict[str, Callable[[Workbench, Rules], Iterator[Rules]]] = {
     "order": _orders,
     "backfilling": _backfilling,
     "quotas and limits": _limits,
     "placement": _placements,
-    "capacity": _capacities,
-    "start-up delay": _delays,
 }
-"""The stages in their order."""
+"""The stages in which rules are tried, in their order."""
+_STAGES = (*_RULES, "capacity", "start-up delay")
+
+
+def _candidates(stage: str, bench: Workbench, best: Settings) -> Iterator[Settings]:
+    """Yield what a stage tries: what differs from the best so far in one respect."""
+    if stage in _RULES:
+        yield from (best._replace(rules=rules) for rules in _RULES[stage](bench, best.rules))
+    elif stage == "capacity":
+        yield from (best._replace(capacity=name) for name in bench.clusters)
+        if "events" in bench.clusters:
+            # Waits for nodes that were away look like those of another rule: each is judged by its own rules.
+            other = "stated" if best.capacity == "events" else "events"
+            yield from _candidates("order", bench, best._replace(capacity=other, rules=Rules()))
+    elif bench.startup:
+        yield best._replace(delays=not best.delays)
 
 
 _GAIN = 0.02
@@ -247,28 +238,28 @@ class Found(NamedTuple):
     """In the order in which they were tried."""
 
 
-def search(bench: Workbench, progress: Progress | None = None, shared: SharedItems | None = None) -> Found:
+def search(bench: Workbench, progress: Progress | None = None, ledger: Ledger | None = None) -> Found:
     """Return the candidate whose replay comes nearest to the log.
 
     Parameters
     ----------
     bench : Workbench
     progress : Progress, optional
-        Told of every candidate.
-    shared : SharedItems, optional
-        Shards that try the candidates of a stage together.
+        Receives every candidate.
+    ledger : Ledger, optional
+        Where shards try the candidates of a stage together; the facts that these have in common are known.
 
     Raises
     ------
     UsageError
         No candidate can be replayed.
     """
-    attempts = _Attempts(bench, progress or Progress(), shared)
+    attempts = _Attempts(bench, progress or Progress(), ledger or Ledger())
     (best,) = attempts.on_all("order", [Settings(Rules(), next(iter(bench.clusters)), bool(bench.startup))])
     for _ in range(_ROUNDS):
         before = best.settings
-        for stage, make in STAGES.items():
-            finalists = attempts.finalists(stage, list(make(bench, best.settings)), best.settings)
+        for stage in _STAGES:
+            finalists = attempts.finalists(stage, list(_candidates(stage, bench, best.settings)), best.settings)
             for candidate in attempts.on_all(stage, finalists):
                 if _better(candidate, best):
                     best = candidate
@@ -282,8 +273,8 @@ def search(bench: Workbench, progress: Progress | None = None, shared: SharedIte
 class _Attempts:
     """Candidates that were tried, each once, on the whole log and on the excerpt."""
 
-    def __init__(self, bench: Workbench, progress: Progress, shared: SharedItems | None) -> None:
-        self._bench, self._excerpt, self._progress, self._shared = bench, bench.excerpt(), progress, shared
+    def __init__(self, bench: Workbench, progress: Progress, ledger: Ledger) -> None:
+        self._bench, self._excerpt, self._progress, self._ledger = bench, bench.excerpt(), progress, ledger
         self.known: dict[Settings, Tried] = {}
         self._screened: dict[Settings, Tried] = {}
 
@@ -311,36 +302,31 @@ class _Attempts:
         new = [settings for settings in dict.fromkeys(candidates) if settings not in known]
         where = "" if bench is self._bench else " on an excerpt"
 
-        def tried(settings: Settings) -> Tried:
-            self._progress.stage(f"trying {stage}{where}: {settings.rules.words}")
-            return _try(bench, stage, settings)
-
         def made(settings: Settings) -> dict[str, Any]:
-            one = tried(settings)
-            return {"distance": one.distance, "mean_s": one.mean_s, "never": one.never, "why_not": one.why_not}
+            self._progress.stage(f"trying {stage}{where}: {settings.rules.words}")
+            return _tried(bench, settings)
 
-        if self._shared is None:
-            known.update((settings, tried(settings)) for settings in new)
-            return
         # Which jobs are learnt from is part of what a candidate is: an excerpt and a part of the log have others.
-        learnt = self._shared.among(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
-        makers = {learnt.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
-        found = learnt.work.of(makers, f"candidates of the stage '{stage}'")
+        ledger = self._ledger.about(learnt=blake2b(bench.among.tobytes(), digest_size=16).hexdigest())
+        makers = {ledger.digest(settings=_facts(settings)): partial(made, settings) for settings in new}
+        found = ledger.results(makers, f"candidates of the stage '{stage}'")
         known.update((settings, Tried(stage, settings, **one)) for settings, one in zip(new, found, strict=True))
 
 
-def _try(bench: Workbench, stage: str, settings: Settings) -> Tried:
+def _tried(bench: Workbench, settings: Settings) -> dict[str, Any]:
+    """Return the fields of `Tried` that a replay gives."""
     try:
-        waits = bench.waits_s(settings)
+        waits = bench.times(settings).queue_s
     except UsageError as error:
-        return Tried(stage, settings, np.inf, np.nan, 0, error.what)
+        return {"distance": np.inf, "mean_s": np.nan, "never": 0, "why_not": error.what}
     recorded = bench.recorded_s
     both = bench.among & ~np.isnan(recorded)
     never = int((both & np.isnan(waits)).sum())
     # A job that never starts waits until the log ends, at the least.
     last = float(bench.jobs.submit_ms.max()) / 1000
     filled = np.where(np.isnan(waits), np.maximum(last - bench.jobs.submit_ms / 1000, 0.0), waits)
-    return Tried(stage, settings, distance(recorded[both], filled[both]), float(filled[both].mean()), never)
+    apart = distance(recorded[both], filled[both])
+    return {"distance": apart, "mean_s": float(filled[both].mean()), "never": never, "why_not": None}
 
 
 def _facts(settings: Settings) -> dict[str, Any]:

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-__all__ = [
-    "CAPACITIES",
-    "ClusterTwin",
-    "Delays",
-    "Twin",
-    "check_twin_file",
-    "digest_of_jobs",
-    "read_twin",
-    "twin_text",
-    "write_twin",
-]
-
 CAPACITIES = {
     "stated": "what the Trace states: its nodes, or its capacity",
     "events": "the nodes that the Trace states, away while its node events say so",

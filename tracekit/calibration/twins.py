@@ -1,24 +1,32 @@
-"""Replays in the twins of a Trace, each made once: what policies and other rules would do to the recorded waits."""
+"""The twins of a Trace, calibrated now or given by a file, and replays in them: what policies would do to the waits."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import fields, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.calibration.api import calibrate, clusters_by_waiting, recall, scenario_of_twin, twin_of_log
+from tracekit.calibration.api import calibrate, recall
 from tracekit.calibration.effect import effect_of_times, jobs_of
 from tracekit.calibration.rules import Rules
-from tracekit.calibration.twin import read_twin
-from tracekit.calibration.workbench import UNNAMED, in_twin, lifted_limits
-from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError
+from tracekit.calibration.twin import read_twin, twin_text
+from tracekit.calibration.workbench import UNNAMED, clusters_by_waiting, in_twin, lifted_limits
+from tracekit.damage import explain_damage
+from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError, nearest
 from tracekit.progress import Progress
+from tracekit.replay.clusters.feasibility import check_feasibility
+from tracekit.replay.failing import failing
+from tracekit.replay.part import part_of
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.recorded_times import TWIN
+from tracekit.replay.results.effects import TwinOfLog
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
+from tracekit.replay.scenario import Scenario
+from tracekit.settings import ReplaySettings, flags_of
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Sequence
     from pathlib import Path
 
     from tracekit.calibration.api import Calibration, ClusterCalibration
@@ -27,11 +35,7 @@ if TYPE_CHECKING:
     from tracekit.calibration.workbench import JobTimes
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.results.comparison import ReplayResult
-    from tracekit.replay.results.effects import TwinOfLog
-    from tracekit.replay.scenario import Scenario
-    from tracekit.trace import Trace
-
-__all__ = ["Assumed", "TwinReplays", "Twins"]
+    from tracekit.runs.ledger import Ledger
 
 
 class Assumed(NamedTuple):
@@ -51,7 +55,7 @@ class TwinReplays:
     trace : Trace
         Whose jobs they are.
     progress : Progress
-        Told of each replay.
+        Receives each replay.
     """
 
     def __init__(self, found: ClusterCalibration, trace: Trace, progress: Progress) -> None:
@@ -69,8 +73,37 @@ class TwinReplays:
 
     @cached_property
     def scenario(self) -> Scenario:
-        """What policies are tried on."""
-        return scenario_of_twin(self.found, self._trace)
+        """What policies are tried on: the twin's jobs as they compete, its capacity and its placement."""
+        found, bench = self.found, self.found.bench
+        jobs, _ = bench.held_back(delays=found.settings.delays)
+        cluster = bench.cluster(found.settings)
+        # The recorded run times hold wherever a gang ran: being spread slows none of them once more.
+        models = replace(bench.models, spread=replace(bench.models.spread, level="none", levels={"none": 0.0}))
+        scenario = Scenario.make(jobs, cluster, models=models, placement=self.rules.placement, seed=bench.seed)
+        return replace(
+            scenario,
+            feasibility=check_feasibility(jobs, cluster, scenario.assignment),
+            trace=self._trace,
+            part=part_of(self._trace, None if found.name == UNNAMED else found.name),
+        )
+
+    def of_log(self, twin: Twin) -> TwinOfLog:
+        """Return this twin as comparisons of replays take it; `twin` is that of all clusters."""
+        rules = self.rules
+        return TwinOfLog(
+            rules.policy,
+            rules.words,
+            twin_text(replace(twin, cluster={self.found.name: self.found.twin})),
+            partial(in_twin, rules=rules),
+            self.found.why_no_effect,
+            lambda policy: None if policy in {TWIN, RECORDED} else lifted_limits(policy, rules),
+        )
+
+    def times_of(self, result: ReplayResult) -> JobTimes:
+        """Return how long each job waits and takes in a schedule of `scenario`."""
+        bench = self.found.bench
+        _, order = bench.held_back(delays=self.found.settings.delays)
+        return bench.times_of(result.outcome, order)
 
     @cached_property
     def own(self) -> ReplayResult:
@@ -108,10 +141,7 @@ class TwinReplays:
             return self.found.times
         if isinstance(change, str) and assumed is None:
             result = self.result(change)
-            if isinstance(result, str):
-                return result
-            _, order = bench.held_back(delays=settings.delays)
-            return bench.times_of(result.outcome, order)
+            return result if isinstance(result, str) else self.times_of(result)
         models = assumed.models if assumed else None
         try:
             if isinstance(change, Rules):
@@ -168,7 +198,7 @@ class Twins:
     file : path, optional
         A twin.toml, in place of a search.
     progress : Progress, optional
-        Told of each candidate and replay.
+        Receives each candidate and replay.
     name : str
         What the user calls the Trace, for reasons; its path when empty.
     """
@@ -226,7 +256,7 @@ class Twins:
     def of_log(self, one: TwinReplays) -> TwinOfLog:
         """Return one of `clusters` as comparisons of replays take it."""
         assert not isinstance(self._calibrated, str)  # noqa: S101 -- there is none of `clusters` otherwise
-        return twin_of_log(one.found, self._calibrated.twin)
+        return one.of_log(self._calibrated.twin)
 
     def check(self) -> None:
         """Search for the twins, or read those of the file.
@@ -260,3 +290,116 @@ class Twins:
             missing = [n for n in clusters_by_waiting(self.trace) if n not in self._calibrated.twin.cluster]
             return {name: self._calibrated.left_out.get(name, "the twin does not state it") for name in missing}
         return {UNNAMED: self._calibrated}
+
+
+def clusters_of_twin(trace: Trace, twin: Twin, file: Path) -> list[str]:
+    """Return the clusters that a twin states, those with most of the hours waited first.
+
+    Raises
+    ------
+    UsageError
+        No job of them has GPUs; `file` is where the twin stands.
+    """
+    shares = clusters_by_waiting(trace)
+    found = [name for name in shares if name in twin.cluster]
+    if not found:
+        raise UsageError(
+            "has no cluster with GPU jobs", where=file, hint=f"clusters of the log with GPU jobs: {', '.join(shares)}"
+        )
+    return found
+
+
+def chosen_cluster(names: Sequence[str], asked: str | None, where: Path) -> str:
+    """Return the cluster that is asked for, or the first.
+
+    Raises
+    ------
+    UsageError
+        There is no such cluster; `where` is the file or Trace that states the others.
+    """
+    if asked is None:
+        return names[0]
+    if asked not in names:
+        raise UsageError(f"has no cluster '{asked[:60]}'", where=where, hint=nearest(asked[:60], names))
+    return asked
+
+
+def twin_of_cluster(
+    trace: Trace,
+    file: Path | None,
+    cluster: str | None,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+    shared: Ledger | None = None,
+    progress: Progress | None = None,
+) -> tuple[Calibration, list[str]]:
+    """Return the calibration of one cluster, and the other clusters of the Trace.
+
+    Parameters
+    ----------
+    trace : Trace
+    file : Path, optional
+        A twin.toml; what is in it holds, whatever a calibration would find. Its grade is computed again.
+    cluster : str, optional
+        By default the one in which most of all hours are waited, of those of the file where there is one.
+    limit : int, optional
+        Without a file: look at the first so many jobs only.
+    seed : int
+        Of the start-up delays drawn.
+    shared : Ledger, optional
+        Without a file: where shards calibrate together.
+    progress : Progress, optional
+        Receives every candidate of a calibration.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be used, there is no such cluster, or it cannot be calibrated.
+    """
+    shares = clusters_by_waiting(trace)
+    if file is None:
+        name = chosen_cluster(list(shares), cluster, trace.path)
+        found = calibrate(trace, clusters=[name], limit=limit, seed=seed, shared=shared, progress=progress)
+    else:
+        twin = read_twin(file, trace)
+        name = chosen_cluster(clusters_of_twin(trace, twin, file), cluster, file)
+        found = recall(trace, twin, clusters=[name], seed=seed)
+    return found, [other for other in shares if other != name]
+
+
+@explain_damage()
+def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySettings) -> tuple[Scenario, TwinOfLog]:
+    """Return what policies can be tried on in a twin that a file states, and that twin, its grade worked out again.
+
+    Parameters
+    ----------
+    trace : Trace or path
+    file : Path
+        Its twin.toml.
+    settings : ReplaySettings
+        The cluster's name, the seed, and outages with their checkpoints and spares; everything else is the twin's, and
+        may not be given.
+
+    Raises
+    ------
+    UsageError
+        A setting is given that the twin states, the file cannot be used, or it has no such cluster.
+    """
+    given = ReplaySettings(
+        cluster_name=settings.cluster_name,
+        seed=settings.seed,
+        force=settings.force,
+        outages=settings.outages,
+        checkpoint=settings.checkpoint,
+        spares=settings.spares,
+        lend_spares=settings.lend_spares,
+    )
+    if settings != given:
+        other = next(f.name for f in fields(ReplaySettings) if getattr(settings, f.name) != getattr(given, f.name))
+        flag = flags_of(ReplaySettings)[other][1].name
+        raise UsageError("cannot be combined with a twin, which sets it", where=flag, hint=f"edit '{file}' instead")
+    opened = Trace.of(trace).ingested
+    made, _ = twin_of_cluster(opened, file, settings.cluster_name, seed=settings.seed)
+    replays = TwinReplays(made.clusters[0], opened, Progress())
+    return failing(replays.scenario, opened, settings), replays.of_log(made.twin)

@@ -1,19 +1,24 @@
-"""The jobs of one cluster, what they may have run on, and their replays under settings that are tried."""
+"""The jobs of one cluster of a log, what they may have run on, and their replays under settings that are tried."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from tracekit.calibration.delays import delays_of_jobs, startup_delays
-from tracekit.calibration.waits import AGREE_S
+from tracekit.calibration.score import AGREE_S
+from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.clusters.nodes import cluster_under
+from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster, states_capacity
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.recorded_times import recorded_times
+from tracekit.replay.workload.from_trace import jobs_of_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,15 +30,18 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
+    from tracekit.trace import Trace
 
     Bools = NDArray[np.bool_]
     Ints = NDArray[np.int64]
 
-__all__ = ["UNNAMED", "JobTimes", "Settings", "Workbench", "in_twin", "lifted_limits"]
-
 UNNAMED = "all"
 """What a cluster is called where the log names none."""
 
+_SEEN_SHARE = 0.6
+"""Settings are chosen by the jobs of the first part of the time, and scored by the rest [1]; our choice."""
+FEWEST_JOBS = 50
+"""Jobs that each part of a log needs, the one to learn from and the one to score by."""
 _EXCERPT, _WAITED = 20_000, 1000
 """Jobs of an excerpt at the least, and how many of them have to have waited longer than `AGREE_S`."""
 
@@ -59,6 +67,35 @@ def lifted_limits(policy: str, rules: Rules) -> str | None:
         return None
     limits = "; ".join(rules.held_back_by)
     return f"by the log {limits}, which this policy would lift: what its order alone gives cannot be told"
+
+
+def replayed(
+    policy: str, jobs: Jobs, cluster: Cluster, models: Models, *, placement: str, seed: int, spreads: bool = False
+) -> tuple[Outcome, Cluster]:
+    """Return the schedule under a policy, and the cluster as the policy uses it.
+
+    Run times are the recorded ones wherever a gang runs, unless it `spreads` at the cost that `models` states.
+
+    Raises
+    ------
+    UsageError
+        The policy cannot run on these jobs.
+    """
+    from tracekit.replay.engine.run import simulate
+    from tracekit.replay.scenario import spread_table
+
+    chosen = named_policy(policy)
+    used = chosen.borrowed(cluster_under(cluster, lends=chosen.lends), jobs, models)
+    outcome = simulate(
+        jobs,
+        used,
+        assign(jobs, used),
+        chosen.mechanism(jobs, used, models, seed),
+        name=chosen.label,
+        rule=placement,
+        spread=spread_table(models, jobs, used) if spreads else None,
+    )
+    return outcome, used
 
 
 class JobTimes(NamedTuple):
@@ -155,23 +192,17 @@ class Workbench:
         UsageError
             The policy cannot run on these jobs.
         """
-        from tracekit.replay.engine.run import simulate
-        from tracekit.replay.scenario import spread_table
-
         rules = settings.rules
         jobs, order = self.held_back(delays=settings.delays)
-        chosen = named_policy(rules.policy if policy is None else in_twin(policy, rules))
-        used = models or self.models
-        cluster = chosen.borrowed(cluster_under(self.cluster(settings), lends=chosen.lends), jobs, used)
-        mechanism = chosen.mechanism(jobs, cluster, used, self.seed)
-        outcome = simulate(
+        chosen = rules.policy if policy is None else in_twin(policy, rules)
+        outcome, _ = replayed(
+            chosen,
             jobs,
-            cluster,
-            assign(jobs, cluster),
-            mechanism,
-            name=chosen.label,
-            rule=rules.placement,
-            spread=None if models is None else spread_table(models, jobs, cluster),
+            self.cluster(settings),
+            models or self.models,
+            placement=rules.placement,
+            seed=self.seed,
+            spreads=models is not None,
         )
         return outcome, order
 
@@ -197,10 +228,6 @@ class Workbench:
         queue_s, jct_s = since_submission(outcome.first_start_ms), since_submission(outcome.end_ms)
         return JobTimes(queue_s, jct_s, int(outcome.preemptions.sum()))
 
-    def waits_s(self, settings: Settings) -> NDArray[np.float64]:
-        """Return first start minus submission of each of `jobs` under a candidate [s]; NaN where it never starts."""
-        return self.times(settings).queue_s
-
     @property
     def recorded(self) -> JobTimes:
         """What the log recorded."""
@@ -212,3 +239,85 @@ class Workbench:
     def recorded_s(self) -> NDArray[np.float64]:
         """First start minus submission by the log [s]; NaN unknown (n,)."""
         return self.recorded.queue_s
+
+
+def clusters_by_waiting(trace: Trace) -> dict[str, float | None]:
+    """Return the clusters of a Trace, each with its part of all hours waited, the largest first.
+
+    A wait is queue_s of a job with GPUs, first start minus submission.
+    """
+    waits = trace.scan("jobs").filter(pl.col("gpu_count") > 0)
+    table = waits.group_by("cluster").agg(pl.col("queue_s").sum().alias("s"), pl.len().alias("jobs")).collect()
+    named = table.filter(pl.col("cluster").is_not_null())
+    if named.height == 0:
+        return {UNNAMED: 1.0 if (table["s"].sum() or 0.0) > 0 else None}
+    total = float(named["s"].sum() or 0.0)
+    rows = named.sort("s", "jobs", "cluster", descending=[True, True, False]).iter_rows(named=True)
+    return {str(row["cluster"]): row["s"] / total if total else None for row in rows}
+
+
+def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: int) -> Workbench:
+    """Return the jobs of a cluster, and what they may have run on.
+
+    Raises
+    ------
+    UsageError
+        No job can be replayed, or the log does not tell enough starts.
+    """
+    jobs = jobs_of_trace(trace, cluster=cluster, limit=limit)
+    known = jobs.recorded_start_ms >= jobs.submit_ms
+    last = int(jobs.submit_ms.max())
+    if not last and len(jobs) >= 2 * FEWEST_JOBS:
+        raise UsageError(
+            "all jobs were submitted at the same time, so the log cannot be split by time", where=trace.path
+        )
+    seen = known & (jobs.submit_ms < _SEEN_SHARE * last)
+    for what, count in (("first", seen), ("last", known & ~seen)):
+        if int(count.sum()) < FEWEST_JOBS:
+            raise UsageError(
+                f"{int(count.sum()):,} jobs of the {what} part of the log have a known start; calibrating takes "
+                f"{FEWEST_JOBS} or more",
+                where=trace.path,
+            )
+    makers = {"observed": partial(_observed, trace, jobs, cluster)}
+    if states_capacity(trace, jobs, cluster):
+        makers = {"stated": partial(_stated, trace, jobs, cluster, events=False), **makers}
+        if trace.has("nodes") and trace.has("node_events"):
+            makers = {"events": partial(_stated, trace, jobs, cluster, events=True), **makers}
+    return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), seed=seed)
+
+
+def _preempts(trace: Trace, cluster: str | None) -> bool:
+    """Return whether an attempt of a job of the cluster was stopped for another job."""
+    if not trace.has("attempts"):
+        return False
+    jobs = trace.scan("jobs").filter(pl.col("cluster").eq_missing(pl.lit(cluster, pl.String))).select("job_id")
+    stopped = trace.scan("attempts").filter(pl.col("status") == "preempted").select("job_id")
+    return not stopped.join(jobs, on="job_id", how="semi").head(1).collect().is_empty()
+
+
+def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, *, events: bool) -> Cluster:
+    made = cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned, events=events)
+    # Nodes divided to see whether the log behaves so are not divided by the user: a policy that lends may share them.
+    return replace(made, lendable=partitioned)
+
+
+def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
+    return replace(observed_cluster(trace, jobs, cluster=cluster, partitioned=partitioned), lendable=partitioned)
+
+
+def _holds(trace: Trace, jobs: Jobs) -> Ints | None:
+    """Return how long the log held each job back before it was eligible [ms]; None where it tells none.
+
+    A job that started before it was eligible was not held back until then; such a time is a fault of the log.
+    """
+    table = trace.scan("jobs").select("job_id", pl.col("eligible_time") - pl.col("submit_time")).collect()
+    if table["eligible_time"].null_count() == len(table):
+        return None
+    own = pl.DataFrame({"job_id": jobs.job_id}).join(
+        table.unique("job_id", keep="first"), on="job_id", how="left", maintain_order="left"
+    )
+    held = own["eligible_time"].dt.total_milliseconds().fill_null(0).to_numpy().astype(np.int64)
+    waited = np.where(jobs.recorded_start_ms >= 0, jobs.recorded_start_ms - jobs.submit_ms, 0)
+    held = np.clip(held, 0, np.maximum(waited, 0))
+    return held if held.any() else None

@@ -11,8 +11,8 @@ are g times the jobs a day in expectation, with bursts as large as those of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     Bools = NDArray[np.bool_]
     Ints = NDArray[np.int64]
-
-__all__ = ["DAY_MS", "DayPool", "Resample"]
 
 DAY_MS = 86_400_000
 _WEEKLY_DAYS = 21
@@ -172,12 +170,8 @@ class DayPool:
 
 def _gathered(jobs: Jobs, rows: Ints) -> Jobs:
     """Return some jobs, in this order and as often as they are named; when they ran is unknown."""
-    arrays: dict[str, Any] = {
-        f.name: v[rows] for f in fields(jobs) if isinstance(v := getattr(jobs, f.name), np.ndarray)
-    }
     unknown = np.full(len(rows), -1, np.int64)
-    arrays |= {"recorded_start_ms": unknown, "recorded_end_ms": unknown}
-    return replace(jobs, job_id=jobs.job_id.gather(rows), **arrays)
+    return replace(jobs.rows(rows), recorded_start_ms=unknown, recorded_end_ms=unknown)
 
 
 def _comes(users: NDArray[np.int32], share: float, random: np.random.Generator) -> Bools:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["LoadGrowth", "load_growth", "weekly_gpu_hours"]
-
 _FEWEST_WEEKS = 6
 """Whole weeks without which no growth is fitted; our choice."""
 _WEEK_MS = 7 * 86_400_000

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.clusters.cluster import Cluster
 
-__all__ = ["Capacity", "NodeAxis", "gpus_up", "nodes_of", "resized", "settled_nodes"]
-
 Capacity = tuple[int, ...]
 """Nodes of each GPU model, in the order of `Cluster.models`."""
 

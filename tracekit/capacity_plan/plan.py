@@ -1,113 +1,163 @@
-"""The plan of one cluster: waits against nodes, load and policy, and how many nodes a target takes."""
+"""How many GPUs a cluster needs: waits against nodes, load and policy, and how many nodes a target takes."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, replace
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.calibration.score import GRADES, NEAR_S
 from tracekit.calibration.twin import Twin, twin_text
-from tracekit.capacity_plan.basis import PlanBasis, quantile
+from tracekit.calibration.twins import twin_of_cluster
 from tracekit.capacity_plan.days import DAY_MS, DayPool
 from tracekit.capacity_plan.growth import load_growth, weekly_gpu_hours
 from tracekit.capacity_plan.nodes import NodeAxis, gpus_up, resized, settled_nodes
-from tracekit.capacity_plan.replays import PlanReplays
-from tracekit.capacity_plan.result import TWIN, CapacityPlan
-from tracekit.capacity_plan.search import (
-    WaitCurve,
-    default_numbers,
+from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion, job_group, wait_target
+from tracekit.capacity_plan.replays import (
+    FIGURES,
+    PlanBasis,
+    PlannedRun,
+    PlanReplays,
     figure,
-    interval,
-    interval_share,
-    paired_change,
-    steps_up,
+    lost_process,
+    quantile,
     target_waits,
 )
+from tracekit.capacity_plan.result import TWIN, CapacityPlan, NodesAnswer, capacity_row
+from tracekit.capacity_plan.search import Curve, interval, interval_share, rules_of
+from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
+from tracekit.replay.facts import replay_facts
+from tracekit.replay.native import kernel
+from tracekit.runs.ledger import Ledger
+from tracekit.runs.pool import ProcessPool
 from tracekit.text import counted, duration, percent, shorten
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tracekit.calibration.api import ClusterCalibration
-    from tracekit.capacity_plan.question import PlanQuestion
-    from tracekit.capacity_plan.search import NodesAnswer
-    from tracekit.replay.clusters.cluster import Cluster
-    from tracekit.shards.items import SharedItems
-
-
-# One capacity as plan.json tells it.
-
-if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
+    from tracekit.calibration.api import ClusterCalibration
+    from tracekit.capacity_plan.question import WaitTarget
+    from tracekit.capacity_plan.search import Answer
+    from tracekit.replay.clusters.cluster import Cluster
 
     Floats = NDArray[np.float64]
-
-
-def capacity_row(
-    policy: str, growth: float, axis: NodeAxis, number: int, values: Floats, gpus: int, question: PlanQuestion
-) -> dict[str, Any]:
-    """Return the row of a capacity.
-
-    Keys: policy, growth, nodes, gpus, by_model (NULL with one model); mean, p50, p90 and p99_wait_s,
-    within_target_share, held_share, each the mean over resamples, with the ends of its interval (_low_s and _high_s,
-    _low and _high); meets_target; jobs_per_day; gpus_up (GPUs of nodes that are not away, in the mean); offered_share
-    (GPU time asked for / that of the GPUs up; NULL where none is); never_start_share; owning_cost_per_day,
-    waiting_cost_per_day (of all jobs) and cost_per_day, their sum. A wait is
-    NULL where jobs that decide it never start.
-
-    Parameters
-    ----------
-    values : array of float, shape (R, figures)
-        The `FIGURES` by resample.
-    """
-    capacity = axis.at(number)
-    row: dict[str, Any] = {"policy": policy, "growth": growth, "nodes": sum(capacity), "gpus": gpus}
-    row["by_model"] = dict(zip(axis.models, capacity, strict=True)) if len(axis.models) > 1 else None
-    for name in ("mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s"):
-        row |= _spread(figure(values, name), name.removesuffix("_s"), "_s")
-    for name in ("within_target_share", "held_share"):
-        row |= _spread(figure(values, name), name, "")
-    target = question.target
-    meets = target is not None and bool(target_waits(values, target).mean() <= target.limit_s)
-    row["meets_target"] = None if target is None else meets
-    row["jobs_per_day"] = _mean(values, "jobs_per_day")
-    row["gpus_up"] = up = float(figure(values, "gpus_up").mean())
-    row["offered_share"] = float(figure(values, "offered_gpus").mean()) / up if up > 0 else None
-    row["never_start_share"] = _mean(values, "never_start_share")
-    return row | _costs(sum(capacity), _mean(values, "waiting_hours_per_day"), question.costs)
-
-
-def _mean(values: Floats, name: str) -> float | None:
-    found = figure(values, name)
-    return float(found.mean()) if len(found) and np.isfinite(found).all() else None
-
-
-def _spread(values: Floats, stem: str, unit: str) -> dict[str, float | None]:
-    keys = (f"{stem}{unit}", f"{stem}_low{unit}", f"{stem}_high{unit}")
-    if not len(values):
-        return dict.fromkeys(keys)
-    found = (float(values.mean()), *interval(values))
-    return {key: value if math.isfinite(value) else None for key, value in zip(keys, found, strict=True)}
-
-
-def _costs(nodes: int, waiting_hours: float | None, costs: HourlyCosts) -> dict[str, float | None]:
-    owning = None if costs.node is None else costs.node * nodes * 24
-    waiting = None if costs.wait is None or waiting_hours is None else costs.wait * waiting_hours
-    whole = None if owning is None or waiting is None else owning + waiting
-    return {"owning_cost_per_day": owning, "waiting_cost_per_day": waiting, "cost_per_day": whole}
-
 
 _FEWEST_JOBS = 20
 """Jobs whose wait counts that a log needs, so that drawn days nearly always have some."""
 _APART = 0.1
 """A mean wait with drawn days is worth a word where it is off by so much of the log's own order [1]; our choice."""
+_FURTHER = (4, 8)
+"""How many times as many nodes are tried where no capacity of the grid keeps the target."""
+_FINE = 0.01
+"""The answer is sought to this share of the nodes, or to one node [1]."""
+_GRID = 8
+
+
+@explain_damage()
+def plan(
+    trace: Trace | str | Path,
+    target: str | None = None,
+    *,
+    jobs_for: Sequence[str] = (),
+    twin: str | Path | None = None,
+    nodes: Sequence[int] | None = None,
+    model: str | None = None,
+    growth: Sequence[float] = (1.0,),
+    policies: Sequence[str] = (),
+    node_cost: float | None = None,
+    wait_cost: float | None = None,
+    resamples: int = 40,
+    limit: int | None = 100_000,
+    seed: int = 0,
+    workers: int = 1,
+    shared: Ledger | None = None,
+    progress: Progress | None = None,
+) -> CapacityPlan:
+    """Return how long jobs wait with how many nodes, and how many nodes a target takes, by the twin of a cluster.
+
+    >>> import tracekit
+    >>> found = tracekit.plan("my-trace", "p90<=1h", jobs_for=["size=8"])  # doctest: +SKIP
+    >>> found.sentences  # doctest: +SKIP
+
+    Parameters
+    ----------
+    trace : Trace or path
+        Jobs with submission, start, end and number of GPUs, over five days or more.
+    target : str, optional
+        The longest wait accepted: mean, p50, p90 or p99, '<=', and a number of s, min, h or d.
+    jobs_for : sequence of str
+        Whose wait counts: 'size=8', 'vc=NAME', 'cluster=NAME'; all jobs of the cluster with most waiting by default.
+    twin : path, optional
+        A twin.toml; by default the twin is calibrated now.
+    nodes : sequence of int, optional
+        Numbers of nodes to look at; those that tell most by default.
+    model : str, optional
+        Vary the nodes of this GPU model only.
+    growth : sequence of float
+        Jobs a day as multiples of the log's.
+    policies : sequence of str
+        Tried beside the twin's own.
+    node_cost, wait_cost : float, optional
+        Of a node, and of a job that waits [currency/h].
+    resamples : int
+        Months that are drawn.
+    limit : int, optional
+        Without a twin: calibrate on the first so many jobs; None all.
+    seed : int
+        Of every draw.
+    workers : int
+        Processes. With more than one, a script needs the guard ``if __name__ == "__main__"``.
+    shared : Ledger, optional
+        The folder in which shards make resamples together, or gathers them (docs/howto/shards.md); without a twin they
+        calibrate together first.
+    progress : Progress, optional
+        Receives every step.
+
+    Raises
+    ------
+    EngineMissingError
+        This installation cannot replay.
+    UnfinishedError
+        `shared` only gathers, and something is missing.
+    TracekitError
+        The Trace, the twin or an option cannot be used; or the twin is too far from the log to plan with.
+    """
+    kernel()  # before a Trace is read for nothing
+    opened, progress = Trace.of(trace).ingested, progress or Progress()
+    question = PlanQuestion(
+        None if target is None else wait_target(target),
+        job_group(jobs_for),
+        None if nodes is None else tuple(sorted(set(nodes))),
+        model,
+        tuple(dict.fromkeys(float(g) for g in growth)),
+        tuple(dict.fromkeys(policies)),
+        HourlyCosts(node_cost, wait_cost),
+        resamples,
+        seed,
+        workers,
+    )
+    file = None if twin is None else Path(twin)
+    calibrated, others = twin_of_cluster(
+        opened, file, question.group.cluster, limit=limit, seed=seed, shared=shared, progress=progress
+    )
+    (found,) = calibrated.clusters
+    if others:
+        progress.note(
+            f"the plan covers cluster {found.name}; choose another with --for cluster=NAME: {', '.join(others)}"
+        )
+    ledger = (shared or Ledger()).about(**replay_facts("plan", opened.path, "calibration", "capacity_plan"))
+    made = plan_cluster(found, question, progress, ledger)
+    if isinstance(made, str):
+        raise UsageError(made, where=opened.path)
+    return made
 
 
 def no_plan(found: ClusterCalibration) -> str | None:
@@ -134,7 +184,7 @@ def plan_cluster(
     found: ClusterCalibration,
     question: PlanQuestion,
     progress: Progress | None = None,
-    shared: SharedItems | None = None,
+    ledger: Ledger | None = None,
 ) -> CapacityPlan | str:
     """Return the plan of a cluster, or why there is none, a sentence without its full stop.
 
@@ -144,9 +194,9 @@ def plan_cluster(
         The twin.
     question : PlanQuestion
     progress : Progress, optional
-        Told of every resample.
-    shared : SharedItems, optional
-        Shards that share out the resamples; these have the Trace and the program in common.
+        Receives every resample.
+    ledger : Ledger, optional
+        Where shards replay the resamples together; the Trace and the program are known to it.
 
     Raises
     ------
@@ -165,27 +215,32 @@ def plan_cluster(
         raise UsageError(what, where="--for", hint="choose other jobs")
     cluster, settled = settled_nodes(bench.cluster(settings))
     axis = NodeAxis.of(cluster, question.model)
-    pool = DayPool.of(jobs, bench.held_ms, bench.startup if settings.delays else {}, group, starts)
+    days = DayPool.of(jobs, bench.held_ms, bench.startup if settings.delays else {}, group, starts)
     limit = None if question.target is None else question.target.limit_s
-    basis = PlanBasis(pool, cluster, settings.rules.placement, bench.models, question.seed, limit)
+    basis = PlanBasis(days, cluster, settings.rules.placement, bench.models, question.seed, limit)
     own = settings.rules.policy
-    if shared is not None:
-        twin = twin_text(Twin("", {found.name: found.twin}))
-        shared = shared.among(twin=twin, group=asdict(question.group), limit_s=limit, seed=question.seed)
-    with PlanReplays(basis, question.resamples, question.workers, progress or Progress(), shared) as replays:
+    ledger = (ledger or Ledger()).about(
+        twin=twin_text(Twin("", {found.name: found.twin})),
+        group=asdict(question.group),
+        limit_s=limit,
+        seed=question.seed,
+    )
+    workers = min(question.workers, question.resamples)
+    with closing(ProcessPool(basis.figures, workers, lost_process)) as pool:
+        replays = PlanReplays(pool, ledger, question.resamples, progress or Progress())
         curves = {
-            (name, growth): WaitCurve(replays, axis, policy, growth)
+            (name, growth): wait_curve(replays, axis, policy, growth)
             for name, policy in ((TWIN, own), *((p, p) for p in question.policies))
             for growth in question.growths
         }
         for (_, growth), curve in curves.items():
-            curve.look(_numbers(question, axis, pool, cluster, growth))
-        here = WaitCurve(replays, axis, own, 1.0)
+            curve.look(_numbers(question, axis, days, cluster, growth))
+        here = wait_curve(replays, axis, own, 1.0)
         here.look([axis.now, *(axis.now + k for k in steps_up(axis.now))])
         if question.numbers is None and (TWIN, 1.0) in curves:
             curves[TWIN, 1.0].look(here.tried)
         more = _more(replays, axis, own)
-        answers = _answers(curves, question)
+        answers = _answers(curves, axis, question)
     rows: dict[tuple[str, float, int | None], dict[str, Any]] = {
         (name, growth, number): capacity_row(
             name, growth, axis, number, values, resized(cluster, axis.at(number)).total_gpus, question
@@ -193,26 +248,27 @@ def plan_cluster(
         for (name, growth), curve in curves.items()
         for number, values in sorted(curve.tried.items())
     }
-    recorded = _recorded(found, group, cluster, axis, gpus_up(cluster, 0, pool.days * DAY_MS))
+    recorded = _recorded(found, group, cluster, axis, gpus_up(cluster, 0, days.days * DAY_MS))
     return CapacityPlan(
         found.name,
         question,
         recorded,
         list(rows.values()),
         more,
-        tuple(replace(one, full=_filled(rows.get((one.policy, one.growth, one.nodes)))) for one in answers),
+        tuple(NodesAnswer(*key, one, _filled(rows.get((*key, one.number)))) for key, one in answers.items()),
         load_growth(weekly_gpu_hours(jobs), recorded["gpus_up"]),
-        _assumptions(found, question, pool, settled, recorded),
+        _assumptions(found, question, days, settled, recorded),
         tuple(_caveats(here, axis, recorded, jobs_left=int((~starts).sum()))),
     )
 
 
-def _answers(curves: Mapping[tuple[str, float], WaitCurve], question: PlanQuestion) -> list[NodesAnswer]:
-    target = question.target
-    if target is None:
-        return []
+def _answers(
+    curves: Mapping[tuple[str, float], Curve], axis: NodeAxis, question: PlanQuestion
+) -> dict[tuple[str, float], Answer]:
+    if question.target is None:
+        return {}
     refine = question.numbers is None
-    return [replace(curve.answer(target, refine=refine), policy=name) for (name, _), curve in curves.items()]
+    return {key: nodes_answer(curve, axis.now, question.target, refine=refine) for key, curve in curves.items()}
 
 
 def _filled(row: Mapping[str, Any] | None) -> bool:
@@ -234,7 +290,7 @@ def _more(replays: PlanReplays, axis: NodeAxis, policy: str) -> list[dict[str, A
         axes += [NodeAxis(axis.models, axis.nodes, model) for model in axis.models]
     rows = []
     for one in axes:
-        curve = WaitCurve(replays, one, policy, 1.0)
+        curve = wait_curve(replays, one, policy, 1.0)
         steps = steps_up(one.now)
         curve.look([one.now, *(one.now + k for k in steps)])
         rows += [
@@ -259,7 +315,7 @@ def _recorded(found: ClusterCalibration, group: Any, cluster: Cluster, axis: Nod
     return row
 
 
-def _caveats(here: WaitCurve, axis: NodeAxis, recorded: Mapping[str, Any], *, jobs_left: int) -> list[str]:
+def _caveats(here: Curve, axis: NodeAxis, recorded: Mapping[str, Any], *, jobs_left: int) -> list[str]:
     found = []
     waits = figure(here.tried[axis.now], "mean_wait_s")
     twin = recorded["twin_mean_wait_s"]
@@ -317,3 +373,89 @@ def _lost_to_outages(recorded: Mapping[str, Any]) -> str:
         f"of {counted(gpus, 'GPUs')} the log has {up:,.1f} up in the mean ({percent(up / gpus)}): nodes that are down, "
         "drained or in maintenance take no new job, and what is offered and held is compared with the GPUs that are up"
     )
+
+
+# Waits by number of nodes.
+
+
+def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
+    """Return the numbers of nodes to look at where none are asked for.
+
+    Eight in equal ratios, and those that there are. They begin where the load fills every GPU, yet not below a quarter
+    of the nodes that there are, nor above these; they end at twice of what there are, or of what the load fills.
+
+    Parameters
+    ----------
+    axis : NodeAxis
+    offered_nodes : float
+        Nodes that the offered load keeps busy.
+    """
+    now, filled = max(axis.now, 1), max(int(np.ceil(offered_nodes)), 1)
+    low, high = min(max(filled, -(-now // 4)), now), 2 * max(now, filled)
+    return sorted({round(n) for n in np.geomspace(low, high, _GRID).tolist()} | {now})
+
+
+def steps_up(now: int) -> list[int]:
+    """Return how many nodes more are looked at: one, and 10 % and 25 % of those there are."""
+    return sorted({1, max(round(0.1 * now), 1), max(round(0.25 * now), 1)})
+
+
+def wait_curve(replays: PlanReplays, axis: NodeAxis, policy: str, growth: float) -> Curve:
+    """Return the `FIGURES` by number of nodes, under one policy and at one load; nothing is tried yet."""
+
+    def measure(numbers: list[int]) -> dict[int, Floats]:
+        runs = {number: PlannedRun(policy, growth, axis.at(number)) for number in numbers}
+        found = replays.of(runs.values())
+        return {number: found[run] for number, run in runs.items()}
+
+    return Curve(measure)
+
+
+def nodes_answer(curve: Curve, now: int, target: WaitTarget, *, refine: bool) -> Answer:
+    """Return how many nodes a target takes.
+
+    Parameters
+    ----------
+    curve : Curve
+        Of which some numbers were tried.
+    now : int
+        Nodes that the cluster has.
+    target : WaitTarget
+    refine : bool
+        Look at more numbers of nodes where they decide: further up where none keeps the target, further down where all
+        do, and between those that keep it and those that do not.
+    """
+
+    def waits(values: Floats) -> Floats:
+        return target_waits(values, target)
+
+    rules = rules_of(waits, target.limit_s)
+    if refine:
+        expected = rules[0]
+        for times in _FURTHER:
+            if curve.first(expected) is None:
+                curve.look([times * max(now, 1)])
+        while (least := min(curve.tried)) > 1 and curve.first(expected) == least:
+            curve.look([least // 2])
+        curve.narrow(rules, _FINE)
+    return curve.answer(waits, target.limit_s)
+
+
+def paired_change(here: Floats, there: Floats, name: str) -> dict[str, Any]:
+    """Return the expected change of a wait from one capacity to another over the same resamples, with its interval [s].
+
+    Keys: the name of the figure with change_s, change_low_s, change_high_s; None where jobs never start.
+    """
+    column = FIGURES.index(name)
+    stem = name.removesuffix("_s")
+    known = ~np.isnan(here[:, column])
+    before, after = here[known, column], there[known, column]
+    if not len(before) or np.isinf(before).any() or np.isinf(after).any():
+        return dict.fromkeys((f"{stem}_change_s", f"{stem}_change_low_s", f"{stem}_change_high_s"))
+    change = after - before
+    low, high = interval(change)
+    return {
+        f"{stem}_change_s": float(change.mean()),
+        f"{stem}_change_low_s": low,
+        f"{stem}_change_high_s": high,
+    }

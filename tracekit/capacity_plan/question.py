@@ -1,25 +1,148 @@
-"""What is asked of a plan, and what is out of range."""
+"""What is asked of a plan: how long which jobs may wait, or how much of its time a gang does useful work."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Self, cast
 
-from tracekit.capacity_plan.target import EVERYONE
-from tracekit.errors import UsageError
+import numpy as np
+
+from tracekit.errors import UsageError, nearest
+from tracekit.replay.outages.texts import CheckpointsAsked, read_checkpoints
 from tracekit.replay.registry import named_policy
+from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.text import duration, shorten
 
 if TYPE_CHECKING:
-    from tracekit.capacity_plan.target import JobGroup, WaitTarget
+    from collections.abc import Sequence
 
-__all__ = ["HourlyCosts", "PlanQuestion"]
+    from numpy.typing import NDArray
 
-_FEWEST_RESAMPLES = 5
-_MOST_RESAMPLES = 1000
+    from tracekit.replay.jobs import Jobs
+
+Metric = Literal["mean", "p50", "p90", "p99"]
+
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+_TARGET = re.compile(r"(mean|p50|p90|p99)\s*<=\s*(\d+(?:\.\d+)?)\s*(s|min|h|d)")
+_LONGEST_S = 365 * 86_400
+_WORDS = {"mean": "the mean wait", "p50": "the median wait", "p90": "the 90th percentile of the wait"}
+_SIZE = re.compile(r"([1-9]\d{0,6})(nodes?)?")
+_FEWEST_RESAMPLES, _MOST_RESAMPLES = 5, 1000
 _LARGEST_GROWTH = 100.0
 _MOST_NODES = 1_000_000
-_HIGHEST = 1e12
+_HIGHEST_COST = 1e12
+
+
+@dataclass(frozen=True)
+class WaitTarget:
+    """The longest wait that is accepted."""
+
+    metric: Metric
+    limit_s: float
+    """[s]"""
+
+    @property
+    def text(self) -> str:
+        """As a command line gives it, with a unit that keeps the number short."""
+        unit = next(u for u in ("d", "h", "min", "s") if self.limit_s % _SECONDS[u] == 0 or u == "s")
+        return f"{self.metric}<={self.limit_s / _SECONDS[unit]:.15g}{unit}"
+
+    @property
+    def words(self) -> str:
+        """For people, such as 'the median wait at or below 1 h'."""
+        figure = _WORDS.get(self.metric, "the 99th percentile of the wait")
+        return f"{figure} at or below {duration(self.limit_s)}"
+
+
+def wait_target(text: str) -> WaitTarget:
+    """Return the target of a text such as 'p90<=1h'.
+
+    Raises
+    ------
+    UsageError
+        It is not mean, p50, p90 or p99, '<=', a number and s, min, h or d; or is longer than a year.
+    """
+    found = _TARGET.fullmatch(text.strip())
+    if found is None:
+        hint = "write it like 'p90<=1h': mean, p50, p90 or p99, then a number with s, min, h or d"
+        raise UsageError(f"'{text[:60]}' is not a target", where="--target", hint=hint)
+    limit = float(found[2]) * _SECONDS[found[3]]
+    if limit > _LONGEST_S:
+        raise UsageError(f"'{text[:60]}' is longer than a year", where="--target", hint="give a shorter wait")
+    return WaitTarget(cast("Metric", found[1]), limit)
+
+
+@dataclass(frozen=True)
+class JobGroup:
+    """The jobs whose wait counts; all of them by default."""
+
+    size: str | None = None
+    """A number of GPUs, or one of `GPU_CLASSES`."""
+    vc: str | None = None
+    cluster: str | None = None
+
+    @property
+    def words(self) -> str:
+        """For people, such as '8-GPU jobs of VC a'; 'all jobs' where nothing narrows them."""
+        parts = ["all jobs" if self.size is None else f"{self.size}-GPU jobs"]
+        parts += [f"VC {shorten(self.vc, 30)}"] if self.vc is not None else []
+        parts += [f"cluster {shorten(self.cluster, 30)}"] if self.cluster is not None else []
+        return " of ".join(parts)
+
+    def among(self, jobs: Jobs) -> NDArray[np.bool_]:
+        """Return which jobs belong to the group (n,).
+
+        Raises
+        ------
+        UsageError
+            No job has this size, or there is no such VC.
+        """
+        found = np.ones(len(jobs), np.bool_)
+        if self.vc is not None:
+            if self.vc not in jobs.tenants:
+                raise UsageError(f"no VC '{self.vc[:60]}'", where="--for", hint=nearest(self.vc[:60], jobs.tenants))
+            found &= jobs.tenant == jobs.tenants.index(self.vc)
+        if self.size is not None:
+            milli = gpus_of(jobs)
+            found &= (
+                gpu_class(milli) == GPU_CLASSES.index(self.size)
+                if self.size in GPU_CLASSES
+                else milli == 1000 * int(self.size)
+            )
+        if not found.any():
+            raise UsageError(
+                f"the twin starts none of these jobs: {self.words}", where="--for", hint="choose other jobs"
+            )
+        return found
+
+
+EVERYONE = JobGroup()
+
+
+def job_group(texts: Sequence[str]) -> JobGroup:
+    """Return the group that 'size=8', 'vc=NAME' and 'cluster=NAME' name together.
+
+    Raises
+    ------
+    UsageError
+        A text names something else, nothing, or the same twice; or a size is neither a number nor a class.
+    """
+    given: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if key not in {"size", "vc", "cluster"} or not equals or not value:
+            hint = "write size=8, vc=NAME or cluster=NAME"
+            raise UsageError(f"'{text[:60]}' does not select jobs", where="--for", hint=hint)
+        if key in given:
+            raise UsageError(f"'{key}' is given twice", where="--for")
+        given[key] = value
+    size = given.get("size")
+    if size is not None and size not in GPU_CLASSES[1:] and not re.fullmatch(r"[1-9]\d{0,5}", size):
+        hint = f"give a number of GPUs, or one of: {', '.join(GPU_CLASSES[1:])}"
+        raise UsageError(f"'{size[:60]}' is not a job size", where="--for", hint=hint)
+    return JobGroup(**given)
 
 
 @dataclass(frozen=True)
@@ -39,7 +162,7 @@ class HourlyCosts:
 
     def __post_init__(self) -> None:
         for option, value in (("--node-cost", self.node), ("--wait-cost", self.wait)):
-            if value is not None and not (math.isfinite(value) and 0 <= value <= _HIGHEST):
+            if value is not None and not (math.isfinite(value) and 0 <= value <= _HIGHEST_COST):
                 raise UsageError(f"a cost must be at least 0, not {value:g}", where=option, hint="give a plain number")
 
 
@@ -82,11 +205,79 @@ class PlanQuestion:
                 raise UsageError(what, where="--growth", hint="1 is the load of the log, 1.2 is a fifth more")
         if not self.growths:
             raise UsageError("the list of growth factors is empty", where="--growth", hint="1 is the load of the log")
-        if not _FEWEST_RESAMPLES <= self.resamples <= _MOST_RESAMPLES:
-            what = (
-                f"the number of resamples must be from {_FEWEST_RESAMPLES} to {_MOST_RESAMPLES:,}, not "
-                f"{self.resamples:,}"
-            )
-            raise UsageError(what, where="--resamples", hint="40 are enough for 95 % intervals")
+        _check_resamples(self.resamples)
         for policy in self.policies:
             named_policy(policy)
+
+
+@dataclass(frozen=True)
+class GangSize:
+    """How large a gang is, in GPUs or in nodes."""
+
+    number: int
+    in_nodes: bool = False
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return the size of a text such as '256', GPUs, or '32nodes'.
+
+        Raises
+        ------
+        UsageError
+            It is neither.
+        """
+        found = _SIZE.fullmatch(text.strip())
+        if found is None:
+            hint = "write a number of GPUs, such as 256, or of nodes, such as 32nodes"
+            raise UsageError(f"'{text[:60]}' is not a job size", where="--gang", hint=hint)
+        return cls(int(found[1]), found[2] is not None)
+
+
+@dataclass(frozen=True)
+class SpareQuestion:
+    """What is asked.
+
+    Raises
+    ------
+    UsageError
+        A number is out of range.
+    """
+
+    gang: GangSize
+    ettr: float = 0.95
+    """The effective training time ratio to be kept [0..1]."""
+    checkpoint: CheckpointsAsked = field(default_factory=CheckpointsAsked)
+    model: str | None = None
+    """Nodes of this GPU model; None takes any."""
+    cluster: str | None = None
+    resamples: int = 40
+    """How often nodes are drawn, for the outages as recorded and for those turned and drawn by lot."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ettr < 1:  # which no NaN is
+            hint = "0.95 asks for 95 % of the time"
+            raise UsageError(
+                f"the share of useful time must be above 0 and below 1, not {self.ettr:g}", where="--ettr", hint=hint
+            )
+        _check_resamples(self.resamples)
+
+    @classmethod
+    def of(cls, gang: str | int, ettr: float = 0.95, checkpoint: str | None = None, **others: object) -> Self:
+        """Return the question of what a command line gives.
+
+        Raises
+        ------
+        UsageError
+            A text cannot be read, or a number is out of range.
+        """
+        return cls(GangSize.of(str(gang)), ettr, read_checkpoints(checkpoint), **others)  # type: ignore[arg-type]
+
+
+def _check_resamples(number: int) -> None:
+    if not _FEWEST_RESAMPLES <= number <= _MOST_RESAMPLES:
+        raise UsageError(
+            f"the number of resamples must be from {_FEWEST_RESAMPLES} to {_MOST_RESAMPLES:,}, not {number:,}",
+            where="--resamples",
+            hint="40 are enough for 95 % intervals",
+        )

@@ -1,69 +1,191 @@
-"""Replays of a plan: every resample on every capacity, in this process or in several."""
+"""Replays of a plan: every resample on every capacity, and what is known of each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracekit.capacity_plan.processes import ReplayProcesses
-from tracekit.replay.sweeps.digests import policy_facts
+from tracekit.calibration.workbench import replayed
+from tracekit.capacity_plan.nodes import gpus_up, resized
+from tracekit.errors import UsageError
+from tracekit.replay.facts import policy_facts
 from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import TracebackType
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from tracekit.capacity_plan.basis import PlanBasis, PlannedRun
+    from tracekit.capacity_plan.days import DayPool, Resample
+    from tracekit.capacity_plan.nodes import Capacity
+    from tracekit.capacity_plan.question import WaitTarget
     from tracekit.progress import Progress
-    from tracekit.shards.items import SharedItems
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.outcome import Outcome
+    from tracekit.runs.ledger import Ledger
+    from tracekit.runs.pool import ProcessPool
 
     Floats = NDArray[np.float64]
 
-__all__ = ["PlanReplays"]
+FIGURES = (
+    "mean_wait_s",
+    "p50_wait_s",
+    "p90_wait_s",
+    "p99_wait_s",
+    "within_target_share",
+    "held_share",
+    "gpus_up",
+    "waiting_hours_per_day",
+    "jobs_per_day",
+    "offered_gpus",
+    "never_start_share",
+)
+"""What is known of one replay of one resample.
+
+Waits are first start minus submission of the jobs that count and were submitted in the window [s]; infinite where a job
+that decides the figure never starts, NaN where the resample has no such job. within_target_share: those of them that
+start within the target; never_start_share: those that never start [1]. held_share: GPU time held in the window / that
+of the nodes that are there [1]. waiting_hours_per_day and jobs_per_day: of all jobs. offered_gpus: see `Resample`."""
+
+
+def figure(values: Floats, name: str) -> Floats:
+    """Return one of the `FIGURES` by resample, those left out that do not have it (at most R,)."""
+    column: Floats = values[:, FIGURES.index(name)]
+    return column[~np.isnan(column)]
+
+
+def target_waits(values: Floats, target: WaitTarget) -> Floats:
+    """Return the wait that a target is about by resample [s].
+
+    It is infinite where any job never starts, be it of the group or not: a cluster on which some jobs can never run
+    keeps no target, however little the others wait.
+    """
+    waits: Floats = values[:, FIGURES.index(f"{target.metric}_wait_s")].copy()
+    endless = np.isinf(values[:, FIGURES.index("waiting_hours_per_day")])
+    waits[endless] = np.inf
+    return waits[endless | ~np.isnan(waits)]
+
+
+class PlannedRun(NamedTuple):
+    """What is replayed."""
+
+    policy: str
+    growth: float
+    """Jobs a day as a multiple of the log's."""
+    capacity: Capacity
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What tells it from other runs, wherever files are."""
+        return {"policy": policy_facts(self.policy), "growth": self.growth, "capacity": self.capacity}
+
+
+@dataclass(frozen=True)
+class PlanBasis:
+    """What all replays of a plan share."""
+
+    pool: DayPool
+    cluster: Cluster
+    """As many nodes as there are."""
+    placement: str
+    models: Models
+    seed: int
+    limit_s: float | None
+    """The wait of the target [s]."""
+    _clusters: dict[Capacity, Cluster] = field(default_factory=dict)
+
+    def figures(self, number: int, runs: Iterable[PlannedRun]) -> list[Floats]:
+        """Return the `FIGURES` of one resample in each of some runs, those of one growth side by side."""
+        kept: tuple[float, Resample] | None = None
+        found = []
+        for run in runs:
+            if kept is None or kept[0] != run.growth:
+                kept = (run.growth, self.pool.resample(number, run.growth, self.seed))
+            found.append(self._replayed(run, kept[1]))
+        return found
+
+    def _replayed(self, run: PlannedRun, sample: Resample) -> Floats:
+        if run.capacity not in self._clusters:
+            made = resized(self.cluster, run.capacity, sample.begin_ms)
+            self._clusters[run.capacity] = replace(made, lendable=self.cluster.lendable)
+        made = self._clusters[run.capacity]
+        outcome, cluster = replayed(
+            run.policy, sample.jobs, made, self.models, placement=self.placement, seed=self.seed
+        )
+        start, submit = outcome.first_start_ms, sample.jobs.submit_ms
+        wait = np.where(start >= 0, (start - submit) / 1000, np.inf)
+        own = wait[sample.group]
+        days = (sample.end_ms - sample.begin_ms) / 86_400_000
+        none = not len(own)
+        up = gpus_up(cluster, sample.begin_ms, sample.end_ms)
+        within = np.nan if none or self.limit_s is None else float((own <= self.limit_s).mean())
+        return np.array(
+            [
+                np.nan if none else own.mean(),
+                *(quantile(own, q) for q in (0.5, 0.9, 0.99)),
+                within,
+                _held_share(outcome, up, sample),
+                up,
+                float(wait[sample.window].sum()) / 3600 / days,
+                int(sample.window.sum()) / days,
+                sample.offered_gpus,
+                np.nan if none else float(np.isinf(own).mean()),
+            ]
+        )
+
+
+def quantile(values: Floats, share: float) -> float:
+    """Return a quantile with linear interpolation; infinite values stand at the end. NaN of nothing."""
+    if not len(values):
+        return float("nan")
+    place = share * (len(values) - 1)
+    low, high = int(np.floor(place)), int(np.ceil(place))
+    sorted_ = np.partition(values, (low, high))
+    if low == high or np.isinf(sorted_[high]):
+        return float(sorted_[high])
+    return float(sorted_[low] + (place - low) * (sorted_[high] - sorted_[low]))
+
+
+def _held_share(outcome: Outcome, up: float, sample: Resample) -> float:
+    """Return the GPU time held in the window / that of the nodes that are there.
+
+    What a job holds is spread evenly over the time from its first start to its end.
+    """
+    begin, end = sample.begin_ms, sample.end_ms
+    ran = outcome.end_ms > outcome.first_start_ms
+    start, stop = outcome.first_start_ms[ran], outcome.end_ms[ran]
+    inside = np.clip(np.minimum(stop, end) - np.maximum(start, begin), 0, None)
+    held = float((outcome.held_milli_ms[ran] / 1000 * (inside / (stop - start))).sum())
+    return held / (up * (end - begin)) if up > 0 else float("nan")
+
+
+def lost_process(_: int | None) -> list[Floats]:
+    """Raise the error of a plan of which a process died."""
+    what = "a process of the plan ended, perhaps because memory ran out"
+    raise UsageError(what, where="--workers", hint="use fewer workers")
 
 
 class PlanReplays:
-    """Carries out runs, each once over all resamples; use it as a context.
+    """Runs of a plan, each carried out once over all resamples.
 
     Parameters
     ----------
-    basis : PlanBasis
+    pool : ProcessPool
+        Processes that hold `PlanBasis.figures`.
+    ledger : Ledger
+        The resamples of each step are its runs; the facts that all steps have in common are known.
     resamples : int
         How many.
-    workers : int
-        Processes; 1 replays in this one.
     progress : Progress
-        Told of every resample.
-    shared : SharedItems, optional
-        Shards that share out the resamples of each step of the plan.
+        Receives every resample.
     """
 
-    def __init__(
-        self,
-        basis: PlanBasis,
-        resamples: int,
-        workers: int,
-        progress: Progress,
-        shared: SharedItems | None = None,
-    ) -> None:
-        self._basis, self._resamples, self._workers, self._progress = basis, resamples, workers, progress
-        self._shared = shared
+    def __init__(self, pool: ProcessPool[list[Floats]], ledger: Ledger, resamples: int, progress: Progress) -> None:
+        self._pool, self._ledger, self._resamples, self._progress = pool, ledger, resamples, progress
         self._known: dict[PlannedRun, Floats] = {}
-        self._processes: ReplayProcesses | None = None
-
-    def __enter__(self) -> Self:
-        if self._workers > 1:
-            self._processes = ReplayProcesses(self._basis, min(self._workers, self._resamples))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._processes is not None:
-            self._processes.stop()
 
     def of(self, runs: Iterable[PlannedRun]) -> dict[PlannedRun, Floats]:
         """Return the `FIGURES` of each run by resample (R, figures).
@@ -73,42 +195,19 @@ class PlanReplays:
         UsageError
             A policy cannot run on these jobs, or a process ended before its work was done.
         UnfinishedError
-            Shards share the resamples, some of which are missing, and this process only gathers.
+            Resamples are missing, and the ledger only gathers.
         """
         asked = list(dict.fromkeys(runs))
-        missing = sorted((r for r in asked if r not in self._known), key=lambda r: r.growth)
-        if missing:
-            self._progress.stage(f"replaying {len(missing):,} combinations", total=self._resamples)
-            found: dict[int, list[Floats]] = {}
-            for number, figures in self._numbered(missing):
-                found[number] = figures
+        new = sorted((run for run in asked if run not in self._known), key=lambda run: run.growth)
+        if new:
+            self._progress.stage(f"replaying {len(new):,} combinations", total=self._resamples)
+            ledger = self._ledger.about(runs=[run.facts for run in new])
+            numbers = {ledger.digest(resample=number): number for number in range(self._resamples)}
+            pending = ((digest, (numbers[digest], new)) for digest in ledger.missing(dict.fromkeys(numbers, "")))
+            for digest, figures in self._pool.results(pending):
+                ledger.put(digest, {"figures": [row.tolist() for row in figures]})
                 self._progress.advance(1)
-            for place, run in enumerate(missing):
-                self._known[run] = np.stack([found[number][place] for number in range(self._resamples)])
+            found = ledger.gather(numbers, f"resamples of {counted(len(new), 'combinations')}")
+            for place, run in enumerate(new):
+                self._known[run] = np.array([resample["figures"][place] for resample in found])
         return {run: self._known[run] for run in asked}
-
-    def _numbered(self, runs: list[PlannedRun]) -> Iterator[tuple[int, list[Floats]]]:
-        """Yield every resample with the figures of some runs."""
-        numbers = range(self._resamples)
-        if self._shared is None:
-            yield from self._carried_out(runs, numbers)
-            return
-        replayed = self._shared.among(runs=[_facts(run) for run in runs])
-        work, digests = replayed.work, {replayed.digest(resample=number): number for number in numbers}
-        own = work.still_missing(work.to_make(dict.fromkeys(digests, "")))
-        for number, figures in self._carried_out(runs, (digests[digest] for digest in own)):
-            work.keep(replayed.digest(resample=number), {"figures": [row.tolist() for row in figures]})
-        what = f"resamples of {counted(len(runs), 'combinations')}"
-        for number, found in zip(numbers, work.gathered(digests, what), strict=True):
-            yield number, [np.array(row) for row in found["figures"]]
-
-    def _carried_out(self, runs: list[PlannedRun], numbers: Iterable[int]) -> Iterator[tuple[int, list[Floats]]]:
-        if self._processes is not None:
-            yield from self._processes.resamples(runs, numbers)
-            return
-        for number in numbers:
-            yield number, self._basis.figures(number, runs)
-
-
-def _facts(run: PlannedRun) -> dict[str, Any]:
-    return {"policy": policy_facts(run.policy), "growth": run.growth, "capacity": run.capacity}

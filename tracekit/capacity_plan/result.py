@@ -1,24 +1,80 @@
-"""What a plan says: its rows, its answers, and both in words."""
+"""What a plan says of nodes: its rows, its answers, both in words, and the files that hold them."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracekit.capacity_plan.search import interval_share
+import numpy as np
+import orjson
+
+from tracekit.capacity_plan.replays import figure, target_waits
+from tracekit.capacity_plan.search import Answer, interval, interval_share
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.text import counted, duration, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from tracekit.capacity_plan.growth import LoadGrowth
-    from tracekit.capacity_plan.question import PlanQuestion
-    from tracekit.capacity_plan.search import NodesAnswer
+    from tracekit.capacity_plan.nodes import NodeAxis
+    from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion, WaitTarget
 
-__all__ = ["TWIN", "CapacityPlan"]
+    Floats = NDArray[np.float64]
 
+PLAN_NAME = "plan.json"
 TWIN = "twin"
 """What the policy of the twin is called."""
+_COLUMNS = (  # a wait that is not known is that of jobs that never start
+    ("mean wait", "mean_wait_s"),
+    ("median wait", "p50_wait_s"),
+    ("p90 wait", "p90_wait_s"),
+)
+
+
+@dataclass(frozen=True)
+class NodesAnswer:
+    """How many nodes a target takes, under one policy and at one load."""
+
+    policy: str
+    growth: float
+    found: Answer
+    """Waits by number of nodes [s]; infinite where some job never starts."""
+    full: bool
+    """Whether the jobs ask for all GPUs of these nodes, or more: waits then grow as long as that lasts."""
+
+    @property
+    def or_fewer(self) -> bool:
+        """Whether the least number tried keeps the target."""
+        return self.found.number == self.found.least > 1
+
+    def sentence(self, target: WaitTarget, who: str, what: str = "nodes") -> str:
+        """Return the answer for people.
+
+        Parameters
+        ----------
+        target : WaitTarget
+        who : str
+            Whose wait it is.
+        what : str
+            What is counted, in the plural.
+        """
+        found = self.found
+        if found.number is None:
+            best = "jobs that never start" if np.isinf(found.best) else duration(found.best)
+            return (
+                f"no number up to {counted(found.most, what)} keeps {target.words} for {who}: the best is {best}, "
+                f"with {counted(found.best_number, what)}"
+            )
+        high = f"more than {found.most:,}" if found.high is None else f"{found.high:,}"
+        fewer = " or fewer" if self.or_fewer else ""
+        verb = "keeps" if found.number == 1 else "keep"
+        full = ", though the load fills them: over more than this month waits would grow" if self.full else ""
+        return f"{counted(found.number, what)}{fewer} ({found.low:,} to {high}) {verb} {target.words} for {who}{full}"
 
 
 @dataclass(frozen=True)
@@ -74,6 +130,32 @@ class CapacityPlan:
         ]
         return min(rows, key=lambda r: (r["cost_per_day"], r["nodes"]), default=None)
 
+    def table(self) -> tuple[list[str], list[list[object]]]:
+        """Return headers and rows of the table that a terminal shows: waits in words, shares in percent."""
+        headers = ["nodes", "GPUs", *(title for title, _ in _COLUMNS), "p90 interval", "GPU time held [%]"]
+        several = {
+            title: key
+            for title, key in (("policy", "policy"), ("load", "growth"))
+            if len({row[key] for row in self.capacity}) > 1
+        }
+        target, costs = self.question.target is not None, any(row["cost_per_day"] is not None for row in self.capacity)
+        headers = [*several, *headers, *(["start in time [%]", "target"] if target else []), *(["cost a day"] * costs)]
+        rows = []
+        for row in self.capacity:
+            waits = [_or_never(row[key]) for _, key in _COLUMNS]
+            ends = [row["p90_wait_low_s"], row["p90_wait_high_s"]]
+            between = f"{_or_never(ends[0])} to {_or_never(ends[1])}"
+            held = None if row["held_share"] is None else round(100 * row["held_share"], 1)
+            cells: list[object] = [*(row[key] for key in several.values()), row["nodes"], row["gpus"]]
+            cells += [*waits, between, held]
+            if target:
+                share = row["within_target_share"]
+                cells += [None if share is None else round(100 * share, 1), "kept" if row["meets_target"] else "missed"]
+            if costs:
+                cells.append(None if row["cost_per_day"] is None else round(row["cost_per_day"]))
+            rows.append(cells)
+        return headers, rows
+
     def to_dict(self) -> dict[str, Any]:
         """Return what plan.json holds."""
         target = self.question.target
@@ -81,15 +163,15 @@ class CapacityPlan:
             {
                 "policy": one.policy,
                 "growth": one.growth,
-                "reached": one.nodes is not None,
-                "nodes": one.nodes,
-                "nodes_low": one.low,
-                "nodes_high": one.high,
+                "reached": one.found.number is not None,
+                "nodes": one.found.number,
+                "nodes_low": one.found.low,
+                "nodes_high": one.found.high,
                 "or_fewer": one.or_fewer,
                 "full": one.full,
-                "best_s": one.best_s,
-                "best_nodes": one.best_nodes,
-                "most_nodes": one.most_nodes,
+                "best_s": one.found.best if np.isfinite(one.found.best) else None,
+                "best_nodes": one.found.best_number,
+                "most_nodes": one.found.most,
                 "sentence": self._answer(one),
             }
             for one in self.answers
@@ -136,3 +218,98 @@ def _more_in_words(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
+def _or_never(seconds: float | None) -> str:
+    return "never" if seconds is None else duration(seconds)
+
+
+def capacity_row(
+    policy: str, growth: float, axis: NodeAxis, number: int, values: Floats, gpus: int, question: PlanQuestion
+) -> dict[str, Any]:
+    """Return the row of a capacity.
+
+    Keys: policy, growth, nodes, gpus, by_model (NULL with one model); mean, p50, p90 and p99_wait_s,
+    within_target_share, held_share, each the mean over resamples, with the ends of its interval (_low_s and _high_s,
+    _low and _high); meets_target; jobs_per_day; gpus_up (GPUs of nodes that are not away, in the mean); offered_share
+    (GPU time asked for / that of the GPUs up; NULL where none is); never_start_share; owning_cost_per_day,
+    waiting_cost_per_day (of all jobs) and cost_per_day, their sum. A wait is
+    NULL where jobs that decide it never start.
+
+    Parameters
+    ----------
+    values : array of float, shape (R, figures)
+        The `FIGURES` by resample.
+    """
+    capacity = axis.at(number)
+    row: dict[str, Any] = {"policy": policy, "growth": growth, "nodes": sum(capacity), "gpus": gpus}
+    row["by_model"] = dict(zip(axis.models, capacity, strict=True)) if len(axis.models) > 1 else None
+    for name in ("mean_wait_s", "p50_wait_s", "p90_wait_s", "p99_wait_s"):
+        row |= _spread(figure(values, name), name.removesuffix("_s"), "_s")
+    for name in ("within_target_share", "held_share"):
+        row |= _spread(figure(values, name), name, "")
+    target = question.target
+    meets = target is not None and bool(target_waits(values, target).mean() <= target.limit_s)
+    row["meets_target"] = None if target is None else meets
+    row["jobs_per_day"] = _mean(values, "jobs_per_day")
+    row["gpus_up"] = up = float(figure(values, "gpus_up").mean())
+    row["offered_share"] = float(figure(values, "offered_gpus").mean()) / up if up > 0 else None
+    row["never_start_share"] = _mean(values, "never_start_share")
+    return row | _costs(sum(capacity), _mean(values, "waiting_hours_per_day"), question.costs)
+
+
+def _mean(values: Floats, name: str) -> float | None:
+    found = figure(values, name)
+    return float(found.mean()) if len(found) and np.isfinite(found).all() else None
+
+
+def _spread(values: Floats, stem: str, unit: str) -> dict[str, float | None]:
+    keys = (f"{stem}{unit}", f"{stem}_low{unit}", f"{stem}_high{unit}")
+    if not len(values):
+        return dict.fromkeys(keys)
+    found = (float(values.mean()), *interval(values))
+    return {key: value if math.isfinite(value) else None for key, value in zip(keys, found, strict=True)}
+
+
+def _costs(nodes: int, waiting_hours: float | None, costs: HourlyCosts) -> dict[str, float | None]:
+    owning = None if costs.node is None else costs.node * nodes * 24
+    waiting = None if costs.wait is None or waiting_hours is None else costs.wait * waiting_hours
+    whole = None if owning is None or waiting is None else owning + waiting
+    return {"owning_cost_per_day": owning, "waiting_cost_per_day": waiting, "cost_per_day": whole}
+
+
+def plan_folder(out: Path, *, force: bool) -> StagedFolder:
+    """Return the folder of a plan, which is complete or not there.
+
+    Raises
+    ------
+    OutputError
+        OUT exists, or cannot be written.
+    """
+    return StagedFolder(out, force=force, marker=PLAN_NAME, kind="a capacity plan")
+
+
+def write_plan(
+    facts: dict[str, Any], staged: StagedFolder, draw: Callable[[dict[str, Any]], str] | None = None
+) -> None:
+    """Write plan.json, and plan.svg by a function that draws what it holds.
+
+    Parameters
+    ----------
+    facts : dict
+        `to_dict` of a plan, of nodes or of spares.
+    staged : StagedFolder
+        See `plan_folder`.
+    draw : callable, optional
+
+    Raises
+    ------
+    OutputError
+        The place cannot be written.
+    """
+    with output_errors(staged.target):
+        text = orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        (staged.path / PLAN_NAME).write_bytes(text)
+        if draw is not None:
+            (staged.path / "plan.svg").write_text(draw(facts), encoding="utf-8")
+    staged.commit()

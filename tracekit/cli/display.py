@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.progress import Progress as RichProgress
 
-    from tracekit.shards.work import SharedWork
+    from tracekit.runs.ledger import Ledger
 
 _MOST_TABLE_ROWS = 100_000
 """Most rows of a table on the terminal, where all cells are in memory as text."""
@@ -170,7 +170,7 @@ def print_assumptions(assumptions: Mapping[str, Mapping[str, Any]]) -> None:
         typer.echo(printable(f"  {key}, {a['title']}: {a['value']} ({a['source']})"))
 
 
-def print_shard(shared: SharedWork, what: str) -> None:
+def print_shard(shared: Ledger, what: str) -> None:
     """Print that a shard has ended, with how many results of its own, and what comes next."""
     typer.echo(f"shard {shared.shard}: all {what} are done; {shared.made:,} of them here")
     typer.echo("next: the same command with --collect instead of --shard")

@@ -16,7 +16,7 @@ from tracekit.settings import Collect, FitSettings, Flag, Force, MemoryLimit, Sh
 
 if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
-    from tracekit.shards.work import SharedWork
+    from tracekit.runs.ledger import Ledger
 
 
 def fit(
@@ -87,7 +87,7 @@ def _fitted(
     source: str,
     out: Path | None,
     settings: FitSettings,
-    shared: SharedWork | None,
+    shared: Ledger | None,
     memory_limit: str | None,
     *,
     force: bool,

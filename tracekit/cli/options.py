@@ -17,8 +17,8 @@ from tracekit.options import REPEATED
 from tracekit.settings import Flag, flags_of
 
 if TYPE_CHECKING:
+    from tracekit.runs.ledger import Ledger
     from tracekit.settings import IngestSettings
-    from tracekit.shards.work import SharedWork
 
 S = TypeVar("S", bound="IngestSettings")
 Command = Callable[..., None]
@@ -163,15 +163,15 @@ def with_map(map_file: Path | None, settings: S) -> S:
     return replace(settings, format_name=settings.format_name or "csv", options=options)
 
 
-def shared_work(out: Path, shard: str | None, *, collect: bool) -> SharedWork | None:
-    """Return the work that shards share in OUT.runs; None where neither --shard nor --collect is given.
+def shared_work(out: Path, shard: str | None, *, collect: bool) -> Ledger | None:
+    """Return the ledger that shards share in OUT.runs; None where neither --shard nor --collect is given.
 
     Raises
     ------
     TracekitError
         The options contradict each other, or the folder cannot be used.
     """
-    from tracekit.shards.work import SharedWork, runs_beside
+    from tracekit.runs.ledger import Ledger
 
-    runs = runs_beside(out) if shard is not None or collect else None
-    return SharedWork.opened(runs, shard, collect=collect)
+    runs = out.with_name(f"{out.name}.runs") if shard is not None or collect else None
+    return Ledger.opened(runs, shard, collect=collect)

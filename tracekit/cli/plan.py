@@ -16,9 +16,9 @@ from tracekit.settings import Collect, Force, OutFolder, PlanSettings, Shard, fl
 
 if TYPE_CHECKING:
     from tracekit.capacity_plan.result import CapacityPlan
-    from tracekit.capacity_plan.spares.result import SparePlan
+    from tracekit.capacity_plan.spares.plan import SparePlan
     from tracekit.progress import Progress
-    from tracekit.shards.work import SharedWork
+    from tracekit.runs.ledger import Ledger
 
 _OF_GANGS = ("ettr", "checkpoint")
 _OF_WAITS = ("target", "twin", "nodes", "policies", "growth", "node_cost", "wait_cost")
@@ -48,8 +48,7 @@ def plan(
 
     Example: tracekit plan my-trace --target 'p90<=1h' -o out
     """
-    from tracekit.capacity_plan.output import plan_folder, table_rows, write_plan
-    from tracekit.capacity_plan.spares.result import SparePlan
+    from tracekit.capacity_plan.result import plan_folder, write_plan
     from tracekit.report.plan_chart import plan_svg, spares_svg
 
     if settings.gang is None:
@@ -68,22 +67,22 @@ def plan(
             else:
                 made = _spares(trace, settings, shared, progress)
             if staged is not None:
-                write_plan(made, staged, spares_svg if isinstance(made, SparePlan) else plan_svg)
+                write_plan(made.to_dict(), staged, plan_svg if settings.gang is None else spares_svg)
         finally:
             if staged is not None:
                 staged.discard()
     if shared is not None and staged is None:
         print_shard(shared, "resamples" if settings.gang is None else "runs")
         return
-    print_table(*(made.table() if isinstance(made, SparePlan) else table_rows(made)))
+    print_table(*made.table())
     for sentence in made.sentences:
         typer.echo(sentence)
     print_assumptions(made.assumptions)
     typer.echo(f"plan: {out}")
 
 
-def _nodes(trace: str, settings: PlanSettings, shared: SharedWork | None, progress: Progress) -> CapacityPlan:
-    from tracekit.capacity_plan.api import plan as make
+def _nodes(trace: str, settings: PlanSettings, shared: Ledger | None, progress: Progress) -> CapacityPlan:
+    from tracekit.capacity_plan.plan import plan as make
 
     asked = {name: value for name, value in vars(settings).items() if name not in ("gang", *_OF_GANGS)}
     asked["nodes"] = (
@@ -94,9 +93,9 @@ def _nodes(trace: str, settings: PlanSettings, shared: SharedWork | None, progre
     return make(trace, **asked, shared=shared, progress=progress)
 
 
-def _spares(trace: str, settings: PlanSettings, shared: SharedWork | None, progress: Progress) -> SparePlan:
+def _spares(trace: str, settings: PlanSettings, shared: Ledger | None, progress: Progress) -> SparePlan:
+    from tracekit.capacity_plan.question import job_group
     from tracekit.capacity_plan.spares.plan import plan_spares
-    from tracekit.capacity_plan.target import job_group
 
     group = job_group(settings.jobs_for)
     if group.size is not None or group.vc is not None:

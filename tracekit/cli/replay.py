@@ -62,7 +62,7 @@ def replay(
 
     Example: tracekit replay my-trace -p fifo -p srtf,overhead=helios -o out
     """
-    from tracekit.calibration.one_cluster import scenario_in_twin
+    from tracekit.calibration.twins import scenario_in_twin
     from tracekit.replay.api import scenario_of
     from tracekit.replay.bracket import bracket_of_policies
     from tracekit.replay.panels import meant_by

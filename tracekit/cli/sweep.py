@@ -54,11 +54,11 @@ def sweep(
     """
     import polars as pl
 
-    from tracekit.calibration.sweep import sweep as run_sweep
     from tracekit.replay.results.recorded_times import TWIN
-    from tracekit.replay.sweeps.file import TEMPLATE
-    from tracekit.replay.sweeps.table import EFFECTS, PARAMETERS
     from tracekit.report.replay_charts import tradeoff_svg
+    from tracekit.sweeps.file import TEMPLATE
+    from tracekit.sweeps.sweep import EFFECTS, PARAMETERS
+    from tracekit.sweeps.sweep import sweep as run_sweep
 
     if template:
         typer.echo(TEMPLATE, nl=False)
@@ -95,7 +95,7 @@ def sweep(
 
 def _say_need(file: Path, twin: Path | None, workers: int | None) -> None:
     """Say what the runs will need, by the largest Trace; runs that are there already count too."""
-    from tracekit.replay.sweeps.file import read_sweep
+    from tracekit.sweeps.file import read_sweep
 
     try:
         runs = read_sweep(file, twin)

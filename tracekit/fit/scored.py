@@ -17,7 +17,7 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.shards.work import SharedWork
+    from tracekit.runs.ledger import Ledger
 
 __all__ = ["SCORED_SEEDS", "fit", "make_scores"]
 
@@ -32,7 +32,7 @@ def fit(
     seed: int = 0,
     replicates: int = 99,
     scores: int = SCORED_SEEDS,
-    shared: SharedWork | None = None,
+    shared: Ledger | None = None,
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> WorkloadModel:
@@ -49,7 +49,7 @@ def fit(
     scores : int
         Workloads that are drawn of each generator and judged (see `tracekit.fit.scores.table`); 0 leaves the scores
         out.
-    shared : SharedWork, optional
+    shared : Ledger, optional
         The folder in which shards draw and judge workloads together, or gathers them (docs/howto/shards.md).
     memory_limit : str, optional
         Most memory DuckDB may use for measurements of use before it spills to disk, such as '2GB'.
@@ -90,7 +90,7 @@ def fit(
 
 @explain_damage()
 def make_scores(
-    trace: Trace | str | Path, shared: SharedWork, *, scores: int = SCORED_SEEDS, progress: Progress | None = None
+    trace: Trace | str | Path, shared: Ledger, *, scores: int = SCORED_SEEDS, progress: Progress | None = None
 ) -> str | None:
     """Draw and judge the workloads of one shard; return why there are none, a sentence without its full stop.
 
@@ -98,7 +98,7 @@ def make_scores(
     ----------
     trace : Trace, str or Path
         The Trace or its folder.
-    shared : SharedWork
+    shared : Ledger
         The folder that the shards share.
     scores : int
         Workloads of each generator, over all shards.
@@ -116,6 +116,6 @@ def make_scores(
     return None if reason is None else str(reason)
 
 
-def _scores(trace: Trace, scores: int, shared: SharedWork | None, progress: Progress) -> dict[str, Any]:
+def _scores(trace: Trace, scores: int, shared: Ledger | None, progress: Progress) -> dict[str, Any]:
     with threadpool_limits(limits=1, user_api="blas"):
         return score(trace, scores, progress, shared=shared)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,10 +15,10 @@ import tracekit
 from tests.capacity_plan.spares.walk import walked
 from tests.capacity_plan.spares.worlds import DAY, HOUR, event, failing, pool_of
 from tests.command import run
+from tracekit.capacity_plan.question import SpareQuestion
+from tracekit.capacity_plan.spares.plan import spare_curve, spares_answer
 from tracekit.capacity_plan.spares.pool import NodePool
-from tracekit.capacity_plan.spares.question import SpareQuestion
 from tracekit.capacity_plan.spares.runs import PARTS, GangRuns
-from tracekit.capacity_plan.spares.search import SpareCurve
 from tracekit.ingest import ingest_logs
 from tracekit.replay.outages.texts import CheckpointsAsked
 from tracekit.replay.outages.theory import best_interval
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.reviewed import Golden
+    from tracekit.capacity_plan.search import Answer, Curve
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -53,25 +54,24 @@ def test_a_gang_waits_as_often_as_more_nodes_are_away_than_there_are_spares(spar
         assert waiting(together, 16, spares) > 3 * exact
 
 
-def curve_of(pool: NodePool, gang: int, target: float, rule: CheckpointsAsked = FREE, **given: Any) -> SpareCurve:
-    return SpareCurve(GangRuns(pool, gang, rule, given.get("resamples", 5), 0), given.get("kind", "recorded"), target)
+def answered(pool: NodePool, gang: int, target: float) -> tuple[Curve, Answer]:
+    curve = spare_curve(GangRuns(pool, gang, FREE, 5, 0), "recorded")
+    return curve, spares_answer(curve, target)
 
 
 def test_the_answer_by_hand() -> None:
     """Of three nodes each is away for a fifth of the time, one after the other: two are always up, three 40 %."""
     away = [(n, (2 * n + 1) * 10 * HOUR, (2 * n + 3) * 10 * HOUR, True) for n in range(3)]
     pool = pool_of(3, 100 * HOUR, away)
-    alone = curve_of(pool, 2, 0.99)
-    answer = alone.answer()
-    assert (answer.spares, answer.low, answer.high, answer.most_spares) == (1, 1, 1, 1)
-    assert alone.look(1)[:, 0] == pytest.approx([1.0] * 5, abs=1e-3)
-    assert alone.look(0)[:, 0] == pytest.approx([0.6] * 5, abs=1e-3)
-    low = curve_of(pool, 2, 0.5).answer()
-    assert (low.spares, low.low, low.high) == (0, 0, 0)
-    whole = curve_of(pool, 3, 0.5)
-    none = whole.answer()
-    assert (none.spares, none.low, none.high, none.best_spares, none.most_spares) == (None, None, None, 0, 0)
-    assert none.best_ettr == pytest.approx(0.4, abs=1e-3)
+    alone, answer = answered(pool, 2, 0.99)
+    assert (answer.number, answer.low, answer.high, answer.most) == (1, 1, 1, 1)
+    assert alone.tried[1][:, 0] == pytest.approx([1.0] * 5, abs=1e-3)
+    assert alone.tried[0][:, 0] == pytest.approx([0.6] * 5, abs=1e-3)
+    _, low = answered(pool, 2, 0.5)
+    assert (low.number, low.low, low.high) == (0, 0, 0)
+    _, none = answered(pool, 3, 0.5)
+    assert (none.number, none.low, none.high, none.best_number, none.most) == (None, None, None, 0, 0)
+    assert -none.best == pytest.approx(0.4, abs=1e-3)
 
 
 def test_a_checkpoint_that_takes_too_much_keeps_no_ratio_whatever_the_spares(
@@ -83,7 +83,7 @@ def test_a_checkpoint_that_takes_too_much_keeps_no_ratio_whatever_the_spares(
     made = tracekit.plan_spares(
         make_trace(node_events=events, nodes=nodes), 16, checkpoint="interval=60,cost=60,restart=60", resamples=5
     )
-    assert made.answers[0].spares is None
+    assert made.answers["recorded"].number is None
     golden(made.sentences)
     # Another interval is the better answer, and is found, by how often the gang itself failed.
     assert made.best is not None
@@ -177,9 +177,9 @@ def test_infinitehbd(tmp_path: Path) -> None:
     trace = ingest_logs(DATA, tmp_path / "trace", options={"gpus_per_server": "8"})
     made = tracekit.plan_spares(trace, 256, checkpoint="interval=3600,cost=60,restart=300", resamples=10)
     assert (made.gang_nodes, made.recorded["nodes"]) == (32, 400)
-    for answer in made.answers:
-        assert answer.spares is not None
-        assert 2 <= answer.spares <= 6
+    for answer in made.answers.values():
+        assert answer.number is not None
+        assert 2 <= answer.number <= 6
     for kind in ("recorded", "model"):
         means = [row["ettr"] for row in made.rows if row["outages"] == kind]
         assert all(b > a - 0.005 for a, b in pairwise(means))

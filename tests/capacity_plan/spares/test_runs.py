@@ -28,7 +28,7 @@ def test_a_gang_by_hand() -> None:
     """
     away = [(0, int(5.5 * HOUR), int(15.5 * HOUR), True), (1, int(8.25 * HOUR), int(10.25 * HOUR), True)]
     values = GangRuns(pool_of(2, 24 * HOUR, away), 1, RULE, 5, 0)
-    found = {tuple(np.round(24 * np.array(values._run("recorded", 1, RULE, n)), 3).tolist()) for n in range(8)}
+    found = {tuple(np.round(24 * np.array(values._run("recorded", 1, RULE, n)["parts"]), 3).tolist()) for n in range(8)}
     assert found == {(15.0, 5.0, 1.0, 1.0, 2.0, 48.0), (15.75, 5.25, 0.5, 0.5, 2.0, 24.0)}
 
 
@@ -50,7 +50,7 @@ def test_runs_agree_with_a_walk(rows: list[Away], gang: int, period: int, restar
     runs = GangRuns(pool, gang, rule, 5, seed)
     tried: list[tuple[Kind, int]] = [("recorded", 5 - gang), ("recorded", 0), ("model", 1)]
     for kind, spares in tried:
-        found = runs._run(kind, spares, rule, 0)
+        found = runs._run(kind, spares, rule, 0)["parts"]
         own = runs.outages(kind, spares, 0)
         moves = zip(own.node.tolist(), own.since_ms.tolist(), own.until_ms.tolist(), own.kills.tolist(), strict=True)
         inside = [row for row in moves if row[1] < pool.span_ms]

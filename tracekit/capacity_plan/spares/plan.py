@@ -1,34 +1,39 @@
-"""How many spares a gang needs, from Python."""
+"""How many spares a gang needs: the part of its time that is useful work against spares, and what is said of it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.capacity_plan.search import interval_share
-from tracekit.capacity_plan.shared import plan_facts
+from tracekit.capacity_plan.question import SpareQuestion
+from tracekit.capacity_plan.search import Answer, Curve, interval, interval_share, rules_of
 from tracekit.capacity_plan.spares.pool import NodePool
-from tracekit.capacity_plan.spares.question import SpareQuestion
-from tracekit.capacity_plan.spares.result import BestCheckpoint, SparePlan
-from tracekit.capacity_plan.spares.runs import PARTS, GangRuns
-from tracekit.capacity_plan.spares.search import SpareCurve
+from tracekit.capacity_plan.spares.runs import KINDS, PARTS, GangRuns, Kind
 from tracekit.damage import explain_damage
 from tracekit.progress import Progress
+from tracekit.replay.facts import replay_facts
 from tracekit.replay.native import kernel
 from tracekit.replay.outages.theory import best_interval
-from tracekit.shards.items import SharedItems
-from tracekit.text import counted, percent
+from tracekit.runs.ledger import Ledger
+from tracekit.text import counted, duration, percent
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.capacity_plan.spares.search import SparesAnswer
-    from tracekit.shards.work import SharedWork
+    from numpy.typing import NDArray
 
-__all__ = ["plan_spares"]
+    Floats = NDArray[np.float64]
+
+_SHOWN = (0, 1, 2, 4)
+"""Numbers of spares that are always looked at, as far as there are so many."""
+_NOTHING_MORE = 1e-4
+"""Spares are not looked for beyond a number with which the gang waits for no more than this part of the time [1]."""
+_WORDS = {"recorded": "under the outages of the log", "model": "under outages drawn from the log"}
+_WORTH = 0.005
+"""Another interval between checkpoints is worth a sentence where it gives so much more useful time [1]; our choice."""
 
 
 @explain_damage()
@@ -42,7 +47,7 @@ def plan_spares(
     cluster: str | None = None,
     resamples: int = 40,
     seed: int = 0,
-    shared: SharedWork | None = None,
+    shared: Ledger | None = None,
     progress: Progress | None = None,
 ) -> SparePlan:
     """Return how much of its time a gang does useful work with how many spares, under the outages of a log.
@@ -67,10 +72,10 @@ def plan_spares(
         How often nodes are drawn.
     seed : int
         Of every draw.
-    shared : SharedWork, optional
+    shared : Ledger, optional
         The folder in which shards make the runs together, or gathers them (docs/howto/shards.md).
     progress : Progress, optional
-        Told of every step.
+        Receives every step.
 
     Raises
     ------
@@ -87,16 +92,20 @@ def plan_spares(
     opened, progress = Trace.of(trace).ingested, progress or Progress()
     pool = NodePool.of(opened, question)
     nodes = pool.nodes_of_gang(question)
-    items = None
-    if shared is not None:
-        items = SharedItems(shared, {**plan_facts("spares", opened), "model": model, "cluster": cluster})
-    runs = GangRuns(pool, nodes, question.checkpoint, resamples, seed, items)
-    curves = []
-    for kind in ("recorded", "model"):
+    ledger = (shared or Ledger()).about(
+        **replay_facts("spares", opened.path, "calibration", "capacity_plan"), model=model, cluster=cluster
+    )
+    runs = GangRuns(pool, nodes, question.checkpoint, resamples, seed, ledger)
+    curves: dict[Kind, Curve] = {}
+    for kind in KINDS:
         progress.stage(f"replaying a gang on {counted(nodes, 'nodes')} under outages {kind}")
-        curves.append(SpareCurve(runs, kind, ettr))
-    answers = tuple(curve.answer() for curve in curves)
-    rows = [row for curve in curves for row in curve.rows()]
+        curves[kind] = spare_curve(runs, kind)
+    answers = {kind: spares_answer(curve, ettr) for kind, curve in curves.items()}
+    rows = [
+        _row(kind, spares, values, ettr)
+        for kind, curve in curves.items()
+        for spares, values in sorted(curve.tried.items())
+    ]
     interval_s = runs.interval_s()
     return SparePlan(
         question,
@@ -105,7 +114,7 @@ def plan_spares(
         interval_s if np.isfinite(interval_s) else None,
         rows,
         answers,
-        _best(runs, curves[0], answers[0]),
+        _best(runs, curves["recorded"], answers["recorded"]),
         _assumptions(pool, question, nodes),
     )
 
@@ -122,11 +131,11 @@ def _recorded(pool: NodePool) -> dict[str, Any]:
     }
 
 
-def _best(runs: GangRuns, curve: SpareCurve, answer: SparesAnswer) -> BestCheckpoint | None:
+def _best(runs: GangRuns, curve: Curve, answer: Answer) -> BestCheckpoint | None:
     """Return the best interval at the rate at which the gang itself failed, with the spares of the answer."""
     asked = runs.checkpoint
-    spares = answer.best_spares if answer.spares is None else answer.spares
-    here = curve.look(spares).mean(axis=0)
+    spares = answer.best_number if answer.number is None else answer.number
+    here = curve.tried[spares].mean(axis=0)
     part = dict(zip(PARTS, here.tolist(), strict=True))
     ran_s = (1 - part["waiting_share"]) * 86_400
     if asked.cost_s == 0 or part["restarts_per_day"] == 0 or ran_s == 0:
@@ -167,3 +176,183 @@ def _assumptions(pool: NodePool, question: SpareQuestion, nodes: int) -> dict[st
     }
     sources = {"checkpoints": "--checkpoint", "outages": "table node_events"}
     return {key: {"title": key, "value": v, "source": sources.get(key, "the plan")} for key, v in values.items()}
+
+
+def spare_curve(runs: GangRuns, kind: Kind) -> Curve:
+    """Return the `PARTS` by number of spares: more and more, until the gang hardly waits or there are no more nodes."""
+    curve = Curve(lambda numbers: {spares: runs.of(kind, spares) for spares in numbers})
+    most = runs.most_spares(kind)
+    curve.look(spares for spares in _SHOWN if spares <= most)
+    last = max(curve.tried)
+    while last < most and curve.tried[last][:, PARTS.index("waiting_share")].max() > _NOTHING_MORE:
+        last = min(max(2 * last, 1), most)
+        curve.look([last])
+    return curve
+
+
+def spares_answer(curve: Curve, target: float) -> Answer:
+    """Return how many spares keep a ratio [0..1]; what a gang gets is seen as a cost, the ratio times -1."""
+
+    def cost(values: Floats) -> Floats:
+        return -values[:, PARTS.index("ettr")]
+
+    for rule in rules_of(cost, -target):
+        curve.narrow([rule])
+    return curve.answer(cost, -target)
+
+
+def _row(kind: Kind, spares: int, values: Floats, target: float) -> dict[str, Any]:
+    """Return the row of a number of spares (see docs/plan.md)."""
+    ettr = values[:, PARTS.index("ettr")]
+    low, high = interval(ettr)
+    row: dict[str, Any] = {"outages": kind, "spares": spares}
+    row |= {"ettr": float(ettr.mean()), "ettr_low": low, "ettr_high": high}
+    row["meets_target"] = row["ettr"] >= target
+    return row | {name: float(values[:, PARTS.index(name)].mean()) for name in PARTS[1:]}
+
+
+@dataclass(frozen=True)
+class BestCheckpoint:
+    """The interval that loses least time where failures are exponential, and what it gives."""
+
+    interval_s: float
+    """Work between two checkpoints, by renewal theory (see `best_interval`) [s]."""
+    spares: int
+    """With how many spares it was replayed, under the outages of the log."""
+    ettr: float
+    """What the replay gives."""
+    instead_of: float
+    """What the interval that was asked about gives with as many spares."""
+
+
+@dataclass(frozen=True)
+class SparePlan:
+    """How much of its time a gang does useful work with how many spares."""
+
+    question: SpareQuestion
+    gang_nodes: int
+    recorded: dict[str, Any]
+    """What the log tells of the nodes (see docs/plan.md)."""
+    interval_s: float | None
+    """Work between two checkpoints [s]; None where none are made."""
+    rows: list[dict[str, Any]]
+    """One row a kind of outages and number of spares."""
+    answers: dict[Kind, Answer]
+    """How many spares keep the ratio, by kind of outages: those of the log first, then drawn ones. The figure is the
+    ratio times -1, so that less is better."""
+    best: BestCheckpoint | None
+    """None where a checkpoint costs nothing, or nothing ever fails."""
+    assumptions: dict[str, dict[str, Any]]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The plan in words."""
+        lines = [self._answer(kind) for kind in self.answers]
+        none = next(row for row in self.rows if row["spares"] == 0)
+        if none["ettr"] < self.question.ettr:
+            lines.append(
+                f"without spares {percent(none['ettr'])} of the time is useful work, and for "
+                f"{percent(none['waiting_share'])} the gang waits for nodes"
+            )
+        if self.best is not None and self.best.ettr - self.best.instead_of >= _WORTH:
+            lines.append(
+                f"a checkpoint every {duration(self.best.interval_s)} of work would give {percent(self.best.ettr)} "
+                f"instead of {percent(self.best.instead_of)}, with {counted(self.best.spares, 'spares')}"
+            )
+        return lines
+
+    @property
+    def gang_words(self) -> str:
+        """The gang, such as 'a gang of 256 GPUs on 32 nodes'."""
+        if self.question.gang.in_nodes:
+            return f"a gang on {counted(self.gang_nodes, 'nodes')}"
+        return f"a gang of {counted(self.question.gang.number, 'GPUs')} on {counted(self.gang_nodes, 'nodes')}"
+
+    def _answer(self, kind: Kind) -> str:
+        one = self.answers[kind]
+        kept = f"{percent(self.question.ettr)} of the time of {self.gang_words} useful"
+        under = _WORDS[kind]
+        if one.number is None:
+            row = next(r for r in self.rows if (r["outages"], r["spares"]) == (kind, one.best_number))
+            lost = {
+                "saving checkpoints": row["saving_share"],
+                "lost work": row["lost_share"],
+                "restarts": row["restarting_share"],
+                "waiting for nodes": row["waiting_share"],
+            }
+            rest = ", ".join(f"{percent(share)} {what}" for what, share in lost.items() if share >= 0.0005)
+            return (
+                f"no number up to {counted(one.most, 'spares')} keeps {kept} {under}: at most "
+                f"{percent(-one.best)}, with {counted(one.best_number, 'spares')}; the rest is {rest}"
+            )
+        high = f"more than {one.most:,}" if one.high is None else f"{one.high:,}"
+        ends = "" if one.low == one.number == one.high else f" ({one.low or 0:,} to {high})"
+        verb = "keeps" if one.number == 1 else "keep"
+        return f"{counted(one.number, 'spares')}{ends} {verb} {kept} {under}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what plan.json holds."""
+        answers = [
+            {
+                "outages": kind,
+                "reached": one.number is not None,
+                "spares": one.number,
+                "spares_low": one.low,
+                "spares_high": one.high,
+                "best_ettr": -one.best,
+                "best_spares": one.best_number,
+                "most_spares": one.most,
+                "sentence": self._answer(kind),
+            }
+            for kind, one in self.answers.items()
+        ]
+        asked = self.question.checkpoint
+        gang = self.question.gang
+        return {
+            "gang": {"gpus": None if gang.in_nodes else gang.number, "nodes": self.gang_nodes},
+            "target": {"ettr": self.question.ettr},
+            "checkpoint": {"interval_s": self.interval_s, "cost_s": asked.cost_s, "restart_s": asked.restart_s},
+            "recorded": self.recorded,
+            "spares": self.rows,
+            "answer": answers[0],
+            "answers": answers,
+            "best_checkpoint": None
+            if self.best is None
+            else {
+                "interval_s": self.best.interval_s,
+                "spares": self.best.spares,
+                "ettr": self.best.ettr,
+                "ettr_as_asked": self.best.instead_of,
+            },
+            "sentences": self.sentences,
+            "assumptions": self.assumptions,
+            "resamples": self.question.resamples,
+            "interval_share": interval_share(self.question.resamples),
+            "seed": self.question.seed,
+        }
+
+    def table(self) -> tuple[list[str], list[list[object]]]:
+        """Return headers and rows of the table that a terminal shows: parts of the time in percent."""
+        headers = [
+            "outages",
+            "spares",
+            "useful [%]",
+            "interval",
+            "waiting [%]",
+            "lost [%]",
+            "restarting [%]",
+            "saving [%]",
+        ]
+        rows: list[list[object]] = []
+        for row in self.rows:
+            ends = f"{100 * row['ettr_low']:.1f} to {100 * row['ettr_high']:.1f}"
+            parts = (row[f"{name}_share"] for name in ("waiting", "lost", "restarting", "saving"))
+            kind = "of the log" if row["outages"] == "recorded" else "drawn"
+            rows.append([kind, row["spares"], _percent(row["ettr"]), ends, *map(_percent, parts)])
+        return [*headers, "target"], [
+            [*cells, "kept" if row["meets_target"] else "missed"] for cells, row in zip(rows, self.rows, strict=True)
+        ]
+
+
+def _percent(share: float) -> float:
+    return round(100 * share, 2)

@@ -16,12 +16,10 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.capacity_plan.spares.question import SpareQuestion
+    from tracekit.capacity_plan.question import SpareQuestion
     from tracekit.trace import Trace
 
     Ints = NDArray[np.int64]
-
-__all__ = ["NodePool"]
 
 _DAY_MS = 86_400_000
 

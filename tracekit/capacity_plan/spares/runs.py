@@ -19,6 +19,7 @@ from tracekit.replay.outages.checkpoints import checkpoints_for
 from tracekit.replay.outages.failures import NO_END, Outages
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.registry import named_policy
+from tracekit.runs.ledger import Ledger
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -26,13 +27,12 @@ if TYPE_CHECKING:
 
     from tracekit.capacity_plan.spares.pool import NodePool
     from tracekit.replay.outages.texts import CheckpointsAsked
-    from tracekit.shards.items import SharedItems
 
     Floats = NDArray[np.float64]
 
-__all__ = ["PARTS", "GangRuns", "Kind"]
-
 Kind = Literal["recorded", "model"]
+KINDS: tuple[Kind, ...] = ("recorded", "model")
+"""Outages as the log recorded them, and drawn from these."""
 
 PARTS = ("ettr", "saving_share", "lost_share", "restarting_share", "waiting_share", "restarts_per_day")
 """What is known of one run, over the time that the log covers, T.
@@ -57,9 +57,8 @@ class GangRuns:
     checkpoint: CheckpointsAsked
     resamples: int
     seed: int
-    shared: SharedItems | None = None
-    """Shards that share out the runs; these have the Trace, the nodes and the program in common."""
-    _known: dict[tuple[Kind, int, CheckpointsAsked], Floats] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    """Where shards share out the runs; the Trace, the nodes and the program are known to it."""
 
     def most_spares(self, kind: Kind) -> int:
         """Return how many spares are looked at: as many as the log has nodes, or drawn ones as many as the gang."""
@@ -68,24 +67,15 @@ class GangRuns:
     def of(self, kind: Kind, spares: int, checkpoint: CheckpointsAsked | None = None) -> Floats:
         """Return the `PARTS` of each run (resamples, parts); each is computed once."""
         rule = checkpoint or self.checkpoint
-        if (kind, spares, rule) not in self._known:
-            # Every set of all nodes is the same set.
-            alike = kind == "recorded" and self.gang + spares == self.pool.nodes
-            runs = self._runs(kind, spares, rule, 1 if alike else self.resamples)
-            self._known[kind, spares, rule] = np.array(runs * (self.resamples if alike else 1))
-        return self._known[kind, spares, rule]
-
-    def _runs(self, kind: Kind, spares: int, rule: CheckpointsAsked, number: int) -> list[tuple[float, ...]]:
-        if self.shared is None:
-            return [self._run(kind, spares, rule, n) for n in range(number)]
-        some = self.shared.among(kind=kind, gang=self.gang, spares=spares, checkpoint=asdict(rule), seed=self.seed)
-
-        def made(n: int) -> dict[str, Any]:
-            return {"parts": self._run(kind, spares, rule, n)}
-
-        makers = {some.digest(number=n): partial(made, n) for n in range(number)}
-        found = some.work.of(makers, f"runs with {counted(spares, 'spares')}, outages {kind}")
-        return [tuple(one["parts"]) for one in found]
+        # Every set of all nodes is the same set.
+        alike = kind == "recorded" and self.gang + spares == self.pool.nodes
+        ledger = self.ledger.about(kind=kind, gang=self.gang, spares=spares, checkpoint=asdict(rule), seed=self.seed)
+        makers = {
+            ledger.digest(number=number): partial(self._run, kind, spares, rule, number)
+            for number in range(1 if alike else self.resamples)
+        }
+        runs = ledger.results(makers, f"runs with {counted(spares, 'spares')}, outages {kind}")
+        return np.array([one["parts"] for one in runs] * (self.resamples if alike else 1))
 
     def interval_s(self) -> float:
         """Return the work between two checkpoints of the gang; infinite where none are made [s]."""
@@ -134,7 +124,8 @@ class GangRuns:
             "the log",
         )
 
-    def _run(self, kind: Kind, spares: int, rule: CheckpointsAsked, number: int) -> tuple[float, ...]:
+    def _run(self, kind: Kind, spares: int, rule: CheckpointsAsked, number: int) -> dict[str, Any]:
+        """Return {'parts': the `PARTS` of one run}."""
         from tracekit.replay.engine.run import simulate
 
         span, size = self.pool.span_ms, self.gang + spares
@@ -160,7 +151,7 @@ class GangRuns:
         # The end of the log stops the gang too, and is no outage.
         stopped = int(((log["kind"] == LOG_KINDS["fail"]) & (log["time_ms"] < span)).sum())
         parts = (worked * progress, worked * (1 - progress), lost, restarting, span - ran)
-        return (*(part / span for part in parts), stopped / (span / _DAY_MS))
+        return {"parts": [*(part / span for part in parts), stopped / (span / _DAY_MS)]}
 
 
 def _endless(nodes: int, span_ms: int) -> Jobs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tracekit.fit.arrays import Floats
     from tracekit.trace import Trace
-
-__all__ = ["ROWS", "Figures", "Judged", "figures_of", "judged"]
 
 ROWS: Mapping[str, str] = {
     "gap_distribution": "distance",
@@ -65,8 +63,7 @@ class Figures:
         return replace(self, values={**self.values, **waits})
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """One row of one workload."""
 
     value: float

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-__all__ = ["MOST_SCORED", "Split", "split_of", "utc_us", "write_jobs", "write_part"]
-
 MOST_SCORED = 100_000
 """Most jobs of both parts: the last whole days of the log that hold no more are taken."""
 _HELD_OUT = 0.3

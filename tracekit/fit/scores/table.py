@@ -30,9 +30,8 @@ from tracekit.fit.generate import generate
 from tracekit.fit.log_jobs import DAY_US, KEPT, read_log
 from tracekit.fit.scores.figures import ROWS, Judged, figures_of, judged
 from tracekit.fit.scores.parts import split_of, utc_us, write_jobs, write_part
-from tracekit.replay.sweeps.digests import code_of_replays, trace_facts
-from tracekit.shards.digests import content_of
-from tracekit.shards.items import SharedItems
+from tracekit.replay.facts import replay_facts
+from tracekit.runs.ledger import Ledger, content_of
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from tracekit.fit.scores.figures import Figures
     from tracekit.fit.scores.parts import Split
     from tracekit.progress import Progress
-    from tracekit.shards.work import SharedWork
     from tracekit.trace import Trace
 
 
@@ -186,7 +184,7 @@ _MOST_BLOCKS = 5
 
 
 def score(
-    trace: Trace, seeds: int, progress: Progress, *, cluster: Path | None = None, shared: SharedWork | None = None
+    trace: Trace, seeds: int, progress: Progress, *, cluster: Path | None = None, shared: Ledger | None = None
 ) -> dict[str, Any]:
     """Return the part `scores` of workload.json.
 
@@ -200,7 +198,7 @@ def score(
         Receives the steps.
     cluster : Path, optional
         A cluster file for the replays, in place of the log's machines.
-    shared : SharedWork, optional
+    shared : Ledger, optional
         The folder in which shards draw and judge workloads together, or gathers them.
 
     Raises
@@ -221,18 +219,13 @@ def score(
     with tempfile.TemporaryDirectory(prefix="tracekit-scores-") as name:
         try:
             bench = _Bench.prepared(trace, split, Path(name), cluster)
-            return bench.scores(seeds, progress, None if shared is None else _items(shared, trace, cluster))
+            ledger = (shared or Ledger()).about(
+                **replay_facts("fit scores", trace.path, "fit", "trace_writer"),
+                cluster=None if cluster is None else content_of(str(cluster)),
+            )
+            return bench.scores(seeds, progress, ledger)
         except UsageError as error:
             return _unscored(error.what)
-
-
-def _items(shared: SharedWork, trace: Trace, cluster: Path | None) -> SharedItems:
-    facts = {
-        "what": "fit scores",
-        "trace": trace_facts(str(trace.path)),
-        "code": code_of_replays("fit", "trace_writer"),
-    }
-    return SharedItems(shared, {**facts, "cluster": None if cluster is None else content_of(str(cluster))})
 
 
 def _unscored(reason: str) -> dict[str, Any]:
@@ -252,6 +245,7 @@ class _Bench:
     """Of the part that is held out."""
     machines: Machines | None
     """None where GPUs or run times are not known."""
+    _fitted: WorkloadModel | None = None
 
     @classmethod
     def prepared(cls, trace: Trace, split: Split, folder: Path, cluster: Path | None) -> _Bench:
@@ -264,66 +258,56 @@ class _Bench:
         machines, waited = machines_for(held, alone, split.days, folder, cluster)
         return cls(trace, split, folder, learned, alone.with_waits(waited), machines)
 
-    def scores(self, seeds: int, progress: Progress, shared: SharedItems | None = None) -> dict[str, Any]:
-        """Draw and judge every generator, and put the table together."""
+    def scores(self, seeds: int, progress: Progress, ledger: Ledger) -> dict[str, Any]:
+        """Draw and judge every generator, and put the table together; each workload is a run of the ledger.
+
+        Raises
+        ------
+        UsageError
+            No model can be fitted to the first part, or a block of it cannot be judged.
+        """
         starts = self.split.starts_us
         chosen = sorted({round(i) for i in np.linspace(0, len(starts) - 1, min(len(starts), _MOST_BLOCKS))})
-        blocks = [starts[i] for i in chosen]
-        if shared is not None:
-            return _table(self, seeds, *self._shared(seeds, blocks, progress, shared))
-        progress.stage("scoring generators: fitting the first part")
-        failed: dict[str, str] = {}
-        drawn: dict[str, list[dict[str, Judged]]] = {}
-        model = fit(self.learned, replicates=0, drawn_only=True)
-        for name in (*GENERATORS, *BASELINES):
-            progress.stage(f"scoring generators: {name.replace('_', ' ')}")
-            try:
-                drawn[name] = [self._judged(self._maker(name, model, seed)) for seed in range(seeds)]
-            except TracekitError as error:
-                failed[name] = str(error)
-        progress.stage("scoring generators: blocks of the log")
-        return _table(self, seeds, drawn, failed, [self._judged(self._block(start)) for start in blocks])
-
-    def _shared(
-        self, seeds: int, blocks: list[int], progress: Progress, shared: SharedItems
-    ) -> tuple[dict[str, list[dict[str, Judged]]], dict[str, str], list[dict[str, Judged]]]:
-        """Return what was drawn of each generator, why some failed, and blocks: each workload is an item of shards."""
-        model: list[WorkloadModel] = []
-
-        def judged_or_error(name: str, make: Callable[[], Callable[[Path], Trace]]) -> dict[str, Any]:
-            progress.stage(f"scoring generators: {name.replace('_', ' ')}")
-            try:
-                rows = self._judged(make())
-            except TracekitError as error:
-                return {"error": str(error), "what": error.what}
-            return {"rows": {row: [one.value, one.distance] for row, one in rows.items()}}
-
-        def maker(name: str, seed: int) -> Callable[[Path], Trace]:
-            if not model:
-                model.append(fit(self.learned, replicates=0, drawn_only=True))
-            return self._maker(name, model[0], seed)
-
         names = (*GENERATORS, *BASELINES)
+
+        def drawn(name: str, seed: int) -> dict[str, Any]:
+            model = self._model(progress)
+            progress.stage(f"scoring generators: {name.replace('_', ' ')}")
+            try:
+                return self._judged(self._maker(name, model, seed))
+            except TracekitError as error:
+                return {"failed": str(error)}
+
+        def block(start_us: int) -> dict[str, Any]:
+            progress.stage("scoring generators: blocks of the log")
+            return self._judged(self._block(start_us))
+
         makers = {
-            shared.digest(generator=name, seed=seed): partial(judged_or_error, name, partial(maker, name, seed))
-            for seed in range(seeds)
+            ledger.digest(generator=name, seed=seed): partial(_or_why_not, partial(drawn, name, seed))
             for name in names
+            for seed in range(seeds)
         }
-        for start in blocks:
-            makers[shared.digest(block=start)] = partial(
-                judged_or_error, "blocks of the log", partial(self._block, start)
-            )
-        found = shared.work.of(makers, "workloads")
-        drawn: dict[str, list[dict[str, Judged]]] = {}
+        makers |= {ledger.digest(block=starts[i]): partial(_or_why_not, partial(block, starts[i])) for i in chosen}
+        found = ledger.results(makers, "workloads")
+        for one in found:
+            if "why_not" in one:
+                raise UsageError(one["why_not"])
+        runs: dict[str, list[dict[str, Judged]]] = {}
         failed: dict[str, str] = {}
         for place, name in enumerate(names):
-            mine = found[place : seeds * len(names) : len(names)]
-            errors = [one["error"] for one in mine if "error" in one]
-            if errors:
-                failed[name] = errors[0]
+            own = found[place * seeds : (place + 1) * seeds]
+            reason = next((one["failed"] for one in own if "failed" in one), None)
+            if reason is None:
+                runs[name] = [_rows(one) for one in own]
             else:
-                drawn[name] = [_rows(one) for one in mine]
-        return drawn, failed, [_rows(one) for one in found[seeds * len(names) :]]
+                failed[name] = reason
+        return _table(self, seeds, runs, failed, [_rows(one) for one in found[len(names) * seeds :]])
+
+    def _model(self, progress: Progress) -> WorkloadModel:
+        if self._fitted is None:
+            progress.stage("scoring generators: fitting the first part")
+            self._fitted = fit(self.learned, replicates=0, drawn_only=True)
+        return self._fitted
 
     def _maker(self, name: str, model: WorkloadModel, seed: int) -> Callable[[Path], Trace]:
         days = self.split.days
@@ -339,30 +323,28 @@ class _Bench:
         end_us = start_us + (self.split.end_us - self.split.cut_us)
         return lambda out: write_part(self.learned, start_us, min(end_us, self.split.cut_us), out)
 
-    def _judged(self, make: Callable[[Path], Trace]) -> dict[str, Judged]:
-        """Return the rows of one workload; those of waits at the load of the held-out part."""
+    def _judged(self, make: Callable[[Path], Trace]) -> dict[str, Any]:
+        """Return {'rows': the rows of one workload}; those of waits at the load of the held-out part."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             made = make(Path(name) / "trace")
             if not made.has("jobs"):
-                return {}
+                return {"rows": {}}
             alone = figures_of(made, self.split.days)
-            if not alone.gpu_hours or self.machines is None:
-                return judged(self.log, alone)
-            waited = waits(made, self.machines, self.log.gpu_hours / alone.gpu_hours)
-            return judged(self.log, alone.with_waits(waited))
+            if alone.gpu_hours and self.machines is not None:
+                alone = alone.with_waits(waits(made, self.machines, self.log.gpu_hours / alone.gpu_hours))
+            return {"rows": judged(self.log, alone)}
+
+
+def _or_why_not(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return a result, or {'why_not': why nothing can be scored}, which every shard then reports alike."""
+    try:
+        return make()
+    except UsageError as error:
+        return {"why_not": error.what}
 
 
 def _rows(found: dict[str, Any]) -> dict[str, Judged]:
-    """Return the rows of a workload that was judged.
-
-    Raises
-    ------
-    UsageError
-        It could not be made.
-    """
-    if "error" in found:
-        raise UsageError(found["what"])
-    return {row: Judged(value, distance) for row, (value, distance) in found["rows"].items()}
+    return {row: Judged(*one) for row, one in found["rows"].items()}
 
 
 def _table(

@@ -20,8 +20,6 @@ from pathlib import Path
 from tracekit.interruption import register_cleanup, unregister_cleanup
 from tracekit.outputs import output_errors
 
-__all__ = ["remove_own_leftovers", "write_whole"]
-
 _PARTIAL = re.compile(
     r"\.(?P<name>.+)\.partial-(?P<host>[A-Za-z0-9.-]*)-(?P<space>[0-9a-f]{12}|unknown)-(?P<pid>\d+)-\d+"
 )

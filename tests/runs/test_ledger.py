@@ -1,4 +1,4 @@
-"""Folders of finished results: what is damaged is none, writers do not meet, and nobody removes another's work."""
+"""Ledgers of runs: what is damaged is no result, writers do not meet, and nobody removes another's work."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tracekit.errors import OutputError, UnfinishedError, UsageError
-from tracekit.shards import own_files
-from tracekit.shards.results import FinishedResults
-from tracekit.shards.work import SharedWork
+from tracekit.runs import files
+from tracekit.runs.ledger import Ledger, RunFolder
 
 if TYPE_CHECKING:
     from typing import Any
@@ -26,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 RESULT = {"a": 1.5, "b": [None, "x"], "c": {"d": True}, "e": 0.1 + 0.2}
 
 
-def opened(folder: Path) -> FinishedResults:
-    return FinishedResults(folder / "runs", folder)
+def opened(folder: Path) -> RunFolder:
+    return RunFolder(folder / "runs", folder)
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -68,10 +67,11 @@ def test_nothing_but_the_whole_file_under_its_own_name_is_a_result(tmp_path: Pat
 
 def test_a_failure_is_kept_beside_results_and_is_none(tmp_path: Path) -> None:
     results = opened(tmp_path)
-    results.write_failure("d1", "it failed")
-    assert results.failure("d1") == "it failed"
+    results.write("d1", {"error": "it failed"}, failed=True)
+    assert results.read("d1", failed=True) == {"error": "it failed"}
     assert results.read("d1") is None
-    assert results.failure("d2") is None
+    assert results.read("d2", failed=True) is None
+    assert [path.name for path in results.folder.iterdir()] == ["d1.failed.json"]
 
 
 def test_the_number_of_shards_is_that_of_the_last_time(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_number_of_shards_is_that_of_the_last_time(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_not_made_to_be_read(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"holds no finished results; make them with --shard first"):
-        FinishedResults(tmp_path / "runs", tmp_path, make=False)
+        RunFolder(tmp_path / "runs", tmp_path, make=False)
     assert not (tmp_path / "runs").exists()
 
 
@@ -113,15 +113,15 @@ def test_a_full_disk_is_one_clear_error_and_leaves_what_was_there(
 def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match="cannot write: "):
-        FinishedResults(tmp_path / "file" / "runs", tmp_path)
+        RunFolder(tmp_path / "file" / "runs", tmp_path)
 
 
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from tracekit.shards import own_files
+from tracekit.runs import files
 Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-own_files.write_whole(Path(sys.argv[1]), b"half of it")
+files.write_whole(Path(sys.argv[1]), b"half of it")
 """
 
 
@@ -152,7 +152,7 @@ def test_leftovers_of_the_dead_of_this_machine_go_and_all_others_stay(tmp_path: 
 
 
 def test_where_nothing_tells_who_is_alive_every_leftover_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_files, "_space", lambda: "unknown")
+    monkeypatch.setattr(files, "_space", lambda: "unknown")
     (tmp_path / "runs").mkdir()
     left = tmp_path / "runs" / f".d1.json.partial-h-unknown-{2**22 + 1}-0"
     left.write_bytes(b"x")
@@ -163,8 +163,8 @@ def test_where_nothing_tells_who_is_alive_every_leftover_stays(tmp_path: Path, m
 _WRITES = """
 import sys
 from pathlib import Path
-from tracekit.shards.results import FinishedResults
-results = FinishedResults(Path(sys.argv[1]), Path(sys.argv[1]))
+from tracekit.runs.ledger import RunFolder
+results = RunFolder(Path(sys.argv[1]), Path(sys.argv[1]))
 for k in range(300):
     results.write("d1", {"by": sys.argv[2], "k": k, "more": sys.argv[2] * 5000})
 """
@@ -186,7 +186,7 @@ def test_two_writers_of_one_result_never_show_half_of_it(tmp_path: Path) -> None
     assert [path.name for path in results.folder.iterdir()] == ["d1.json"]
 
 
-def made_by(work: SharedWork, names: str) -> tuple[list[dict[str, Any]], list[str]]:
+def made_by(ledger: Ledger, names: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the results of items, and which of them were made now."""
     now: list[str] = []
 
@@ -194,43 +194,43 @@ def made_by(work: SharedWork, names: str) -> tuple[list[dict[str, Any]], list[st
         now.append(name)
         return {"name": name}
 
-    return work.of({name: partial(make, name) for name in names}, "items"), now
+    return ledger.results({name: partial(make, name) for name in names}, "items"), now
 
 
 def test_a_shard_makes_its_own_items_first_and_then_those_that_nobody_made(tmp_path: Path) -> None:
     whole = [{"name": name} for name in "abcdefg"]
-    second = SharedWork.opened(tmp_path / "runs", "2/3", collect=False)
+    second = Ledger.opened(tmp_path / "runs", "2/3", collect=False)
     assert second is not None
-    second.keep("g", {"name": "g"})  # another shard made it before
+    second.put("g", {"name": "g"})  # another shard made it before
     found, now = made_by(second, "abcdefg")
     assert found == whole
     assert now[:2] == ["b", "e"]
     assert sorted(now) == sorted("abcdef")
-    late = SharedWork.opened(tmp_path / "runs", "1/3", collect=False)
+    late = Ledger.opened(tmp_path / "runs", "1/3", collect=False)
     assert late is not None
     assert made_by(late, "abcdefg") == (whole, [])
     assert (second.made, late.made) == (7, 0)
 
 
 def test_an_item_that_another_makes_meanwhile_is_not_made_again(tmp_path: Path) -> None:
-    first = SharedWork.opened(tmp_path / "runs", "1/2", collect=False)
-    other = SharedWork.opened(tmp_path / "runs", "2/2", collect=False)
+    first = Ledger.opened(tmp_path / "runs", "1/2", collect=False)
+    other = Ledger.opened(tmp_path / "runs", "2/2", collect=False)
     assert first is not None
     assert other is not None
 
     def make_a() -> dict[str, Any]:
-        other.keep("b", {"name": "b"})
+        other.put("b", {"name": "b"})
         return {"name": "a"}
 
     makers = {"a": make_a, "b": lambda: pytest.fail("b is there")}
-    assert first.of(makers, "items") == [{"name": "a"}, {"name": "b"}]
+    assert first.results(makers, "items") == [{"name": "a"}, {"name": "b"}]
 
 
 def test_who_gathers_makes_nothing_and_names_what_to_run(tmp_path: Path) -> None:
-    makes = SharedWork.opened(tmp_path / "runs", "1/4", collect=False)
+    makes = Ledger.opened(tmp_path / "runs", "1/4", collect=False)
     assert makes is not None
     made_by(makes, "ab")
-    gathers = SharedWork.opened(tmp_path / "runs", None, collect=True)
+    gathers = Ledger.opened(tmp_path / "runs", None, collect=True)
     assert gathers is not None
     assert made_by(gathers, "ab") == ([{"name": "a"}, {"name": "b"}], [])
     with pytest.raises(
@@ -239,11 +239,22 @@ def test_who_gathers_makes_nothing_and_names_what_to_run(tmp_path: Path) -> None
         made_by(gathers, "abc")
 
 
+def test_without_a_folder_results_stay_in_memory_by_all_their_facts() -> None:
+    whole = Ledger()
+    found, now = made_by(whole, "ab")
+    assert (found, now, whole.made) == ([{"name": "a"}, {"name": "b"}], ["a", "b"], 2)
+    one, other = (whole.about(log=name) for name in "xy")
+    assert len({whole.digest(seed=0), one.digest(seed=0), other.digest(seed=0), other.digest(seed=1)}) == 4
+    assert one.about(log="y").digest(seed=1) == other.digest(seed=1)
+    one.put(one.digest(seed=0), {"name": "c"})
+    assert (other.get(one.digest(seed=0)), other.get(other.digest(seed=0)), whole.made) == ({"name": "c"}, None, 3)
+
+
 def test_shard_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    assert SharedWork.opened(None, None, collect=False) is None
+    assert Ledger.opened(None, None, collect=False) is None
     with pytest.raises(UsageError, match="needs the folder shared by the shards"):
-        SharedWork.opened(None, "1/2", collect=False)
+        Ledger.opened(None, "1/2", collect=False)
     with pytest.raises(UsageError, match="cannot be combined with --collect, which only merges results"):
-        SharedWork.opened(tmp_path, "1/2", collect=True)
+        Ledger.opened(tmp_path, "1/2", collect=True)
     with pytest.raises(OutputError, match="holds no finished results"):
-        SharedWork.opened(tmp_path / "none", None, collect=True)
+        Ledger.opened(tmp_path / "none", None, collect=True)

@@ -10,18 +10,16 @@ import pytest
 
 from tests.replay.three_jobs import three_jobs, written
 from tracekit.errors import OutputError, UsageError
-from tracekit.replay.sweeps import sweep as sweep_module
-from tracekit.replay.sweeps.digests import digest_of
-from tracekit.replay.sweeps.file import TEMPLATE, read_sweep
-from tracekit.replay.sweeps.run import carry_out
-from tracekit.replay.sweeps.sweep import sweep
+from tracekit.sweeps.file import TEMPLATE, read_sweep
+from tracekit.sweeps.run import RunMaker, digest_of
+from tracekit.sweeps.sweep import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from typing import Any
 
-    from tracekit.replay.sweeps.file import SweepRun
+    from tracekit.sweeps.file import SweepRun
     from tracekit.trace import Trace
 
 
@@ -112,7 +110,7 @@ def test_the_table_has_a_row_a_run_and_a_second_call_runs_nothing(
     assert pl.read_parquet(tmp_path / "out" / "sweep.parquet").equals(table)
     kept = {p.stem: json.loads(p.read_text()) for p in (tmp_path / "out" / "runs").iterdir()}
     assert set(kept) == set(table["digest"])
-    monkeypatch.setattr(sweep_module, "carry_out", lambda run: pytest.fail("a finished run was run again"))
+    monkeypatch.setattr(RunMaker, "summary", lambda *_: pytest.fail("a finished run was run again"))
     assert sweep(file, tmp_path / "out", workers=1).equals(table)
 
 
@@ -122,13 +120,13 @@ def test_a_changed_file_costs_only_what_is_new_and_damaged_runs(
     first = sweep(written(tmp_path, trace), tmp_path / "out", workers=1)
     (tmp_path / "out" / "runs" / f"{first['digest'][1]}.json").write_text("{")
     done: list[str] = []
-    real = carry_out
+    real = RunMaker.summary
 
-    def counted(run: SweepRun) -> dict[str, Any]:
+    def counted(self: RunMaker, run: SweepRun) -> dict[str, Any]:
         done.append(run.policy)
-        return real(run)
+        return real(self, run)
 
-    monkeypatch.setattr(sweep_module, "carry_out", counted)
+    monkeypatch.setattr(RunMaker, "summary", counted)
     second = sweep(written(tmp_path, trace, policies='"sjf", "fifo", "srtf"'), tmp_path / "out", workers=1)
     assert done == ["sjf", "srtf"]
     assert second["digest"].to_list()[1:] == first["digest"].to_list()

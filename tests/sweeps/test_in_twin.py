@@ -11,15 +11,16 @@ import pytest
 
 import tracekit
 from tests.command import run
-from tracekit.calibration.sweep import SweepInTwin, sweep
 from tracekit.calibration.twin import ClusterTwin, Delays, Twin, digest_of_jobs, write_twin
 from tracekit.calibration.twins import Twins
 from tracekit.errors import UnfinishedError, UsageError
 from tracekit.replay.clusters.of_trace import cluster_of_trace
 from tracekit.replay.scenario import Scenario
-from tracekit.replay.sweeps.file import read_sweep
 from tracekit.replay.workload.from_trace import jobs_of_trace
-from tracekit.shards.digests import code_of
+from tracekit.runs.ledger import code_of
+from tracekit.sweeps.file import read_sweep
+from tracekit.sweeps.run import RunMaker
+from tracekit.sweeps.sweep import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -181,13 +182,13 @@ def test_the_same_twin_costs_nothing_anew_and_an_edited_one_all_runs(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    real = SweepInTwin.carry_out
+    real = RunMaker.summary
 
-    def counted(self: SweepInTwin, one: Any) -> dict[str, Any]:
+    def counted(self: RunMaker, one: Any) -> dict[str, Any]:
         done.append(one.policy)
         return real(self, one)
 
-    monkeypatch.setattr(SweepInTwin, "carry_out", counted)
+    monkeypatch.setattr(RunMaker, "summary", counted)
     twin = twin_file(trace, tmp_path / "twin.toml")
     file = sweep_file(tmp_path, trace)
     first = sweep(file, tmp_path / "out", twin=twin, workers=1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 from tracekit.errors import UsageError
-from tracekit.shards.shard import Shard, dealt, numbers_in_words
+from tracekit.runs.ledger import Shard, dealt, numbers_in_words
 
 if TYPE_CHECKING:
     from random import Random

@@ -20,11 +20,11 @@ from tests.replay.three_jobs import three_jobs, written
 from tracekit.errors import OutputError, UnfinishedError, UsageError
 from tracekit.outputs import lock_folder
 from tracekit.progress import Progress
-from tracekit.replay.sweeps import digests
-from tracekit.replay.sweeps.digests import digest_of, kind_of
-from tracekit.replay.sweeps.file import read_sweep
-from tracekit.replay.sweeps.sweep import sweep
-from tracekit.shards.shard import dealt
+from tracekit.replay import facts
+from tracekit.runs.ledger import dealt
+from tracekit.sweeps.file import read_sweep
+from tracekit.sweeps.run import digest_of, kind_of
+from tracekit.sweeps.sweep import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,7 +190,7 @@ def test_another_tracekit_makes_results_of_its_own(
 ) -> None:
     file, out = written(tmp_path, trace), tmp_path / "out"
     sweep(file, out, workers=1, shard="1/1")
-    monkeypatch.setattr(digests, "code_of", lambda *_, **__: "another")
+    monkeypatch.setattr(facts, "code_of", lambda *_, **__: "another")
     with pytest.raises(UnfinishedError, match="2 of 2 runs are missing"):
         sweep(file, out, collect=True)
 

@@ -1,9 +1,9 @@
-"""Sweeps, in a twin too: every run beside the twin's own, with its effect on the recorded times where that is known."""
+"""One run of a sweep: its digest, and its summary, which in a twin has the effect on the recorded times."""
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,124 +11,141 @@ import numpy as np
 
 from tracekit.calibration.api import ClusterCalibration, recall
 from tracekit.calibration.effect import HEADLINES, TwinEffect, effect_of_times, jobs_of
-from tracekit.calibration.one_cluster import chosen_cluster, clusters_of_twin
 from tracekit.calibration.twin import Twin, read_twin
-from tracekit.calibration.twins import TwinReplays
+from tracekit.calibration.twins import TwinReplays, chosen_cluster, clusters_of_twin
 from tracekit.calibration.workbench import in_twin
 from tracekit.damage import explain_damage
-from tracekit.errors import UsageError
+from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.progress import Progress
+from tracekit.replay.api import scenario_of
+from tracekit.replay.facts import content_of_trace, policy_facts, replay_facts
 from tracekit.replay.results.recorded_times import RECORDED, TWIN
-from tracekit.replay.sweeps.sweep import sweep as make_runs
+from tracekit.replay.scenario import placement_named
+from tracekit.runs.ledger import content_of, digest_of_facts
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import polars as pl
     from numpy.typing import NDArray
 
     from tracekit.calibration.workbench import JobTimes, Workbench
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.sweeps.file import SweepRun
+    from tracekit.replay.scenario import Scenario
+    from tracekit.sweeps.file import SweepRun
 
     Ints = NDArray[np.int64]
 
-__all__ = ["SweepInTwin", "sweep"]
-
 _MS = dt.timedelta(milliseconds=1)
+_LARGEST_ERROR = 500
+_SCENARIO_SETTINGS = ("cluster", "cluster_name", "partitioned", "load", "gpus", "limit", "models", "force")
 
 
-def sweep(
-    file: str | Path,
-    out: str | Path,
-    *,
-    twin: str | Path | None = None,
-    workers: int | None = None,
-    shard: str | None = None,
-    collect: bool = False,
-    allow_missing: bool = False,
-    draw: Callable[[pl.DataFrame], str] | None = None,
-    progress: Progress | None = None,
-) -> pl.DataFrame:
-    """Make the runs of a file that OUT does not hold yet; return one row a run.
+def digest_of(run: SweepRun) -> str:
+    """Return a digest of all that a run depends on: its parameters, and the contents of all files that it reads.
 
-    Parameters
-    ----------
-    file, out, workers, shard, collect, allow_missing, draw, progress
-        See `tracekit.replay.sweeps.sweep.sweep`, which also tells the columns.
-    twin : path, optional
-        A twin.toml in which the runs are made, in place of the one that the file names.
+    These are the Trace's manifest, the files of cluster, models, twin and policy, and the program itself. Where files
+    are does not matter.
+    """
+    facts = {**asdict(run), **replay_facts("sweep", run.trace, "calibration", "sweeps")}
+    facts["policy"] = policy_facts(run.policy)
+    for key in ("cluster", "models", "twin"):
+        if facts[key] not in (None, "auto"):
+            facts[key] = content_of(facts[key])
+    return digest_of_facts(facts)
+
+
+def kind_of(run: SweepRun) -> str:
+    """Return a text that runs have in common which take about as long: the same policy on jobs of the same Trace."""
+    return digest_of_facts({"policy": policy_facts(run.policy)[0], "trace": content_of_trace(run.trace)})
+
+
+def stated_by_twins(runs: list[SweepRun]) -> list[SweepRun]:
+    """Return runs in a twin with what the twin states: capacity, placement, and the cluster if the run names none.
+
+    That is then the cluster with most of the hours waited.
 
     Raises
     ------
     TracekitError
-        The file, the twin or OUT cannot be used.
+        A twin or Trace cannot be read, they do not belong together, or a cluster is not in the twin.
     """
-    path = None if twin is None else Path(twin)
-    return make_runs(
-        file,
-        out,
-        twin=path,
-        in_twin=SweepInTwin(),
-        workers=workers,
-        shard=shard,
-        collect=collect,
-        allow_missing=allow_missing,
-        draw=draw,
-        progress=progress,
-    )
+    stated: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for trace in dict.fromkeys(run.trace for run in runs):
+        own = [run for run in runs if run.trace == trace]
+        opened, file = Trace.of(trace).ingested, Path(str(own[0].twin))
+        twin = read_twin(file, opened)
+        names = clusters_of_twin(opened, twin, file)
+        for cluster in dict.fromkeys(run.cluster_name for run in own):
+            stated[trace, cluster] = _stated(twin, chosen_cluster(names, cluster, file))
+    return [replace(run, **stated[run.trace, run.cluster_name]) for run in runs]
 
 
-@dataclass
-class SweepInTwin:
-    """Makes runs in a twin (see `tracekit.replay.sweeps.run.InTwin`), those of one scenario one after the other."""
+class RunMaker:
+    """Makes runs; it keeps the last scenario and the last twin, since runs that share them are next to each other.
 
-    _recalled: dict[tuple[str | None, ...], ClusterCalibration] = field(default_factory=dict)
-    """The last twin, since runs share it."""
-    _replays: dict[SweepRun, TwinReplays] = field(default_factory=dict)
-    """Replays of the last scenario."""
+    It goes to the processes of a pool by pickling.
+    """
 
-    def check(self, runs: list[SweepRun]) -> list[SweepRun]:
-        """Return the runs with what their twin states: capacity, placement, and the cluster where none is named.
+    def __init__(self) -> None:
+        self._scenarios: dict[SweepRun, Scenario] = {}
+        self._recalled: dict[tuple[str | None, ...], ClusterCalibration] = {}
+        self._replays: dict[SweepRun, TwinReplays] = {}
 
-        That is then the one with most of the hours waited.
+    def summary_or_error(self, run: SweepRun) -> dict[str, Any]:
+        """Return the summary of a run, or {'error': why it failed}.
 
         Raises
         ------
-        TracekitError
-            A twin or Trace cannot be read, they do not belong together, or a cluster is not in the twin.
+        DamagedTraceError
+            The Trace cannot be read: no run of it could succeed.
         """
-        stated: dict[tuple[str, str | None], dict[str, Any]] = {}
-        for trace in dict.fromkeys(run.trace for run in runs):
-            own = [run for run in runs if run.trace == trace]
-            opened, file = Trace.of(trace).ingested, Path(str(own[0].twin))
-            twin = read_twin(file, opened)
-            names = clusters_of_twin(opened, twin, file)
-            for cluster in dict.fromkeys(run.cluster_name for run in own):
-                stated[trace, cluster] = _stated(twin, chosen_cluster(names, cluster, file))
-        return [replace(run, **stated[run.trace, run.cluster_name]) for run in runs]
+        try:
+            return self.summary(run)
+        except DamagedTraceError:
+            raise
+        except TracekitError as error:
+            return {"error": str(error)[:_LARGEST_ERROR]}
+        except MemoryError:
+            return {"error": "memory ran out; use fewer workers or a smaller window"}
+        except Exception as error:  # noqa: BLE001 -- a policy may do anything; the other runs go on
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            return {"error": f"the policy failed: {text}"[:_LARGEST_ERROR]}
 
-    @explain_damage()
-    def carry_out(self, run: SweepRun) -> dict[str, Any]:
-        """Return the summary of a run, with its effect on the recorded times as 'effect'.
+    def summary(self, run: SweepRun) -> dict[str, Any]:
+        """Return the summary of a run; in a twin with its effect on the recorded times as 'effect'.
 
         Raises
         ------
         TracekitError
             It cannot be replayed.
         """
+        if run.twin is not None:
+            return self._in_twin(run)
+        return dict(self._scenario(run).run(run.policy).summary)
+
+    def _scenario(self, run: SweepRun) -> Scenario:
+        key = run.scenario_key()
+        if key not in self._scenarios:
+            self._scenarios = {}  # frees the old before the new is made
+            settings: dict[str, Any] = {name: getattr(run, name) for name in _SCENARIO_SETTINGS}
+            settings |= {"start": _time(run.start), "end": _time(run.end)}
+            self._scenarios[key] = scenario_of(run.trace, **settings)
+        return replace(self._scenarios[key], placement=placement_named(run.placement), seed=run.seed)
+
+    @explain_damage()
+    def _in_twin(self, run: SweepRun) -> dict[str, Any]:
         key = run.scenario_key()
         if key not in self._replays:
-            self._replays = {key: self._opened(run)}
+            found = self._recalled_of(run)
+            self._replays = {
+                key: TwinReplays(replace(found, bench=_part_of(found, run)), Trace.of(run.trace).ingested, Progress())
+            }
         replays = self._replays[key]
         found, rules = replays.found, replays.rules
         result = replays.scenario.run(rules.policy if run.policy == TWIN else in_twin(run.policy, rules))
-        _, order = found.bench.held_back(delays=found.settings.delays)
-        times = found.bench.times_of(result.outcome, order)
         changed = _changed(run, found, self._recalled_of(run))
-        return {**result.summary, "effect": {"reason": changed} if changed else _effect(replays, run.policy, times)}
+        effect = {"reason": changed} if changed else _effect(replays, run.policy, replays.times_of(result))
+        return {**result.summary, "effect": effect}
 
     def _recalled_of(self, run: SweepRun) -> ClusterCalibration:
         key = (run.trace, run.cluster_name, run.twin, str(run.seed))
@@ -139,9 +156,9 @@ class SweepInTwin:
             (self._recalled[key],) = recall(trace, twin, clusters=[str(run.cluster_name)], seed=run.seed).clusters
         return self._recalled[key]
 
-    def _opened(self, run: SweepRun) -> TwinReplays:
-        found = self._recalled_of(run)
-        return TwinReplays(replace(found, bench=_part_of(found, run)), Trace.of(run.trace).ingested, Progress())
+
+def _time(text: str | None) -> dt.datetime | None:
+    return None if text is None else dt.datetime.fromisoformat(text)
 
 
 def _stated(twin: Twin, name: str) -> dict[str, Any]:

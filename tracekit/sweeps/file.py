@@ -25,8 +25,6 @@ from tracekit.toml_text import TomlText
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["TEMPLATE", "SweepRun", "read_sweep"]
-
 T = TypeVar("T")
 
 TEMPLATE = """\

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.command import run
-from tracekit.shards.results import FinishedResults
+from tracekit.runs.ledger import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,15 +94,15 @@ def test_shards_make_what_one_process_makes(
 
     # The first shard is killed between two results.
     kept: list[str] = []
-    real = FinishedResults.write
+    real = RunFolder.write
 
-    def write(self: FinishedResults, digest: str, result: dict[str, Any]) -> None:
+    def write(self: RunFolder, digest: str, result: dict[str, Any]) -> None:
         if len(kept) == 3:
             raise Killed
         real(self, digest, result)
         kept.append(digest)
 
-    monkeypatch.setattr(FinishedResults, "write", write)
+    monkeypatch.setattr(RunFolder, "write", write)
     with pytest.raises(Killed):
         run(*command, "-o", out, "--shard", "1/3")
     monkeypatch.undo()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tools.check_imports import imported_modules
-from tracekit.replay.sweeps import digests
-from tracekit.shards.digests import code_of, content_of, digest_of_facts, forget_files
+from tracekit.replay import facts
+from tracekit.runs.ledger import code_of, content_of, digest_of_facts, forget_files
 
 PACKAGE = Path(__file__).parents[2] / "tracekit"
 CARRY_ONLY = {
     "array_types", "callable_package", "damage", "errors", "exchange", "interruption", "notebook", "options", "outputs",
-    "places", "progress", "resources", "shards", "streams", "text", "version",
+    "places", "progress", "resources", "runs", "streams", "text", "version",
 }  # fmt: skip
 """Rooms that carry, word or place results, and decide none."""
 
@@ -37,8 +37,7 @@ def rooms_below(*modules: str) -> set[str]:
 @pytest.mark.parametrize(
     ("modules", "more"),
     [
-        (("tracekit.replay.sweeps.run",), ()),
-        (("tracekit.calibration.sweep",), ("calibration",)),
+        (("tracekit.sweeps.run",), ("calibration", "sweeps")),
         (("tracekit.calibration.api",), ("calibration",)),
         (("tracekit.capacity_plan.plan", "tracekit.capacity_plan.spares.plan"), ("calibration", "capacity_plan")),
         (("tracekit.fit.scores.table",), ("fit", "trace_writer")),
@@ -46,11 +45,11 @@ def rooms_below(*modules: str) -> set[str]:
 )
 def test_digests_cover_all_code_that_decides_a_result(modules: tuple[str, ...], more: tuple[str, ...]) -> None:
     # Policies are found by their entry points.
-    assert rooms_below(*modules, "tracekit.policies") - CARRY_ONLY <= {*digests._ROOMS, *more}
+    assert rooms_below(*modules, "tracekit.policies") - CARRY_ONLY <= {*facts._ROOMS, *more}
 
 
 def test_each_room_that_is_covered_is_there_and_changes_the_digest() -> None:
-    rooms = (*digests._ROOMS, "calibration", "capacity_plan", "fit", "trace_writer")
+    rooms = (*facts._ROOMS, "calibration", "capacity_plan", "fit", "sweeps", "trace_writer")
     assert all((PACKAGE / room).is_dir() != (PACKAGE / f"{room}.py").is_file() for room in rooms)
     assert len({code_of(room) for room in (*rooms, "none")}) == len(rooms) + 1
     assert code_of("trace", compiled="a") != code_of("trace", compiled="b")

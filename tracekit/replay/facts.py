@@ -1,0 +1,66 @@
+"""What the result of a replay depends on, for ledgers of runs: the Trace, the policy and the program."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tracekit.places import place_of
+from tracekit.replay.native import kernel
+from tracekit.replay.registry import find_policy
+from tracekit.replay.results.recorded_times import TWIN
+from tracekit.runs.ledger import code_of, content_of
+from tracekit.trace import MANIFEST_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ROOMS = (
+    "databases",
+    "decode",
+    "gpu_parts",
+    "manifest",
+    "policies",
+    "replay",
+    "schema",
+    "settings",
+    "tables",
+    "tenant",
+    "timezones",
+    "toml_text",
+    "trace",
+)
+"""Packages and modules whose code decides the result of any replay."""
+
+
+def replay_facts(what: str, trace: str | Path, *rooms: str) -> dict[str, Any]:
+    """Return the facts that runs of one kind have in common.
+
+    Parameters
+    ----------
+    what : str
+        The kind.
+    trace : path
+        The folder of the Trace; its contents count, not where it is.
+    *rooms : str
+        Packages and modules besides the engine whose code decides a result.
+    """
+    code = code_of(*_ROOMS, *rooms, compiled=kernel().SOURCES)
+    return {"what": what, "trace": content_of_trace(trace), "code": code}
+
+
+def content_of_trace(folder: str | Path) -> str:
+    """Return a digest of what a Trace holds."""
+    return content_of(str(place_of(str(folder)) / MANIFEST_NAME))
+
+
+def policy_facts(policy: str) -> tuple[str, str]:
+    """Return a policy as written, less the folder of a user's file, and the digest of the file that it comes from."""
+    name = policy.partition(",")[0]
+    path = name.rpartition(":")[0] or name
+    short = policy[len(path) :] if path.endswith(".py") else policy
+    if name == TWIN:
+        return short, ""
+    module = sys.modules.get(find_policy(name).__module__)
+    source: Any = getattr(module, "__file__", None)
+    return short, "" if source is None else content_of(source)
