@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tracekit.manifest import Addition, Check, Manifest
     from tracekit.schema import Column
 
-__all__ = ["HiddenTrace", "anonymous_trace", "opened"]
 
 _KINDS = {
     "job_id": "job",

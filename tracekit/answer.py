@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["Answer", "AnswerColumn", "Interval", "Kind", "Param", "Question", "Row", "Unanswered", "Value"]
 
 Value = int | float | str
 """Type of a parameter's value."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["SALT_VARIABLE", "Pseudonyms", "read_salt"]
 
 SALT_VARIABLE = "TRACEKIT_SALT"
 """Environment variable that may hold the salt."""

@@ -10,8 +10,6 @@ import polars as pl
 
 from tracekit.text import RUN_BY_SPREADSHEETS
 
-__all__ = ["csv_safe"]
-
 
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
     """Return `frame` with every text that a spreadsheet would run quoted, and every list as JSON text."""

@@ -15,32 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "MISSING",
-    "RUN_BY_SPREADSHEETS",
-    "alike_durations",
-    "clock",
-    "count",
-    "counted",
-    "cut",
-    "display_unit",
-    "duration",
-    "heading",
-    "is_text",
-    "labels",
-    "level_percent",
-    "original_name",
-    "passed_on",
-    "percent",
-    "plain",
-    "quantity",
-    "readable_name",
-    "shorten",
-    "signed_percent",
-    "size",
-    "visible",
-    "without_secrets",
-]
 
 NAME_LIMIT = 48
 """Most characters of a name shown in a table or on an axis."""

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     _State = tuple[str, Path, int, int, int]
     """A table, a file of it, and what changes when the file is written again: its inode, bytes and time [ns]."""
 
-__all__ = ["MANIFEST_NAME", "OTHERS_FREE", "Trace", "is_trace", "open_trace"]
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"

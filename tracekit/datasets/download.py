@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from tracekit.exchange import Answer, Bounds
 
-__all__ = ["Partial", "download"]
 
 _CHUNK = 1 << 18
 _HEAD = 1 << 10

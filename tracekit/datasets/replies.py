@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["LfsPointer", "PointerError", "RefusedError", "is_html", "lfs_pointer"]
-
 _LFS = b"version https://git-lfs.github.com/spec/v1"
 _HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tracekit.export.options import Options
     from tracekit.progress import Progress
 
-__all__ = ["Exported", "export"]
-
 
 @contextlib.contextmanager
 def _reading(trace: Trace) -> Iterator[None]:

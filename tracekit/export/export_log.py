@@ -7,8 +7,6 @@ from typing import Any
 
 from tracekit.text import counted
 
-__all__ = ["ExportLog", "FilledField"]
-
 
 @dataclass(frozen=True)
 class FilledField:

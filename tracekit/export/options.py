@@ -11,7 +11,6 @@ from tracekit.options import Option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CPU_JOBS", "FRACTIONS", "GUARD", "INCOMPLETE", "Options"]
 
 CPU_JOBS = Option("gpu", "which jobs: only those that ask for GPUs, or all", ("gpu", "all"))
 FRACTIONS = Option(

@@ -9,8 +9,6 @@ from pkgutil import iter_modules
 from tracekit.errors import UsageError, nearest
 from tracekit.export.interface import Target
 
-__all__ = ["all_targets", "broken_plugins", "find_target"]
-
 _GROUP = "tracekit.exports"
 
 

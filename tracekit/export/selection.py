@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tracekit.export.options import Options
     from tracekit.trace import Trace
 
-__all__ = ["JobFilter", "JobSelection", "select_jobs"]
 
 _LONGEST_S = 100 * 365 * 86_400
 """Longest run time that is believed [s]."""

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from tracekit.export.export_log import ExportLog
 
-__all__ = ["guarded", "local_time", "printable", "whole_seconds", "write_csv"]
 
 _FORMULA = rf"^'|{RUN_BY_SPREADSHEETS}"
 """How a text begins that a spreadsheet runs as a formula, or that begins with a quote: both get a quote in front."""

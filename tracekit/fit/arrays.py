@@ -5,7 +5,5 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Floats", "Whole"]
-
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

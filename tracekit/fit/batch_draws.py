@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
 
 
-__all__ = ["draw_batches", "level_at", "operational_times"]
-
 _LEAST_ABOVE = 0.02
 """Share of gaps above `least` from which on rejection sampling is used."""
 

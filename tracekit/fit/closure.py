@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
 
 
-__all__ = ["TOLERANCES", "ModelDifference", "closure"]
-
 TOLERANCES = {
     "jobs_per_day": (0.05, 3.0),
     "rate_profile": (0.10, 2.0),

@@ -16,7 +16,6 @@ import numpy as np
 if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
 
-__all__ = ["block_length", "course", "drawn_days"]
 
 _WEEK = 7
 _LONGEST = 28

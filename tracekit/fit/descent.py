@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats
 
 
-__all__ = ["minimize"]
-
-
 def minimize(
     fall: Callable[[Floats], Any],
     begin: Floats,

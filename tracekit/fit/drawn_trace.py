@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
     from tracekit.trace import Trace
 
-__all__ = ["write_drawn"]
 
 _SLICE = 262_144
 

@@ -14,7 +14,6 @@ from tracekit.fit.splice import Splice, spliced_quantiles
 if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats
 
-__all__ = ["drawn_durations", "longest_drawn"]
 
 _UNSEEN = 10
 """Factor on the longest run time of the log, for a group of which more than 1 % still ran."""

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats
 
 
-__all__ = ["FAMILIES", "Family", "quantiles"]
-
-
 @dataclass(frozen=True)
 class Family:
     """One family of distributions over durations above 0 [s]."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats
 
 
-__all__: list[str] = []
-
 HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tracekit.fit.rate import Hours, Rate
 
 
-__all__ = ["DRAWS", "Clock", "IndependenceResult", "counts_test", "gaps_test"]
-
 DRAWS = 999
 """Processes simulated for a p-value; as few as 250 where there are many hours or gaps."""
 _LEAST_DRAWS = 250

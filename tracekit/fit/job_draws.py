@@ -9,24 +9,13 @@ import numpy as np
 from scipy import special
 
 from tracekit.fit.duration_draws import drawn_durations, longest_drawn
-from tracekit.fit.outcome_draws import Outcomes, draw_outcomes, pick
+from tracekit.fit.outcome_draws import Outcomes, pick
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.fit.arrays import Floats, Whole
     from tracekit.fit.model import WorkloadModel
-
-
-__all__ = [
-    "DrawnTenants",
-    "Outcomes",
-    "draw_outcomes",
-    "draw_requests",
-    "draw_run_times",
-    "draw_tenants",
-    "durations_at",
-]
 
 
 @dataclass(frozen=True)

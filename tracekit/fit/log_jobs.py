@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Whole
     from tracekit.trace import Trace
 
-__all__ = ["DAY_US", "KEPT", "NAMES", "LogAttempts", "LogJobs", "attempts_of", "jobs_by_day", "read_log"]
 
 DAY_US = 86_400_000_000
 """A day [us]."""

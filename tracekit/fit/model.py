@@ -23,7 +23,6 @@ from tracekit.timezones import is_known_zone
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DIGITS", "VERSION", "WorkloadModel", "rounded"]
 
 VERSION = 1
 """Version of workload.json; a change that breaks a reader raises it."""

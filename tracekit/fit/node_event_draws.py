@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tracekit.fit.synthetic import Extent
     from tracekit.trace_writer import TraceWriter
 
-__all__ = ["draw_node_events", "drawn_away", "drawn_until_failure", "write_machines"]
 
 _SOURCE = "synthetic"
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
     from tracekit.trace import Trace
 
-__all__ = ["FIGURES", "HeldOut", "Interval", "Spans", "figures_of", "held_out_failures"]
 
 FIGURES = ("outages", "node_hours_away", "availability_share")
 """Times away that begin in the time to come, those of a node that overlap or touch being one; hours that nodes are away

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
     from tracekit.fit.synthetic import Extent
 
-__all__ = ["cluster_gpus", "gpu_seconds_of_a_job", "gpu_seconds_per_s", "jobs_per_hour", "load_option", "with_load"]
 
 _LEVELS = 20_000
 """Run times of equal probability of which a mean is taken; the last is divided further."""

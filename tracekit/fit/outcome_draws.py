@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
     from tracekit.fit.model import WorkloadModel
 
-__all__ = ["Outcomes", "draw_groups", "draw_outcomes", "outcomes_of", "pick"]
-
 
 def pick(shares: Floats, u: Floats) -> Whole:
     """Return the index of the share that each number in [0, 1) falls into, in their cumulative sum."""

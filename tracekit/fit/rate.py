@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
 
 
-__all__ = [
-    "HOUR_S",
-    "Hours",
-    "Piece",
-    "Rate",
-    "fit_level",
-    "hourly_counts",
-    "hours_between",
-    "observed_week",
-    "with_hours",
-]
-
 HOUR_S = 3600
 CELLS = {"constant": 1, "hour_of_day": 24, "hour_of_week": 168}
 LEAST_DAYS = {"constant": 0, "hour_of_day": 2, "hour_of_week": 14}

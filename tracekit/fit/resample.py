@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
     from tracekit.trace import Trace
 
-__all__ = ["TakenJobs", "asked_by", "resample", "taken_days", "write_taken"]
 
 _SLICE = 262_144
 _CAPABILITIES = (

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats
 
 
-__all__ = ["RESOLUTIONS_S", "Sample", "resolution_of"]
-
 RESOLUTIONS_S = (3600.0, 60.0, 1.0, 0.001, 0.000001)
 """Roundings that are recognized [s]; the last is that of a Trace."""
 

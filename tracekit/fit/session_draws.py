@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
     from tracekit.fit.model import WorkloadModel
 
-__all__ = ["DrawnJobs", "draw_sessions", "session_gaps", "session_seconds", "session_starts"]
 
 _MORE = 1.02
 """Sessions drawn above those that the jobs need: the last ones still run where the jobs end."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
     from tracekit.fit.sessions import Sessions
 
-__all__ = ["GAP_LEVELS", "fit_together", "gaps_entry", "sizes_entry"]
 
 GAP_LEVELS = (0.0, 0.001, 0.005, 0.01, *(round(0.02 * k, 2) for k in range(1, 50)), 0.99, 0.995, 0.999, 1.0)
 """Probabilities at which the gaps inside sessions are given."""

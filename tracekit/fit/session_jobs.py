@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
     from tracekit.fit.outcome_draws import Outcomes
 
-__all__ = ["SessionJobs", "draw_together", "jobs_in_sessions", "shared_scores"]
-
 
 class SessionJobs(NamedTuple):
     """Jobs in the order of their sessions."""

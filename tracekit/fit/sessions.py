@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole
     from tracekit.fit.independence import Clock
 
-__all__ = ["Sessions", "Threshold", "find_sessions", "share_with_error", "tenants_of", "threshold_of"]
 
 LEAST_RATIO = 1.5
 """Close pairs over those of independent arrivals, from which on there are sessions."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tracekit.trace import Trace
 
 
-__all__ = ["fit_cluster", "fit_correlation", "fit_sizes", "fit_users", "job_scores"]
-
 MOST_REQUESTS = 500
 """Most different requests that are listed; rarer ones are left out, and their share is stated."""
 SCORE_LEVELS = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)

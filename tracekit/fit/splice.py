@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tracekit.fit.likelihood import Fitted
     from tracekit.fit.sample import Sample
 
-__all__ = ["Splice", "fit_splice", "spliced_quantiles"]
 
 _PARAMETERS = 3
 """xmin, the share above it and b."""

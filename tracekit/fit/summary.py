@@ -9,7 +9,6 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
 
-__all__ = ["SCORED_FIGURES", "WORKLOADS", "score_rows", "score_words", "summary_rows"]
 
 WORKLOADS = {
     "model": "model",

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from tracekit.fit.arrays import Whole
 
-__all__ = [
-    "LONGEST_DAYS",
-    "MOST_JOBS",
-    "Extent",
-    "capacity_table",
-    "check_any",
-    "node_table",
-    "synthetic_manifest",
-    "whole_parts",
-]
 
 MOST_JOBS = 200_000_000
 """Most jobs of a synthetic Trace."""

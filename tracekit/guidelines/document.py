@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tracekit.tenant import Tenant
     from tracekit.trace import Trace
 
-__all__ = ["FORMAT", "document_of"]
 
 FORMAT = "tracekit-guidelines"
 

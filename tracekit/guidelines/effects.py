@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tracekit.calibration.workbench import JobTimes
     from tracekit.guidelines.interface import Assumption, RuleChange, Trial
 
-__all__ = ["DEFAULTS", "ClassBest", "Effect", "ExpectedChange", "Untold", "UntoldEffect", "effect_of"]
 
 DEFAULTS = "defaults"
 """Name of the assumptions of models.toml."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.engines import Engine
     from tracekit.trace import Trace
 
-__all__ = ["Evidence"]
-
 
 class Evidence:
     """A Trace that answers each question once."""

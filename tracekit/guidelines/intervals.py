@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tracekit.array_types import Floats
 
 
-__all__ = ["over_days", "ratio", "share_of"]
-
 _RESAMPLES = 1000
 
 

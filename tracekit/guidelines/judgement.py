@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from tracekit.guidelines.interface import Finding, Guideline
     from tracekit.guidelines.losses import Losses
 
-__all__ = ["Judgement", "Verdict"]
 
 Verdict = Literal["holds", "does not hold", "cannot tell"]
 

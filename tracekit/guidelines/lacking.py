@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LackingError"]
-
 
 class LackingError(Exception):
     """The Trace lacks what a guideline needs; raised by its function and caught by the runner."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
     from tracekit.guidelines.interface import Finding, LossTrial
 
-__all__ = ["Losses", "losses_of", "recorded_losses"]
 
 _RECORDED = """
 SELECT

@@ -6,8 +6,6 @@ import math
 
 from tracekit.text import count, duration, percent
 
-__all__ = ["shown", "span"]
-
 
 def shown(value: float | None, unit: str) -> str:
     """Return a number with its unit.

@@ -9,8 +9,6 @@ from pkgutil import iter_modules
 from tracekit.errors import UsageError, nearest
 from tracekit.guidelines.interface import Guideline
 
-__all__ = ["all_guidelines", "broken_plugins", "find_guideline"]
-
 _GROUP = "tracekit.guidelines"
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tracekit.guidelines.interface import Finding, Guideline
     from tracekit.guidelines.judgement import Verdict
 
-__all__ = ["Advice", "Judgement", "guidelines", "judge", "judge_all"]
-
 
 @dataclass(frozen=True)
 class Advice:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 else:
     _Base = type(Path())  # the path of this system: the class Path itself cannot be extended before Python 3.12
 
-__all__ = ["SCHEMES", "Address", "is_remote", "place_of", "refuse_remote", "remote_form"]
 
 SCHEMES = {
     "s3": "s3",

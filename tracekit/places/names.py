@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["ObjectName"]
-
 
 class ObjectName(Protocol):
     """The name of an object, whose text is its address."""

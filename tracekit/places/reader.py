@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tracekit.places.names import ObjectName
 
-__all__ = ["ObjectReader", "forget", "was_opened"]
 
 _AHEAD = 8 << 20
 """Bytes that a stream asks for at once: latency then costs little, and memory stays small."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from tracekit.places.names import ObjectName
 
-__all__ = ["Entry", "Found", "asked_of", "entries", "failure_behind", "look", "native_path", "recorded", "store_of"]
 
 T = TypeVar("T")
 

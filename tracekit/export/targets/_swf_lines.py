@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["FIELDS", "Numbers", "SwfLayout", "header_lines", "numbered", "write_lines"]
 
 _STATUS = {
     "completed": 1,

@@ -20,7 +20,6 @@ from tracekit.export.targets._swf_lines import FIELDS, SwfLayout, header_lines, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TARGET", "AccaSimTarget"]
 
 _CONFIG = ".config"
 _UNLIMITED_KB = 2**40

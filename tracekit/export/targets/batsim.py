@@ -21,7 +21,6 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TARGET", "BatsimTarget"]
 
 _EXTRA = ("job_id", "cluster", "vc", "user", "gpu_model", "cpu_count", "memory_gib")
 

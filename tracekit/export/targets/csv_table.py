@@ -19,7 +19,6 @@ from tracekit.export.text import write_csv
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["TARGET", "CsvTarget"]
 
 _MAP = ".map.toml"
 _DERIVED = ("status", "source_status", "attempt_count")

@@ -23,7 +23,6 @@ from tracekit.export.targets._cluster import GPUS_PER_NODE, cluster_size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["TARGET", "GavelTarget"]
 
 _THROUGHPUTS = ".throughputs.json"
 _OWN_TYPE = "tracekit"

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["TARGET", "OpenDCTarget"]
-
 
 _TASKS = {
     "id": pa.int32(),

@@ -15,8 +15,6 @@ from tracekit.export.targets._swf_lines import FIELDS, SwfLayout, header_lines, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TARGET", "SwfTarget"]
-
 
 class SwfTarget(Target):
     """One log in the Standard Workload Format."""

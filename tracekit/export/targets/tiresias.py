@@ -21,7 +21,6 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["TARGET", "TiresiasTarget"]
 
 _SPEC = ".cluster.csv"
 _MODELS = (

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tracekit.guidelines.interface import Number
 
 
-__all__ = ["BY_SIZE", "pooled_drop", "strata_with_both"]
-
 BY_SIZE = ("gpu_count",)
 """Columns of the strata if only the size of the job defines them."""
 

@@ -11,7 +11,6 @@ from tracekit.guidelines.rules._sql import day_of
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["IDLE_PCT", "LOW_PCT", "NOTE", "measured_jobs"]
 
 IDLE_PCT = 10.0
 """Mean utilization up to which a job counts as idle, as in utilization/idle_jobs [percent]."""

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["NEEDED_STOPS", "attempts_with_stops"]
 
 NEEDED_STOPS = 5
 """Fewest attempts that outages must have stopped; our choice, the same as for the effect."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["day_of"]
-
 
 def day_of(column: str) -> str:
     """Return the SQL of the day of a time, as a number of days after 1970."""

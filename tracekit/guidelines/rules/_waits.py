@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["waits"]
 
 _WAITS = f"""
 SELECT

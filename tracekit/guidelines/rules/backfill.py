@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tracekit.calibration.rules import Rules
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _LIMITS = "SELECT count(*) AS jobs, count(time_limit_s) AS limited FROM jobs WHERE gpu_count > 0"
 

@@ -11,7 +11,6 @@ from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, P
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _LEAST_JOBS = 10
 """Fewest jobs of a size; our choice."""

@@ -16,7 +16,6 @@ from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expect
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _EVERY_S = float(ASSUMED.interval_s)
 _SAVING = ASSUMED.cost_s / (_EVERY_S + ASSUMED.cost_s)

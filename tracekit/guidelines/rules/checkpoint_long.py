@@ -14,7 +14,6 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _LONG_S = 86400
 _SAVE_EVERY_S = 3600

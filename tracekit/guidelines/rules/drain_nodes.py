@@ -13,7 +13,6 @@ from tracekit.guidelines.intervals import share_of
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _COLUMNS = (
     "node_id",

@@ -14,7 +14,6 @@ from tracekit.guidelines.rules._outages import NEEDED_STOPS, attempts_with_stops
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _SPARES = (1, 2, 4)
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tracekit.calibration.rules import Rules
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
-
 
 def _find(evidence: Evidence) -> Finding:
     answer = evidence.query("utilization/vc", quota="capacity", until="last_submission")

@@ -13,7 +13,6 @@ from tracekit.guidelines.rules._sql import day_of
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 # The shared times of a node do not overlap, so the last one that began shows whether a sample is shared.
 _SAMPLES = f"""

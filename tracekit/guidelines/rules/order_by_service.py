@@ -13,7 +13,6 @@ from tracekit.guidelines.rules._sql import day_of
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _LEAST_WAIT_S = 60
 

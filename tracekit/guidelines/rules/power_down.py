@@ -12,7 +12,6 @@ from tracekit.guidelines.intervals import over_days, ratio
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _NODES = "SELECT count(*) AS nodes FROM node_gpus WHERE observed > 0"
 _UNUSED = """

@@ -14,7 +14,6 @@ from tracekit.guidelines.rules._sql import day_of
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _ATTEMPTS = f"""
 SELECT gpu_count, run_s, coalesce(failed_or_retried, FALSE) AS failed, {day_of("start_time")} AS day

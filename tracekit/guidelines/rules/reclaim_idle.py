@@ -13,7 +13,6 @@ from tracekit.guidelines.rules._measured import IDLE_PCT, NOTE, measured_jobs
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _LEAST_RUN_S = 3600
 _SHOWN = 20

@@ -11,7 +11,6 @@ from tracekit.text import shorten
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _COLUMNS = (
     "node_id",

@@ -13,7 +13,6 @@ from tracekit.guidelines.rules._outages import NEEDED_STOPS, attempts_with_stops
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _LATE_S = 3600
 _GOES_ON = ("running", "pending", "completed", "cancelled")

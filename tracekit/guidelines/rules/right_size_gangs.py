@@ -13,7 +13,6 @@ from tracekit.guidelines.rules._measured import IDLE_PCT, LOW_PCT, NOTE, measure
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _SHOWN = 20
 

@@ -13,8 +13,6 @@ from tracekit.guidelines.rules._measured import IDLE_PCT, LOW_PCT, NOTE, measure
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
-
 
 def _find(evidence: Evidence) -> Finding:
     low = (pl.col("gpu_count") <= 1) & (pl.col("mean_pct") > IDLE_PCT) & (pl.col("mean_pct") <= LOW_PCT)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tracekit.array_types import Floats
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _BUSY_HOURS = 8
 

@@ -13,7 +13,6 @@ from tracekit.guidelines.rules._sql import day_of
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
 
-__all__ = ["GUIDELINE"]
 
 _MEMORY = "'gpu_out_of_memory', 'cpu_out_of_memory'"
 """Reasons other than user errors that come back if nothing is changed."""

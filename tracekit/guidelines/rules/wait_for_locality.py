@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
     from tracekit.replay.assumptions.models import Models
 
-__all__ = ["GUIDELINE"]
 
 _MOST_NEIGHBOURS = 3
 """With this many other jobs on a node or more, attempts count as equal."""
