@@ -17,10 +17,8 @@ from tracekit.fit.generate import draw_arrivals
 from tracekit.fit.job_draws import DrawnTenants
 from tracekit.fit.jobs import read_jobs
 from tracekit.fit.model import WorkloadModel
-from tracekit.fit.session_draws import session_gaps
-from tracekit.fit.session_fit import sizes_entry
-from tracekit.fit.session_jobs import _chained_within, _odds, jobs_in_sessions
-from tracekit.fit.sessions import share_with_error, tenants_of, threshold_of
+from tracekit.fit.session_draws import _chained_within, _odds, jobs_in_sessions, session_gaps
+from tracekit.fit.sessions import share_with_error, sizes_entry, tenants_of, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

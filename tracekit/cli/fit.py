@@ -122,9 +122,9 @@ def _fitted(
 ) -> WorkloadModel | None:
     """Fit, write and show a model; None for a shard, which makes scores alone."""
     from tracekit.cli.display import TerminalProgress, print_table
+    from tracekit.fit.model import score_rows, score_words, summary_rows
     from tracekit.fit.scored import fit as fit_trace
     from tracekit.fit.scored import make_scores
-    from tracekit.fit.summary import score_rows, score_words, summary_rows
     from tracekit.outputs import check_files
 
     shared = None if out is None else asked_work(out, shard, collect=collect)

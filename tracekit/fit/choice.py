@@ -16,7 +16,7 @@ from tracekit.fit.splice import fit_splice
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tracekit.fit.arrays import Floats
+    from tracekit.array_types import Floats
     from tracekit.fit.families import Family
     from tracekit.fit.likelihood import Fitted
     from tracekit.fit.splice import Splice

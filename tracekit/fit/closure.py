@@ -15,7 +15,7 @@ from tracekit.fit.families import FAMILIES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tracekit.fit.arrays import Floats
+    from tracekit.array_types import Floats
     from tracekit.fit.model import WorkloadModel
 
 

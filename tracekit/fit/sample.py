@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from tracekit.fit.arrays import Floats
+    from tracekit.array_types import Floats
 
 
 RESOLUTIONS_S = (3600.0, 60.0, 1.0, 0.001, 0.000001)

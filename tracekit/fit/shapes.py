@@ -12,7 +12,7 @@ from tracekit.fit.jobs import CLASSES
 from tracekit.fit.run_times import LEAST_JOBS
 
 if TYPE_CHECKING:
-    from tracekit.fit.arrays import Floats
+    from tracekit.array_types import Floats
     from tracekit.trace import Trace
 
 
