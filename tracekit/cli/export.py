@@ -82,13 +82,13 @@ def export(
     """
     from tracekit.cli.display import TerminalProgress
     from tracekit.export.api import export as write
-    from tracekit.export.registry import find_target
+    from tracekit.export.interface import TARGETS
 
     if list_targets:
         if to is None:
             _list(form)
         else:
-            _show(find_target(to), form)
+            _show(TARGETS.find(to), form)
         return
     if to is None:
         raise UsageError("no format is named", where="--to", hint="'tracekit export --list' shows them")
@@ -120,9 +120,9 @@ def export(
 def _list(form: TextFormat) -> None:
 
     from tracekit.cli.display import print_table
-    from tracekit.export.registry import all_targets, broken_plugins
+    from tracekit.export.interface import TARGETS
 
-    targets = all_targets().values()
+    targets = TARGETS.all().values()
     if form is TextFormat.json:
         print_json([_facts(target) for target in targets])
     else:
@@ -132,7 +132,7 @@ def _list(form: TextFormat) -> None:
         typer.echo(
             "tracekit export --list --to NAME shows the fields, the options with their defaults, and the sources"
         )
-    for fault in broken_plugins().values():
+    for fault in TARGETS.broken().values():
         typer.echo(f"note: {fault}", err=True)
 
 

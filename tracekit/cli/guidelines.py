@@ -57,7 +57,7 @@ def guidelines(
     Example: tracekit guidelines my-trace --twin twin.toml -o guidelines.md
     """
     from tracekit.cli.display import TerminalProgress
-    from tracekit.guidelines.registry import broken_plugins
+    from tracekit.guidelines.interface import GUIDELINES
     from tracekit.guidelines.run import guidelines as judge_all
     from tracekit.outputs import check_files
 
@@ -76,7 +76,7 @@ def guidelines(
             memory_limit=memory_limit,
             progress=progress,
         )
-    for fault in broken_plugins().values():
+    for fault in GUIDELINES.broken().values():
         typer.echo(f"note: {fault}", err=True)
     text = {_Form.md: advice.markdown, _Form.json: advice.json, _Form.html: advice.html}[form]()
     if file is None:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from tracekit.export.export_log import ExportLog
-    from tracekit.export.options import Options
+    from tracekit.export.choices import ExportLog, Options
     from tracekit.trace import Trace
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tracekit.export.export_log import ExportLog
+    from tracekit.export.choices import ExportLog
 
 
 _FORMULA = rf"^'|{RUN_BY_SPREADSHEETS}"

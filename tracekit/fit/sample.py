@@ -120,6 +120,14 @@ class Sample:
         """How often each of `middles` occurs."""
         return np.concatenate([self.interval_n, self.exact_n])
 
+    def in_order(self) -> tuple[Floats, Floats, Floats]:
+        """Return all values rising [s], how many end at each, and how many are known to be longer; ends come first."""
+        values = np.concatenate([self.middles, self.right])
+        ends = np.concatenate([self.middles_n, np.zeros(self.right.size)])
+        cut = np.concatenate([np.zeros(self.middles.size), self.right_n])
+        order = np.argsort(values, kind="stable")
+        return values[order], ends[order], cut[order]
+
     def coarse(self, size: int) -> Sample:
         """Return the sample with about `size` grouped values, for starting points only."""
         exact, exact_n = _grouped(self.exact, self.exact_n, size)

@@ -118,11 +118,7 @@ class _Points:
 
 
 def _points(sample: Sample) -> _Points:
-    values = np.concatenate([sample.middles, sample.right])
-    ends = np.concatenate([sample.middles_n, np.zeros(sample.right.size)])
-    cut = np.concatenate([np.zeros(sample.middles.size), sample.right_n])
-    order = np.lexsort((-ends, values))
-    values, ends, cut = values[order], ends[order], cut[order]
+    values, ends, cut = sample.in_order()
     at_risk = (ends + cut)[::-1].cumsum()[::-1]
     lost = ends / at_risk
     return _Points(values, ends, cut, np.append(1.0, np.cumprod(1 - lost)[:-1]), lost)

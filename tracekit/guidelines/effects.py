@@ -16,7 +16,7 @@ import polars as pl
 from tracekit.calibration.effect import HEADLINES, TwinEffect, jobs_of, total_effect
 from tracekit.calibration.twins import Assumed
 from tracekit.calibration.workbench import UNNAMED
-from tracekit.guidelines.lacking import LackingError
+from tracekit.guidelines.evidence import LackingError
 from tracekit.replay.results.effects import Support
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of

@@ -8,7 +8,6 @@ from tracekit.characterize import answer_query, find_query, lacks
 from tracekit.characterize.query import Query
 from tracekit.characterize.session import Session
 from tracekit.errors import TooManyIntervalsError
-from tracekit.guidelines.lacking import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +17,14 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.characterize.engines import Engine
     from tracekit.trace import Trace
+
+
+class LackingError(Exception):
+    """The Trace lacks what a guideline needs; raised by its function and caught by the runner."""
+
+    def __init__(self, *sentences: str) -> None:
+        self.sentences = sentences
+        super().__init__(" ".join(sentences))
 
 
 class Evidence:

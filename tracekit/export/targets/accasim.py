@@ -12,10 +12,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
-from tracekit.export.options import CPU_JOBS, FRACTIONS, Options
+from tracekit.export.interface import (
+    CPU_JOBS,
+    FRACTIONS,
+    ExportLog,
+    Field,
+    JobSelection,
+    Option,
+    Options,
+    Output,
+    Target,
+)
 from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_groups
-from tracekit.export.targets._swf_lines import FIELDS, SwfLayout, header_lines, numbered, write_lines
+from tracekit.export.targets.swf import FIELDS, SwfLayout, numbered, write_swf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,10 +79,8 @@ class AccaSimTarget(Target):
         log.filled("requested time", meant, jobs.unknown("time_limit_s"), "requested_time")
         run = "work_s" if options.values["run_time"] == "attempts" else "run_s"
         layout = SwfLayout(run=run, memory_unknown=0, limit_is_run=from_run)
-        header = header_lines(
-            jobs, numbers, processors="GPU", total=sum(nodes * gpus for nodes, gpus in groups), notes=[]
-        )
-        write_lines(out.main, header, jobs, numbers, layout, log)
+        total = sum(nodes * gpus for nodes, gpus in groups)
+        write_swf(out.main, jobs, numbers, layout, log, processors="GPU", total=total)
         memory = _UNLIMITED_KB
         if options.values["node_memory_gib"]:
             memory = round(options.positive("node_memory_gib") * 1024**2)

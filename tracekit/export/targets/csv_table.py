@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from tracekit import schema
-from tracekit.export.interface import ExportLog, Field, JobFilter, JobSelection, Option, Output, Target
-from tracekit.export.options import GUARD, Options
+from tracekit.export.interface import GUARD, ExportLog, Field, JobFilter, JobSelection, Option, Options, Output, Target
 from tracekit.export.text import write_csv
 
 if TYPE_CHECKING:

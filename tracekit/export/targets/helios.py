@@ -17,8 +17,19 @@ from zoneinfo import ZoneInfo
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.export.interface import ExportLog, Field, JobFilter, JobSelection, Option, Output, Target
-from tracekit.export.options import FRACTIONS, GUARD, INCOMPLETE, Options
+from tracekit.export.interface import (
+    FRACTIONS,
+    GUARD,
+    INCOMPLETE,
+    ExportLog,
+    Field,
+    JobFilter,
+    JobSelection,
+    Option,
+    Options,
+    Output,
+    Target,
+)
 from tracekit.export.targets._cluster import nodes_for_load
 from tracekit.export.text import guarded, local_time, whole_seconds
 from tracekit.text import counted

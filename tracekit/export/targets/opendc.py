@@ -14,8 +14,17 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
-from tracekit.export.options import CPU_JOBS, FRACTIONS, Options
+from tracekit.export.interface import (
+    CPU_JOBS,
+    FRACTIONS,
+    ExportLog,
+    Field,
+    JobSelection,
+    Option,
+    Options,
+    Output,
+    Target,
+)
 from tracekit.export.targets._cluster import cluster_groups
 from tracekit.text import counted
 

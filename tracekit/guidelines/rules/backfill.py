@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
-
 import polars as pl
 
 from tracekit.guidelines.interface import (
+    Evidence,
     Finding,
     Guideline,
-    LackingError,
     Measure,
     Number,
     Practice,
@@ -19,12 +16,7 @@ from tracekit.guidelines.interface import (
     Trial,
 )
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._waits import waits
-
-if TYPE_CHECKING:
-    from tracekit.calibration.rules import Rules
-    from tracekit.guidelines.evidence import Evidence
-
+from tracekit.guidelines.rules._evidence import waits
 
 _LIMITS = "SELECT count(*) AS jobs, count(time_limit_s) AS limited FROM jobs WHERE gpu_count > 0"
 
@@ -51,15 +43,9 @@ def _find(evidence: Evidence) -> Finding:
     )
 
 
-def _easy(estimates: Literal["limit", "oracle"], words: str) -> RuleChange:
-    def change(rules: Rules) -> Rules:
-        changed = replace(rules, backfill="easy", estimates=estimates, scan="stop", queues="one")
-        fault = changed.fault()
-        if fault is not None:
-            raise LackingError(f"Backfilling cannot be replayed with these rules: {fault}.")
-        return changed
-
-    return RuleChange(f"EASY backfilling {words}", change)
+def _easy(estimates: str, words: str) -> RuleChange:
+    rules = {"backfill": "easy", "estimates": estimates, "scan": "stop", "queues": "one"}
+    return RuleChange.of(f"EASY backfilling {words}", "Backfilling", **rules)
 
 
 GUIDELINE = Guideline(

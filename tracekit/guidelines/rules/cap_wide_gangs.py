@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
+from tracekit.guidelines.interface import Evidence, Finding, Guideline, Measure, Number, Practice, Threshold
 
 _LEAST_JOBS = 10
 """Fewest jobs of a size; our choice."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from tracekit.calibration.losses import ASSUMED, LossChange
-from tracekit.guidelines.interface import Finding, Guideline, LossTrial, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import Evidence, Finding, Guideline, LossTrial, Measure, Number, Practice, Threshold
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._outages import NEEDED_STOPS, attempts_with_stops
+from tracekit.guidelines.rules._evidence import NEEDED_STOPS, attempts_with_stops
 from tracekit.replay.outages.theory import CheckpointRule, daly_interval, expected_ettr
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
 
 _EVERY_S = float(ASSUMED.interval_s)
 _SAVING = ASSUMED.cost_s / (_EVERY_S + ASSUMED.cost_s)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import Evidence, Finding, Guideline, Measure, Number, Practice, Threshold
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._sql import day_of
+from tracekit.guidelines.rules._evidence import day_of
 from tracekit.text import counted
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
 
 _LONG_S = 86400
 _SAVE_EVERY_S = 3600

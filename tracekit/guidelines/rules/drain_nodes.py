@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
 from tracekit.characterize.suspects import LEVEL
-from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import (
+    Evidence,
+    Finding,
+    Guideline,
+    LackingError,
+    Measure,
+    Number,
+    Practice,
+    Threshold,
+)
 from tracekit.guidelines.intervals import share_of
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
 
 _COLUMNS = (
     "node_id",

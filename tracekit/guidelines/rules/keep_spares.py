@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
 from tracekit.calibration.losses import LossChange
-from tracekit.guidelines.interface import Finding, Guideline, LossTrial, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import Evidence, Finding, Guideline, LossTrial, Measure, Number, Practice, Threshold
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._outages import NEEDED_STOPS, attempts_with_stops
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
+from tracekit.guidelines.rules._evidence import NEEDED_STOPS, attempts_with_stops
 
 _SPARES = (1, 2, 4)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.guidelines.interface import (
+    Evidence,
     Finding,
     Guideline,
     LackingError,
@@ -19,11 +19,10 @@ from tracekit.guidelines.interface import (
     Trial,
 )
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._waits import waits
+from tracekit.guidelines.rules._evidence import waits
 
 if TYPE_CHECKING:
     from tracekit.calibration.rules import Rules
-    from tracekit.guidelines.evidence import Evidence
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -52,18 +51,16 @@ def _find(evidence: Evidence) -> Finding:
     )
 
 
-def _lent(quotas: Literal["reclaim", "idle"], words: str) -> RuleChange:
+def _lent(quotas: str, words: str) -> RuleChange:
+    lending = RuleChange.of(f"quotas {words}", "Lending", quotas=quotas, relax_s=0.0)
+
     def change(rules: Rules) -> Rules:
         if rules.quotas not in {"partitions", "limits"}:
             lends = "lends quotas already" if rules.quotas != "none" else "shows no quota that holds jobs back"
             raise LackingError(f"The log's scheduler {lends}.")
-        changed = replace(rules, quotas=quotas, relax_s=0.0)
-        fault = changed.fault()
-        if fault is not None:
-            raise LackingError(f"Lending cannot be replayed with these rules: {fault}.")
-        return changed
+        return lending.change(rules)
 
-    return RuleChange(f"quotas {words}", change)
+    return RuleChange(lending.name, change)
 
 
 GUIDELINE = Guideline(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import (
+    Evidence,
+    Finding,
+    Guideline,
+    LackingError,
+    Measure,
+    Number,
+    Practice,
+    Threshold,
+)
 from tracekit.guidelines.rules._drop import pooled_drop, strata_with_both
-from tracekit.guidelines.rules._sql import day_of
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
+from tracekit.guidelines.rules._evidence import day_of
 
 # The shared times of a node do not overlap, so the last one that began shows whether a sample is shared.
 _SAMPLES = f"""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import (
+    Evidence,
+    Finding,
+    Guideline,
+    LackingError,
+    Measure,
+    Number,
+    Practice,
+    Threshold,
+)
 from tracekit.guidelines.intervals import over_days, ratio
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
 
 _NODES = "SELECT count(*) AS nodes FROM node_gpus WHERE observed > 0"
 _UNUSED = """

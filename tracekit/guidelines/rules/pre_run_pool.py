@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import (
+    Evidence,
+    Finding,
+    Guideline,
+    LackingError,
+    Measure,
+    Number,
+    Practice,
+    Threshold,
+)
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._sql import day_of
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
+from tracekit.guidelines.rules._evidence import day_of
 
 _ATTEMPTS = f"""
 SELECT gpu_count, run_s, coalesce(failed_or_retried, FALSE) AS failed, {day_of("start_time")} AS day

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tracekit.calibration.losses import LossChange
-from tracekit.guidelines.interface import Finding, Guideline, LossTrial, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import Evidence, Finding, Guideline, LossTrial, Measure, Number, Practice, Threshold
 from tracekit.text import shorten
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
 
 _COLUMNS = (
     "node_id",

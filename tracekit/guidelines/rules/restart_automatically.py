@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import Evidence, Finding, Guideline, Measure, Number, Practice, Threshold
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._outages import NEEDED_STOPS, attempts_with_stops
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
-
+from tracekit.guidelines.rules._evidence import NEEDED_STOPS, attempts_with_stops
 
 _LATE_S = 3600
 _GOES_ON = ("running", "pending", "completed", "cancelled")

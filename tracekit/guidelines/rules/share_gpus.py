@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold
+from tracekit.guidelines.interface import Evidence, Finding, Guideline, Measure, Number, Practice, Threshold
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._measured import IDLE_PCT, LOW_PCT, NOTE, measured_jobs
-
-if TYPE_CHECKING:
-    from tracekit.guidelines.evidence import Evidence
+from tracekit.guidelines.rules._evidence import IDLE_PCT, LOW_PCT, NOTE, measured_jobs
 
 
 def _find(evidence: Evidence) -> Finding:

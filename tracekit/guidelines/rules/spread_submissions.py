@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Practice, Threshold
+from tracekit.guidelines.interface import Evidence, Finding, Guideline, LackingError, Measure, Practice, Threshold
 from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._sql import day_of
+from tracekit.guidelines.rules._evidence import day_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.array_types import Floats
-    from tracekit.guidelines.evidence import Evidence
 
 
 _BUSY_HOURS = 8

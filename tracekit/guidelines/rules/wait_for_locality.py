@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit.guidelines.interface import (
     Assumption,
+    Evidence,
     Finding,
     Guideline,
     LackingError,
@@ -20,11 +21,9 @@ from tracekit.guidelines.interface import (
 )
 from tracekit.guidelines.intervals import over_days, ratio
 from tracekit.guidelines.rules._drop import pooled_drop, strata_with_both
-from tracekit.guidelines.rules._sql import day_of
+from tracekit.guidelines.rules._evidence import day_of
 
 if TYPE_CHECKING:
-    from tracekit.calibration.rules import Rules
-    from tracekit.guidelines.evidence import Evidence
     from tracekit.replay.assumptions.models import Models
 
 
@@ -194,15 +193,9 @@ def _spread(level: str) -> Assumption:
 
 
 def _wait(minutes: float) -> RuleChange:
-    def change(rules: Rules) -> Rules:
-        changed = replace(rules, relax_s=60.0 * minutes, fit="place")
-        fault = changed.fault()
-        if fault is not None:
-            raise LackingError(f"Waiting for locality cannot be replayed with these rules: {fault}.")
-        return changed
-
     words = f"at most {minutes:g} min" if minutes else "as long as it takes"
-    return RuleChange(f"jobs wait for the fewest nodes {words}", change)
+    name = f"jobs wait for the fewest nodes {words}"
+    return RuleChange.of(name, "Waiting for locality", relax_s=60.0 * minutes, fit="place")
 
 
 GUIDELINE = Guideline(
