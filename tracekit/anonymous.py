@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from tracekit.manifest import Addition, Check, Manifest
+    from tracekit.manifest import Addition, Manifest
     from tracekit.schema import Column
 
 
@@ -251,10 +251,6 @@ def _hidden_manifest(manifest: Manifest, names: Pseudonyms) -> Manifest:
         notes=[_NOTE],
         additions=[_hidden_addition(one, names) for one in manifest.additions],
     )
-
-
-def _hidden_check(check: Check) -> Check:
-    return replace(check, meaning=_hide(check.meaning), examples=[])
 
 
 def _hidden_addition(addition: Addition, names: Pseudonyms) -> Addition:

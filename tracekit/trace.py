@@ -83,14 +83,18 @@ class Trace:
     def open(
         cls, path: str | Path, *, check: bool = True, limits: Window | None = None, allow_missing: bool = False
     ) -> Trace:
-        """Open the Trace in the folder `path`.
+        """Open the Trace in the folder `path`; `tracekit.open_trace` is the same.
 
         Only the manifest and the names and types of the columns are read.
+
+        >>> import tracekit
+        >>> trace = tracekit.open_trace("my-trace")  # doctest: +SKIP
 
         Parameters
         ----------
         path : str or Path
-            The folder, or its address in a store, such as s3://bucket/trace.
+            The folder that `tracekit ingest` wrote, or its address in a store, such as s3://bucket/trace; a report has
+            one too, in its folder trace.
         check : bool
             Refuse a table that is missing or has other columns than its schema; `validate` reports these too.
         limits : Window, optional
@@ -502,33 +506,8 @@ class Trace:
             return find_problems(con, self.path, self.manifest, deep=deep)
 
 
-def open_trace(
-    path: str | Path, *, check: bool = True, limits: Window | None = None, allow_missing: bool = False
-) -> Trace:
-    """Open the Trace in the folder `path`: `Trace.open` under the name that one looks for first.
-
-    >>> import tracekit
-    >>> trace = tracekit.open_trace("my-trace")  # doctest: +SKIP
-
-    Parameters
-    ----------
-    path : str or Path
-        The folder that `tracekit ingest` wrote; a report has one too, in its folder trace.
-    check : bool
-        Refuse a table that is missing or has other columns than its schema.
-    limits : Window, optional
-        Open only a part, as `Trace.window` gives it.
-    allow_missing : bool
-        Leave out partitions that are missing or damaged, instead of refusing the Trace.
-
-    Raises
-    ------
-    TraceError
-        The folder is not a Trace or was written by an incompatible version.
-    DamagedTraceError
-        A table is missing, cannot be read, or does not have the columns of its schema.
-    """
-    return Trace.open(path, check=check, limits=limits, allow_missing=allow_missing)
+open_trace = Trace.open
+"""The name that one looks for first."""
 
 
 def _manifest_of(folder: Path) -> Manifest:

@@ -20,7 +20,7 @@ from tracekit.places.stores import asked_of, native_path, recorded
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.places.names import ObjectName
+    from tracekit.places.stores import ObjectName
 
 
 _AHEAD = 8 << 20
