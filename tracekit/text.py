@@ -22,13 +22,6 @@ NAME_LIMIT = 48
 TITLE_LIMIT = 300
 """Most characters of a name kept in report.json, and so in the hover text."""
 
-RUN_BY_SPREADSHEETS = r"^(?:[\t\r\n]|[\s\p{Cc}\p{Cf}]*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
-"""How a text begins that a spreadsheet takes for a formula, as a regular expression of Polars.
-
-The signs = + - @, plain or full-width (which East Asian editions treat alike), also after blanks and invisible
-characters; and a tab, carriage return or line feed, after which a new cell would begin.
-"""
-
 MISSING = "\N{EN DASH}"
 
 _SECRET_VARIABLE = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|SAS|CONNECTION_STRING")

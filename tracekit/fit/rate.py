@@ -376,7 +376,7 @@ def _running(each: Floats) -> Floats:
 
 _DAY = 24
 _WEEK = 7
-_LEAST_DAYS = 14
+_LEAST_CHANGING_DAYS = 14
 """Days of a log that a trend or a change point needs."""
 _MOST_UNITS = 366
 """Days from which on weeks are counted, and so on: the work grows with the square."""
@@ -414,7 +414,7 @@ def fit_rate(arrivals_s: Floats, hours: Hours) -> RateFit:
     unit = _unit_days(counts.size / _DAY)
     tried: list[tuple[Rate, Floats | None]] = [(fit_level(richest, "constant", counts, hours), None)]
     test = ChangeTest(1, None)
-    if days >= _LEAST_DAYS:
+    if days >= _LEAST_CHANGING_DAYS:
         tried.append((fit_level(richest, "exponential", counts, hours), None))
         seen, exposure = _by_unit(counts, hours, tried[-1][0], unit)
         test = pieces_beyond_chance(seen, exposure)

@@ -31,7 +31,8 @@ from tracekit.export.interface import (
     Target,
 )
 from tracekit.export.targets._cluster import nodes_for_load
-from tracekit.export.text import guarded, local_time, whole_seconds
+from tracekit.export.text import local_time, whole_seconds
+from tracekit.spreadsheets import guarded
 from tracekit.text import counted
 from tracekit.timezones import is_known_zone
 
