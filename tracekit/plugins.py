@@ -5,18 +5,26 @@ from __future__ import annotations
 from functools import cached_property
 from importlib import import_module, metadata
 from pkgutil import iter_modules
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tracekit.errors import UsageError, nearest
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 T = TypeVar("T")
+
+
+def modules(package: str) -> list[ModuleType]:
+    """Return the modules of a package in alphabetical order, without parts of others, whose names begin with _."""
+    names = [info.name for info in iter_modules(import_module(package).__path__)]
+    return [import_module(f"{package}.{name}") for name in names if not name.startswith("_")]
 
 
 class Plugins(Generic[T]):
     """The members of a kind, sorted by name.
 
-    A module whose name begins with _ is a part of others and has none. A plug-in is left out if it cannot be loaded, is
-    of another kind, or has the name of another member.
+    A plug-in is left out if it cannot be loaded, is of another kind, or has the name of another member.
 
     Parameters
     ----------
@@ -67,12 +75,11 @@ class Plugins(Generic[T]):
     @cached_property
     def _known(self) -> tuple[dict[str, T], dict[str, str]]:
         known: dict[str, T] = {}
-        for info in iter_modules(import_module(self._package).__path__):
-            if not info.name.startswith("_"):
-                member = getattr(import_module(f"{self._package}.{info.name}"), self._attribute)
-                if getattr(member, self._key) in known:
-                    raise ValueError(f"two {self._noun}s are called '{getattr(member, self._key)}'")
-                known[getattr(member, self._key)] = member
+        for module in modules(self._package):
+            member = getattr(module, self._attribute)
+            if (name := getattr(member, self._key)) in known:
+                raise ValueError(f"two {self._noun}s are called '{name}'")
+            known[name] = member
         broken: dict[str, str] = {}
         for entry in sorted(metadata.entry_points(group=self.group), key=lambda e: (e.name, e.value)):
             found, fault = self._loaded(entry)

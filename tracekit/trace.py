@@ -20,6 +20,7 @@ from tracekit.manifest import Capability, Manifest
 from tracekit.notebook import Brief
 from tracekit.outputs import recover
 from tracekit.places import Address, failure_behind, is_remote, place_of
+from tracekit.places.reader import forget
 from tracekit.tables.parquet import (
     HINT,
     columns_sql,
@@ -114,8 +115,6 @@ class Trace:
         """
         folder = place_of(path)
         if isinstance(folder, Address):
-            from tracekit.places.reader import forget
-
             forget(folder)
         try:
             manifest = _manifest_of(folder)

@@ -1,7 +1,7 @@
 """The interface of guidelines: texts as data, and a function that computes the finding from a Trace.
 
-A plug-in defines its own instance of `Guideline`, see docs/guidelines.md; everything that its module needs can be
-imported from here.
+A plug-in defines its own instance of `Guideline`, see docs/guidelines.md; all types that it needs can be imported from
+here.
 """
 
 from __future__ import annotations
