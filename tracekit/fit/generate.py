@@ -379,8 +379,7 @@ def _check(known: WorkloadModel) -> None:
 def _jobs_at(known: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
     """Draw requests and outcomes for submissions: in the sessions that they are in, where the model has any."""
     if known.document["arrivals"]["process"] == "sessions":
-        request, outcomes, scores = jobs_in_sessions(known, seconds, tenants, rng)
-        return DrawnJobs(seconds, tenants, request, outcomes, scores)
+        return jobs_in_sessions(known, seconds, tenants, rng)
     request = draw_requests(known, tenants, rng)
     return DrawnJobs(seconds, tenants, request, draw_outcomes(known, request, rng), None)
 

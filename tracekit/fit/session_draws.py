@@ -35,6 +35,23 @@ if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
 
 
+_MORE = 1.02
+"""Sessions drawn above those that the jobs need: the last ones still run where the jobs end."""
+
+
+@dataclass(frozen=True)
+class DrawnJobs:
+    """Jobs in order of submission, without their run times."""
+
+    seconds: Ints
+    """Submission [s since 1970]."""
+    tenants: DrawnTenants
+    request: Ints
+    outcomes: Outcomes
+    scores: Floats | None
+    """Normal score of the run time within the tenant's VC; None where they are yet to be drawn."""
+
+
 class SessionJobs(NamedTuple):
     """Jobs in the order of their sessions."""
 
@@ -74,10 +91,8 @@ def draw_together(
     )
 
 
-def jobs_in_sessions(
-    model: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np.random.Generator
-) -> tuple[Ints, Outcomes, Floats]:
-    """Return requests, outcomes and scores of jobs whose submissions and tenants are from elsewhere, such as a log.
+def jobs_in_sessions(model: WorkloadModel, seconds: Ints, tenants: DrawnTenants, rng: np.random.Generator) -> DrawnJobs:
+    """Return the jobs for submissions and tenants that are from elsewhere, such as a log.
 
     Their sessions are found as `tracekit.fit.sessions` finds them, by the threshold of the model.
 
@@ -102,7 +117,8 @@ def jobs_in_sessions(
     jobs = draw_together(model, sessions, number, replace(tenants, index=tenants.index[order]), rng)
     back = np.empty(order.size, np.int64)
     back[order] = np.arange(order.size)
-    return jobs.request[back], outcomes_of(model, jobs.group[back], rng), jobs.scores[back]
+    outcomes = outcomes_of(model, jobs.group[back], rng)
+    return DrawnJobs(seconds, tenants, jobs.request[back], outcomes, jobs.scores[back])
 
 
 def _copied(repeats: dict[str, Any] | None) -> float:
@@ -203,23 +219,6 @@ def _odds_of_followed(after: dict[str, Any]) -> float:
     f, o = after["after_failure"], after["after_others"]
     share = f["jobs"] / (f["jobs"] + o["jobs"])
     return float(f["follows"] / max(share * f["follows"] + (1 - share) * o["follows"], 1e-9))
-
-
-_MORE = 1.02
-"""Sessions drawn above those that the jobs need: the last ones still run where the jobs end."""
-
-
-@dataclass(frozen=True)
-class DrawnJobs:
-    """Jobs in order of submission, without their run times."""
-
-    seconds: Ints
-    """Submission [s since 1970]."""
-    tenants: DrawnTenants
-    request: Ints
-    outcomes: Outcomes
-    scores: Floats | None
-    """Normal score of the run time within the tenant's VC; None where they are yet to be drawn."""
 
 
 def session_starts(
