@@ -14,7 +14,7 @@ from tracekit.guidelines.interface import (
     Practice,
     Threshold,
 )
-from tracekit.guidelines.rules._drop import pooled_drop, strata_with_both
+from tracekit.guidelines.intervals import pooled_drop, strata_with_both
 from tracekit.guidelines.rules._evidence import day_of
 
 # The shared times of a node do not overlap, so the last one that began shows whether a sample is shared.

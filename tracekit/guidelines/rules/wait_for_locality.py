@@ -19,8 +19,7 @@ from tracekit.guidelines.interface import (
     Threshold,
     Trial,
 )
-from tracekit.guidelines.intervals import over_days, ratio
-from tracekit.guidelines.rules._drop import pooled_drop, strata_with_both
+from tracekit.guidelines.intervals import over_days, pooled_drop, ratio, strata_with_both
 from tracekit.guidelines.rules._evidence import day_of
 
 if TYPE_CHECKING:
