@@ -1,4 +1,4 @@
-"""Members of a kind by name: one a module of a package, and those of installed plug-ins."""
+"""Members of a kind by name: those of the modules of a package, and those of installed plug-ins."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ class Plugins(Generic[T]):
     kind : type
         What every member is an instance of.
     package : str
-        The package whose modules hold a member each.
-    attribute : str
-        What the member of a module is called.
+        The package whose modules have their members in the tuple `MEMBERS`.
     group : str
         The entry-point group of plug-ins.
     noun, plugin : str
@@ -44,11 +42,9 @@ class Plugins(Generic[T]):
         The attribute of a member that is its name.
     """
 
-    def __init__(
-        self, kind: Any, package: str, attribute: str, group: str, *, noun: str, plugin: str, option: str, key: str
-    ) -> None:
+    def __init__(self, kind: Any, package: str, group: str, *, noun: str, plugin: str, option: str, key: str) -> None:
         self.group = group
-        self._kind, self._package, self._attribute = kind, package, attribute
+        self._kind, self._package = kind, package
         self._noun, self._plugin, self._option, self._key = noun, plugin, option, key
 
     def all(self) -> dict[str, T]:
@@ -75,8 +71,7 @@ class Plugins(Generic[T]):
     @cached_property
     def _known(self) -> tuple[dict[str, T], dict[str, str]]:
         known: dict[str, T] = {}
-        for module in modules(self._package):
-            member = getattr(module, self._attribute)
+        for member in (member for module in modules(self._package) for member in module.MEMBERS):
             if (name := getattr(member, self._key)) in known:
                 raise ValueError(f"two {self._noun}s are called '{name}'")
             known[name] = member

@@ -177,7 +177,7 @@ def test_a_function_may_say_what_is_lacking(trace: Trace) -> None:
     assert (found.verdict, found.why, found.finding) == ("cannot tell", ("There is no sun.",), None)
 
 
-@pytest.mark.parametrize("module", ["plug_in", "tracekit.guidelines.rules.backfill"])
+@pytest.mark.parametrize("module", ["plug_in", "tracekit.guidelines.rules.waits"])
 def test_a_function_that_fails_is_reported_and_stops_nothing(trace: Trace, golden: Golden, module: str) -> None:
     def broken(evidence: Evidence) -> Finding:
         raise KeyError("x\ny")

@@ -51,8 +51,8 @@ class Field:
 class Target(ABC):
     """A format that a simulator reads.
 
-    A new target is one module in `tracekit/export/targets/` with an instance called TARGET; a target outside this
-    package registers an instance under the entry-point group `tracekit.exports`.
+    A new target is one module in `tracekit/export/targets/` with an instance in its tuple MEMBERS; a target outside
+    this package registers an instance under the entry-point group `tracekit.exports`.
     """
 
     name: ClassVar[str]
@@ -127,7 +127,6 @@ class Target(ABC):
 TARGETS: Plugins[Target] = Plugins(
     Target,
     "tracekit.export.targets",
-    "TARGET",
     "tracekit.exports",
     noun="target",
     plugin="export",

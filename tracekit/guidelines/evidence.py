@@ -116,3 +116,8 @@ class Evidence:
             return answer_query(trace, query, params, session=session, sandbox=False)
         except TooManyIntervalsError as error:
             raise LackingError(error.sentence) from error
+
+
+def day_of(column: str) -> str:
+    """Return the SQL of the day of a time, as a number of days after 1970."""
+    return f"date_diff('day', DATE '1970-01-01', CAST({column} AS DATE))"

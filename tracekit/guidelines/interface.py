@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.guidelines.evidence import Evidence, LackingError
+from tracekit.guidelines.evidence import Evidence, LackingError, day_of
 from tracekit.plugins import Plugins
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
     "RuleChange",
     "Threshold",
     "Trial",
+    "day_of",
 ]
 
 _ID = re.compile(r"[a-z][a-z0-9-]*")
@@ -228,7 +229,6 @@ class Guideline:
 GUIDELINES: Plugins[Guideline] = Plugins(
     Guideline,
     "tracekit.guidelines.rules",
-    "GUIDELINE",
     "tracekit.guidelines",
     noun="guideline",
     plugin="guideline",

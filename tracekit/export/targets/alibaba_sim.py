@@ -269,4 +269,4 @@ class AlibabaSimTarget(Target):
             write_csv(out.companion(_NODE_LIST), node_rows(jobs, log, options), log, guard=guard)
 
 
-TARGET = AlibabaSimTarget()
+MEMBERS = (AlibabaSimTarget(),)

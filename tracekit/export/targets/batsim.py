@@ -108,4 +108,4 @@ def _job(*, new: bool, limits: bool) -> pl.Expr:
     return pl.when((limit > 0) & limits).then(walltime).otherwise(without)
 
 
-TARGET = BatsimTarget()
+MEMBERS = (BatsimTarget(),)

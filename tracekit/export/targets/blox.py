@@ -124,4 +124,4 @@ def _rows(jobs: JobSelection, model: str, step: float, *, every: bool) -> Iterat
         )
 
 
-TARGET = BloxTarget()
+MEMBERS = (BloxTarget(),)

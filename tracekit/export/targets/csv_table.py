@@ -162,4 +162,4 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-TARGET = CsvTarget()
+MEMBERS = (CsvTarget(),)

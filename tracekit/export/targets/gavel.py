@@ -194,4 +194,4 @@ def _rates(file: Path, kind: str, worker: str) -> dict[int, float]:
     return {scale: rate for (name, scale), rate in alone[worker].items() if name == kind and rate > 0}
 
 
-TARGET = GavelTarget()
+MEMBERS = (GavelTarget(),)

@@ -377,4 +377,4 @@ def _safe_names(table: pl.DataFrame) -> dict[str, str]:
     return dict(zip(table.columns, names["name"], strict=True))
 
 
-TARGET = HeliosTarget()
+MEMBERS = (HeliosTarget(),)

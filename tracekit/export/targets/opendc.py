@@ -135,4 +135,4 @@ def _write(writer: pq.ParquetWriter, frame: pl.DataFrame) -> None:
     writer.write_table(frame.select(writer.schema.names).to_arrow().cast(writer.schema))
 
 
-TARGET = OpenDCTarget()
+MEMBERS = (OpenDCTarget(),)
