@@ -18,7 +18,7 @@ ROOMS = (
     ("tenant", "gpu_parts", "exchange", "plugins"),
     ("notebook", "places", "timezones"),
     ("options", "settings", "decode", "spreadsheets", "outputs", "answer", "streams", "workers"),
-    ("toml_text", "pseudonyms", "shards", "databases"),
+    ("toml_text", "shards", "databases"),
     ("schema", "manifest", "datasets"),
     ("tables", "estimate"),
     ("damage",),
