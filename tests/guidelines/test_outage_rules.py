@@ -11,9 +11,9 @@ from tests.guidelines.outage_world import HOUR, Job, World, crowded, rows_of, si
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.calibration.losses import LossChange
 from tracekit.characterize import run_query
+from tracekit.guidelines.effects import recorded_losses
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import GUIDELINES, Finding, LossTrial
-from tracekit.guidelines.losses import recorded_losses
 from tracekit.guidelines.run import guidelines
 from tracekit.replay.outages.theory import best_interval
 

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.calibration.effect import TwinEffect
-    from tracekit.guidelines.effects import Effect, ExpectedChange, UntoldEffect
+    from tracekit.guidelines.effects import Effect, ExpectedChange, Losses, UntoldEffect
     from tracekit.guidelines.interface import Finding, Guideline, Number
-    from tracekit.guidelines.losses import Losses
     from tracekit.replay.results.effects import Support
     from tracekit.tenant import Tenant
     from tracekit.trace import Trace

@@ -10,10 +10,9 @@ from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.faults import Fault, Faults
 from tracekit.guidelines.document import Judgement, document_of, shown, span
-from tracekit.guidelines.effects import UntoldEffect, effect_of
+from tracekit.guidelines.effects import UntoldEffect, effect_of, losses_of
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import GUIDELINES, LEAST_COVERED, LackingError, LossTrial
-from tracekit.guidelines.losses import losses_of
 from tracekit.progress import Progress
 from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.run_policies import TWIN_FILE
